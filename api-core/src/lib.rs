@@ -8,7 +8,8 @@
 //! - [`Table`]: objects by handle; [`Slots`]: queue slots by handle, for the fast path;
 //! - [`Life`]: whether an adapter is enabled, disabled or freed, and the calls in progress;
 //! - [`CallbackThread`] and [`InCallbacks`]: the threads that run the consumer's callbacks;
-//! - [`Context`]: the consumer's context of an object.
+//! - [`Context`]: the consumer's context of an object;
+//! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces.
 //!
 //! An adapter is one opening of the agent by a consumer: IT-API's IA, VIPL's NIC handle.
 #![no_std]
@@ -20,6 +21,7 @@ extern crate std;
 mod callbacks;
 mod context;
 pub mod handle;
+mod interfaces;
 mod life;
 #[cfg(all(test, ferrovia_model))]
 mod models;
@@ -29,6 +31,7 @@ mod table;
 
 pub use callbacks::{CallbackThread, InCallback, InCallbacks};
 pub use context::Context;
+pub use interfaces::{BadName, Interfaces, Limits};
 pub use life::{Call, Ended, Life};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};

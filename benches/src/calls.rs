@@ -189,3 +189,34 @@ pub fn dat_dequeue(ia: &dat::Ia, evd: dat::EvdHandle) -> bool {
     let event = ia.evd_dequeue(evd);
     black_box(&event).is_ok()
 }
+
+#[inline(never)]
+pub fn via_post_send(nic: &vipl::Nic, vi: vipl::ViHandle, descriptor: u64, memory: vipl::MemHandle) {
+    assert!(nic.post_send(vi, descriptor, memory).is_ok());
+}
+
+#[inline(never)]
+pub fn via_post_recv(nic: &vipl::Nic, vi: vipl::ViHandle, descriptor: u64, memory: vipl::MemHandle) {
+    assert!(nic.post_recv(vi, descriptor, memory).is_ok());
+}
+
+/// Takes a descriptor; returns whether one was complete.
+#[inline(never)]
+pub fn via_send_done(nic: &vipl::Nic, vi: vipl::ViHandle) -> bool {
+    let done = nic.send_done(vi);
+    black_box(&done).is_ok()
+}
+
+/// As [`via_send_done`], from the receive queue.
+#[inline(never)]
+pub fn via_recv_done(nic: &vipl::Nic, vi: vipl::ViHandle) -> bool {
+    let done = nic.recv_done(vi);
+    black_box(&done).is_ok()
+}
+
+/// Takes an entry of a completion queue; returns whether there was one.
+#[inline(never)]
+pub fn via_cq_done(nic: &vipl::Nic, cq: vipl::CqHandle) -> bool {
+    let entry = nic.cq_done(cq);
+    black_box(&entry).is_ok()
+}

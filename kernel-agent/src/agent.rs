@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use nic_abi::ident;
-use nic_abi::registers::Identity;
+use nic_abi::registers::{Features, Identity};
 use nic_hal::{Death, Nic, Transport};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, Platform, Signal, heap};
@@ -26,19 +26,28 @@ use crate::gsi::Gsi;
 use crate::key::Keys;
 use crate::qp::Qp;
 use crate::srq::Srq;
-use crate::table::{Numbers, Table};
+use crate::table::{Numbers, Slots, Table};
+use crate::vi::{Vi, ViSide};
+use crate::vi_cq::ViCq;
 use crate::{Client, Error, Resource, Upcalls};
 
 /// The event queue of asynchronous events and answered commands.
 pub(crate) const EQ_ASYNC: u32 = 0;
 /// The event queue of completions.
 pub(crate) const EQ_COMPLETIONS: u32 = 1;
+/// The event queue of virtual interfaces: errors, and completions on queues that are armed. It is
+/// theirs alone, since its room has to be theirs alone: a consumer and its peers cause these events
+/// as they like.
+pub(crate) const EQ_VIS: u32 = 2;
+/// Events of one virtual interface that can be in its event queue at the same time: one of each
+/// error, a completion on each of its two queues, and the first message of a connection.
+pub(crate) const EVENTS_PER_VI: u32 = nic_abi::vi::ERRORS as u32 + 3;
 /// Events of one CQ that can be in its event queue at the same time: the one for which it was
 /// armed, and its error.
 pub(crate) const EVENTS_PER_CQ: u32 = 2;
-/// Room for the events of this many CQs that were destroyed before the dispatcher thread took their
-/// events; less if the device's event queues are small.
-const FORMER_CQS: u32 = 256;
+/// Room for the events of this many CQs, and of this many virtual interfaces, that were destroyed
+/// before the dispatcher thread took their events; less if the device's event queues are small.
+const FORMER: u32 = 256;
 /// The most room for asynchronous events. Room for every queue pair would only be needed if all of
 /// them broke while the dispatcher thread is held up.
 const ASYNC_EVENTS: u32 = 1 << 14;
@@ -51,12 +60,17 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The default number of CQs. The event queue has room for each, whether the CQ exists or not.
 const USUAL_CQS: u32 = 1 << 12;
+/// The default number of virtual interfaces, as above.
+const USUAL_VIS: u32 = 5 << 10;
 
 /// How large the agent's tables may become; 0 stands for the device's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Queue pairs, not counting the agent's own.
+    /// Queue pairs and virtual interfaces, not counting the agent's own.
     pub max_qps: u32,
+    /// Virtual interfaces among them; here 0 stands for 5120, or for as many as the device's event
+    /// queues have room for if those are fewer.
+    pub max_vis: u32,
     /// Completion queues, not counting the agent's own; here 0 stands for 4096, or the device's
     /// limit if that is lower.
     pub max_cqs: u32,
@@ -78,9 +92,15 @@ impl Config {
         let least = |asked: u32, most: u32| if asked == 0 { most } else { asked.min(most) };
         // Queue pairs 0 and 1, one CQ, and protection domains 0 and 1 belong to no client.
         let cqs = if self.max_cqs == 0 { USUAL_CQS } else { self.max_cqs };
+        let max_qps = least(self.max_qps, identity.max_qps - 2);
+        let room = |events| shares(identity, events) - former(identity, events);
+        let vis = if self.max_vis == 0 { USUAL_VIS } else { self.max_vis };
+        let offered = Features::from_bits_truncate(identity.features).contains(Features::VI);
+        let has_vis = offered && identity.max_eqs > EQ_VIS;
         Config {
-            max_qps: least(self.max_qps, identity.max_qps - 2),
-            max_cqs: cqs.min(identity.max_cqs - 1).min(shares(identity) - former_cqs(identity) - 1),
+            max_qps,
+            max_vis: if has_vis { vis.min(max_qps).min(room(EVENTS_PER_VI)) } else { 0 },
+            max_cqs: cqs.min(identity.max_cqs - 1).min(room(EVENTS_PER_CQ) - 1),
             max_srqs: least(self.max_srqs, identity.max_srqs),
             max_pds: least(self.max_pds, identity.max_pds - 2),
             max_keys: least(self.max_keys, identity.max_keys - 1),
@@ -95,14 +115,14 @@ fn longest_eq(identity: &Identity) -> u32 {
     1 << identity.max_eqes.max(MIN_EVENTS).ilog2()
 }
 
-/// For how many CQs the longest event queue has room.
-fn shares(identity: &Identity) -> u32 {
-    longest_eq(identity) / EVENTS_PER_CQ
+/// For how many objects with so many events each the longest event queue has room.
+fn shares(identity: &Identity, events: u32) -> u32 {
+    longest_eq(identity) / events
 }
 
-/// How many CQs that were destroyed can have events that were not taken.
-fn former_cqs(identity: &Identity) -> u32 {
-    FORMER_CQS.min(shares(identity) / 4)
+/// How many such objects that were destroyed can have events that were not taken.
+fn former(identity: &Identity, events: u32) -> u32 {
+    FORMER.min(shares(identity, events) / 4)
 }
 
 /// How many objects of the clients there are.
@@ -112,8 +132,12 @@ pub struct Counts {
     pub clients: u32,
     /// Queue pairs.
     pub qps: u32,
+    /// Virtual interfaces.
+    pub vis: u32,
     /// Completion queues.
     pub cqs: u32,
+    /// Completion queues of virtual interfaces.
+    pub vi_cqs: u32,
     /// Shared receive queues.
     pub srqs: u32,
     /// Protection domains.
@@ -135,12 +159,17 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Counter {
     Qps,
+    Vis,
     Srqs,
     Cqs,
+    ViCqs,
     Windows,
     Regions,
     Pds,
 }
+
+/// How many types of objects there are.
+pub(crate) const COUNTERS: usize = Counter::Pds as usize + 1;
 
 /// The Kernel Agent of one NIC.
 ///
@@ -151,18 +180,24 @@ pub struct Agent {
     identity: Identity,
     number: u32,
     config: Config,
+    /// Queue pairs. Virtual interfaces share their numbers.
     pub(crate) qps: Arc<Table<Qp>>,
+    pub(crate) vis: Slots<Vi>,
+    /// Completion queues. Those of virtual interfaces share their numbers.
     pub(crate) cqs: Table<Cq>,
+    pub(crate) vi_cqs: Slots<ViCq>,
     pub(crate) srqs: Table<Srq>,
     pub(crate) pds: Numbers,
     pub(crate) keys: Keys,
     pub(crate) connections: ConnectionManager,
-    counts: [AtomicU32; 6],
+    counts: [AtomicU32; COUNTERS],
     clients: Mutex<Vec<Option<Arc<Client>>>>,
     /// CQs whose clients are to be notified.
     pub(crate) notices: Marks,
     /// Room in the event queue of completions: a share for each CQ.
     pub(crate) event_room: EventRoom,
+    /// Room in the event queue of virtual interfaces: a share for each of them.
+    pub(crate) vi_room: EventRoom,
     /// The client that QP1 belongs to.
     own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
@@ -190,7 +225,9 @@ impl Agent {
         let seed = platform.now().as_nanos() ^ identity.node_guid.rotate_left(17);
         let agent = Agent {
             qps: heap::arc(Table::new(2, config.max_qps + 2)?).map_err(|_| Error::OutOfMemory)?,
+            vis: Slots::new(config.max_qps + 2)?,
             cqs: Table::new(0, config.max_cqs + 1)?,
+            vi_cqs: Slots::new(config.max_cqs + 1)?,
             srqs: Table::new(0, config.max_srqs)?,
             pds: Numbers::new(1, config.max_pds + 2),
             keys: Keys::new(config.max_keys),
@@ -201,10 +238,11 @@ impl Agent {
                 (config.max_connections, config.max_listens),
                 seed,
             )?,
-            counts: [const { AtomicU32::new(0) }; 6],
+            counts: [const { AtomicU32::new(0) }; COUNTERS],
             clients: Mutex::new(Vec::new()),
             notices: Marks::new(config.max_cqs + 1)?,
-            event_room: EventRoom::new(config.max_cqs + 1 + former_cqs(&identity)),
+            event_room: EventRoom::new(config.max_cqs + 1, former(&identity, EVENTS_PER_CQ)),
+            vi_room: EventRoom::new(config.max_vis, former(&identity, EVENTS_PER_VI)),
             own: Mutex::new(None),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -231,9 +269,12 @@ impl Agent {
         let async_events = (4 * self.config.max_qps + 256).min(ASYNC_EVENTS);
         let completion_events = self.event_room.shares() * EVENTS_PER_CQ;
         let vector = u16::from(self.identity.vectors > 1);
+        let vi_events = self.vi_room.shares() * EVENTS_PER_VI;
+        let vis = || self.nic.create_eq(EQ_VIS, log(vi_events), vector);
         let dispatcher = Dispatcher::new(
             self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
             self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
+            (self.config.max_vis > 0).then(vis).transpose()?,
         );
         let own = Client::new(self, None)?;
         *self.own.lock() = Some(own.clone());
@@ -307,7 +348,9 @@ impl Agent {
         Counts {
             clients: self.clients.lock().iter().flatten().count() as u32,
             qps: of(Counter::Qps),
+            vis: of(Counter::Vis),
             cqs: of(Counter::Cqs),
+            vi_cqs: of(Counter::ViCqs),
             srqs: of(Counter::Srqs),
             pds: of(Counter::Pds),
             regions: of(Counter::Regions),
@@ -318,13 +361,15 @@ impl Agent {
         }
     }
 
-    /// Work requests on all queues that are posted and have not completed. Counts QP1's, except the
-    /// receives that it always has posted. Looks at every queue.
+    /// Work requests on all queues that are posted and have not completed; of virtual interfaces
+    /// the descriptors that are posted and were not taken off. Counts QP1's, except the receives
+    /// that it always has posted. Looks at every queue.
     pub fn outstanding(&self) -> u32 {
         let qps = self.qps.all().filter(|qp| qp.qpn() != ident::QPN_GSI);
         let qps: u32 = qps.map(|qp| qp.sends.len() + qp.receives.len()).sum();
+        let vis = self.vis.all().map(|vi| vi.queued(ViSide::Send) + vi.queued(ViSide::Receive));
         let srqs: u32 = self.srqs.all().map(|srq| srq.outstanding()).sum();
-        qps + srqs + self.connections.qp1().map_or(0, |qp1| qp1.outstanding())
+        qps + vis.sum::<u32>() + srqs + self.connections.qp1().map_or(0, |qp1| qp1.outstanding())
     }
 
     pub(crate) fn count(&self, counter: Counter, by: i32) {
@@ -406,6 +451,9 @@ impl Agent {
         for qp in self.qps.all() {
             qp.device_died();
         }
+        for vi in self.vis.all() {
+            vi.device_died();
+        }
         for srq in self.srqs.all() {
             srq.device_died();
         }
@@ -450,6 +498,9 @@ impl Agent {
         for cq in self.cqs.all() {
             cq.leave();
         }
+        for cq in self.vi_cqs.all() {
+            cq.leave();
+        }
         let confirmed = self.nic.close();
         if !confirmed {
             log::warn!(
@@ -466,7 +517,9 @@ impl Agent {
         }
         drop((qp1, own, clients));
         self.qps.clear();
+        self.vis.clear();
         self.cqs.clear();
+        self.vi_cqs.clear();
         self.srqs.clear();
     }
 }
@@ -496,5 +549,30 @@ mod tests {
         // Event queues of 4096 entries have room for 2048 CQs: 256 that are gone, and the agent's.
         let few = Identity { max_cqs: 1 << 16, max_eqes: 1 << 12, ..identity };
         assert_eq!(Config { max_cqs: 1 << 16, ..Config::default() }.within(&few).max_cqs, 1791);
+    }
+
+    #[test]
+    fn virtual_interfaces_are_as_many_as_have_room_for_their_events() {
+        let identity = Identity {
+            features: Features::VI.bits(),
+            max_qps: 1 << 14,
+            max_cqs: 50,
+            max_pds: 20,
+            max_keys: 10,
+            max_eqs: 3,
+            max_eqes: 1 << 16,
+            max_vi_segments: 252,
+            max_vi_entries: 16,
+            ..Identity::new_zeroed()
+        };
+        let vis = |identity: &Identity, max_vis, max_qps| {
+            Config { max_vis, max_qps, ..Config::default() }.within(identity).max_vis
+        };
+        assert_eq!((vis(&identity, 0, 0), vis(&identity, 7, 0), vis(&identity, 7, 5)), (5120, 7, 5));
+        // 65,536 entries are 5,461 shares of 12, of which 256 are for those that are gone.
+        assert_eq!(vis(&identity, 1 << 14, 0), 5205);
+        assert_eq!(vis(&Identity { max_eqes: 16, ..identity }, 0, 0), 1);
+        assert_eq!(vis(&Identity { max_eqs: 2, ..identity }, 0, 0), 0);
+        assert_eq!(vis(&Identity { features: 0, ..identity }, 0, 0), 0);
     }
 }

@@ -18,21 +18,23 @@ use platform::{Gate, heap};
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 
-use crate::agent::Counter;
+use crate::agent::{COUNTERS, Counter};
 use crate::cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
+use crate::connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams};
 use crate::{
-    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, SlotParams, Srq, Upcalls,
-    Window, WindowType,
+    Agent, Consumer, Cq, Error, Link, MemoryList, Pd, Qp, QpAttributes, Region, SlotParams, Srq, Upcalls, Vi,
+    ViAttributes, ViCq, Window, WindowType,
 };
 
 /// An object that is destroyed with its client.
 pub(crate) enum AnyObject {
     Qp(Arc<Qp>),
+    Vi(Arc<Vi>),
     Srq(Arc<Srq>),
     Cq(Arc<Cq>),
+    ViCq(Arc<ViCq>),
     Window(Arc<Window>),
     Region(Arc<Region>),
     Pd(Arc<Pd>),
@@ -42,8 +44,10 @@ impl AnyObject {
     fn counter(&self) -> Counter {
         match self {
             AnyObject::Qp(_) => Counter::Qps,
+            AnyObject::Vi(_) => Counter::Vis,
             AnyObject::Srq(_) => Counter::Srqs,
             AnyObject::Cq(_) => Counter::Cqs,
+            AnyObject::ViCq(_) => Counter::ViCqs,
             AnyObject::Window(_) => Counter::Windows,
             AnyObject::Region(_) => Counter::Regions,
             AnyObject::Pd(_) => Counter::Pds,
@@ -53,8 +57,10 @@ impl AnyObject {
     fn destroy(&self) -> Result<(), Error> {
         match self {
             AnyObject::Qp(qp) => qp.destroy(),
+            AnyObject::Vi(vi) => vi.destroy(),
             AnyObject::Srq(srq) => srq.destroy(),
             AnyObject::Cq(cq) => cq.destroy(),
+            AnyObject::ViCq(cq) => cq.destroy(),
             AnyObject::Window(window) => window.destroy(),
             AnyObject::Region(region) => region.destroy(),
             AnyObject::Pd(pd) => pd.destroy(),
@@ -64,7 +70,7 @@ impl AnyObject {
 
 /// The objects of a client: for each type, in the order of [`Counter`], a map by number. So the
 /// cost of a search does not depend on how many objects of other types there are.
-type Objects = [BTreeMap<u32, AnyObject>; 6];
+type Objects = [BTreeMap<u32, AnyObject>; COUNTERS];
 
 /// What an insertion into a map of objects may allocate: a node on each of its levels.
 const NODES: usize = 4096;
@@ -181,9 +187,9 @@ impl Client {
     }
 
     /// Closes the client and destroys its objects, users before what they use: connections and
-    /// listening points, queue pairs, SRQs, CQs, windows, regions, protection domains. It waits for
-    /// an upcall in progress, unless it is called in an upcall, and no upcall begins afterwards. So
-    /// hold no lock that an upcall takes.
+    /// listening points, queue pairs, virtual interfaces, SRQs, CQs, windows, regions, protection
+    /// domains. It waits for an upcall in progress, unless it is called in an upcall, and no upcall
+    /// begins afterwards. So hold no lock that an upcall takes.
     pub fn detach(&self) {
         if !self.in_upcall.close() {
             return;
@@ -237,6 +243,28 @@ impl Client {
     pub fn create_qp(self: &Arc<Client>, attributes: &QpAttributes<'_>) -> Result<Arc<Qp>, Error> {
         let _call = self.call()?;
         Qp::create(self, attributes)
+    }
+
+    /// Creates a virtual interface in state RESET.
+    ///
+    /// `cqs`: the completion queues of the send queue and of the receive queue; a queue without one
+    /// is armed by itself. `entries`: descriptors that can be on each of the two queues.
+    pub fn create_vi(
+        self: &Arc<Client>,
+        pd: &Arc<Pd>,
+        attributes: &ViAttributes,
+        cqs: [Option<&Arc<ViCq>>; 2],
+        entries: [u32; 2],
+        context: u64,
+    ) -> Result<Arc<Vi>, Error> {
+        let _call = self.call()?;
+        Vi::create(self, pd, attributes, cqs, entries, context)
+    }
+
+    /// Creates a completion queue of virtual interfaces with room for at least `entries`.
+    pub fn create_vi_cq(self: &Arc<Client>, entries: u32, context: u64) -> Result<Arc<ViCq>, Error> {
+        let _call = self.call()?;
+        ViCq::create(self, entries, context)
     }
 
     /// Creates a shared receive queue. `limit`: an event when fewer entries are left; 0 never.
@@ -344,35 +372,36 @@ impl Client {
         self.agent.connections.stop_listening(self, listen)
     }
 
-    /// Active side: asks a peer for a connection of `qp`, which must be in INIT. The queue pair's
-    /// type, RC or UC, is the type of the connection; on UC the read depths have to be 0. The
-    /// answer is an event. `params.ip_source_port` is chosen by the agent; a hop limit of 0 stands
-    /// for 64, and a path MTU greater than the port's for the port's. Private data: at most 92
-    /// bytes.
+    /// Active side: asks a peer for a connection of a queue pair, which must be in INIT, or of a
+    /// virtual interface, which must be in RESET. The type of the queue pair, RC or UC, is the type
+    /// of the connection, as is that of the virtual interface's reliability level (unreliable is
+    /// UC); on UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is
+    /// chosen by the agent; a hop limit of 0 stands for 64, and a path MTU greater than the port's
+    /// for the port's. Private data: at most 92 bytes.
     pub fn connect(
         &self,
-        qp: &Arc<Qp>,
+        of: impl Into<Connectable>,
         params: &ConnectParams,
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
         let _call = self.call()?;
-        self.agent.connections.connect(self, qp, params, handshake, private_data)
+        self.agent.connections.connect(self, &of.into(), params, handshake, private_data)
     }
 
-    /// Passive side: accepts a request with `qp`, which must be in INIT and of the type that the
-    /// request asks for. `CmEventKind::Established` follows. The queue pair has no more RDMA Reads
-    /// outstanding than the peer serves. Private data: at most 196 bytes.
+    /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,
+    /// of the type that the request asks for. `CmEventKind::Established` follows. The queue pair
+    /// has no more RDMA Reads outstanding than the peer serves. Private data: at most 196 bytes.
     pub fn accept(
         &self,
         connection: ConnectionId,
-        qp: &Arc<Qp>,
+        with: impl Into<Connectable>,
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
         let _call = self.call()?;
         let _call = self.call()?;
-        self.agent.connections.accept(self, connection, qp, params, private_data)
+        self.agent.connections.accept(self, connection, &with.into(), params, private_data)
     }
 
     /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the
@@ -399,6 +428,13 @@ impl Client {
         self.agent.connections.discard(self, connection)
     }
 
+    /// Passive side: passes a request to another client of the agent, which answers it and hears of
+    /// it, with `context`, from now on. A failure changes nothing.
+    pub fn transfer(&self, connection: ConnectionId, to: &Arc<Client>, context: u64) -> Result<(), Error> {
+        let _call = to.call()?;
+        self.agent.connections.transfer(self, connection, to, context)
+    }
+
     /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. At
     /// most `initiator_depth` RDMA Reads will be outstanding; the connection may have been asked
     /// for with another number.
@@ -413,7 +449,8 @@ impl Client {
 
     /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes
     /// to ERROR before this returns, so what is outstanding flushes. If the connection was
-    /// established, `CmEventKind::Disconnected` follows; otherwise no event follows.
+    /// established, `CmEventKind::Disconnected` follows; otherwise no event follows. A virtual
+    /// interface is disconnected without any event by `Vi::disconnect`.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.disconnect(self, connection, private_data)
     }

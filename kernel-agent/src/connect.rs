@@ -1,13 +1,119 @@
 //! What a connection is made with: by its client, and as its queue pair sees it.
 
+use alloc::sync::Arc;
+
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::registers::Identity;
 use nic_abi::wqe::AddressVector;
 use roce::cm::{ReadDepths, sidr};
+use roce::transport::Service;
 use roce::{Gid, Path, PathMtu, Psn, QKey, Qpn, ServiceId, TimeoutCode};
+
+use crate::qp_common::Common;
+use crate::{Client, Error, Qp, Vi};
 
 /// RNR NAK timer of our queue pairs (IBTA table 46): 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
+
+/// What can be connected.
+#[derive(Clone)]
+pub enum Connectable {
+    /// A queue pair.
+    Qp(Arc<Qp>),
+    /// A virtual interface.
+    Vi(Arc<Vi>),
+}
+
+impl From<&Arc<Qp>> for Connectable {
+    fn from(qp: &Arc<Qp>) -> Connectable {
+        Connectable::Qp(qp.clone())
+    }
+}
+
+impl From<&Arc<Vi>> for Connectable {
+    fn from(vi: &Arc<Vi>) -> Connectable {
+        Connectable::Vi(vi.clone())
+    }
+}
+
+impl Connectable {
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        match self {
+            Connectable::Qp(qp) => qp.client(),
+            Connectable::Vi(vi) => vi.client(),
+        }
+    }
+
+    pub(crate) fn common(&self) -> &Common {
+        match self {
+            Connectable::Qp(qp) => &qp.common,
+            Connectable::Vi(vi) => vi.common(),
+        }
+    }
+
+    /// The number and the transport service, if it can be connected now: under the lock of the
+    /// connections' tables.
+    pub(crate) fn ready(&self, client: &Client) -> Result<(Qpn, Service), Error> {
+        if !core::ptr::eq(&**self.client(), client) {
+            return Err(Error::Foreign);
+        }
+        client.agent().alive()?;
+        let common = self.common();
+        if common.is_gone() {
+            return Err(Error::Gone);
+        }
+        let (number, service) = match self {
+            Connectable::Qp(qp) => (qp.qpn(), qp.service()?),
+            Connectable::Vi(vi) => vi.settled()?,
+        };
+        let state = common.state();
+        let ready = match self {
+            Connectable::Qp(_) => state == QpState::Init,
+            // An attempt that failed may have left it in INIT.
+            Connectable::Vi(_) => matches!(state, QpState::Reset | QpState::Init),
+        };
+        if !ready {
+            return Err(Error::QpState(state));
+        }
+        if common.connection().is_some() {
+            return Err(Error::Busy);
+        }
+        Ok((Qpn::new(number).ok_or(Error::OutOfRange("queue pair number"))?, service))
+    }
+}
+
+/// What has a connection, and its number at the time when the connection was made. A virtual
+/// interface that has got another number since is not moved.
+#[derive(Clone)]
+pub(crate) struct Connected {
+    pub(crate) of: Connectable,
+    pub(crate) number: u32,
+}
+
+impl Connected {
+    pub(crate) fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
+        match &self.of {
+            Connectable::Qp(qp) => qp.modify(modify),
+            Connectable::Vi(vi) => vi.modify(self.number, modify),
+        }
+    }
+
+    /// Flushes what is outstanding. [`Error::Gone`] if it was destroyed.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        match &self.of {
+            Connectable::Qp(qp) => qp.to_error(),
+            Connectable::Vi(vi) => vi.flush(self.number),
+        }
+    }
+
+    /// Reports that the connection is lost where that is no event of the connection alone. In the
+    /// dispatcher thread.
+    pub(crate) fn report_lost(&self) {
+        if let Connectable::Vi(vi) = &self.of {
+            vi.report_lost(self.number, 0, 0);
+        }
+    }
+}
 
 /// Who confirms the peer's reply, on the active side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,17 +14,18 @@ use alloc::sync::Arc;
 use core::hint::cold_path;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use nic_abi::admin::CqFlags;
 use nic_abi::cqe::{self, CqeFlags};
 use nic_hal::{CompletionQueue, CqParams, Entry, Lease, Outstanding, Retired};
 use platform::use_count::{Counted, UseCount};
 use platform::{SleepLock, heap};
 
-use crate::agent::{Counter, EQ_COMPLETIONS};
+use crate::agent::{Agent, Counter, EQ_COMPLETIONS};
 use crate::client::AnyObject;
 use crate::members::{Member, Members, Queues, Size};
 use crate::object::Object;
 use crate::slot::{OwnerGuard, QueueSlot, SlotOwner, SlotParams};
-use crate::table::{self, Number};
+use crate::table::{self, Number, Slots};
 use crate::{Client, Error, Resource};
 
 /// Which entry an armed CQ reports.
@@ -355,7 +356,56 @@ impl Counted for Cq {
     }
 }
 
-fn log_entries(entries: u32, most: u32) -> Result<u32, Error> {
+/// A CQ's number, and its share of the event queue's room. Dropping this gives both back.
+pub(crate) struct CqPlace<'a> {
+    agent: &'a Agent,
+    pub(crate) number: Number,
+}
+
+impl<'a> CqPlace<'a> {
+    /// Takes a number from those of all CQs; its owner goes to `slots`.
+    pub(crate) fn take<T>(agent: &'a Agent, slots: &Slots<T>) -> Result<CqPlace<'a>, Error> {
+        if !agent.event_room.take() {
+            return Err(Error::NoResources(Resource::Cqs));
+        }
+        match agent.cqs.take_in(slots) {
+            Some(number) => Ok(CqPlace { agent, number }),
+            None => {
+                agent.event_room.give_back();
+                Err(Error::NoResources(Resource::Cqs))
+            }
+        }
+    }
+
+    /// Creates the CQ in the device.
+    pub(crate) fn create(&self, log_entries: u32, flags: CqFlags) -> Result<CompletionQueue, Error> {
+        let Number { slot, generation } = self.number;
+        let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation, flags };
+        Ok(self.agent.nic().create_cq(slot, &params)?)
+    }
+
+    /// Destroys the CQ in the device, since the rest of its creation failed.
+    pub(crate) fn destroy(self, lease: &Lease) {
+        if self.agent.nic().destroy_cq(self.number.slot, lease).is_err() {
+            self.keep();
+        }
+    }
+
+    /// The CQ is created, and gives both back when it is destroyed.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for CqPlace<'_> {
+    fn drop(&mut self) {
+        self.agent.event_room.give_back();
+        self.agent.cqs.release(self.number.slot);
+    }
+}
+
+/// The size of a CQ as the device counts it.
+pub(crate) fn log_entries(entries: u32, most: u32) -> Result<u32, Error> {
     if entries > most {
         return Err(Error::OutOfRange("CQ size"));
     }
@@ -374,22 +424,9 @@ impl Cq {
         agent.alive()?;
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
         let members = Members::new()?;
-        if !agent.event_room.take() {
-            return Err(Error::NoResources(Resource::Cqs));
-        }
-        let Some(Number { slot, generation }) = agent.cqs.take() else {
-            agent.event_room.give_back();
-            return Err(Error::NoResources(Resource::Cqs));
-        };
-        let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation };
-        let queue = match agent.nic().create_cq(slot, &params) {
-            Ok(queue) => queue,
-            Err(error) => {
-                agent.event_room.give_back();
-                agent.cqs.release(slot);
-                return Err(error.into());
-            }
-        };
+        let place = CqPlace::take(agent, &agent.cqs)?;
+        let Number { slot, generation } = place.number;
+        let queue = place.create(log_entries, CqFlags::empty())?;
         let (entries, lease) = (queue.entries(), queue.lease().clone());
         let owner = table::identity(slot, generation);
         let consumer = heap::room_for_arc::<(Cq, CqSlot)>().map_err(Error::from).and_then(|()| {
@@ -398,13 +435,11 @@ impl Cq {
         let consumer = match consumer {
             Ok(consumer) => consumer,
             Err(error) => {
-                if agent.nic().destroy_cq(slot, &lease).is_ok() {
-                    agent.event_room.give_back();
-                    agent.cqs.release(slot);
-                }
+                place.destroy(&lease);
                 return Err(error);
             }
         };
+        place.keep();
         let cq = Arc::new(Cq {
             object: Object::new(client, Counter::Cqs, slot),
             generation,

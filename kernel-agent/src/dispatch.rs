@@ -10,25 +10,28 @@ use core::time::Duration;
 
 use nic_abi::cqe;
 use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
-use nic_abi::ident;
+use nic_abi::{ident, vi};
 use nic_hal::EventQueue;
 use platform::Instant;
 
 use crate::agent::Agent;
-use crate::cq::Cq;
-use crate::{AsyncEvent, Upcalls};
+use crate::event_room::EventRoom;
+use crate::{AsyncEvent, Upcalls, ViError, ViSide};
 
 /// Time between two looks at the device's heartbeat.
 const WATCH: Duration = Duration::from_millis(250);
+/// The bits of an operation in an event of a virtual interface.
+const OPERATIONS: u8 = (vi::Status::OP_MASK.bits() >> vi::OP_SHIFT) as u8;
 /// How many events the thread handles before the other sources of work get their turn.
 const BATCH: usize = 64;
 
 /// What the dispatcher thread owns.
 pub(crate) struct Dispatcher {
     asynchronous: EventQueue,
-    completions: EventQueue,
+    completions: Shared,
+    /// The events of virtual interfaces, unless the agent has none.
+    vis: Option<Shared>,
     held: Option<Held>,
-    former: Former,
     /// Rounds in a row in which the connections' events had to wait.
     waited: usize,
 }
@@ -41,18 +44,44 @@ struct Held {
     earlier: usize,
 }
 
-/// Shares of the event queue of completions that were left by CQs that are destroyed.
-struct Former {
-    shares: u32,
+/// An event queue of whose room each object has a share.
+struct Shared {
+    queue: EventQueue,
+    /// Shares that were left by objects that are destroyed.
+    left: u32,
     /// At most so many events were in the queue when the shares were counted, and were not taken
     /// since.
     earlier: usize,
 }
 
+impl Shared {
+    fn new(queue: EventQueue) -> Shared {
+        Shared { queue, left: 0, earlier: 0 }
+    }
+
+    /// Takes the next event, and gives shares of the room back that were left by objects without
+    /// events.
+    fn poll(&mut self, room: &EventRoom) -> Option<Eqe> {
+        if self.left == 0 {
+            (self.left, self.earlier) = (room.left(), self.queue.capacity());
+        }
+        let event = self.queue.poll();
+        self.earlier -= 1;
+        if event.is_none() || self.earlier == 0 {
+            room.emptied(core::mem::take(&mut self.left));
+        }
+        event
+    }
+}
+
 impl Dispatcher {
-    pub(crate) fn new(asynchronous: EventQueue, completions: EventQueue) -> Dispatcher {
-        let former = Former { shares: 0, earlier: 0 };
-        Dispatcher { asynchronous, completions, held: None, former, waited: 0 }
+    pub(crate) fn new(
+        asynchronous: EventQueue,
+        completions: EventQueue,
+        vis: Option<EventQueue>,
+    ) -> Dispatcher {
+        let (completions, vis) = (Shared::new(completions), vis.map(Shared::new));
+        Dispatcher { asynchronous, completions, vis, held: None, waited: 0 }
     }
 
     /// Runs until the agent is closed or the device is dead.
@@ -90,8 +119,11 @@ impl Dispatcher {
             if worked {
                 continue;
             }
-            self.completions.arm();
+            self.completions.queue.arm();
             self.asynchronous.arm();
+            if let Some(vis) = &self.vis {
+                vis.queue.arm();
+            }
             agent.connections.arm();
             // Events that came before the arming raise no interrupt.
             if (self.events(agent) > 0) | agent.connections.receive() {
@@ -101,37 +133,34 @@ impl Dispatcher {
         }
     }
 
-    /// Rounds after which all events are handled that both queues had at the beginning.
+    /// Rounds after which all events are handled that the queues had at the beginning.
     fn longest_wait(&self) -> usize {
-        (self.asynchronous.capacity() + self.completions.capacity()) / BATCH + 1
+        let both = self.asynchronous.capacity() + self.completions.queue.capacity();
+        both.max(self.vis.as_ref().map_or(0, |vis| vis.queue.capacity())) / BATCH + 1
     }
 
-    /// Handles up to [`BATCH`] events of both queues; returns how many.
+    /// Handles up to [`BATCH`] events of queue pairs and CQs, and as many of virtual interfaces;
+    /// returns the greater of both numbers.
     fn events(&mut self, agent: &Arc<Agent>) -> usize {
-        for handled in 0..BATCH {
-            let Some(event) = self.next(agent) else { return handled };
-            on_event(agent, &event);
-        }
-        BATCH
+        let handle = |next: &mut dyn FnMut() -> Option<Eqe>| {
+            let events = core::iter::from_fn(next).take(BATCH);
+            events.inspect(|event| on_event(agent, event)).count()
+        };
+        let ours = handle(&mut || self.next(agent));
+        let of_vis = self.vis.as_mut().map_or(0, |vis| handle(&mut || vis.poll(&agent.vi_room)));
+        ours.max(of_vis)
     }
 
-    /// The next event of both queues.
+    /// The next event of queue pairs and CQs.
     fn next(&mut self, agent: &Agent) -> Option<Eqe> {
-        let all = self.completions.capacity();
+        let all = self.completions.queue.capacity();
         if self.held.is_none() {
             self.held = self.asynchronous.poll().map(|event| Held { event, earlier: all });
         }
         if let Some(held) = self.held.take_if(|held| held.earlier == 0) {
             return Some(held.event);
         }
-        if self.former.shares == 0 {
-            self.former = Former { shares: agent.event_room.left(), earlier: all };
-        }
-        let event = self.completions.poll();
-        self.former.earlier -= 1;
-        if event.is_none() || self.former.earlier == 0 {
-            agent.event_room.emptied(core::mem::take(&mut self.former.shares));
-        }
+        let event = self.completions.poll(&agent.event_room);
         match (event, &mut self.held) {
             (Some(event), Some(held)) => {
                 held.earlier -= 1;
@@ -148,19 +177,20 @@ fn notices(agent: &Agent) -> bool {
     let Some(number) = agent.notices.take() else { return false };
     if let Some(cq) = agent.cqs.get(number) {
         cq.client().upcall(|up| up.completion(cq.context()));
+    } else if let Some(cq) = agent.vi_cqs.get(number) {
+        cq.client().upcall(|up| up.completion(cq.context()));
     }
     true
 }
 
 fn on_completion(agent: &Agent, number: u32, generation: u32) {
     if let Some(cq) = agent.cqs.get(number).filter(|cq| cq.generation() == generation) {
-        completion(&cq);
+        cq.disarmed();
+        cq.client().upcall(|up| up.completion(cq.context()));
+    } else if let Some(cq) = agent.vi_cqs.get(number).filter(|cq| cq.generation() == generation) {
+        cq.disarmed();
+        cq.client().upcall(|up| up.completion(cq.context()));
     }
-}
-
-fn completion(cq: &Cq) {
-    cq.disarmed();
-    cq.client().upcall(|up| up.completion(cq.context()));
 }
 
 /// Handles an event. The device wrote it, so each field is checked.
@@ -197,8 +227,10 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
                 })
             });
         }
-        // The agent makes no virtual interface yet.
-        EventType::ViError | EventType::ViCompletion => {}
+        EventType::ViError | EventType::ViCompletion => on_vi_event(agent, kind, event),
+        EventType::CommunicationEstablished if agent.vis.get(ident::qpn_slot(event.number)).is_some() => {
+            on_vi_event(agent, kind, event);
+        }
         EventType::CommunicationEstablished
         | EventType::SendQueueDrained
         | EventType::LastWqeReached
@@ -224,7 +256,7 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         return;
     }
     if kind == EventType::CommunicationEstablished {
-        agent.connections.communication_established(&qp);
+        agent.connections.communication_established(&qp.common);
     }
     let refused = event.detail & REFUSED != 0;
     let event = AsyncEvent::Qp {
@@ -236,6 +268,52 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     };
     qp.client().upcall(|up| up.asynchronous(event));
     if fatal {
-        agent.connections.broke(&qp, refused);
+        agent.connections.broke(&qp.common, refused);
+    }
+}
+
+fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
+    let vi = agent.vis.get(ident::qpn_slot(event.number));
+    let Some(vi) = vi.filter(|vi| vi.generation() == event.generation) else { return };
+    if kind == EventType::ViCompletion {
+        // Of whatever connection: the descriptors of a former one stay on their queue.
+        let side = match event.detail {
+            0 => ViSide::Send,
+            1 => ViSide::Receive,
+            _ => return,
+        };
+        vi.disarmed(side);
+        return vi.client().upcall(|up| up.vi_completion(vi.context(), side));
+    }
+    let number = event.number;
+    if kind == EventType::CommunicationEstablished {
+        if vi.qpn() == number {
+            agent.connections.communication_established(vi.common());
+        }
+        return;
+    }
+    let Some(error) = ViError::from_byte(event.status) else { return };
+    let operation = event.detail as u8 & OPERATIONS;
+    match error {
+        ViError::ConnectionLost => {
+            if vi.broke(number) {
+                vi.report_lost(number, operation, event.address);
+                // The event does not say whether a message of the peer was refused.
+                agent.connections.broke(vi.common(), true);
+            }
+        }
+        // Of what the consumer posted, under whatever number.
+        ViError::PostDescriptor | ViError::Overrun | ViError::CompletionProtection => {
+            vi.report(error, operation, event.address);
+        }
+        ViError::ReceiveQueueEmpty
+        | ViError::WriteProtection
+        | ViError::WriteData
+        | ViError::WriteAbort
+        | ViError::ReadProtection => {
+            if vi.qpn() == number {
+                vi.report(error, operation, event.address);
+            }
+        }
     }
 }

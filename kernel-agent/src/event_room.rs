@@ -1,10 +1,11 @@
-//! Room in the event queue of completions, and the CQs whose clients are to be notified.
+//! Room in the event queues of completions and of virtual interfaces, and the CQs whose clients are
+//! to be notified.
 //!
-//! A CQ that was destroyed may have left events in the queue, and its number can be used again at
-//! once. So a client that creates and destroys CQs could fill the queue while the dispatcher thread
-//! is held up. An event queue that overflows ends the device for all clients. Therefore each CQ
-//! takes a share of the queue's room when it is created. A CQ that was destroyed keeps its share
-//! until the dispatcher thread has found the queue empty.
+//! An object that was destroyed may have left events in its queue, and its number can be used again
+//! at once. So a client that creates and destroys objects could fill the queue while the dispatcher
+//! thread is held up. An event queue that overflows ends the device for all clients. Therefore each
+//! object takes a share of the queue's room when it is created. An object that was destroyed keeps
+//! its share until the dispatcher thread has found the queue empty.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,6 +15,10 @@ use platform::OutOfMemory;
 
 /// Shares of an event queue's room.
 pub(crate) struct EventRoom {
+    /// The most objects that exist at the same time.
+    objects: u32,
+    /// Objects that exist.
+    existing: AtomicU32,
     shares: u32,
     /// Shares that are taken.
     taken: AtomicU32,
@@ -22,8 +27,11 @@ pub(crate) struct EventRoom {
 }
 
 impl EventRoom {
-    pub(crate) fn new(shares: u32) -> EventRoom {
-        EventRoom { shares, taken: AtomicU32::new(0), left: AtomicU32::new(0) }
+    /// For so many objects at the same time, and the events of so many that are destroyed.
+    pub(crate) fn new(objects: u32, destroyed: u32) -> EventRoom {
+        let none = || AtomicU32::new(0);
+        let shares = objects + destroyed;
+        EventRoom { objects, existing: none(), shares, taken: none(), left: none() }
     }
 
     /// How many there are.
@@ -31,20 +39,29 @@ impl EventRoom {
         self.shares
     }
 
-    /// Takes a share; false if none is free.
+    /// Takes a share for a new object; false if none is free, or if there are as many objects as
+    /// can be.
     pub(crate) fn take(&self) -> bool {
-        let more = |taken: u32| (taken < self.shares).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        if !count_up(&self.existing, self.objects) {
+            return false;
+        }
+        let taken = count_up(&self.taken, self.shares);
+        if !taken {
+            self.existing.fetch_sub(1, Ordering::AcqRel);
+        }
+        taken
     }
 
     /// Gives a share back whose object has caused no event.
     pub(crate) fn give_back(&self) {
+        self.existing.fetch_sub(1, Ordering::AcqRel);
         self.taken.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Leaves a share, after the device has confirmed that it destroyed the object: events of the
     /// object may be in the queue.
     pub(crate) fn leave(&self) {
+        self.existing.fetch_sub(1, Ordering::AcqRel);
         self.left.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -60,6 +77,12 @@ impl EventRoom {
             self.taken.fetch_sub(left, Ordering::AcqRel);
         }
     }
+}
+
+/// Counts one more, unless there are as many as can be.
+fn count_up(count: &AtomicU32, most: u32) -> bool {
+    let more = |now: u32| (now < most).then_some(now + 1);
+    count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
 }
 
 /// Numbers that are marked, each once however often it was marked.
@@ -122,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_share_that_was_left_is_free_once_the_queue_was_found_empty_afterwards() {
-        let room = EventRoom::new(2);
+        let room = EventRoom::new(2, 0);
         assert!(room.take() && room.take() && !room.take());
         room.give_back();
         assert!(room.take());
@@ -132,6 +155,19 @@ mod tests {
         room.leave();
         room.emptied(before);
         assert!(room.take() && !room.take(), "one of the two was left after the look");
+        room.emptied(room.left());
+        assert!(room.take() && !room.take());
+    }
+
+    #[test]
+    fn shares_of_destroyed_objects_are_not_for_more_objects_at_the_same_time() {
+        let room = EventRoom::new(2, 1);
+        assert_eq!(room.shares(), 3);
+        assert!(room.take() && room.take() && !room.take());
+        room.leave();
+        assert!(room.take() && !room.take());
+        room.leave();
+        assert!(!room.take(), "both that went have events");
         room.emptied(room.left());
         assert!(room.take() && !room.take());
     }

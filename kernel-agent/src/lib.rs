@@ -5,8 +5,9 @@
 //! One [`Agent`] serves one NIC. Each opening of the agent by a face (an IA, for example) is a
 //! [`Client`]: it creates the objects, and the agent reports events to it by its [`Upcalls`].
 //!
-//! VIA's names and ours: VI = [`Qp`], completion queue = [`Cq`], protection tag = [`Pd`], memory
-//! handle = the key of a [`Region`], error handler = [`Upcalls`].
+//! VIA's names and ours: VI = [`Vi`], completion queue = [`ViCq`], protection tag = [`Pd`], memory
+//! handle = the remote key of a [`Region`], error handler = [`Upcalls`]. A [`Qp`] with its [`Cq`]
+//! is the same for InfiniBand's work requests. Neither can be used in the other's place.
 //!
 //! Features, flags, statuses and segments are the same for the NIC and for a face. This crate
 //! exports the NIC's own types for them, under the names that a face uses, so a face depends on no
@@ -36,6 +37,7 @@ mod members;
 mod object;
 mod post;
 mod qp;
+mod qp_common;
 mod qp_state;
 mod region;
 mod slot;
@@ -43,20 +45,26 @@ mod srq;
 mod table;
 mod testing;
 mod upcalls;
+mod vi;
+mod vi_cq;
 
 pub use agent::{Agent, Config, Counts};
 pub use client::Client;
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
+pub use connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};
-pub use nic_abi::admin::KeyInfo;
+pub use nic_abi::admin::{KeyInfo, QpState};
 pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
 pub use nic_abi::eqe::EventType as NicEvent;
 pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
 pub use nic_abi::registers::{Features, Identity};
+pub use nic_abi::vi::{
+    AddressSegment, Control as ViControl, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, Reliability,
+    Status as ViStatus, ViError,
+};
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
 pub use nic_hal::{Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer};
 pub use post::{Bind, NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
@@ -66,3 +74,5 @@ pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
 pub use testing::TestHandle;
 pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};
+pub use vi::{Vi, ViAttributes, ViPostError, ViSide, ViTaken};
+pub use vi_cq::ViCq;

@@ -233,7 +233,7 @@ impl Qp {
             return Err(PostError::Busy);
         }
         match guard.queue() {
-            Some(sender) if self.state.takes_sends() => Ok(&sender.queue),
+            Some(sender) if self.common.state.takes_sends() => Ok(&sender.queue),
             _ => Err(self.why_not()),
         }
     }
@@ -241,7 +241,7 @@ impl Qp {
     #[cold]
     #[inline(never)]
     fn why_not(&self) -> PostError {
-        if self.is_gone() { PostError::Gone } else { PostError::State }
+        if self.common.is_gone() { PostError::Gone } else { PostError::State }
     }
 
     /// Why [`SendSlot::batch`] found the slot closed.
@@ -249,7 +249,7 @@ impl Qp {
         let mut guard = self.send.lock();
         match guard.queue() {
             // It was taken, or has been opened only since.
-            Some(_) if self.state.takes_sends() => PostError::Busy,
+            Some(_) if self.common.state.takes_sends() => PostError::Busy,
             _ => self.why_not(),
         }
     }
@@ -334,7 +334,7 @@ impl Qp {
         shadow: Shadow,
     ) -> Option<()> {
         let mut queue = self.receive.as_ref()?.try_lock()?;
-        if !self.state.takes_receives() {
+        if !self.common.state.takes_receives() {
             return None;
         }
         queue.post_single(&self.receives, segment, shadow).ok()
@@ -351,7 +351,7 @@ impl Qp {
     ) -> Result<(), PostError> {
         let Some(receive) = &self.receive else { return Err(PostError::Kind) };
         let mut queue = receive.lock();
-        if !self.state.takes_receives() {
+        if !self.common.state.takes_receives() {
             return Err(self.why_not());
         }
         queue.push(&self.receives, solicited, segments, segment, shadow)?;

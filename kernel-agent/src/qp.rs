@@ -4,25 +4,24 @@
 //! posting). Completions are retired under their CQ's lock, without any of these.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
 use nic_abi::ident;
 use nic_abi::wqe::LinkFlags;
-use nic_hal::{Lease, Outstanding, QpParams, ReceiveQueue};
-use platform::sleep_lock::SleepGuard;
+use nic_hal::{Outstanding, QpParams, ReceiveQueue};
 use platform::sync::Mutex;
 use platform::use_count::Use;
-use platform::{Privileged, SleepLock, heap};
+use platform::{Privileged, heap};
+use roce::transport::Service;
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
-use crate::cm::ConnectionId;
 use crate::cq::Cq;
 use crate::members::{Queues, Receives};
 use crate::object::begin_use;
 use crate::post::{SegmentLimits, SendSlot, Sender};
-use crate::qp_state::PostState;
+use crate::qp_common::Common;
 use crate::region::Pd;
 use crate::slot::{NOT_READY, SlotOwner, SlotParams};
 use crate::srq::Srq;
@@ -113,13 +112,9 @@ pub struct Qp {
     pub(crate) kind: QpType,
     /// Number and generation, in the form of a completion's first word.
     identity: u64,
-    context: u64,
+    pub(crate) common: Common,
     send_cq: Arc<Cq>,
     receive_cq: Arc<Cq>,
-    pub(crate) state: PostState,
-    /// The device reported that the queue pair is in ERROR. Only a reset clears it. Changed with
-    /// `control` held, so that the mark cannot get into the queue pair's next life.
-    broken: AtomicBool,
     /// The queue pair was reset before, so an event may be from before the reset.
     was_reset: AtomicBool,
     pub(crate) send: SlotOwner<Arc<Sender>>,
@@ -128,11 +123,7 @@ pub struct Qp {
     pub(crate) sends: Arc<Outstanding>,
     pub(crate) receive: Option<Mutex<ReceiveQueue>>,
     pub(crate) receives: Arc<Receives>,
-    lease: Lease,
-    control: SleepLock,
     parents: Mutex<Option<Parents>>,
-    /// Its connection's id plus one; 0 for none.
-    connection: AtomicU64,
 }
 
 /// A queue pair that has entered its CQs. Dropping this makes it leave them again.
@@ -269,21 +260,16 @@ impl Qp {
         let qp = Arc::new(Qp {
             kind: attributes.qp_type,
             identity,
-            context: attributes.context,
+            common: Common::new(attributes.context, rings.lease),
             send_cq: attributes.send_cq.clone(),
             receive_cq: attributes.receive_cq.clone(),
-            state: PostState::new(),
-            broken: AtomicBool::new(false),
             was_reset: AtomicBool::new(false),
             send,
             withdrawn: Mutex::new(None),
             sends,
             receive: rings.receive.map(Mutex::new),
             receives,
-            lease: rings.lease,
-            control: SleepLock::default(),
             parents: Mutex::new(Some(parents)),
-            connection: AtomicU64::new(0),
         });
         entered.stay();
         Ok(qp)
@@ -320,7 +306,7 @@ impl Qp {
     /// The context given at creation.
     #[inline]
     pub fn context(&self) -> u64 {
-        self.context
+        self.common.context()
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -329,23 +315,16 @@ impl Qp {
 
     /// The state to which the agent last moved the queue pair, or that an event reported.
     pub fn state(&self) -> QpState {
-        if self.broken.load(Ordering::Acquire) {
-            return QpState::Error;
+        self.common.state()
+    }
+
+    /// The transport service of a connection.
+    pub(crate) fn service(&self) -> Result<Service, Error> {
+        match self.kind {
+            QpType::Rc => Ok(Service::Rc),
+            QpType::Uc => Ok(Service::Uc),
+            QpType::Ud | QpType::Gsi => Err(Error::OutOfRange("queue pair type")),
         }
-        self.state.get().unwrap_or(QpState::Reset)
-    }
-
-    /// Whether the queue pair was destroyed or the device is dead.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.state.is_gone()
-    }
-
-    pub(crate) fn connection(&self) -> Option<ConnectionId> {
-        self.connection.load(Ordering::Acquire).checked_sub(1).map(ConnectionId)
-    }
-
-    pub(crate) fn set_connection(&self, connection: Option<ConnectionId>) {
-        self.connection.store(connection.map_or(0, |id| id.0.wrapping_add(1)), Ordering::Release);
     }
 
     pub(crate) fn send_is_outstanding(&self, tag: u32) -> bool {
@@ -355,11 +334,7 @@ impl Qp {
     /// Changes state and attributes: the mask and fields as `nic_abi::admin::ModifyQp` says.
     pub fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
         let agent = self.client().agent();
-        let _control = self.control.lock(agent.platform());
-        if self.is_gone() {
-            agent.alive()?;
-            return Err(Error::Gone);
-        }
+        let _control = self.common.control(self.client())?;
         let mask = QpMask::from_bits_truncate(modify.mask);
         let state = match mask.contains(QpMask::STATE) {
             true => Some(QpState::from_word(modify.state).ok_or(Error::OutOfRange("queue pair state"))?),
@@ -368,9 +343,9 @@ impl Qp {
         if state == Some(QpState::Reset) {
             return self.reset(modify);
         }
-        agent.nic().modify_qp(self.qpn(), modify).map_err(|error| self.state_error(error))?;
+        agent.nic().modify_qp(self.qpn(), modify).map_err(|error| self.common.refusal(error))?;
         if let Some(state) = state {
-            let _ = self.state.set(state);
+            let _ = self.common.state.set(state);
             self.update_slot();
         }
         Ok(())
@@ -394,15 +369,6 @@ impl Qp {
         self.to_state(QpState::Rts)
     }
 
-    fn state_error(&self, error: nic_hal::Error) -> Error {
-        match error {
-            nic_hal::Error::Command(command) if command.status == nic_abi::admin::Status::BadState => {
-                Error::QpState(self.state())
-            }
-            other => other.into(),
-        }
-    }
-
     /// Waits until no post that began before the last change of `state` is under way, on either
     /// queue.
     fn settle_posts(&self) {
@@ -414,13 +380,13 @@ impl Qp {
 
     /// Closes the queue pair to posts for good. When this returns, no post is under way.
     fn end_posts(&self) {
-        self.state.end();
+        self.common.state.end();
         self.settle_posts();
     }
 
     /// Closes or reopens the slot by the state: the fast path checks nothing but the slot.
     fn update_slot(&self) {
-        self.send.set_not_ready(|| !self.state.takes_sends());
+        self.send.set_not_ready(|| !self.common.state.takes_sends());
     }
 
     /// Leaves the send queue's slot to a successor for good: the send queue takes no posts any
@@ -435,17 +401,17 @@ impl Qp {
     /// for its heads, so no thread may post meanwhile.
     fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
         let agent = self.client().agent();
-        let Some(before) = self.state.set(QpState::Reset) else { return Err(Error::Gone) };
+        let Some(before) = self.common.state.set(QpState::Reset) else { return Err(Error::Gone) };
         self.settle_posts();
         if let Err(error) = agent.nic().modify_qp(self.qpn(), modify) {
             if !agent.is_dead() {
-                let _ = self.state.set(before);
+                let _ = self.common.state.set(before);
                 self.update_slot();
             }
-            return Err(self.state_error(error));
+            return Err(self.common.refusal(error));
         }
         self.was_reset.store(true, Ordering::Release);
-        self.broken.store(false, Ordering::Release);
+        self.common.mend();
         // Under the CQ's lock: completions that were not polled find their requests forgotten.
         self.send_cq.clear(&self.sends);
         self.receive_cq.clear(&self.receives);
@@ -489,7 +455,7 @@ impl Qp {
     /// Records the event that the queue pair went to ERROR by itself. Returns false if the event is
     /// from before the last reset.
     pub(crate) fn broke(&self) -> bool {
-        let control = self.control.lock(self.client().agent().platform());
+        let control = self.common.lock(self.client());
         if self.was_reset.load(Ordering::Acquire) {
             // The event may be from before the reset. Such events are rare, so ask the device.
             match self.query() {
@@ -497,13 +463,8 @@ impl Qp {
                 _ => return false,
             }
         }
-        self.set_broken(&control);
+        self.common.set_broken(&control);
         true
-    }
-
-    fn set_broken(&self, _control: &SleepGuard<'_>) {
-        self.broken.store(true, Ordering::Release);
-        self.state.broke();
     }
 
     /// Closes the queue pair to posts for good: the device is dead.
@@ -514,10 +475,7 @@ impl Qp {
     /// The queue pair's attributes and state, as the device has them.
     pub fn query(&self) -> Result<QpInfo, Error> {
         let agent = self.client().agent();
-        if self.is_gone() {
-            agent.alive()?;
-            return Err(Error::Gone);
-        }
+        self.common.alive(agent)?;
         Ok(agent.nic().query_qp(self.qpn())?)
     }
 
@@ -533,7 +491,7 @@ impl Qp {
     /// the queue pair is destroyed in that case as well.
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client().agent();
-        if let Some(connection) = self.connection() {
+        if let Some(connection) = self.common.connection() {
             agent.connections.abandon(connection);
         }
         self.end(false)
@@ -548,20 +506,21 @@ impl Qp {
 
     fn end(&self, unless_bound: bool) -> Result<(), Error> {
         let agent = self.client().agent();
-        let _control = self.control.lock(agent.platform());
+        let _control = self.common.lock(self.client());
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
         // A post between this command and the end of the posts is lost, as if it had been flushed.
         // The memory that it writes to, and the number that it rings with, stay the queue pair's
         // until the posts have ended.
-        let decided = unless_bound.then(|| agent.nic().destroy_qp_unless_bound(self.qpn(), &self.lease));
+        let decided =
+            unless_bound.then(|| agent.nic().destroy_qp_unless_bound(self.qpn(), &self.common.lease));
         if let Some(Err(refused @ nic_hal::Error::Command(_))) = decided {
             *self.parents.lock() = Some(parents);
             return Err(refused.into());
         }
         self.end_posts();
         // A connection that was made meanwhile.
-        agent.connections.abandon_of(self);
-        let result = decided.unwrap_or_else(|| agent.nic().destroy_qp(self.qpn(), &self.lease));
+        agent.connections.abandon_of(&self.common);
+        let result = decided.unwrap_or_else(|| agent.nic().destroy_qp(self.qpn(), &self.common.lease));
         let removed = agent.qps.remove(self.slot());
         self.send_cq.remove_member(self.identity);
         self.receive_cq.remove_member(self.identity);

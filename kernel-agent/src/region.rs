@@ -555,13 +555,28 @@ impl Region {
     /// [`Error::Busy`] while a window is bound to it, [`Error::NotLinked`] for rights of a region
     /// that is not linked.
     pub fn modify(&self, pd: Option<&Arc<Pd>>, rights: Option<LinkFlags>) -> Result<u32, Error> {
+        self.modify_to(pd, rights, Names::next_remote)
+    }
+
+    /// As [`Region::modify`], but the region keeps its remote key. Who has the key has the new
+    /// rights from then on.
+    pub fn modify_in_place(&self, pd: Option<&Arc<Pd>>, rights: Option<LinkFlags>) -> Result<(), Error> {
+        self.modify_to(pd, rights, Names::last_remote).map(drop)
+    }
+
+    fn modify_to(
+        &self,
+        pd: Option<&Arc<Pd>>,
+        rights: Option<LinkFlags>,
+        remote: impl FnOnce(&Names) -> u32,
+    ) -> Result<u32, Error> {
         let agent = self.client().agent();
         let _control = self.object.control()?;
         if let Some(pd) = pd {
             self.client().owns(pd.client())?;
         }
         let pd = pd.map(begin_use).transpose()?;
-        let remote = self.names.next_remote();
+        let remote = remote(&self.names);
         let args = ModifyRegion {
             pd: pd.as_ref().map_or(0, |pd| pd.number()),
             flags: rights.unwrap_or_default().bits(),

@@ -8,6 +8,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Deref;
 
 use platform::sync::{Mutex, MutexGuard};
 use platform::{Chunks, OutOfMemory};
@@ -17,9 +18,12 @@ const CHUNK: usize = 64;
 
 /// A table of at most so many objects.
 pub(crate) struct Table<T> {
-    slots: Chunks<Mutex<Option<Arc<T>>>, CHUNK>,
+    slots: Slots<T>,
     numbers: Numbers,
 }
+
+/// The slots of a table. Two types of objects can share their numbers, and have slots of their own.
+pub(crate) struct Slots<T>(Chunks<Mutex<Option<Arc<T>>>, CHUNK>);
 
 /// A slot and its new owner's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +82,14 @@ impl Numbers {
         Some(Number { slot, generation })
     }
 
+    /// A new generation for the owner of a slot. No other owner of the slot has it, nor had it.
+    pub(crate) fn renew(&self, slot: u32) -> u32 {
+        let mut free = self.free.lock();
+        let Some(generation) = free.generations.get_mut(slot as usize) else { return 0 };
+        *generation = generation.wrapping_add(1);
+        *generation
+    }
+
     /// Frees a slot that [`Numbers::take`] returned. Nothing may refer to the slot any more.
     /// Allocates nothing.
     pub(crate) fn release(&self, slot: u32) {
@@ -88,35 +100,60 @@ impl Numbers {
 impl<T> Table<T> {
     /// `take` returns slots `first..end` only; those below `first` can be filled as well.
     pub(crate) fn new(first: u32, end: u32) -> Result<Table<T>, OutOfMemory> {
-        let table = Table { slots: Chunks::new(end as usize)?, numbers: Numbers::new(first, end) };
+        let table = Table { slots: Slots::new(end)?, numbers: Numbers::new(first, end) };
         if first > 0 {
-            table.reach(first - 1)?;
+            table.slots.reach(first - 1)?;
         }
         Ok(table)
     }
 
-    fn reach(&self, slot: u32) -> Result<(), OutOfMemory> {
-        self.slots.get_or_create(slot as usize, || Mutex::new(None)).map(|_| ())
-    }
-
     /// Takes a slot; `None` if all have owners, or there is no memory.
     pub(crate) fn take(&self) -> Option<Number> {
+        self.take_in(&self.slots)
+    }
+
+    /// Takes a slot whose owner is in slots of another type.
+    pub(crate) fn take_in<U>(&self, slots: &Slots<U>) -> Option<Number> {
         let number = self.numbers.take()?;
-        if self.reach(number.slot).is_err() {
+        if slots.reach(number.slot).is_err() {
             self.numbers.release(number.slot);
             return None;
         }
         Some(number)
     }
 
+    pub(crate) fn renew(&self, slot: u32) -> u32 {
+        self.numbers.renew(slot)
+    }
+
     pub(crate) fn release(&self, slot: u32) {
         self.numbers.release(slot);
+    }
+}
+
+impl<T> Deref for Table<T> {
+    type Target = Slots<T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Slots<T> {
+        &self.slots
+    }
+}
+
+impl<T> Slots<T> {
+    /// Slots `0..end`.
+    pub(crate) fn new(end: u32) -> Result<Slots<T>, OutOfMemory> {
+        Ok(Slots(Chunks::new(end as usize)?))
+    }
+
+    fn reach(&self, slot: u32) -> Result<(), OutOfMemory> {
+        self.0.get_or_create(slot as usize, || Mutex::new(None)).map(|_| ())
     }
 
     /// The slot's content, which stays as it is while the guard lives.
     #[inline]
     pub(crate) fn lock(&self, slot: u32) -> Option<MutexGuard<'_, Option<Arc<T>>>> {
-        Some(self.slots.get(slot as usize)?.lock())
+        Some(self.0.get(slot as usize)?.lock())
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<Arc<T>> {
@@ -137,12 +174,12 @@ impl<T> Table<T> {
 
     /// All that is in the table, each as it is when its turn comes. Allocates nothing.
     pub(crate) fn all(&self) -> impl Iterator<Item = Arc<T>> {
-        self.slots.iter().filter_map(|slot| slot.lock().clone())
+        self.0.iter().filter_map(|slot| slot.lock().clone())
     }
 
     /// Empties the table.
     pub(crate) fn clear(&self) {
-        for slot in self.slots.iter() {
+        for slot in self.0.iter() {
             // Dropped after the lock.
             let content = slot.lock().take();
             drop(content);
@@ -164,6 +201,16 @@ mod tests {
         assert_eq!(numbers.take(), Some(Number { slot: 2, generation: 2 }));
         assert_eq!(numbers.take(), Some(Number { slot: 1, generation: 2 }));
         assert_eq!(numbers.take(), None);
+    }
+
+    #[test]
+    fn a_slots_next_owner_has_none_of_the_generations_of_the_former() {
+        let numbers = Numbers::new(1, 3);
+        assert_eq!(numbers.take(), Some(Number { slot: 1, generation: 1 }));
+        assert_eq!((numbers.renew(1), numbers.renew(1)), (2, 3));
+        numbers.take();
+        numbers.release(1);
+        assert_eq!(numbers.take(), Some(Number { slot: 1, generation: 4 }));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use roce::cm::rej::Reason;
 use roce::cm::{ReadDepths, sidr};
 use roce::{PKey, Path, PathMtu};
 
-use crate::QpType;
 use crate::cm::{ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+use crate::{QpType, ViError, ViSide};
 
 /// An asynchronous event that is not about one completion or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,20 @@ pub enum AsyncEvent {
         /// What happened.
         event: EventType,
     },
+    /// An error of a virtual interface that no descriptor shows (VIA 9.9.1). That a connection is
+    /// lost is reported once, whichever end or the agent finds it out; the virtual interface is in
+    /// ERROR by then, and [`CmEventKind::Disconnected`] follows.
+    Vi {
+        /// The context given when the virtual interface was created.
+        context: u64,
+        /// What happened.
+        error: ViError,
+        /// The operation that the error is of, as the bits of a descriptor's status code it
+        /// (`OP_MASK`, shifted down).
+        operation: u8,
+        /// The virtual address of the descriptor that the error is about, or 0.
+        address: u64,
+    },
     /// The port came up or went down (IT-API unaffiliated event).
     Port {
         /// Whether it is up now.
@@ -52,8 +66,9 @@ pub enum AsyncEvent {
 pub struct CmEvent<'a> {
     /// Which connection.
     pub connection: ConnectionId,
-    /// The context of the connection's queue pair; for [`CmEventKind::Request`] and for
-    /// [`CmEventKind::Withdrawn`] (no queue pair yet) the listening point's.
+    /// The context of the connection's queue pair or virtual interface; for
+    /// [`CmEventKind::Request`] and for [`CmEventKind::Withdrawn`] (no queue pair yet) the
+    /// listening point's.
     pub context: u64,
     /// What happened.
     pub kind: CmEventKind,
@@ -170,6 +185,11 @@ pub enum ResolutionEventKind {
 pub trait Upcalls: Send + Sync {
     /// A CQ that was armed got an entry. May be spurious; the CQ is not armed any more.
     fn completion(&self, cq_context: u64);
+
+    /// A queue of a virtual interface that was armed has a descriptor that is complete. May be
+    /// spurious; the queue is not armed any more. A client without virtual interfaces can leave
+    /// this out.
+    fn vi_completion(&self, _context: u64, _side: ViSide) {}
 
     /// An asynchronous event.
     fn asynchronous(&self, event: AsyncEvent);

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use host::Machine;
 use kernel_agent::{
-    Agent, Arm, AsyncEvent, Client, CmEvent, Config, Cq, Death, Error, Qp, Resource, Upcalls,
+    Agent, Arm, AsyncEvent, Client, CmEvent, Config, Cq, Death, Error, Qp, Reliability, Resource, Upcalls,
+    Vi, ViAttributes, ViSide, ViTaken,
 };
 use nic_abi::wqe::{LinkFlags, Opcode, Segment};
 
@@ -147,6 +148,50 @@ fn cqs_that_are_destroyed_while_the_dispatcher_thread_is_held_up_do_not_fill_the
     };
     let refused = (0..2000).find_map(|_| churn().err());
     assert_eq!(refused, Some(Error::NoResources(Resource::Cqs)));
+    assert_eq!(agent.death(), None);
+    HOLD.store(false, Ordering::Release);
+    wait_for(&agent, || churn().is_ok());
+    client.detach();
+    other.client.detach();
+    agent.close();
+}
+
+#[test]
+fn virtual_interfaces_do_not_fill_the_event_queue_while_the_dispatcher_thread_is_held_up() {
+    static HOLD: AtomicBool = AtomicBool::new(true);
+    let machine = Machine::new(1);
+    let agent = open_with(&machine, 0, Config { max_vis: 4, ..Config::default() });
+    let (held, client) = Acting::attach(&machine, &agent, |_, _| {
+        while HOLD.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    });
+    held.cq().arm(Arm::Next);
+    held.complete();
+    wait_for(&agent, || held.upcalls() == 1);
+    let other = Node::new(&machine, &agent);
+    let (reliability, access) = (Reliability::Unreliable, LinkFlags::empty());
+    let attributes = ViAttributes { reliability, max_transfer: 1 << 16, access };
+    let create = || other.client.create_vi(&other.pd, &attributes, [None; 2], [4; 2], 1);
+    // The device cannot read the descriptor, so it takes it off and raises an event.
+    let bad_post = |vi: &Vi| {
+        vi.post(ViSide::Send, 8, 0, |_, _| {}).unwrap();
+        vi.arm(ViSide::Send);
+        while vi.queued(ViSide::Send) > 0 {
+            assert_eq!(vi.take(ViSide::Send, |_, _| false), ViTaken::NotDone);
+            std::thread::yield_now();
+        }
+    };
+    // One that goes on, and one after the other.
+    let vi = create().unwrap();
+    (0..2000).for_each(|_| bad_post(&vi));
+    let churn = || -> Result<(), Error> {
+        let vi = create()?;
+        bad_post(&vi);
+        vi.destroy()
+    };
+    let refused = (0..2000).find_map(|_| churn().err());
+    assert_eq!(refused, Some(Error::NoResources(Resource::Qps)));
     assert_eq!(agent.death(), None);
     HOLD.store(false, Ordering::Release);
     wait_for(&agent, || churn().is_ok());

@@ -145,16 +145,16 @@ pub fn disarm<W: Word>(arm: &W, solicited: bool) -> bool {
 }
 
 /// Device: completes a descriptor of a virtual interface, whose mark in the ring this is. `write`
-/// stores length and status, with release; it returns false if it cannot, and then the descriptor is
-/// lost. Returns what `write` returned.
+/// stores length and status, with release; it returns false if it cannot, and then the descriptor
+/// is lost. Returns what `write` returned.
 #[inline]
 pub fn complete<W: Word>(mark: &W, write: impl FnOnce() -> bool) -> bool {
-    // Before the status: a consumer that has seen the status, which it may poll without a call, finds
-    // the descriptor done. The release of `write` orders the two.
+    // Before the status: a consumer that has seen the status, which it may poll without a call,
+    // finds the descriptor done. The release of `write` orders the two.
     mark.store(MARK_COMPLETING, Ordering::Relaxed);
     let written = write();
-    // Not a store: the driver may have seen the status, taken the descriptor off, and posted another
-    // one in the same place.
+    // Not a store: the driver may have seen the status, taken the descriptor off, and posted
+    // another one in the same place.
     mark.replace(MARK_COMPLETING, if written { MARK_COMPLETE } else { MARK_LOST }, Ordering::Release);
     written
 }

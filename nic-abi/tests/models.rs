@@ -416,8 +416,8 @@ fn mutant_that_marks_after_the_status() {
     finds(|| polled(Completion::MarksLate));
 }
 
-/// The consumer takes a descriptor off as soon as it can, and posts the next one in its place, which
-/// the device does not complete.
+/// The consumer takes a descriptor off as soon as it can, and posts the next one in its place,
+/// which the device does not complete.
 fn posted_again(how: Completion) {
     let ring = Ring::<true>::new();
     let device = thread::spawn({
@@ -427,8 +427,8 @@ fn posted_again(how: Completion) {
     let taken = ring.look();
     if taken {
         ring.status.store(0, Ordering::Relaxed);
-        // A swap and not a store: the checker does not see that a store of this thread comes after a
-        // compare-exchange in the word's order of changes.
+        // A swap and not a store: the checker does not see that a store of this thread comes after
+        // a compare-exchange in the word's order of changes.
         ring.mark.swap(MARK_POSTED, Ordering::Relaxed);
     }
     device.join().unwrap();

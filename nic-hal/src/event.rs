@@ -35,7 +35,7 @@ impl EventQueue {
         if (last ^ cqe::phase(self.head, self.log)) & cqe::PHASE != 0 {
             return None;
         }
-        let [first, second] = [0, 1].map(|at: usize| entry[at].load(Ordering::Relaxed));
+        let [first, second, address] = [0, 1, 2].map(|at: usize| entry[at].load(Ordering::Relaxed));
         self.head = self.head.wrapping_add(1);
         self.record.consumed(self.head);
         if let Some(untaken) = &self.untaken
@@ -51,6 +51,7 @@ impl EventQueue {
             number: (first >> 32) as u32,
             generation: second as u32,
             detail: (second >> 32) as u32,
+            address,
             ..Eqe::default()
         })
     }

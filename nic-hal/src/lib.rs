@@ -1,7 +1,8 @@
 //! How an RDMA NIC is driven.
 //!
 //! Control path: [`Nic`], the driver of one device. Data path: the rings that it returns
-//! ([`SendQueue`], [`ReceiveQueue`], [`SharedReceiveQueue`], [`CompletionQueue`], [`EventQueue`]).
+//! ([`SendQueue`], [`ReceiveQueue`], [`SharedReceiveQueue`], [`ViQueue`], [`CompletionQueue`],
+//! [`EventQueue`]).
 //! They are plain `&mut self` objects; their owner brings the lock. How a device is reached differs
 //! between machines: [`Transport`].
 //!
@@ -38,6 +39,7 @@ mod send;
 mod shared;
 mod testing;
 mod transport;
+mod vi;
 
 pub use completion::{CompletionQueue, CompletionRing, Entry, Reading};
 pub use error::{CommandError, Death, Error};
@@ -46,10 +48,11 @@ pub use mapped::Circle;
 pub use memory::{DeviceMemory, Lease};
 pub use nic::Nic;
 pub use outstanding::{Outstanding, Retired, Retiring, Shadow};
-pub use params::{CqParams, QpParams, QpRings, SrqParams};
+pub use params::{CqParams, QpParams, QpRings, SrqParams, ViParams, ViRings};
 pub use receive::ReceiveQueue;
 pub use request::{Direction, Head, Operation, Remote, RemoteWords, Request, Transfer};
 pub use send::{Next, Refused, SendQueue, Unposted};
 pub use shared::{SharedReceiveQueue, SharedRing};
 pub use testing::TestHandle;
 pub use transport::{InterruptHandler, Transport};
+pub use vi::{Full, ViQueue};

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nic_abi::doorbell::RECORD_BYTES;
 use nic_abi::registers::{FIFO, FIFO_ENTRIES, FIFO_EVENT, FIFO_TAIL, SIZE};
+use nic_abi::vi;
 use platform::{SharedSlice, heap};
 
 use crate::memory::{DeviceMemory, Lease};
@@ -334,6 +335,73 @@ impl<const W: usize> Ring<W> {
 
     pub(crate) fn lease(&self) -> &Lease {
         self.memory.lease()
+    }
+}
+
+/// An entry of a virtual interface's ring: [`vi::Post`].
+#[repr(C)]
+pub(crate) struct PostWords {
+    pub(crate) address: AtomicU64,
+    pub(crate) handle: AtomicU32,
+    pub(crate) mark: AtomicU32,
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<PostWords>() == vi::ENTRY && vi::RING_HEAD.is_multiple_of(vi::ENTRY));
+    assert!(offset_of!(PostWords, address) == offset_of!(vi::Post, address));
+    assert!(offset_of!(PostWords, handle) == offset_of!(vi::Post, handle));
+    assert!(offset_of!(PostWords, mark) == offset_of!(vi::Post, mark));
+};
+
+/// A ring of a virtual interface, a power of two of entries behind a head.
+pub(crate) struct ViRing {
+    head: NonNull<AtomicU32>,
+    entries: NonNull<PostWords>,
+    mask: u32,
+    memory: DeviceMemory,
+}
+
+// SAFETY: as for Ring.
+unsafe impl Send for ViRing {}
+// SAFETY: as for Ring.
+unsafe impl Sync for ViRing {}
+
+impl ViRing {
+    /// Bytes of a ring of `1 << log` entries.
+    pub(crate) fn bytes(log: u32) -> usize {
+        vi::RING_HEAD + (vi::ENTRY << log)
+    }
+
+    /// A ring of `1 << log` entries in `memory`.
+    pub(crate) fn new(memory: DeviceMemory, log: u32) -> Result<ViRing, Error> {
+        let out = Error::OutOfRange("ring size");
+        if log > 24 || memory.buffer().len() < Self::bytes(log) {
+            return Err(out);
+        }
+        let words = memory.buffer().slice().get(0, Self::bytes(log)).map_err(|_| out)?;
+        let (head, entries) = words.atomic_u64s().map_err(|_| out)?.split_at(vi::RING_HEAD / 8);
+        let (head, entries) = (NonNull::from(head).cast(), NonNull::from(entries).cast());
+        Ok(ViRing { head, entries, mask: (1 << log) - 1, memory })
+    }
+
+    /// The word that arms the queue.
+    #[inline]
+    pub(crate) fn arm(&self) -> &AtomicU32 {
+        // SAFETY: it is the first word of `memory`, which `new` checked to be aligned.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// The entry at the free-running index `index`.
+    #[inline(always)]
+    pub(crate) fn at(&self, index: u32) -> &PostWords {
+        // SAFETY: as in `Ring::at`. The words of an entry are atomics, as those of the slice were.
+        unsafe { self.entries.add((index & self.mask) as usize).as_ref() }
+    }
+
+    /// The ring's bus address.
+    pub(crate) fn bus(&self) -> u64 {
+        self.memory.buffer().bus()
     }
 }
 

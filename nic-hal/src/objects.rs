@@ -9,17 +9,16 @@ use nic_abi::admin::{
     SrqInfo,
 };
 use nic_abi::doorbell::Kind;
-use nic_abi::ident;
-use nic_abi::wqe;
+use nic_abi::{ident, vi, wqe};
 
 use crate::admin::result;
 use crate::doorbell::{ConsumerRecord, Doorbell};
-use crate::mapped::{Ring, Words};
+use crate::mapped::{Circle, Ring, ViRing, Words};
 use crate::memory::{DeviceMemory, Lease};
 use crate::receive::{Entries, ReceiveRing};
 use crate::{
     CompletionQueue, CompletionRing, CqParams, Error, EventQueue, Nic, QpParams, QpRings, ReceiveQueue,
-    SendQueue, SharedReceiveQueue, SharedRing, SrqParams,
+    SendQueue, SharedReceiveQueue, SharedRing, SrqParams, ViParams, ViQueue, ViRings,
 };
 
 impl Nic {
@@ -167,7 +166,7 @@ impl Nic {
             log_entries: params.log_entries,
             eq: params.eq,
             generation: params.generation,
-            flags: 0,
+            flags: params.flags.bits(),
         };
         lease.start_with(|| self.command(Opcode::CreateCq, number, &args))?;
         Ok(CompletionQueue::new(ring, params.log_entries, record))
@@ -297,6 +296,57 @@ impl Nic {
             doorbell,
         };
         Ok(QpRings { send, receive: receive.map(|(ring, _)| ReceiveQueue { ring }), lease })
+    }
+
+    /// One work queue of a virtual interface, its ring's bus address, and the number of the ring's
+    /// entries as a logarithm.
+    fn vi_queue(
+        &self,
+        entries: u32,
+        kind: Kind,
+        slot: u32,
+        lease: &Lease,
+    ) -> Result<(ViQueue, u64, u32), Error> {
+        let most = self.identity.max_vi_entries;
+        let count = entries.checked_next_power_of_two().filter(|&count| entries > 0 && count <= most);
+        let count = count.ok_or(Error::OutOfRange("number of descriptors"))?;
+        let log = count.ilog2();
+        let ring = ViRing::new(self.memory(ViRing::bytes(log), lease)?, log)?;
+        let bus = ring.bus();
+        let doorbell = Doorbell::new(&self.registers, kind, slot)?;
+        Ok((ViQueue::new(ring, Circle::new(count)?, entries, doorbell), bus, log))
+    }
+
+    /// Creates a virtual interface. [`Nic::modify_qp`], [`Nic::query_qp`] and [`Nic::destroy_qp`]
+    /// are for virtual interfaces as well.
+    pub fn create_vi(&self, qpn: u32, params: &ViParams) -> Result<ViRings, Error> {
+        let slot = ident::qpn_slot(qpn);
+        let lease = Lease::new(&self.quarantine)?;
+        let [sends, receives] = params.entries;
+        let (send, send_ring, log_send_blocks) = self.vi_queue(sends, Kind::Send, slot, &lease)?;
+        let (receive, receive_ring, log_receive_entries) =
+            self.vi_queue(receives, Kind::Receive, slot, &lease)?;
+        let [send_cq, receive_cq] = params.cqs.map(|cq| cq.unwrap_or(vi::NO_CQ));
+        let args = CreateQp {
+            qp_type: vi::QP_TYPE,
+            flags: QpFlags::empty().bits(),
+            pd: params.pd,
+            generation: params.generation,
+            send_cq,
+            receive_cq,
+            srq: params.completions_eq,
+            max_send_segments: self.identity.max_vi_segments,
+            send_ring,
+            receive_ring,
+            log_send_blocks,
+            log_receive_entries,
+            max_receive_segments: self.identity.max_vi_segments,
+            eq: params.errors_eq,
+            max_message: params.max_message,
+            owner: 0,
+        };
+        lease.start_with(|| self.command(Opcode::CreateQp, qpn, &args))?;
+        Ok(ViRings { queues: [send, receive], lease })
     }
 
     /// Changes a queue pair.

@@ -1,8 +1,8 @@
 //! What queues are created with, and what their creation returns.
 
-use nic_abi::admin::{QpFlags, QpType};
+use nic_abi::admin::{CqFlags, QpFlags, QpType};
 
-use crate::{Lease, ReceiveQueue, SendQueue};
+use crate::{Lease, ReceiveQueue, SendQueue, ViQueue};
 
 /// What a completion queue is created with.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub struct CqParams {
     pub eq: u32,
     /// The device repeats it in events.
     pub generation: u32,
+    /// Fixed properties.
+    pub flags: CqFlags,
 }
 
 /// What a shared receive queue is created with.
@@ -71,6 +73,34 @@ pub struct QpRings {
     pub send: SendQueue,
     /// The receive queue, unless the queue pair uses an SRQ.
     pub receive: Option<ReceiveQueue>,
+    /// For how long the device uses the rings.
+    pub lease: Lease,
+}
+
+/// What a virtual interface is created with. Of each pair, the first is the send queue's, the
+/// second the receive queue's.
+#[derive(Clone, Copy, Debug)]
+pub struct ViParams {
+    /// The protection domain.
+    pub pd: u32,
+    /// The device repeats it in completions and events.
+    pub generation: u32,
+    /// The CQs, if the queues are tied to such; with [`CqFlags::VI`].
+    pub cqs: [Option<u32>; 2],
+    /// Descriptors that can be on each queue.
+    pub entries: [u32; 2],
+    /// Event queue for completions on a queue without a CQ that is armed.
+    pub completions_eq: u32,
+    /// Event queue for the virtual interface's errors.
+    pub errors_eq: u32,
+    /// Payload of one message at most.
+    pub max_message: u64,
+}
+
+/// A virtual interface's queues.
+pub struct ViRings {
+    /// The send queue and the receive queue.
+    pub queues: [ViQueue; 2],
     /// For how long the device uses the rings.
     pub lease: Lease,
 }

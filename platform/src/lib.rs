@@ -6,9 +6,9 @@
 //! use the host only through this crate, so the same code runs in our kernel, in an ordinary
 //! process and in other kernels.
 //!
-//! Unsafe code is confined to [`memory`] (views of shared memory), [`pages`] and [`Packed`]
-//! (platforms built on another), [`privilege`] (one `unsafe fn` with an empty body), [`sync`]'s
-//! yield hook and its mutex.
+//! Unsafe code is confined to [`memory`] (views of shared memory), [`Lent`] (memory that is taken
+//! back), [`pages`] and [`Packed`] (platforms built on another), [`privilege`] (one `unsafe fn`
+//! with an empty body), [`sync`]'s yield hook and its mutex.
 #![no_std]
 
 extern crate alloc;
@@ -19,6 +19,7 @@ pub mod extents;
 pub mod gate;
 mod growing;
 pub mod heap;
+mod lent;
 pub mod memory;
 #[cfg(ferrovia_model)]
 pub mod model;
@@ -39,6 +40,7 @@ pub use chunks::Chunks;
 pub use closable::{Closable, ClosableGuard};
 pub use gate::Gate;
 pub use growing::Growing;
+pub use lent::{Lendable, Lent};
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
 pub use packed::Packed;
 pub use privilege::Privileged;

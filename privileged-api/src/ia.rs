@@ -15,7 +15,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api_core::numbers::Number;
-use api_core::{CallbackThread, Context, Life, Slots, Table, handle};
+use api_core::{CallbackThread, Context, Life, Limits, Slots, Table, handle};
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, PCI_DEVICE, Sender, key};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, SleepLock, heap};
@@ -35,7 +35,7 @@ use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
 use crate::lmr::owners::Owners;
 use crate::mem_map::Mappings;
-use crate::provider::{Limits, MAJOR, MINOR, Shared};
+use crate::provider::{MAJOR, MINOR, Shared};
 use crate::pz::Pz;
 use crate::rmr::Rmr;
 use crate::srq::Srq;

@@ -62,6 +62,7 @@ mod ud_service;
 mod upcalls;
 
 pub use address::*;
+pub use api_core::Limits;
 pub use attributes::*;
 pub use ep::atomic::AtomicOp;
 pub use ep::borrowed::{Batch, EpRef};
@@ -80,5 +81,5 @@ pub use kernel_agent::{Features, Identity};
 pub use lmr::LmrMemory;
 pub use mem_map::ASPACE_KERNEL;
 pub use platform::Privileged;
-pub use provider::{Limits, Provider};
+pub use provider::Provider;
 pub use status::{Error, Result};

@@ -23,11 +23,7 @@ fn gid(addr: &NetAddr) -> Result<Gid> {
         NetAddr::Ipv6(gid) | NetAddr::IbGid(gid) => Gid(*gid),
         NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
     };
-    let unicast = match gid.to_ipv4().map(|ipv4| ipv4.octets()) {
-        Some([first, ..]) => first != 0 && first < 224,
-        None => !gid.is_unspecified() && gid.0[0] != 0xff,
-    };
-    if unicast { Ok(gid) } else { Err(Error::InvalidAddress) }
+    if gid.is_unicast() { Ok(gid) } else { Err(Error::InvalidAddress) }
 }
 
 /// The path from the port with this identity to a remote port. None if no node can have the remote

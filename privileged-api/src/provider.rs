@@ -4,9 +4,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::InCallbacks;
-use kernel_agent::{Agent, Features};
-use platform::sync::Mutex;
+use api_core::{InCallbacks, Interfaces, Limits};
+use kernel_agent::Agent;
 use platform::{Platform, Privileged};
 
 use crate::ia::{Core, Ia};
@@ -18,20 +17,6 @@ use crate::status::{Error, Result};
 pub(crate) const MAJOR: u32 = 2;
 /// The newest minor version of the API.
 pub(crate) const MINOR: u32 = 1;
-
-/// Limits on the use of a NIC by the consumers of one interface ([`Provider::add_limited`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The NIC's features that the consumers may use. it_ia_query returns no other features.
-    pub features: Features,
-    /// The most connections of one IA at the same time, including those that are being established.
-    pub connections: u32,
-}
-
-impl Limits {
-    /// No limits.
-    pub const NONE: Limits = Limits { features: Features::all(), connections: u32::MAX };
-}
 
 /// The state that all IAs of a provider share.
 pub(crate) struct Shared {
@@ -53,15 +38,9 @@ impl Shared {
     }
 }
 
-struct Offer {
-    name: String,
-    agent: Arc<Agent>,
-    limits: Limits,
-}
-
 struct Inner {
     shared: Arc<Shared>,
-    interfaces: Mutex<Vec<Offer>>,
+    interfaces: Arc<Interfaces>,
 }
 
 /// The interfaces of a machine. Boot code creates it once and adds the agents of the NICs. A clone
@@ -72,8 +51,14 @@ pub struct Provider(Arc<Inner>);
 impl Provider {
     /// Creates a provider without interfaces.
     pub fn new(platform: Arc<dyn Platform>) -> Provider {
+        let interfaces = Arc::new(Interfaces::new(platform.clone()));
         let shared = Arc::new(Shared::new(platform));
-        Provider(Arc::new(Inner { shared, interfaces: Mutex::new(Vec::new()) }))
+        Provider(Arc::new(Inner { shared, interfaces }))
+    }
+
+    /// The interfaces, for another face on the same NICs.
+    pub fn interfaces(&self) -> &Arc<Interfaces> {
+        &self.0.interfaces
     }
 
     /// Adds an interface of a NIC, without limits. Fails with `InvalidName` if the name is empty,
@@ -87,15 +72,10 @@ impl Provider {
     /// interfaces. Fails with `InvalidName` if the name is empty, too long, contains a NUL or is in
     /// use.
     pub fn add_limited(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
-        if name.is_empty() || name.len() >= INTERFACE_NAME_SIZE || name.contains('\0') {
+        if name.len() >= INTERFACE_NAME_SIZE {
             return Err(Error::InvalidName);
         }
-        let mut interfaces = self.0.interfaces.lock();
-        if interfaces.iter().any(|offer| offer.name == name) {
-            return Err(Error::InvalidName);
-        }
-        interfaces.push(Offer { name: String::from(name), agent, limits });
-        Ok(())
+        self.0.interfaces.add(name, agent, limits).map_err(|_| Error::InvalidName)
     }
 
     /// Lists the interfaces whose NIC works: at most `num_interfaces` of them, and the number of
@@ -105,24 +85,25 @@ impl Provider {
     /// it_interface_list.
     #[doc(alias = "it_interface_list")]
     pub fn interface_list(&self, num_interfaces: usize) -> (Vec<Interface>, usize) {
-        let interfaces = self.0.interfaces.lock();
-        let working = || interfaces.iter().filter(|offer| !offer.agent.is_dead());
-        let mut list = Vec::new();
-        for offer in working().take(num_interfaces) {
+        let (mut list, mut total, mut full) = (Vec::new(), 0, false);
+        self.0.interfaces.for_each_name(|working| {
+            total += 1;
             let mut name = String::new();
-            if name.try_reserve_exact(offer.name.len()).is_err() || list.try_reserve(1).is_err() {
-                break;
+            full = full
+                || list.len() == num_interfaces
+                || name.try_reserve_exact(working.len()).is_err()
+                || list.try_reserve(1).is_err();
+            if full {
+                return;
             }
-            name.push_str(&offer.name);
+            name.push_str(working);
             list.push(Interface {
                 major_version: MAJOR,
                 minor_version: MINOR,
                 transport_type: TransportType::Ib,
                 name,
             });
-        }
-        // A NIC may have died since the list was made.
-        let total = working().count().max(list.len());
+        });
         (list, total)
     }
 
@@ -142,11 +123,7 @@ impl Provider {
         privileged: Option<Privileged>,
     ) -> Result<Ia> {
         self.0.shared.not_in_callback()?;
-        let (agent, limits) = {
-            let interfaces = self.0.interfaces.lock();
-            let found = interfaces.iter().find(|offer| offer.name == name && !offer.agent.is_dead());
-            found.map(|offer| (offer.agent.clone(), offer.limits)).ok_or(Error::InvalidName)?
-        };
+        let (agent, limits) = self.0.interfaces.find(name).ok_or(Error::InvalidName)?;
         if major_version != MAJOR {
             return Err(Error::InvalidMajorVersion);
         }

@@ -41,6 +41,8 @@ impl Upcalls for Core {
             AsyncEvent::Srq { context, .. } => {
                 log::warn!("{:?} failed", SrqHandle::from_raw(context));
             }
+            // An IA makes no virtual interfaces.
+            AsyncEvent::Vi { .. } => {}
             AsyncEvent::Port { up: true } => {
                 self.report_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
             }

@@ -53,6 +53,14 @@ impl Gid {
         }
     }
 
+    /// Whether a single node can have it: neither unspecified nor a multicast address.
+    pub fn is_unicast(self) -> bool {
+        match self.to_ipv4().map(|ipv4| ipv4.octets()) {
+            Some([first, ..]) => first != 0 && first < 224,
+            None => !self.is_unspecified() && self.0[0] != 0xff,
+        }
+    }
+
     /// Whether it is [`Gid::UNSPECIFIED`].
     pub fn is_unspecified(self) -> bool {
         self == Gid::UNSPECIFIED

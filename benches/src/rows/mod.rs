@@ -7,6 +7,7 @@ mod datagrams;
 mod device;
 mod heap;
 mod regions;
+mod vipl;
 
 use crate::samples::Recorder;
 
@@ -23,6 +24,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "connected", rows: connected::ROWS, native: false, count: connected::count },
     Group { name: "datagrams", rows: datagrams::ROWS, native: false, count: datagrams::count },
     Group { name: "dat", rows: dat::ROWS, native: false, count: dat::count },
+    Group { name: "vipl", rows: vipl::ROWS, native: false, count: vipl::count },
     Group { name: "crowd", rows: &["dequeue_16000"], native: false, count: crowd::count },
     Group { name: "device", rows: device::ROWS, native: false, count: device::count },
     Group { name: "regions", rows: &["ep_free"], native: false, count: regions::count },

@@ -97,6 +97,14 @@ impl Cm {
     /// Ends a connection or an attempt without reporting it to the consumer, which gives up the
     /// queue pair. The peer gets the message that the protocol requires.
     pub fn abandon(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
+        self.prepare_abandon(now, id)?;
+        // Also if it is over already: a DREQ that waits need wait no more.
+        self.release(now, id);
+        Ok(())
+    }
+
+    /// As [`Cm::abandon`], but a DREQ is not sent before [`Cm::release`].
+    pub fn prepare_abandon(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.uncongested()?;
         let state = self.conns.get(id).ok_or(Error::NoSuchConnection)?.state;
         self.mute(id);
@@ -111,12 +119,9 @@ impl Cm {
             return self.withdraw(now, id, rej::Reason::TIMEOUT);
         }
         if state.next(Trigger::Disconnect).is_ok() {
-            self.hold_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN])?;
-            self.release(now, id);
-            return Ok(());
+            return self.hold_dreq(now, id, [0; dreq::PRIVATE_DATA_LEN]);
         }
-        // Over already; a timer removes what is left. A DREQ that waits need wait no more.
-        self.release(now, id);
+        // Over already; a timer removes what is left.
         Ok(())
     }
 

@@ -141,7 +141,7 @@ impl ConnectionManager {
         let end = End {
             client: client.clone(),
             context,
-            qp: None,
+            connected: None,
             setup,
             peer: request.depths,
             handshake: Handshake::TwoWay,
@@ -173,23 +173,23 @@ impl ConnectionManager {
     /// Active side: the peer accepts.
     fn on_reply(&self, reply: &cm::Reply) {
         let id = reply.conn;
-        let (qp, setup, handshake) = {
+        let (connected, setup, handshake) = {
             let mut tables = self.tables.lock();
             let Some(end) = tables.ends.get_mut(&id) else { return };
             end.peer = reply.depths;
             end.setup.remote_qpn = reply.remote_qpn;
             end.setup.send_psn = reply.send_psn;
             end.setup.rnr_retry_count = reply.rnr_retry_count;
-            let Some(qp) = end.qp.clone() else { return };
-            (qp, end.setup, end.handshake)
+            let Some(connected) = end.connected.clone() else { return };
+            (connected, end.setup, end.handshake)
         };
         if handshake == Handshake::TwoWay && !setup.depths.fit(reply.depths) {
             let reason = Reason::INSUFFICIENT_RESPONDER_RESOURCES;
             self.refuse(&mut self.tables.lock(), id, reason);
             return self.over(id, CmEventKind::Rejected { reason }, &[], &[]);
         }
-        let moved = qp.modify(&setup.to_rtr()).and_then(|()| match handshake {
-            Handshake::TwoWay => qp.modify(&setup.to_rts()),
+        let moved = connected.modify(&setup.to_rtr()).and_then(|()| match handshake {
+            Handshake::TwoWay => connected.modify(&setup.to_rts()),
             Handshake::ThreeWay => Ok(()),
         });
         if moved.is_err() {
@@ -214,10 +214,10 @@ impl ConnectionManager {
     fn on_established(&self, id: ConnectionId, private_data: &[u8]) {
         let found = {
             let tables = self.tables.lock();
-            tables.ends.get(&id).and_then(|end| Some((end.qp.clone()?, end.setup)))
+            tables.ends.get(&id).and_then(|end| Some((end.connected.clone()?, end.setup)))
         };
-        let Some((qp, setup)) = found else { return };
-        match qp.modify(&setup.to_rts()) {
+        let Some((connected, setup)) = found else { return };
+        match connected.modify(&setup.to_rts()) {
             Ok(()) => self.report_established(id, private_data),
             Err(_) => self.fail(id, CmEventKind::Disconnected { by_peer: false }),
         }

@@ -5,8 +5,9 @@ use core::time::Duration;
 use roce::TimeoutCode;
 
 use super::ConnectionManager;
+use crate::CmEventKind;
 use crate::cm;
-use crate::{CmEventKind, Qp};
+use crate::qp_common::Common;
 
 /// How long a connection that broke by a refusal stays at most for the peer to learn of that.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(2);
@@ -22,10 +23,10 @@ fn refusal_time(ack_timeout: TimeoutCode) -> Duration {
 }
 
 impl ConnectionManager {
-    /// A queue pair broke by itself: ends its connection too. If it `refused` a request of its peer
-    /// the peer's queue pair breaks as well, and the peer says so: the end waits for that, so that
-    /// the peer's request is not flushed before it has the refusal.
-    pub(crate) fn broke(&self, qp: &Qp, refused: bool) {
+    /// A queue pair broke by itself: ends its connection too. If it may have `refused` a request of
+    /// its peer, the peer's queue pair breaks as well, and the peer says so: the end waits for
+    /// that, so that the peer's request is not flushed before it has the refusal.
+    pub(crate) fn broke(&self, qp: &Common, refused: bool) {
         let Some(id) = qp.connection() else { return };
         let now = self.platform.now();
         let mut tables = self.tables.lock();

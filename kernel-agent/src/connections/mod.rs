@@ -15,6 +15,7 @@ mod arrivals;
 mod broken;
 mod intake;
 mod resolutions;
+mod transfer;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -30,16 +31,17 @@ use platform::sync::Mutex;
 use platform::{Instant, OutOfMemory, Platform, Signal, heap};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
-use roce::transport::Service;
 use roce::{PathMtu, Psn, Qpn};
 
 use crate::cm::{
     self, AcceptParams, Action, Arrival, Cm, ConnectParams, ConnectionId, ListenId, LocalQp, ResolutionId,
     ResolutionRequestId, Transports,
 };
-use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
+use crate::connect::{Connectable, Connected, Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::gsi::Gsi;
-use crate::{Client, CmEvent, CmEventKind, Error, Qp, QpType, Resource};
+use crate::qp_common::Common;
+use crate::vi::{Changing, Vi};
+use crate::{Client, CmEvent, CmEventKind, Error, Resource};
 use intake::{Datagram, Intake};
 use resolutions::{RESOLUTIONS, Resolution};
 
@@ -100,7 +102,7 @@ struct End {
     client: Arc<Client>,
     /// The queue pair's, or the listening point's as long as there is none.
     context: u64,
-    qp: Option<Arc<Qp>>,
+    connected: Option<Connected>,
     /// What the queue pair is moved with, as far as it is known.
     setup: QpSetup,
     /// The peer's read depths, as far as they are known.
@@ -179,14 +181,18 @@ impl End {
     /// Takes the end out of the records of its queue pair and its client.
     fn detach(&self, id: ConnectionId) {
         self.client.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(qp) = &self.qp
-            && qp.connection() == Some(id)
+        if let Some(common) = self.connected.as_ref().map(|connected| connected.of.common())
+            && common.connection() == Some(id)
         {
-            qp.set_connection(None);
+            common.set_connection(None);
         }
     }
 
+    /// Reports the end, with no lock held.
     fn report(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
+        if let (CmEventKind::Disconnected { .. }, Some(connected)) = (kind, &self.connected) {
+            connected.report_lost();
+        }
         let event = CmEvent { connection: id, context: self.context, kind, information, private_data };
         self.client.upcall(|up| up.connection(event));
     }
@@ -194,9 +200,9 @@ impl End {
     /// Flushes what is outstanding on the queue pair. This comes before the report that the
     /// connection is over.
     fn flush_qp(&self) {
-        if let Some(qp) = &self.qp {
+        if let Some(connected) = &self.connected {
             // It may be gone, or the device dead: then there is nothing to flush.
-            let _ = qp.to_error();
+            let _ = connected.flush();
         }
     }
 }
@@ -220,30 +226,6 @@ fn found<K: Copy + Ord, V>(table: &BTreeMap<K, V>, after: Bound<K>, wants: impl 
         found.last = Some(id);
     }
     found
-}
-
-/// The number and the transport service of a queue pair that can be connected.
-fn connectable(client: &Client, qp: &Arc<Qp>) -> Result<(Qpn, Service), Error> {
-    if !core::ptr::eq(&**qp.client(), client) {
-        return Err(Error::Foreign);
-    }
-    client.agent().alive()?;
-    if qp.is_gone() {
-        return Err(Error::Gone);
-    }
-    let transport = match qp.kind {
-        QpType::Rc => Service::Rc,
-        QpType::Uc => Service::Uc,
-        QpType::Ud | QpType::Gsi => return Err(Error::OutOfRange("queue pair type")),
-    };
-    if qp.state() != QpState::Init {
-        return Err(Error::QpState(qp.state()));
-    }
-    if qp.connection().is_some() {
-        return Err(Error::Busy);
-    }
-    let qpn = Qpn::new(qp.qpn()).ok_or(Error::OutOfRange("queue pair number"))?;
-    Ok((qpn, transport))
 }
 
 impl ConnectionManager {
@@ -386,12 +368,12 @@ impl ConnectionManager {
     pub(crate) fn connect(
         &self,
         client: &Client,
-        qp: &Arc<Qp>,
+        of: &Connectable,
         params: &ConnectParams,
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
-        connectable(client, qp)?;
+        of.ready(client)?;
         let source_gid =
             gid_index(&self.identity, params.path.local_gid).ok_or(Error::OutOfRange("source GID"))?;
         self.check_depths(params.depths)?;
@@ -400,7 +382,7 @@ impl ConnectionManager {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         // Again under the lock, since the queue pair may be destroyed: see `abandon_of`.
-        let (qpn, transport) = connectable(client, qp)?;
+        let (qpn, transport) = of.ready(client)?;
         if !tables.admits(client) {
             return Err(Error::NoResources(Resource::Connections));
         }
@@ -426,15 +408,15 @@ impl ConnectionManager {
             rnr_retry_count: params.rnr_retry_count,
         };
         let end = End {
-            client: qp.client().clone(),
-            context: qp.context(),
-            qp: Some(qp.clone()),
+            client: of.client().clone(),
+            context: of.common().context(),
+            connected: Some(Connected { of: of.clone(), number: qpn.get() }),
             setup,
             peer: ReadDepths::default(),
             handshake,
         };
         tables.insert(id, end);
-        qp.set_connection(Some(id));
+        of.common().set_connection(Some(id));
         self.flush(&mut tables);
         Ok(id)
     }
@@ -443,19 +425,19 @@ impl ConnectionManager {
         &self,
         client: &Client,
         id: ConnectionId,
-        qp: &Arc<Qp>,
+        with: &Connectable,
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        connectable(client, qp)?;
+        with.ready(client)?;
         self.check_depths(params.depths)?;
         let now = self.platform.now();
-        let modify = {
+        let (connected, modify) = {
             let mut tables = self.tables.lock();
             // As in `connect`.
-            let (qpn, transport) = connectable(client, qp)?;
+            let (qpn, transport) = with.ready(client)?;
             let end = tables.end(client, id)?;
-            if end.qp.is_some() {
+            if end.connected.is_some() {
                 return Err(Error::ConnectionState);
             }
             // No more often than the peer wants us to.
@@ -466,17 +448,18 @@ impl ConnectionManager {
             // The reply must not arrive before the queue pair is ready for what it invites.
             tables.cm.prepare_accept(now, id, local, &answer, private_data)?;
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
-            end.context = qp.context();
-            end.qp = Some(qp.clone());
+            let connected = Connected { of: with.clone(), number: qpn.get() };
+            end.context = with.common().context();
+            end.connected = Some(connected.clone());
             end.setup.receive_psn = receive_psn;
             end.setup.depths = ReadDepths {
                 initiator_depth: params.depths.initiator_depth.min(end.peer.responder_resources),
                 ..params.depths
             };
-            qp.set_connection(Some(id));
-            end.setup.to_rtr()
+            with.common().set_connection(Some(id));
+            (connected, end.setup.to_rtr())
         };
-        if let Err(error) = qp.modify(&modify) {
+        if let Err(error) = connected.modify(&modify) {
             // The peer may have ended the connection meanwhile, and with it the queue pair. Then
             // the accept took effect, and the event that reports the end follows it.
             return if self.abandon(id) { Err(error) } else { Ok(()) };
@@ -496,16 +479,16 @@ impl ConnectionManager {
             return Err(Error::PrivateData(roce::cm::rtu::PRIVATE_DATA_LEN));
         }
         self.check_depths(ReadDepths { initiator_depth, responder_resources: 0 })?;
-        let (qp, mut setup) = {
+        let (connected, mut setup) = {
             let tables = self.tables.lock();
             let end = tables.end(client, id)?;
             let waits = matches!(tables.cm.state(id), cm::State::RepRcvd | cm::State::MraRepSent)
                 && end.handshake == Handshake::ThreeWay;
-            (end.qp.clone().filter(|_| waits).ok_or(Error::ConnectionState)?, end.setup)
+            (end.connected.clone().filter(|_| waits).ok_or(Error::ConnectionState)?, end.setup)
         };
         setup.depths.initiator_depth = initiator_depth;
         heap::room(MEMORY)?;
-        qp.modify(&setup.to_rts())?;
+        connected.modify(&setup.to_rts())?;
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         tables.cm.establish(now, id, private_data)?;
@@ -556,7 +539,7 @@ impl ConnectionManager {
     ) -> Result<(), Error> {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
-        let qp = tables.end(client, id)?.qp.clone();
+        let connected = tables.end(client, id)?.connected.clone();
         tables.cm.prepare_disconnect(now, id, private_data)?;
         let held_back = tables.hold_back();
         let removed = match tables.cm.state(id) {
@@ -565,8 +548,8 @@ impl ConnectionManager {
         };
         drop(tables);
         // The queue pair first: the peer must not learn of the end before the end.
-        let result = match &qp {
-            Some(qp) => qp.to_error(),
+        let result = match &connected {
+            Some(connected) => connected.flush(),
             None => Ok(()),
         };
         drop(removed);
@@ -587,13 +570,46 @@ impl ConnectionManager {
 
     /// [`ConnectionManager::abandon`] for the connection of a queue pair that is gone. It looks for
     /// the connection under the lock under which connections are made, so none is made afterwards.
-    pub(crate) fn abandon_of(&self, qp: &Qp) {
+    pub(crate) fn abandon_of(&self, qp: &Common) {
         let end = {
             let mut tables = self.tables.lock();
             qp.connection().and_then(|id| self.give_up(&mut tables, id))
         };
         // Dropped without the lock.
         drop(end);
+    }
+
+    /// Keeps connections of a virtual interface, which must have none, from being made until the
+    /// result is dropped.
+    pub(crate) fn begin_change<'a>(&self, vi: &'a Vi) -> Result<Changing<'a>, Error> {
+        let _tables = self.tables.lock();
+        let state = vi.state();
+        if vi.common().connection().is_some() || !matches!(state, QpState::Reset | QpState::Init) {
+            return Err(Error::QpState(state));
+        }
+        Ok(vi.begin_change())
+    }
+
+    /// Ends what is left of a virtual interface's connection without reporting it to the client.
+    /// `reset` runs before the peer learns of the end, and while no other connection can be made.
+    pub(crate) fn leave(&self, vi: &Vi, reset: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let now = self.platform.now();
+        let (changing, ended) = {
+            let mut tables = self.tables.lock();
+            let ended = vi.common().connection().map(|id| {
+                // As in `give_up`.
+                let _ = tables.cm.prepare_abandon(now, id);
+                (id, tables.hold_back(), tables.remove(id))
+            });
+            (vi.begin_change(), ended)
+        };
+        let result = reset();
+        drop(changing);
+        if let Some((id, held_back, end)) = ended {
+            drop(end);
+            self.send_held_back(id, held_back);
+        }
+        result
     }
 
     /// Ends all connections, listening points and service resolutions of a client.
@@ -695,7 +711,7 @@ impl ConnectionManager {
     }
 
     /// Data arrived on a queue pair before its connection's last message.
-    pub(crate) fn communication_established(&self, qp: &Qp) {
+    pub(crate) fn communication_established(&self, qp: &Common) {
         if let Some(id) = qp.connection() {
             let now = self.platform.now();
             let mut tables = self.tables.lock();

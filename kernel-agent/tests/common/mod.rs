@@ -12,7 +12,7 @@ use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
     ConnectionId, Cq, Death, Error, Handshake, Operation, Pd, Qp, QpAttributes, QpType, Region, Remote,
-    Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls,
+    Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls, ViSide,
 };
 use links::Link;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     Completion(u64),
+    Vi(u64, ViSide),
     Async(AsyncEvent),
     Cm(ConnectionId, u64, CmEventKind, Vec<u8>),
     Resolution(u64, ResolutionEventKind, Vec<u8>),
@@ -89,6 +90,10 @@ impl Ears {
 impl Upcalls for Ears {
     fn completion(&self, cq_context: u64) {
         self.hear(Heard::Completion(cq_context));
+    }
+
+    fn vi_completion(&self, context: u64, side: ViSide) {
+        self.hear(Heard::Vi(context, side));
     }
 
     fn asynchronous(&self, event: AsyncEvent) {

@@ -3,7 +3,7 @@
 
 use host::Machine;
 use kernel_agent::datagram_address;
-use nic_abi::admin::{ModifyQp, QpFlags, QpMask, QpState, QpType};
+use nic_abi::admin::{CqFlags, ModifyQp, QpFlags, QpMask, QpState, QpType};
 use nic_abi::ident;
 use nic_abi::wqe::{Segment, SendFlags};
 use nic_hal::{
@@ -32,7 +32,9 @@ impl RawPeer {
         let nic = Nic::open(machine.platform(), machine.transport(n)).unwrap();
         nic.create_eq(0, 8, 0).unwrap();
         nic.create_pd(1).unwrap();
-        let cq = nic.create_cq(0, &CqParams { log_entries: 8, eq: 0, generation: 1 }).unwrap();
+        let cq = nic
+            .create_cq(0, &CqParams { log_entries: 8, eq: 0, generation: 1, flags: CqFlags::empty() })
+            .unwrap();
         let params = QpParams {
             qp_type: QpType::Gsi,
             flags: QpFlags::PRIVILEGED,

@@ -54,6 +54,7 @@ use shared::{Faulty, Running, Shared};
 /// Tables that are large enough for a run.
 const CONFIG: Config = Config {
     max_qps: 128,
+    max_vis: 16,
     max_cqs: 64,
     max_srqs: 4,
     max_pds: 32,

@@ -42,6 +42,7 @@ use consumer::{Consumer, Shared};
 /// Tables that are large enough for a run.
 const CONFIG: Config = Config {
     max_qps: 64,
+    max_vis: 16,
     max_cqs: 64,
     max_srqs: 16,
     max_pds: 32,

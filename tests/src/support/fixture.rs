@@ -42,6 +42,7 @@ pub const OPEN: MemPriv = MemPriv::LOCAL.union(MemPriv::REMOTE);
 /// the table of connections: a connection keeps its entry for a while after its end.
 pub const CONFIG: Config = Config {
     max_qps: 64,
+    max_vis: 64,
     max_cqs: 96,
     max_srqs: 8,
     max_pds: 32,

@@ -1,0 +1,112 @@
+//! What queue pairs and virtual interfaces have in common: their state, the lock for commands that
+//! change it, their connection, and for how long the device uses their rings.
+//!
+//! Locks: `control` (sleeps; commands to the device).
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nic_abi::admin::{QpState, Status};
+use nic_hal::Lease;
+use platform::SleepLock;
+use platform::sleep_lock::SleepGuard;
+
+use crate::agent::Agent;
+use crate::cm::ConnectionId;
+use crate::qp_state::PostState;
+use crate::{Client, Error};
+
+/// See the module's documentation.
+pub(crate) struct Common {
+    context: u64,
+    pub(crate) state: PostState,
+    /// The device reported that the queue pair is in ERROR. Only a reset clears it. Changed with
+    /// `control` held, so that the mark cannot get into the queue pair's next life.
+    broken: AtomicBool,
+    pub(crate) lease: Lease,
+    control: SleepLock,
+    /// Its connection's id plus one; 0 for none.
+    connection: AtomicU64,
+}
+
+impl Common {
+    /// Of a new queue pair, which is in RESET.
+    pub(crate) fn new(context: u64, lease: Lease) -> Common {
+        Common {
+            context,
+            state: PostState::new(),
+            broken: AtomicBool::new(false),
+            lease,
+            control: SleepLock::default(),
+            connection: AtomicU64::new(0),
+        }
+    }
+
+    /// The context given at creation.
+    #[inline]
+    pub(crate) fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// The state to which the agent last moved the queue pair, or that an event reported.
+    pub(crate) fn state(&self) -> QpState {
+        if self.broken.load(Ordering::Acquire) {
+            return QpState::Error;
+        }
+        self.state.get().unwrap_or(QpState::Reset)
+    }
+
+    /// Whether the queue pair was destroyed or the device is dead.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state.is_gone()
+    }
+
+    /// Fails if the queue pair was destroyed or the device is dead.
+    pub(crate) fn alive(&self, agent: &Agent) -> Result<(), Error> {
+        if self.is_gone() {
+            agent.alive()?;
+            return Err(Error::Gone);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+        self.connection.load(Ordering::Acquire).checked_sub(1).map(ConnectionId)
+    }
+
+    pub(crate) fn set_connection(&self, connection: Option<ConnectionId>) {
+        self.connection.store(connection.map_or(0, |id| id.0.wrapping_add(1)), Ordering::Release);
+    }
+
+    /// Keeps other threads from changing the queue pair, also one that is gone.
+    pub(crate) fn lock<'a>(&'a self, client: &'a Client) -> SleepGuard<'a> {
+        self.control.lock(client.agent().platform())
+    }
+
+    /// Keeps other threads from changing the queue pair; fails if it is gone.
+    pub(crate) fn control<'a>(&'a self, client: &'a Client) -> Result<SleepGuard<'a>, Error> {
+        let control = self.lock(client);
+        self.alive(client.agent())?;
+        Ok(control)
+    }
+
+    /// Why the device refused to change the queue pair.
+    pub(crate) fn refusal(&self, error: nic_hal::Error) -> Error {
+        match error {
+            nic_hal::Error::Command(command) if command.status == Status::BadState => {
+                Error::QpState(self.state())
+            }
+            other => other.into(),
+        }
+    }
+
+    /// Records that the queue pair went to ERROR by itself.
+    pub(crate) fn set_broken(&self, _control: &SleepGuard<'_>) {
+        self.broken.store(true, Ordering::Release);
+        self.state.broke();
+    }
+
+    /// Records that a reset ended what the events before it reported, with `control` held.
+    pub(crate) fn mend(&self) {
+        self.broken.store(false, Ordering::Release);
+    }
+}

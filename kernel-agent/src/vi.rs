@@ -1,0 +1,532 @@
+//! Virtual interfaces (VI Architecture 1.0).
+//!
+//! A virtual interface is a queue pair of the device whose work requests are descriptors in the
+//! consumer's memory. RESET is VIA's Idle. The connection manager moves a virtual interface to INIT
+//! and RTR together.
+//!
+//! Each reset gives a virtual interface another number, so that nothing of a former connection
+//! reaches it: no packet, and no step of the connection manager that is still under way. Slot and
+//! generation stay, by which the entries of completion queues and the events of completions name
+//! it.
+//!
+//! Locks: `control` (sleeps; commands to the device), then the lock of the connections' tables,
+//! then those of `queues` (spin; posting and taking) and `attributes` and `parents` (leaves).
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use nic_abi::admin::{ModifyQp, QpMask, QpState};
+use nic_abi::ident;
+use nic_abi::wqe::LinkFlags;
+use nic_hal::{ViParams, ViQueue, ViRings};
+use platform::sync::Mutex;
+use platform::use_count::Use;
+use platform::{Closable, heap};
+use roce::transport::Service;
+use thiserror::Error;
+
+use crate::agent::{Agent, Counter, EQ_VIS};
+use crate::client::AnyObject;
+use crate::object::begin_use;
+use crate::qp_common::Common;
+use crate::region::Pd;
+use crate::table::Number;
+use crate::vi_cq::ViCq;
+use crate::{AsyncEvent, Client, Error, Reliability, Resource, ViError};
+
+/// One of the two work queues of a virtual interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViSide {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Receive,
+}
+
+/// What of a virtual interface can be changed while it is not connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViAttributes {
+    /// The reliability level.
+    pub reliability: Reliability,
+    /// Payload of one message at most, bytes: from 1 to what the NIC allows.
+    pub max_transfer: u64,
+    /// Rights that the peer has at most: [`LinkFlags::REMOTE_WRITE`] and
+    /// [`LinkFlags::REMOTE_READ`].
+    pub access: LinkFlags,
+}
+
+impl ViAttributes {
+    fn check(&self, agent: &Agent) -> Result<(), Error> {
+        if self.max_transfer == 0 || self.max_transfer > agent.identity().max_message {
+            return Err(Error::OutOfRange("message size"));
+        }
+        if !(LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_READ).contains(self.access) {
+            return Err(Error::OutOfRange("rights of the peer"));
+        }
+        Ok(())
+    }
+}
+
+/// Why a descriptor was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ViPostError {
+    /// As many descriptors as the queue was created for are on it.
+    #[error("the queue is full")]
+    Full,
+    /// The virtual interface is destroyed, or the device is dead.
+    #[error("the virtual interface is gone")]
+    Gone,
+}
+
+/// What [`Vi::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViTaken {
+    /// The oldest descriptor, which is complete; it was taken off the queue.
+    Done {
+        /// Its virtual address.
+        address: u64,
+        /// The handle of its memory.
+        handle: u32,
+    },
+    /// The oldest descriptor is not complete, or there is none.
+    NotDone,
+}
+
+/// The objects that a virtual interface uses while it lives.
+struct Parents {
+    pd: Use<Pd>,
+    _cqs: [Option<Use<ViCq>>; 2],
+}
+
+/// A work queue.
+struct Queue {
+    ring: ViQueue,
+    /// The queue is armed, or the event for which it was armed has not been taken.
+    armed: bool,
+}
+
+/// A slot for a virtual interface, and its share of the event queue's room. Dropping this gives
+/// both back.
+struct Place<'a> {
+    agent: &'a Agent,
+    number: Number,
+}
+
+impl<'a> Place<'a> {
+    fn take(agent: &'a Agent) -> Result<Place<'a>, Error> {
+        if !agent.vi_room.take() {
+            return Err(Error::NoResources(Resource::Qps));
+        }
+        match agent.qps.take_in(&agent.vis) {
+            Some(number) => Ok(Place { agent, number }),
+            None => {
+                agent.vi_room.give_back();
+                Err(Error::NoResources(Resource::Qps))
+            }
+        }
+    }
+
+    /// The virtual interface is created, and gives both back when it is destroyed.
+    fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.agent.vi_room.give_back();
+        self.agent.qps.release(self.number.slot);
+    }
+}
+
+/// A virtual interface. All methods may be called by any thread at any time.
+pub struct Vi {
+    client: Arc<Client>,
+    slot: u32,
+    generation: u32,
+    /// Its present number. Changed with `control` held.
+    number: AtomicU32,
+    common: Common,
+    /// The send queue and the receive queue; closed when the virtual interface is gone.
+    queues: [Closable<Queue>; 2],
+    cqs: [Option<Arc<ViCq>>; 2],
+    attributes: Mutex<ViAttributes>,
+    /// A thread is about to reset it, so that no connection can be made. Set under the lock of the
+    /// connections' tables.
+    changing: AtomicBool,
+    /// The client has learned that the connection is lost. A reset clears it, with `control` held.
+    lost: AtomicBool,
+    parents: Mutex<Option<Parents>>,
+}
+
+impl Vi {
+    pub(crate) fn create(
+        client: &Arc<Client>,
+        pd: &Arc<Pd>,
+        attributes: &ViAttributes,
+        cqs: [Option<&Arc<ViCq>>; 2],
+        entries: [u32; 2],
+        context: u64,
+    ) -> Result<Arc<Vi>, Error> {
+        let agent = client.agent();
+        agent.alive()?;
+        client.owns(pd.client())?;
+        for cq in cqs.into_iter().flatten() {
+            client.owns(cq.client())?;
+        }
+        attributes.check(agent)?;
+        let [send_cq, receive_cq] = cqs.map(|cq| cq.map(begin_use).transpose());
+        let parents = Parents { pd: begin_use(pd)?, _cqs: [send_cq?, receive_cq?] };
+        let place = Place::take(agent)?;
+        let Number { slot, generation } = place.number;
+        let number = ident::qpn(slot, generation);
+        let params = ViParams {
+            pd: pd.number(),
+            generation,
+            cqs: cqs.map(|cq| cq.map(|cq| cq.number())),
+            entries,
+            completions_eq: EQ_VIS,
+            errors_eq: EQ_VIS,
+            max_message: attributes.max_transfer,
+        };
+        // The driver checks the sizes.
+        let ViRings { queues, lease } = agent.nic().create_vi(number, &params)?;
+        let made = heap::room_for_arc::<Vi>().map_err(Error::from).and_then(|()| {
+            let level = attributes.reliability as u8;
+            let mask = (QpMask::STATE | QpMask::LEVEL).bits();
+            let modify = ModifyQp { mask, state: QpState::Reset as u32, level, ..ModifyQp::default() };
+            Ok(agent.nic().modify_qp(number, &modify)?)
+        });
+        if let Err(error) = made {
+            if agent.nic().destroy_qp(number, &lease).is_err() {
+                place.keep();
+            }
+            return Err(error);
+        }
+        place.keep();
+        let vi = Arc::new(Vi {
+            client: client.clone(),
+            slot,
+            generation,
+            number: AtomicU32::new(number),
+            common: Common::new(context, lease),
+            queues: queues.map(|ring| Closable::new(Queue { ring, armed: false })),
+            cqs: cqs.map(|cq| cq.cloned()),
+            attributes: Mutex::new(*attributes),
+            changing: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            parents: Mutex::new(Some(parents)),
+        });
+        agent.vis.put(slot, vi.clone());
+        client.register_object(slot, AnyObject::Vi(vi.clone()))?;
+        // If the device has died meanwhile, its death was reported before this virtual interface
+        // was in the table.
+        if agent.is_dead() {
+            vi.device_died();
+        }
+        Ok(vi)
+    }
+
+    /// The context given at creation.
+    #[inline]
+    pub fn context(&self) -> u64 {
+        self.common.context()
+    }
+
+    /// The state to which the agent last moved the virtual interface, or that an event reported.
+    /// RESET is VIA's Idle. After an attempt to connect that failed it is RESET or, if the peer had
+    /// been let in, ERROR.
+    pub fn state(&self) -> QpState {
+        self.common.state()
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The number of the queue pair that it is, until the next reset.
+    pub fn qpn(&self) -> u32 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn queue(&self, side: ViSide) -> &Closable<Queue> {
+        let [send, receive] = &self.queues;
+        match side {
+            ViSide::Send => send,
+            ViSide::Receive => receive,
+        }
+    }
+
+    #[inline(always)]
+    fn cq(&self, side: ViSide) -> Option<&Arc<ViCq>> {
+        let [send, receive] = &self.cqs;
+        match side {
+            ViSide::Send => send.as_ref(),
+            ViSide::Receive => receive.as_ref(),
+        }
+    }
+
+    /// Whether a queue is tied to this completion queue.
+    #[inline(always)]
+    pub(crate) fn is_on(&self, cq: &ViCq, side: ViSide) -> bool {
+        self.cq(side).is_some_and(|own| core::ptr::eq(&**own, cq))
+    }
+
+    /// Posts a descriptor: writes its address and the handle of its memory into the ring, and rings
+    /// the doorbell. The device takes posts in every state.
+    ///
+    /// `link` is called with address and handle of the descriptor before it, if that is still on
+    /// the queue, under the queue's lock and before the device learns of the post. It must not call
+    /// the agent.
+    #[inline(always)]
+    pub fn post(
+        &self,
+        side: ViSide,
+        address: u64,
+        handle: u32,
+        link: impl FnOnce(u64, u32),
+    ) -> Result<(), ViPostError> {
+        let mut queue = self.queue(side).enter().ok_or(ViPostError::Gone)?;
+        queue.ring.post(address, handle, link).map_err(|_| ViPostError::Full)
+    }
+
+    /// Takes the oldest descriptor off the queue if it is complete; also after the device's death.
+    ///
+    /// `is_done` reads, with acquire, whether the descriptor's status has the bit `DONE`, from
+    /// address and handle. It is called at most once, under the queue's lock, and only while the
+    /// device is writing the status. It must not call the agent.
+    #[inline(always)]
+    pub fn take(&self, side: ViSide, is_done: impl FnOnce(u64, u32) -> bool) -> ViTaken {
+        match self.queue(side).lock().ring.take(is_done) {
+            Some((address, handle)) => ViTaken::Done { address, handle },
+            None => ViTaken::NotDone,
+        }
+    }
+
+    /// Arms a queue: one `Upcalls::vi_completion` follows when the device completes the next
+    /// descriptor. Look at the queue once more afterwards. Has no effect on a queue that is tied to
+    /// a completion queue.
+    ///
+    /// Arming again before the upcall has begun does nothing. So a queue has at most one event
+    /// under way, and the event queue cannot overflow whatever consumers do.
+    pub fn arm(&self, side: ViSide) {
+        if self.cq(side).is_some() {
+            return;
+        }
+        let Some(mut queue) = self.queue(side).enter() else { return };
+        if !queue.armed {
+            queue.armed = true;
+            queue.ring.arm();
+        }
+    }
+
+    /// Records that the dispatcher thread has taken the event for which a queue was armed. Under
+    /// the queue's lock, so that the upcall begins after each call of `arm` that relied on this
+    /// event.
+    pub(crate) fn disarmed(&self, side: ViSide) {
+        self.queue(side).lock().armed = false;
+    }
+
+    /// How many descriptors are on a queue: posted and not taken off.
+    pub fn queued(&self, side: ViSide) -> u32 {
+        self.queue(side).lock().ring.queued()
+    }
+
+    /// The number and the transport service, if no thread is about to reset it. Under the lock of
+    /// the connections' tables.
+    pub(crate) fn settled(&self) -> Result<(u32, Service), Error> {
+        // Acquire: before the number, which changes while this is set.
+        if self.changing.load(Ordering::Acquire) {
+            return Err(Error::Busy);
+        }
+        let service = match self.attributes.lock().reliability {
+            Reliability::Unreliable => Service::Uc,
+            Reliability::Delivery | Reliability::Reception => Service::Rc,
+        };
+        Ok((self.qpn(), service))
+    }
+
+    /// Keeps connections from being made until the result is dropped. Under the lock of the
+    /// connections' tables, with `control` held.
+    pub(crate) fn begin_change(&self) -> Changing<'_> {
+        self.changing.store(true, Ordering::Release);
+        Changing(self)
+    }
+
+    fn command(&self, modify: &ModifyQp) -> Result<(), Error> {
+        let nic = self.client.agent().nic();
+        nic.modify_qp(self.qpn(), modify).map_err(|error| self.common.refusal(error))
+    }
+
+    fn to_state(&self, modify: &ModifyQp, state: QpState) -> Result<(), Error> {
+        let mask = modify.mask | QpMask::STATE.bits();
+        self.command(&ModifyQp { mask, state: state as u32, ..*modify })?;
+        let _ = self.common.state.set(state);
+        Ok(())
+    }
+
+    /// Moves the virtual interface for the connection that was made under `number`: to RTR, for
+    /// which it is moved to INIT first, or to RTS.
+    pub(crate) fn modify(&self, number: u32, modify: &ModifyQp) -> Result<(), Error> {
+        let _control = self.common.control(&self.client)?;
+        let state = QpState::from_word(modify.state).ok_or(Error::OutOfRange("queue pair state"))?;
+        if self.qpn() != number {
+            return Err(Error::ConnectionState);
+        }
+        if state == QpState::Rtr && self.state() == QpState::Reset {
+            let access = self.attributes.lock().access.bits();
+            let mask = QpMask::ACCESS.bits();
+            self.to_state(&ModifyQp { mask, access, ..ModifyQp::default() }, QpState::Init)?;
+        }
+        self.to_state(modify, state)
+    }
+
+    /// Ends what the connection that was made under `number` left: the device flushes what is
+    /// posted. If the peer had not been let in, the virtual interface stays as it is, with its
+    /// receives.
+    pub(crate) fn flush(&self, number: u32) -> Result<(), Error> {
+        let _control = self.common.control(&self.client)?;
+        if self.qpn() == number && !matches!(self.state(), QpState::Reset | QpState::Init) {
+            self.to_state(&ModifyQp::default(), QpState::Error)?;
+        }
+        Ok(())
+    }
+
+    /// Records the event that the virtual interface went to ERROR by itself. Returns false if it
+    /// has been reset since.
+    pub(crate) fn broke(&self, number: u32) -> bool {
+        let control = self.common.lock(&self.client);
+        if self.qpn() != number {
+            return false;
+        }
+        self.common.set_broken(&control);
+        true
+    }
+
+    /// Reports that the connection that was made under `number` is lost, once. In the dispatcher
+    /// thread.
+    pub(crate) fn report_lost(&self, number: u32, operation: u8, address: u64) {
+        let control = self.common.lock(&self.client);
+        let known = self.qpn() != number || self.common.is_gone();
+        if known || self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        drop(control);
+        self.report(ViError::ConnectionLost, operation, address);
+    }
+
+    /// Reports an error. In the dispatcher thread.
+    pub(crate) fn report(&self, error: ViError, operation: u8, address: u64) {
+        let event = AsyncEvent::Vi { context: self.context(), error, operation, address };
+        self.client.upcall(|up| up.asynchronous(event));
+    }
+
+    /// Resets the virtual interface, with `control` held and while no connection can be made. The
+    /// device completes all that is posted.
+    fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
+        let generation = self.client.agent().qps.renew(self.slot);
+        let qpn = ident::qpn(self.slot, generation);
+        let mask = modify.mask | QpMask::QPN.bits();
+        self.to_state(&ModifyQp { mask, qpn, ..*modify }, QpState::Reset)?;
+        self.number.store(qpn, Ordering::Release);
+        self.common.mend();
+        self.lost.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the virtual interface another protection domain, other attributes, or both.
+    /// [`Error::QpState`] if it is connected, is being connected, or is in ERROR.
+    ///
+    /// The device resets it: descriptors that are posted complete as flushed.
+    pub fn set(&self, pd: Option<&Arc<Pd>>, attributes: Option<&ViAttributes>) -> Result<(), Error> {
+        let agent = self.client.agent();
+        let _control = self.common.control(&self.client)?;
+        if let Some(pd) = pd {
+            self.client.owns(pd.client())?;
+        }
+        if let Some(attributes) = attributes {
+            attributes.check(agent)?;
+        }
+        let pd = pd.map(begin_use).transpose()?;
+        let _changing = agent.connections.begin_change(self)?;
+        let mut mask = QpMask::empty();
+        mask.set(QpMask::PD, pd.is_some());
+        mask.set(QpMask::LEVEL | QpMask::MAX_MESSAGE, attributes.is_some());
+        self.reset(&ModifyQp {
+            mask: mask.bits(),
+            pd: pd.as_ref().map_or(0, |pd| pd.number()),
+            level: attributes.map_or(0, |attributes| attributes.reliability as u8),
+            max_message: attributes.map_or(0, |attributes| attributes.max_transfer),
+            ..ModifyQp::default()
+        })?;
+        if let Some(attributes) = attributes {
+            *self.attributes.lock() = *attributes;
+        }
+        let former =
+            self.parents.lock().as_mut().zip(pd).map(|(all, pd)| core::mem::replace(&mut all.pd, pd));
+        drop(former);
+        Ok(())
+    }
+
+    /// Ends the connection, or gives up one that is being made; no event of it follows. All
+    /// descriptors on both queues are complete when this returns, those that were not before as
+    /// flushed. The virtual interface is in RESET, and can be connected again at once.
+    ///
+    /// Waits for the device at most, never for the peer. Fails only if the virtual interface is
+    /// gone.
+    pub fn disconnect(&self) -> Result<(), Error> {
+        let _control = self.common.control(&self.client)?;
+        self.client.agent().connections.leave(self, || self.reset(&ModifyQp::default()))
+    }
+
+    /// Closes the queues to posts for good. When this returns, no post is under way.
+    fn end_posts(&self) {
+        self.common.state.end();
+        self.queues.iter().for_each(Closable::close);
+    }
+
+    /// Closes the queues to posts for good: the device is dead.
+    pub(crate) fn device_died(&self) {
+        self.end_posts();
+    }
+
+    /// Destroys the virtual interface, and abandons its connection. When this returns, the device
+    /// does not touch the memory of its rings, nor any descriptor.
+    ///
+    /// [`Error::Gone`] if it was destroyed before. Otherwise it fails only if the device is dead;
+    /// the virtual interface is destroyed in that case as well.
+    pub fn destroy(&self) -> Result<(), Error> {
+        let agent = self.client.agent();
+        let _control = self.common.lock(&self.client);
+        let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
+        self.end_posts();
+        agent.connections.abandon_of(&self.common);
+        let result = agent.nic().destroy_qp(self.qpn(), &self.common.lease);
+        drop(agent.vis.remove(self.slot));
+        self.client.forget_object(Counter::Vis, self.slot);
+        if result.is_ok() {
+            agent.vi_room.leave();
+            agent.qps.release(self.slot);
+        }
+        drop(parents);
+        Ok(result?)
+    }
+}
+
+/// While this exists, no connection of a virtual interface is made.
+pub(crate) struct Changing<'a>(&'a Vi);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.changing.store(false, Ordering::Release);
+    }
+}

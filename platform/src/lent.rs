@@ -1,0 +1,226 @@
+//! Memory that its owner lends to all threads, and takes back.
+//!
+//! A thread that uses the memory counts itself in, by one step on a word and without a lock. The
+//! owner closes the word and waits until the last user has left, so that the memory may be freed or
+//! unmapped as soon as [`Lent::take_back`] has returned.
+//!
+//! Locks: none. A user stays inside for a few instructions, and the owner yields meanwhile.
+#![expect(unsafe_code, reason = "a cell that its users read while its owner is kept out")]
+
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::yield_now;
+use crate::{DmaBuffer, OutOfBounds, SharedSlice};
+
+/// The place takes no users.
+const CLOSED: u32 = 1 << 31;
+/// One thread has the place for itself, to change what is in it. The other bits count users.
+const CHANGES: u32 = 1 << 30;
+
+/// Memory that can be lent.
+pub struct Lendable(Kind);
+
+enum Kind {
+    Buffer { buffer: Arc<DmaBuffer>, offset: usize, len: usize },
+    Raw { ptr: NonNull<u8>, len: usize },
+}
+
+// SAFETY: a buffer may be used by any thread, and so may raw memory, by the contract of
+// `Lendable::raw`.
+unsafe impl Send for Lendable {}
+// SAFETY: as above.
+unsafe impl Sync for Lendable {}
+
+impl Lendable {
+    /// `len` bytes of a buffer, from `offset` on. The buffer lives as long as this.
+    pub fn buffer(buffer: Arc<DmaBuffer>, offset: usize, len: usize) -> Result<Lendable, OutOfBounds> {
+        buffer.slice().get(offset, len)?;
+        Ok(Lendable(Kind::Buffer { buffer, offset, len }))
+    }
+
+    /// `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    ///
+    /// As [`SharedSlice::from_raw`], until this is dropped.
+    pub const unsafe fn raw(ptr: NonNull<u8>, len: usize) -> Lendable {
+        Lendable(Kind::Raw { ptr, len })
+    }
+
+    /// The memory.
+    pub fn slice(&self) -> SharedSlice<'_> {
+        match &self.0 {
+            Kind::Buffer { buffer, offset, len } => {
+                // Within the buffer: `Lendable::buffer` has checked it.
+                let slice = buffer.slice();
+                slice.get(*offset, *len).unwrap_or(slice)
+            }
+            // SAFETY: the contract of `Lendable::raw`.
+            Kind::Raw { ptr, len } => unsafe { SharedSlice::from_raw(*ptr, *len) },
+        }
+    }
+}
+
+/// Memory that is lent.
+struct Loan {
+    tag: u32,
+    /// Where the memory is. The users' path looks here, and not into `memory`.
+    start: NonNull<u8>,
+    len: usize,
+    memory: Lendable,
+}
+
+// SAFETY: `start` is the address of `memory`, which any thread may use.
+unsafe impl Send for Loan {}
+
+/// The place of one piece of memory that is lent at times.
+pub struct Lent {
+    state: AtomicU32,
+    /// Changed only by the thread that set [`CHANGES`], while there are no users.
+    loan: UnsafeCell<Option<Loan>>,
+}
+
+// SAFETY: users read the cell only while they are counted in, and the thread that writes it has set
+// `CHANGES` and has seen that none is; see `lend` and `take_back`.
+unsafe impl Sync for Lent {}
+
+/// A user of the memory. It leaves when this is dropped.
+struct Inside<'a>(&'a AtomicU32);
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Default for Lent {
+    fn default() -> Lent {
+        Lent::new()
+    }
+}
+
+impl Lent {
+    /// No memory is lent.
+    pub fn new() -> Lent {
+        Lent { state: AtomicU32::new(CLOSED), loan: UnsafeCell::new(None) }
+    }
+
+    /// Lends memory to users that know its tag. Gives the memory back if some is lent already.
+    pub fn lend(&self, tag: u32, memory: Lendable) -> Result<(), Lendable> {
+        let empty =
+            self.state.compare_exchange(CLOSED, CLOSED | CHANGES, Ordering::Acquire, Ordering::Relaxed);
+        if empty.is_err() {
+            return Err(memory);
+        }
+        let slice = memory.slice();
+        let Some(start) = NonNull::new(slice.as_ptr()) else {
+            self.state.store(CLOSED, Ordering::Release);
+            return Err(memory);
+        };
+        let loan = Loan { tag, start, len: slice.len(), memory };
+        // SAFETY: this thread set `CHANGES`, and there was no user then. None enters while `CLOSED`
+        // is set.
+        unsafe { *self.loan.get() = Some(loan) };
+        self.state.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Runs `f` on the memory if some is lent with this tag. `f` must neither wait nor take long.
+    #[inline(always)]
+    pub fn with<R>(&self, tag: u32, f: impl FnOnce(SharedSlice<'_>) -> R) -> Option<R> {
+        let more = |state: u32| (state & CLOSED == 0).then_some(state + 1);
+        self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
+        let _inside = Inside(&self.state);
+        // SAFETY: this thread is counted as a user, so no thread writes the cell: see `take_back`.
+        match unsafe { &*self.loan.get() } {
+            // SAFETY: the loan has the memory, and so it is valid until the loan ends.
+            Some(loan) if loan.tag == tag => Some(f(unsafe { SharedSlice::from_raw(loan.start, loan.len) })),
+            _ => None,
+        }
+    }
+
+    /// Ends the loan: when this returns, no user is inside. `None` if no memory is lent.
+    pub fn take_back(&self) -> Option<Lendable> {
+        let close = |state: u32| (state & CLOSED == 0).then_some(state | CLOSED | CHANGES);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, close).ok()?;
+        while self.state.load(Ordering::Acquire) != CLOSED | CHANGES {
+            yield_now();
+            core::hint::spin_loop();
+        }
+        // SAFETY: this thread set `CHANGES`, all users have left, and none enters while `CLOSED` is
+        // set.
+        let loan = unsafe { (*self.loan.get()).take() };
+        self.state.store(CLOSED, Ordering::Release);
+        loan.map(|loan| loan.memory)
+    }
+}
+
+#[cfg(all(test, not(ferrovia_model)))]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::{AtomicBool, AtomicU64};
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// Memory of 8 words that lives until the end of the test process.
+    fn words() -> (&'static [AtomicU64], Lendable) {
+        let words: &'static [AtomicU64] =
+            Vec::leak((0..8).map(|_| AtomicU64::new(0)).collect::<Vec<AtomicU64>>());
+        // SAFETY: the words are never freed, and are reached by atomics and windows only.
+        let memory = unsafe { Lendable::raw(NonNull::from(words).cast(), size_of_val(words)) };
+        (words, memory)
+    }
+
+    #[test]
+    fn memory_is_reached_by_its_tag_until_it_is_taken_back() {
+        let lent = Lent::new();
+        assert!(lent.with(1, |_| ()).is_none() && lent.take_back().is_none());
+        let (words, memory) = words();
+        assert!(lent.lend(1, memory).is_ok());
+        assert_eq!(lent.with(1, |slice| slice.write(8, &[1; 8])), Some(Ok(())));
+        assert_eq!(words[1].load(Ordering::Relaxed), 0x0101_0101_0101_0101);
+        assert_eq!(lent.with(1, |slice| slice.write(60, &[1; 8])), Some(Err(OutOfBounds)));
+        assert!(lent.with(2, |_| ()).is_none(), "another tag");
+        let (_, second) = self::words();
+        let second = lent.lend(2, second).err().expect("some is lent");
+        assert_eq!(lent.take_back().expect("it was lent").slice().len(), 64);
+        assert!(lent.with(1, |_| ()).is_none() && lent.take_back().is_none());
+        assert!(lent.lend(2, second).is_ok());
+        assert!(lent.with(1, |_| ()).is_none() && lent.with(2, |_| ()).is_some());
+    }
+
+    #[test]
+    fn no_user_is_inside_once_the_memory_is_back() {
+        let (lent, ended) = (Lent::new(), AtomicBool::new(false));
+        let (words, _) = words();
+        let times = if cfg!(miri) { 20 } else { 2_000 };
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    while !ended.load(Ordering::Relaxed) {
+                        lent.with(5, |slice| {
+                            let word = slice.atomic_u64(0).expect("a word");
+                            word.fetch_add(1, Ordering::Relaxed);
+                            word.fetch_sub(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+            for _ in 0..times {
+                // SAFETY: as in `words`.
+                let memory = unsafe { Lendable::raw(NonNull::from(words).cast(), size_of_val(words)) };
+                assert!(lent.lend(5, memory).is_ok());
+                std::thread::yield_now();
+                assert!(lent.take_back().is_some());
+                assert_eq!(words[0].load(Ordering::Relaxed), 0, "a user is inside");
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+    }
+}

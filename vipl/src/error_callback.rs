@@ -1,0 +1,280 @@
+//! Asynchronous errors (page VipErrorCallback, 9.9.1; the error descriptor, 9.10.3).
+//!
+//! Errors wait in a queue until the NIC's handler thread delivers them. A virtual interface has at
+//! most [`MOST_OF_VI`] in it, so the queue is bounded, and an interface with many errors does not
+//! displace the errors of others.
+//!
+//! Locks: `queue`, `handler` (spin, leaves).
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use kernel_agent::ViError;
+use platform::heap;
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::error::Result;
+use crate::handle::{CqHandle, NicHandle, ViHandle};
+use crate::nic::{Core, Nic};
+use crate::vi::Vi;
+
+/// The errors of one virtual interface that wait for delivery; further ones are lost, and counted.
+const MOST_OF_VI: u32 = 32;
+
+/// What caused an error (VIP_RESOURCE_CODE).
+#[doc(alias = "VIP_RESOURCE_CODE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ResourceCode {
+    /// The NIC: it is dead, or its port is down.
+    #[doc(alias = "VIP_RESOURCE_NIC")]
+    Nic = 0,
+    /// A virtual interface.
+    #[doc(alias = "VIP_RESOURCE_VI")]
+    Vi = 1,
+    /// A completion queue.
+    #[doc(alias = "VIP_RESOURCE_CQ")]
+    Cq = 2,
+    /// A descriptor.
+    #[doc(alias = "VIP_RESOURCE_DESCRIPTOR")]
+    Descriptor = 3,
+}
+
+/// Which error it is (VIP_ERROR_CODE). The page lists VIP_ERROR_RDMAW_PROT twice; the second one is
+/// the protection error of an RDMA Read.
+#[doc(alias = "VIP_ERROR_CODE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ErrorCode {
+    /// The address and the memory handle of a posted descriptor were not valid.
+    #[doc(alias = "VIP_ERROR_POST_DESC")]
+    PostDesc = 0,
+    /// The connection was lost; of the NIC: the NIC is dead, or its port is down.
+    #[doc(alias = "VIP_ERROR_CONN_LOST")]
+    ConnLost = 1,
+    /// A message was dropped because no Receive was posted.
+    #[doc(alias = "VIP_ERROR_RECVQ_EMPTY")]
+    RecvqEmpty = 2,
+    /// A descriptor was posted to a full queue.
+    #[doc(alias = "VIP_ERROR_VI_OVERRUN")]
+    ViOverrun = 3,
+    /// The peer's RDMA Write reached for memory that it may not write.
+    #[doc(alias = "VIP_ERROR_RDMAW_PROT")]
+    RdmawProt = 4,
+    /// The data of the peer's RDMA Write was corrupt.
+    #[doc(alias = "VIP_ERROR_RDMAW_DATA")]
+    RdmawData = 5,
+    /// A part of the peer's RDMA Write was missing.
+    #[doc(alias = "VIP_ERROR_RDMAW_ABORT")]
+    RdmawAbort = 6,
+    /// The peer's RDMA Read reached for memory that it may not read.
+    #[doc(alias = "VIP_ERROR_RDMAR_PROT")]
+    RdmarProt = 7,
+    /// The status of a descriptor could not be written.
+    #[doc(alias = "VIP_ERROR_COMP_PROT")]
+    CompProt = 8,
+}
+
+impl From<ViError> for ErrorCode {
+    fn from(error: ViError) -> ErrorCode {
+        match error {
+            ViError::PostDescriptor => ErrorCode::PostDesc,
+            ViError::ConnectionLost => ErrorCode::ConnLost,
+            ViError::ReceiveQueueEmpty => ErrorCode::RecvqEmpty,
+            ViError::Overrun => ErrorCode::ViOverrun,
+            ViError::WriteProtection => ErrorCode::RdmawProt,
+            ViError::WriteData => ErrorCode::RdmawData,
+            ViError::WriteAbort => ErrorCode::RdmawAbort,
+            ViError::ReadProtection => ErrorCode::RdmarProt,
+            ViError::CompletionProtection => ErrorCode::CompProt,
+        }
+    }
+}
+
+impl ErrorCode {
+    fn resource(self) -> ResourceCode {
+        match self {
+            ErrorCode::PostDesc | ErrorCode::CompProt => ResourceCode::Descriptor,
+            _ => ResourceCode::Vi,
+        }
+    }
+}
+
+/// An error descriptor (9.10.3).
+#[doc(alias = "VIP_ERROR_DESCRIPTOR")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorDescriptor {
+    /// The NIC that reports the error.
+    pub nic: NicHandle,
+    /// The virtual interface, or null.
+    pub vi: ViHandle,
+    /// The completion queue, or null.
+    pub cq: CqHandle,
+    /// The virtual address of the descriptor, or 0.
+    pub descriptor: u64,
+    /// The operation, coded as the completed operation in a descriptor's status (bits 18:16).
+    pub op_code: u32,
+    /// What caused the error.
+    pub resource_code: ResourceCode,
+    /// Which error it is.
+    pub error_code: ErrorCode,
+}
+
+/// A consumer's error handler. It gets its context and the error descriptor, in the NIC's handler
+/// thread, and may make any call.
+pub type ErrorHandler = Box<dyn Fn(u64, &ErrorDescriptor) + Send + Sync>;
+
+struct Registered {
+    context: u64,
+    handler: ErrorHandler,
+}
+
+/// An error that waits for delivery.
+struct Waiting {
+    error: ErrorDescriptor,
+    /// The virtual interface that counts it.
+    of: Option<Arc<Vi>>,
+}
+
+/// The errors of a NIC and who handles them.
+pub(crate) struct Errors {
+    handler: Mutex<Option<Arc<Registered>>>,
+    queue: Mutex<VecDeque<Waiting>>,
+    reported: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Errors {
+    pub(crate) fn new() -> Errors {
+        Errors {
+            handler: Mutex::new(None),
+            queue: Mutex::new(VecDeque::new()),
+            reported: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Errors that were delivered, and those that were lost since too many waited.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.reported.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+    }
+
+    /// Forgets the errors that wait, and the handler.
+    pub(crate) fn clear(&self) {
+        let (queue, handler) = (core::mem::take(&mut *self.queue.lock()), self.handler.lock().take());
+        // Without the locks.
+        drop((queue, handler));
+    }
+
+    fn add(&self, waiting: Waiting) -> Result<()> {
+        let mut queue = self.queue.lock();
+        queue.try_reserve(1)?;
+        queue.push_back(waiting);
+        Ok(())
+    }
+
+    /// Delivers the error that has waited longest; true if there are more. Without locks.
+    pub(crate) fn deliver(&self) -> bool {
+        let next = self.queue.lock().pop_front();
+        let Some(Waiting { error, of }) = next else { return false };
+        if let Some(vi) = of {
+            vi.waiting_errors().fetch_sub(1, Ordering::Relaxed);
+        }
+        self.reported.fetch_add(1, Ordering::Relaxed);
+        let handler = self.handler.lock().clone();
+        match handler {
+            Some(registered) => (registered.handler)(registered.context, &error),
+            None => log::error!("VIPL: asynchronous error: {error:?}"),
+        }
+        !self.queue.lock().is_empty()
+    }
+}
+
+impl Core {
+    /// Has an error of a virtual interface delivered.
+    pub(crate) fn report(&self, vi: &Arc<Vi>, error_code: ErrorCode, op_code: u32, descriptor: u64) {
+        let waiting: &AtomicU32 = vi.waiting_errors();
+        if waiting.fetch_add(1, Ordering::Relaxed) >= MOST_OF_VI {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            self.errors.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let error = ErrorDescriptor {
+            nic: self.handle,
+            vi: vi.handle,
+            cq: CqHandle::NULL,
+            descriptor,
+            op_code,
+            resource_code: error_code.resource(),
+            error_code,
+        };
+        self.queue_error(Waiting { error, of: Some(vi.clone()) });
+    }
+
+    /// Has an error of the NIC delivered.
+    pub(crate) fn report_nic(&self) {
+        let error = ErrorDescriptor {
+            nic: self.handle,
+            vi: ViHandle::NULL,
+            cq: CqHandle::NULL,
+            descriptor: 0,
+            op_code: 0,
+            resource_code: ResourceCode::Nic,
+            error_code: ErrorCode::ConnLost,
+        };
+        self.queue_error(Waiting { error, of: None });
+    }
+
+    fn queue_error(&self, waiting: Waiting) {
+        if self.errors.add(waiting).is_err() {
+            self.errors.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.schedule_errors();
+    }
+}
+
+impl Nic {
+    /// Registers the handler of asynchronous errors, in the place of an earlier one; `None`
+    /// restores the default, which logs them.
+    ///
+    /// Asynchronous errors are those that no descriptor shows. A handler that runs at this moment
+    /// may go on to run. Errors of an [`Idle`](crate::ViState::Idle) virtual interface are not
+    /// reported here, but by the next attempt to connect it (5.1).
+    ///
+    /// Errors: `InvalidParameter` (the NIC is closed), `ErrorResource` (no memory, or the NIC is
+    /// dead). Does not block. May be called in handlers. Thread-safe. Page VipErrorCallback.
+    #[doc(alias = "VipErrorCallback")]
+    pub fn error_callback(&self, context: u64, handler: Option<ErrorHandler>) -> Result<()> {
+        let core = self.live()?;
+        let registered = match handler {
+            Some(handler) => {
+                heap::room_for_arc::<Registered>()?;
+                Some(Arc::new(Registered { context, handler }))
+            }
+            None => None,
+        };
+        let former = core::mem::replace(&mut *core.errors.handler.lock(), registered);
+        // Without the lock, since this runs the consumer's code.
+        drop(former);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_the_numbers_of_the_page_and_of_the_device() {
+        for number in 0..9 {
+            let error = ViError::from_byte(number).unwrap();
+            assert_eq!(ErrorCode::from(error) as u32, u32::from(number));
+        }
+        let resources = [ResourceCode::Nic, ResourceCode::Vi, ResourceCode::Cq, ResourceCode::Descriptor];
+        assert_eq!(resources.map(|resource| resource as u32), [0, 1, 2, 3]);
+        assert_eq!(ErrorCode::CompProt.resource(), ResourceCode::Descriptor);
+        assert_eq!(ErrorCode::ConnLost.resource(), ResourceCode::Vi);
+    }
+}

@@ -1,0 +1,72 @@
+//! The memory of descriptors, for the threads that post and reap: by memory handle, without a lock.
+//!
+//! A post writes Next into the descriptor before it (10.2), and a reap may have to read a
+//! descriptor's status. Both go by the address and the memory handle that the consumer gave, which
+//! may be anything: nothing outside of memory that is registered under that handle is touched.
+
+use alloc::sync::Arc;
+
+use api_core::OutOfResources;
+use kernel_agent::key;
+use platform::{Growing, Lendable, Lent, OutOfMemory, SharedSlice, heap};
+
+use crate::descriptor::{CONTROL_LEN, Descriptor};
+use crate::error::{Error, Result};
+use crate::handle::MemHandle;
+
+/// The bytes of Next and of its memory handle, with which a descriptor begins.
+const NEXT_LEN: usize = 12;
+
+/// The registered memory, by the slot of its handle.
+pub(crate) struct Links(Growing<Arc<Lent>>);
+
+impl Links {
+    /// For slots below `count`.
+    pub(crate) fn new(count: u32) -> core::result::Result<Links, OutOfResources> {
+        Ok(Links(Growing::by_quarters(count as usize)?))
+    }
+
+    /// Lends memory that gets this handle.
+    pub(crate) fn lend(&self, handle: MemHandle, memory: Lendable) -> Result<()> {
+        let slot = key::slot(handle.as_raw()) as usize;
+        self.0.reach(slot, Arc::clone, || heap::arc(Lent::new()).map_err(|_| OutOfMemory))?;
+        let lent = self.0.get(slot).ok_or(Error::ErrorResource)?;
+        // The former owner of the slot took its memory back before it released the slot.
+        lent.lend(handle.as_raw(), memory).map_err(|_| Error::ErrorResource)
+    }
+
+    /// Takes the memory back: when this returns, no thread uses it.
+    pub(crate) fn take_back(&self, handle: MemHandle) -> Option<Lendable> {
+        self.0.get(key::slot(handle.as_raw()) as usize)?.take_back()
+    }
+
+    /// Runs `f` on the memory from this address on, which has a control segment's bytes at least, if
+    /// it is in memory with this handle.
+    #[inline(always)]
+    fn with<R>(&self, address: u64, handle: u32, f: impl FnOnce(SharedSlice<'_>) -> R) -> Option<R> {
+        let within = |memory: SharedSlice<'_>| {
+            let offset = (address as usize).checked_sub(memory.as_ptr().addr())?;
+            Some(f(memory.get(offset, CONTROL_LEN).ok()?))
+        };
+        self.0.get(key::slot(handle) as usize)?.with(handle, within)?
+    }
+
+    /// Writes Next into the descriptor at `address`.
+    #[inline(always)]
+    pub(crate) fn link(&self, address: u64, handle: u32, next: u64, next_handle: u32) {
+        self.with(address, handle, |descriptor| {
+            let mut bytes = [0; NEXT_LEN];
+            bytes[..8].copy_from_slice(&next.to_le_bytes());
+            bytes[8..].copy_from_slice(&next_handle.to_le_bytes());
+            // It is within the control segment.
+            let _ = descriptor.write(0, &bytes);
+        });
+    }
+
+    /// Whether the descriptor is there and complete.
+    pub(crate) fn is_done(&self, address: u64, handle: u32) -> bool {
+        let is_done =
+            |memory: SharedSlice<'_>| Descriptor::new(memory).is_ok_and(|descriptor| descriptor.is_done());
+        self.with(address, handle, is_done).unwrap_or(false)
+    }
+}

@@ -1,0 +1,475 @@
+//! NICs: opening, closing, attributes (pages VipOpenNic, VipCloseNic, VipQueryNic).
+//!
+//! Owns all objects of an opening. An opening is enabled, disabled (its device died) or closed
+//! ([`Life`]).
+//!
+//! Locks, outermost first: an object's sleeping lock, a place, the notices of a queue, a queue's
+//! lock of the agent. The other locks spin and are leaves.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use core::ops::Deref;
+
+use api_core::numbers::Number;
+use api_core::{CallbackThread, Life, Limits, Table, handle};
+use kernel_agent::{Agent, Client, Features, Vi as AgentVi, ViCq};
+use platform::sync::{Mutex, Once};
+use platform::{Platform, SleepLock, heap};
+use roce::Gid;
+
+use crate::address::{MAX_DISCRIMINATOR, NetAddress};
+use crate::attributes::NicAttributes;
+use crate::conn::Conn;
+use crate::cq::Cq;
+use crate::error::{Error, Result};
+use crate::error_callback::Errors;
+use crate::handle::{ConnHandle, CqHandle, NicHandle, PtagHandle, ViHandle};
+use crate::links::Links;
+use crate::memory::Registered;
+use crate::places::Places;
+use crate::provider::Joined;
+use crate::ptag::Ptag;
+use crate::vi::Vi;
+
+/// The most descriptors on a work queue of a virtual interface whose consumer did not ask for
+/// another number: 4 KiB of ring for each queue.
+pub(crate) const DESCRIPTORS_PER_QUEUE: u32 = 256;
+/// The most connection requests of an opening that wait for an answer.
+const MAX_CONNS: u32 = 1024;
+/// The version of this implementation: 0.1.
+const PROVIDER_VERSION: u32 = 1;
+/// The place of the errors in the queue of the handler thread. Those of the objects follow.
+const ERRORS: u32 = 0;
+
+/// What a place in the queue of the handler thread stands for.
+enum Due {
+    Errors,
+    /// The handlers of a work queue, 0 or 1, of the virtual interface with this index.
+    Vi(usize, usize),
+    /// The handlers of the completion queue with this index.
+    Cq(usize),
+}
+
+/// The place of a work queue's handlers, or those of a completion queue for `queue` 2.
+fn place(word: u64, queue: u32) -> u32 {
+    1 + 3 * handle::index(word) as u32 + queue
+}
+
+fn due(place: u32) -> Due {
+    let Some(object) = place.checked_sub(1) else { return Due::Errors };
+    match (object as usize / 3, object as usize % 3) {
+        (index, 2) => Due::Cq(index),
+        (index, queue) => Due::Vi(index, queue),
+    }
+}
+
+pub(crate) struct Core {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) agent: Arc<Agent>,
+    client: Once<Arc<Client>>,
+    me: Weak<Core>,
+    name: String,
+    number: Number,
+    pub(crate) handle: NicHandle,
+    pub(crate) features: Features,
+    pub(crate) life: Life,
+    /// Held by a call that decides whether the NIC can be closed.
+    closing: SleepLock,
+    pub(crate) ptags: Table<Ptag>,
+    pub(crate) regions: Mutex<BTreeMap<u32, Arc<Registered>>>,
+    pub(crate) links: Links,
+    pub(crate) vis: Table<Vi>,
+    pub(crate) vi_places: Places<AgentVi, 2>,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) cq_places: Places<ViCq, 1>,
+    pub(crate) conns: Table<Conn>,
+    pub(crate) errors: Errors,
+    handler_thread: CallbackThread,
+    /// Where peers' requests arrive, until the NIC is closed.
+    joined: Mutex<Option<Joined>>,
+}
+
+/// An opened NIC. A clone is the same opening.
+///
+/// Every call returns `InvalidParameter` once the NIC is closed, and every call but
+/// [`Nic::close_nic`] returns `ErrorResource` once its device is dead. Long lists of errors do not
+/// repeat these two. All calls may be made in handlers and by any thread.
+#[derive(Clone)]
+pub struct Nic(Arc<Core>);
+
+/// A call in progress that creates, changes or destroys objects. [`Nic::close_nic`] waits until it
+/// ends.
+pub(crate) struct Call<'a> {
+    core: &'a Arc<Core>,
+    _counted: api_core::Call<'a>,
+}
+
+impl Deref for Call<'_> {
+    type Target = Arc<Core>;
+
+    fn deref(&self) -> &Arc<Core> {
+        self.core
+    }
+}
+
+impl Core {
+    pub(crate) fn open(
+        platform: &Arc<dyn Platform>,
+        agent: Arc<Agent>,
+        name: &str,
+        limits: &Limits,
+        joined: Joined,
+    ) -> Result<Nic> {
+        let number = Number::take()?;
+        let identity = *agent.identity();
+        let config = *agent.config();
+        let ptags = Table::new(PtagHandle::TAG, &number, config.max_pds, 0)?;
+        let vis = Table::new(ViHandle::TAG, &number, config.max_qps, 0)?;
+        let cqs = Table::new(CqHandle::TAG, &number, config.max_cqs, 0)?;
+        let conns = Table::new(ConnHandle::TAG, &number, MAX_CONNS, 0)?;
+        let (vi_places, cq_places) = (Places::new(config.max_qps)?, Places::new(config.max_cqs)?);
+        let links = Links::new(identity.max_keys)?;
+        let handler_thread = CallbackThread::new(platform.clone())?;
+        handler_thread.reserve(ERRORS)?;
+        let mut own_name = String::new();
+        own_name.try_reserve_exact(name.len())?;
+        own_name.push_str(name);
+        heap::room_for_arc::<Core>()?;
+        let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
+            life: Life::new(platform.clone()),
+            platform: platform.clone(),
+            agent,
+            client: Once::new(),
+            me: me.clone(),
+            name: own_name,
+            handle: NicHandle::from_raw(handle::word(
+                NicHandle::TAG,
+                number.number(),
+                0,
+                number.first_generation(),
+            )),
+            number,
+            features: Features::from_bits_truncate(identity.features) & limits.features,
+            closing: SleepLock::new(),
+            ptags,
+            regions: Mutex::new(BTreeMap::new()),
+            links,
+            vis,
+            vi_places,
+            cqs,
+            cq_places,
+            conns,
+            errors: Errors::new(),
+            handler_thread,
+            joined: Mutex::new(Some(joined)),
+        });
+        let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
+        let client = core.agent.attach(upcalls).map_err(|_| Error::ErrorResource)?;
+        client.limit_connections(limits.connections);
+        core.client.call_once(|| client);
+        let me = core.me.clone();
+        let run = move |place| {
+            let Some(core) = me.upgrade() else { return false };
+            core.run_handlers(place);
+            true
+        };
+        core.handler_thread.start("vipl-handlers", run)?;
+        Ok(Nic(core))
+    }
+
+    /// The agent's client.
+    pub(crate) fn client(&self) -> Result<&Arc<Client>> {
+        self.client.get().ok_or(Error::InvalidParameter)
+    }
+
+    /// Calls the handlers that are due in a place, one of them, and schedules the place again if
+    /// there are more: so objects take turns. In the handler thread.
+    fn run_handlers(self: &Arc<Core>, place: u32) {
+        if self.life.is_freed() {
+            return;
+        }
+        let nic = Nic(self.clone());
+        let more = match due(place) {
+            Due::Errors => self.errors.deliver(),
+            Due::Vi(index, queue) => self.vis.at(index).is_some_and(|vi| self.run_vi(&nic, &vi, queue)),
+            Due::Cq(index) => self.cqs.at(index).is_some_and(|cq| cq.run(&nic)),
+        };
+        if more {
+            self.handler_thread.schedule(place);
+        }
+    }
+
+    /// Has the handler thread deliver the errors that wait.
+    pub(crate) fn schedule_errors(&self) {
+        self.handler_thread.schedule(ERRORS);
+    }
+
+    /// Has the handler thread call the handlers of a work queue, 0 or 1, of a virtual interface.
+    pub(crate) fn schedule_vi(&self, word: u64, queue: usize) {
+        self.handler_thread.schedule(place(word, queue as u32));
+    }
+
+    /// Has the handler thread call the handlers of a completion queue.
+    pub(crate) fn schedule_cq(&self, word: u64) {
+        self.handler_thread.schedule(place(word, 2));
+    }
+
+    /// Makes room for the places of an object.
+    pub(crate) fn reserve_places(&self, word: u64) -> Result<()> {
+        Ok(self.handler_thread.reserve(place(word, 2))?)
+    }
+
+    /// Fails unless the NIC is enabled.
+    pub(crate) fn still_live(&self) -> Result<()> {
+        Ok(self.life.check()?)
+    }
+
+    /// The error of a call whose handle opens no queue.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refused(&self) -> Error {
+        if self.agent.is_dead() {
+            self.disable();
+        }
+        self.still_live().err().unwrap_or(Error::InvalidParameter)
+    }
+
+    /// Maps an error of the agent, for the calls whose page names no more specific one. Disables
+    /// the NIC if the device is dead.
+    pub(crate) fn error(&self, error: kernel_agent::Error) -> Error {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::DeviceDead(_) => self.refused(),
+            Agent::Gone => self.refused(),
+            _ => Error::ErrorResource,
+        }
+    }
+
+    /// Disables the NIC after its device died, wakes all waiters, which then return, and reports
+    /// the error.
+    pub(crate) fn disable(&self) {
+        if self.life.disable(|| self.close_places()) {
+            log::warn!("{}: the device is dead, the NIC is disabled", self.name);
+            self.wake_all();
+            self.report_nic();
+        }
+    }
+
+    /// Closes all places: each post and each reap then takes the slow path, which looks at the
+    /// NIC's state.
+    fn close_places(&self) {
+        for vi in self.vis.all() {
+            self.vi_places.close(vi.handle.as_raw());
+        }
+        for cq in self.cqs.all() {
+            self.cq_places.close(cq.handle.as_raw());
+        }
+    }
+
+    /// Wakes all threads that wait.
+    fn wake_all(&self) {
+        self.vis.all().for_each(|vi| vi.wake_all());
+        self.cqs.all().for_each(|cq| cq.wake());
+        if let Some(joined) = &*self.joined.lock() {
+            joined.switchboard().wake();
+        }
+    }
+
+    /// Where peers' requests arrive.
+    pub(crate) fn joined(&self) -> Result<Joined> {
+        self.joined.lock().clone().ok_or(Error::InvalidParameter)
+    }
+
+    /// Destroys all objects. An object is destroyed before those that it uses.
+    fn tear_down(&self) {
+        self.errors.clear();
+        for conn in self.conns.all() {
+            self.conns.remove(conn.handle.as_raw());
+        }
+        for vi in self.vis.all() {
+            let _ = vi.vi.destroy();
+            vi.end();
+            self.vis.remove(vi.handle.as_raw());
+        }
+        for cq in self.cqs.all() {
+            let _ = cq.cq.destroy();
+            cq.end();
+            self.cqs.remove(cq.handle.as_raw());
+        }
+        loop {
+            let next = self.regions.lock().first_key_value().map(|(_, memory)| memory.clone());
+            let Some(memory) = next else { break };
+            if self.deregister(&memory).is_err() {
+                self.regions.lock().remove(&memory.handle.as_raw());
+            }
+        }
+        for ptag in self.ptags.all() {
+            let _ = ptag.pd.destroy();
+            self.ptags.remove(ptag.handle.as_raw());
+        }
+        if let Some(client) = self.client.get() {
+            client.detach();
+        }
+        // An upcall may have added to them until now.
+        self.errors.clear();
+        let joined = self.joined.lock().take();
+        // The last one ends listening.
+        drop(joined);
+    }
+
+    /// The GID of the port that an address names; without a host part the NIC's own address.
+    pub(crate) fn own_gid(&self, address: &NetAddress) -> Result<Gid> {
+        let identity = self.agent.identity();
+        match address.gid() {
+            None => Ok(own_address(&identity.gids)),
+            Some(gid) => kernel_agent::gid_index(identity, gid).map(|_| gid).ok_or(Error::InvalidParameter),
+        }
+    }
+}
+
+/// The address of a NIC whose port has these GIDs.
+fn own_address(gids: &[[u8; 16]]) -> Gid {
+    let [link_local, addresses @ ..] = gids else { return Gid::UNSPECIFIED };
+    let given = addresses.iter().find(|gid| **gid != [0; 16]);
+    Gid(*given.unwrap_or(link_local))
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.handler_thread.stop();
+        // A NIC that was never closed is closed with its last clone.
+        if !self.life.is_freed() {
+            self.tear_down();
+        }
+        let latest = [
+            self.ptags.latest_generation(),
+            self.vis.latest_generation(),
+            self.cqs.latest_generation(),
+            self.conns.latest_generation(),
+        ];
+        latest.into_iter().for_each(|generation| self.number.reached(generation));
+    }
+}
+
+impl Nic {
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+
+    /// The NIC's state. Fails unless the NIC is enabled.
+    #[inline(always)]
+    pub(crate) fn live(&self) -> Result<&Arc<Core>> {
+        self.0.still_live()?;
+        Ok(&self.0)
+    }
+
+    /// Begins a call that creates, changes or destroys objects. Fails unless the NIC is enabled.
+    pub(crate) fn call(&self) -> Result<Call<'_>> {
+        Ok(Call { core: &self.0, _counted: self.0.life.begin_call()? })
+    }
+
+    /// The NIC's handle.
+    pub fn handle(&self) -> NicHandle {
+        self.0.handle
+    }
+
+    /// Closes the NIC, and destroys all objects that were made on it. Waiters return. After the
+    /// call the device accesses none of the consumer's memory, and no handler begins; one that runs
+    /// may go on.
+    ///
+    /// Errors: `InvalidParameter` (it is closed already). Blocks for the device, for a limited
+    /// time. May be called in handlers. Thread-safe: a call that races with it succeeds or finds
+    /// the NIC closed. Page VipCloseNic.
+    #[doc(alias = "VipCloseNic")]
+    pub fn close_nic(&self) -> Result<()> {
+        let core = &self.0;
+        let _closing = core.closing.lock(&core.platform);
+        if core.life.is_freed() {
+            return Err(Error::InvalidParameter);
+        }
+        core.life.free(|| core.close_places());
+        core.handler_thread.stop();
+        core.wake_all();
+        core.life.wait_for_calls();
+        core.tear_down();
+        Ok(())
+    }
+
+    /// The attributes of the NIC.
+    ///
+    /// Errors: `InvalidParameter` (the NIC is closed), `ErrorResource` (no memory, or the NIC is
+    /// dead). Does not block. May be called in handlers. Thread-safe. Page VipQueryNic.
+    #[doc(alias = "VipQueryNic")]
+    pub fn query_nic(&self) -> Result<NicAttributes> {
+        let core = self.live()?;
+        let (identity, config) = (core.agent.identity(), core.agent.config());
+        let mut name = String::new();
+        name.try_reserve_exact(core.name.len())?;
+        name.push_str(&core.name);
+        let address = own_address(&identity.gids);
+        Ok(NicAttributes {
+            name,
+            hardware_version: u32::from(identity.version_major) << 16 | u32::from(identity.version_minor),
+            provider_version: PROVIDER_VERSION,
+            nic_address_len: address.0.len() as u16,
+            local_nic_address: address.0,
+            thread_safe: true,
+            max_discriminator_len: MAX_DISCRIMINATOR as u16,
+            max_register_bytes: identity.max_region.saturating_mul(config.max_keys.into()),
+            max_register_regions: config.max_keys,
+            max_register_block_bytes: identity.max_region,
+            max_vi: config.max_qps,
+            max_descriptors_per_queue: DESCRIPTORS_PER_QUEUE.min(identity.max_vi_entries),
+            max_segments_per_desc: identity.max_vi_segments,
+            max_cq: config.max_cqs,
+            max_cq_entries: identity.max_cqes,
+            max_transfer_size: core.max_transfer_size(),
+            native_mtu: identity.mtu,
+            max_ptags: config.max_pds,
+        })
+    }
+
+    /// The address of an endpoint of this NIC with this discriminator: for [`Nic::connect_request`]
+    /// and [`Nic::connect_wait`], here and at the remote end. An extension.
+    ///
+    /// Errors: `InvalidParameter` (a discriminator that is too long).
+    pub fn address(&self, discriminator: &[u8]) -> Result<NetAddress> {
+        NetAddress::new(&own_address(&self.0.agent.identity().gids).0, discriminator)
+    }
+}
+
+impl Core {
+    /// The most bytes that a descriptor can transfer: what a descriptor's length can express, too.
+    pub(crate) fn max_transfer_size(&self) -> u64 {
+        self.agent.identity().max_message.min(u32::MAX.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_queue_has_a_place_of_its_own() {
+        let word = |index| handle::word(ViHandle::TAG, 1, index, 1);
+        let seen = |place| match due(place) {
+            Due::Errors => (0, 0, 0),
+            Due::Vi(index, queue) => (1, index, queue),
+            Due::Cq(index) => (2, index, 2),
+        };
+        assert_eq!(seen(ERRORS), (0, 0, 0));
+        for index in [0, 1, 16383] {
+            assert_eq!(seen(place(word(index), 0)), (1, index as usize, 0));
+            assert_eq!(seen(place(word(index), 1)), (1, index as usize, 1));
+            assert_eq!(seen(place(word(index), 2)), (2, index as usize, 2));
+        }
+    }
+
+    #[test]
+    fn the_address_is_one_that_the_host_gave_or_the_link_local_one() {
+        assert_eq!(own_address(&[[1; 16], [2; 16], [0; 16]]), Gid([2; 16]));
+        assert_eq!(own_address(&[[1; 16], [0; 16], [3; 16]]), Gid([3; 16]));
+        assert_eq!(own_address(&[[1; 16], [0; 16]]), Gid([1; 16]));
+    }
+}

@@ -1,0 +1,63 @@
+//! Protection tags (pages VipCreatePtag and VipDestroyPtag, 9.5.1, 9.5.2).
+
+use alloc::sync::Arc;
+
+use kernel_agent::Pd;
+use platform::heap;
+
+use crate::error::{Error, Result};
+use crate::handle::PtagHandle;
+use crate::nic::{Core, Nic};
+
+/// A protection tag. The agent counts who uses it.
+pub(crate) struct Ptag {
+    pub(crate) handle: PtagHandle,
+    pub(crate) pd: Arc<Pd>,
+}
+
+impl Core {
+    /// The tag that attributes name; `InvalidPtag` if there is none.
+    pub(crate) fn ptag(&self, handle: PtagHandle) -> Result<Arc<Ptag>> {
+        self.ptags.get(handle.as_raw()).ok_or(Error::InvalidPtag)
+    }
+
+    /// The error for a call of the agent that found something destroyed: the tag, or the object of
+    /// the call.
+    pub(crate) fn ptag_or_object(&self, error: kernel_agent::Error, ptag: PtagHandle) -> Error {
+        match error {
+            kernel_agent::Error::Gone if self.ptags.get(ptag.as_raw()).is_none() => Error::InvalidPtag,
+            other => self.error(other),
+        }
+    }
+}
+
+impl Nic {
+    /// Creates a protection tag.
+    ///
+    /// Errors: `ErrorResource`, `InvalidParameter` (the NIC is closed). Blocks for the device. May
+    /// be called in handlers. Thread-safe. Page VipCreatePtag.
+    #[doc(alias = "VipCreatePtag")]
+    pub fn create_ptag(&self) -> Result<PtagHandle> {
+        let core = self.call()?;
+        let reservation = core.ptags.reserve()?;
+        let handle = PtagHandle::from_raw(reservation.word());
+        heap::room_for_arc::<Ptag>()?;
+        let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
+        reservation.fill(Arc::new(Ptag { handle, pd }));
+        Ok(handle)
+    }
+
+    /// Destroys a protection tag.
+    ///
+    /// Errors: `InvalidParameter` (the tag, or the NIC is closed), `ErrorResource` (a virtual
+    /// interface or registered memory has the tag, or the NIC is dead). Blocks for the device. May
+    /// be called in handlers. Thread-safe. Page VipDestroyPtag.
+    #[doc(alias = "VipDestroyPtag")]
+    pub fn destroy_ptag(&self, ptag: PtagHandle) -> Result<()> {
+        let core = self.call()?;
+        let tag = core.ptags.get(ptag.as_raw()).ok_or(Error::InvalidParameter)?;
+        tag.pd.destroy().map_err(|error| core.error(error))?;
+        core.ptags.remove(tag.handle.as_raw());
+        Ok(())
+    }
+}

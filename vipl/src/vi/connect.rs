@@ -1,0 +1,634 @@
+//! Connections and the state of a virtual interface (pages VipConnectWait, VipConnectAccept,
+//! VipConnectReject, VipConnectRequest, VipDisconnect; chapters 4 and 5).
+//!
+//! A call that makes a connection sets the state to pending, calls the agent, and waits for the
+//! outcome, which an upcall writes. The upcalls may come before the agent's call has returned.
+
+use alloc::sync::Arc;
+
+use kernel_agent::{AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, QpState};
+use platform::sync::atomic::{AtomicBool, Ordering};
+use platform::{SleepLock, heap};
+use roce::cm::ReadDepths;
+use roce::{Gid, Path, PathMtu};
+
+use super::Vi;
+use crate::address::NetAddress;
+use crate::attributes::{ReliabilityLevel, ViAttributes, ViState};
+use crate::conn::Conn;
+use crate::error::{Error, Result};
+use crate::error_callback::ErrorCode;
+use crate::handle::{ConnHandle, ViHandle};
+use crate::nic::{Core, Nic};
+use crate::private_data::{self, Digest, Request};
+use crate::switchboard::{Filter, SERVICE, Switchboard, Waiting};
+use crate::wait::Deadline;
+
+/// How an attempt to connect came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Established,
+    /// The remote end rejected it.
+    Rejected,
+    /// The remote end does not answer, or gave up.
+    Unreachable,
+    /// The connection data of the remote end does not fit, or the connection broke at once.
+    Broken,
+}
+
+/// The connection of a virtual interface.
+pub(crate) struct Link {
+    state: ViState,
+    /// The connection that is made, or is being made as far as it is known.
+    connection: Option<ConnectionId>,
+    /// The latest connection that is over. Events of it, and of those before, may still come.
+    over: Option<ConnectionId>,
+    /// Written by an upcall, taken by the call that waits for it.
+    outcome: Option<Outcome>,
+    /// The attributes of the remote end, once it has accepted.
+    remote: Option<ViAttributes>,
+    /// An error of the virtual interface while it was idle (5.1).
+    kept: bool,
+    /// The virtual interface is destroyed.
+    ended: bool,
+}
+
+impl Link {
+    pub(crate) fn new() -> Link {
+        Link {
+            state: ViState::Idle,
+            connection: None,
+            over: None,
+            outcome: None,
+            remote: None,
+            kept: false,
+            ended: false,
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Begins an attempt to connect. Fails, without a change, unless the virtual interface is idle;
+    /// an error that was kept is returned now.
+    fn begin(&mut self) -> Result<()> {
+        if self.ended || self.state != ViState::Idle {
+            return Err(Error::InvalidParameter);
+        }
+        if core::mem::take(&mut self.kept) {
+            return Err(Error::ErrorResource);
+        }
+        (self.state, self.outcome, self.remote) = (ViState::ConnectPending, None, None);
+        Ok(())
+    }
+
+    /// Whether an event is one of the attempt or connection of now. The agent's ids grow, so a
+    /// connection that is not known yet is later than those that are over.
+    fn is_of(&mut self, id: ConnectionId) -> bool {
+        match self.connection {
+            Some(connection) => connection == id,
+            None if self.state == ViState::ConnectPending && self.over < Some(id) => {
+                self.connection = Some(id);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends the attempt or the connection; its events are ignored from now on.
+    fn finish(&mut self) -> Option<ConnectionId> {
+        let connection = self.connection.take();
+        self.over = self.over.max(connection);
+        (self.state, self.outcome) = (ViState::Idle, None);
+        connection
+    }
+}
+
+/// A connection request of a remote end, which waits for [`Nic::connect_accept`] or
+/// [`Nic::connect_reject`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionRequest {
+    /// The address of the remote end.
+    pub remote_addr: NetAddress,
+    /// The attributes of the remote end; the protection tag is null.
+    pub remote_vi_attribs: ViAttributes,
+    /// The handle to answer with.
+    pub conn: ConnHandle,
+}
+
+/// Fails unless both ends of a connection have the same level, size and quality.
+fn check_agreement(ours: &ViAttributes, remote: &ViAttributes) -> Result<()> {
+    if ours.reliability_level != remote.reliability_level {
+        return Err(Error::InvalidReliabilityLevel);
+    }
+    if ours.max_transfer_size != remote.max_transfer_size {
+        return Err(Error::InvalidMtu);
+    }
+    if ours.qos != remote.qos { Err(Error::InvalidQos) } else { Ok(()) }
+}
+
+impl Vi {
+    /// Fails with `InvalidParameter` unless the virtual interface is idle. The caller holds
+    /// `control`, so that it stays idle.
+    pub(super) fn idle(&self) -> Result<()> {
+        let link = self.link.lock();
+        if link.ended || link.state != ViState::Idle { Err(Error::InvalidParameter) } else { Ok(()) }
+    }
+
+    /// The state. A connection that broke may be known to the agent a moment earlier.
+    pub(super) fn state(&self) -> ViState {
+        match self.link.lock().state {
+            ViState::Connected if self.vi.state() == QpState::Error => ViState::Error,
+            state => state,
+        }
+    }
+
+    /// Writes the outcome of an attempt. In the dispatcher thread.
+    fn settled(&self, id: ConnectionId, outcome: Outcome) {
+        {
+            let mut link = self.link.lock();
+            if !link.is_of(id) || link.state != ViState::ConnectPending || link.outcome.is_some() {
+                return;
+            }
+            if outcome == Outcome::Established {
+                link.state = ViState::Connected;
+            }
+            link.outcome = Some(outcome);
+        }
+        self.changed.raise();
+    }
+}
+
+impl Core {
+    /// The read depths of both directions on a level.
+    fn depths(&self, level: ReliabilityLevel) -> ReadDepths {
+        if !level.is_reliable() {
+            return ReadDepths::default();
+        }
+        let most = self.agent.identity().max_rd_atomic.min(u8::MAX.into()) as u8;
+        ReadDepths { responder_resources: most, initiator_depth: most }
+    }
+
+    /// Waits for the outcome of an attempt.
+    fn outcome(&self, vi: &Vi, deadline: Option<Deadline>) -> Result<Outcome> {
+        loop {
+            let seen = vi.changed.value();
+            {
+                let mut link = vi.link.lock();
+                match link.outcome.take() {
+                    _ if link.ended => return Err(Error::InvalidParameter),
+                    Some(outcome) => return Ok(outcome),
+                    None if link.state == ViState::ConnectPending => {}
+                    // A disconnect ended the attempt.
+                    None => return Err(Error::ErrorResource),
+                }
+            }
+            self.still_live()?;
+            if deadline.is_some_and(|deadline| deadline.passed(&self.platform)) {
+                return Err(Error::Timeout);
+            }
+            vi.changed.wait(seen, deadline.and_then(|deadline| deadline.at));
+        }
+    }
+
+    /// Gives up an attempt that did not succeed, so that the virtual interface is idle again. True
+    /// if it has succeeded meanwhile. The caller holds `control`.
+    fn give_up(&self, vi: &Vi) -> Result<bool> {
+        let connection = {
+            let mut link = vi.link.lock();
+            match link.state {
+                ViState::ConnectPending => link.finish(),
+                ViState::Connected => return Ok(true),
+                // A disconnect was faster, or the connection broke at once.
+                ViState::Idle | ViState::Error => return Ok(false),
+            }
+        };
+        if let Some(id) = connection {
+            // Fails if the attempt is over.
+            let _ = self.client()?.disconnect(id, &[]);
+        }
+        self.reset(vi);
+        Ok(false)
+    }
+
+    /// Makes the agent's object ready to be connected again.
+    fn reset(&self, vi: &Vi) {
+        if vi.vi.state() != QpState::Reset
+            && let Err(error) = vi.vi.disconnect()
+        {
+            self.error(error);
+        }
+    }
+
+    /// An event of a connection. In the dispatcher thread.
+    pub(crate) fn connection_event(&self, event: &CmEvent<'_>) {
+        if let Some(conn) = self.conns.get(event.context) {
+            // The one event that a request has before it is answered.
+            conn.withdrawn.store(true, Ordering::Release);
+        }
+        let Some(vi) = self.vis.get(event.context) else { return };
+        let outcome = match event.kind {
+            CmEventKind::AcceptArrived { depths } => return self.accepted(&vi, event, depths),
+            CmEventKind::Disconnected { .. } => return self.lost(&vi, Some(event.connection)),
+            CmEventKind::Established { .. } => Outcome::Established,
+            CmEventKind::Rejected { .. } => Outcome::Rejected,
+            CmEventKind::Unreachable | CmEventKind::AcceptTimedOut | CmEventKind::Withdrawn => {
+                Outcome::Unreachable
+            }
+            CmEventKind::Request { .. } => return,
+        };
+        vi.settled(event.connection, outcome);
+    }
+
+    /// The remote end accepts. Its attributes have to fit, whatever it has checked itself.
+    fn accepted(&self, vi: &Vi, event: &CmEvent<'_>, depths: ReadDepths) {
+        let id = event.connection;
+        let Ok(client) = self.client() else { return };
+        let ours = *vi.attributes.lock();
+        let remote = private_data::decode_reply(event.private_data)
+            .filter(|remote| check_agreement(&ours, remote).is_ok());
+        if remote.is_none() {
+            // Fails if the attempt is over.
+            let _ = client.reject(id, &[]);
+            return vi.settled(id, Outcome::Broken);
+        }
+        {
+            let mut link = vi.link.lock();
+            if !link.is_of(id) {
+                return;
+            }
+            link.remote = remote;
+        }
+        let own = self.depths(ours.reliability_level);
+        let depth = own.initiator_depth.min(depths.responder_resources);
+        match client.establish(id, depth, &[]) {
+            // In the latter case the attempt is over, and its event follows.
+            Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
+            Err(_) => vi.settled(id, Outcome::Broken),
+        }
+    }
+
+    /// The connection of a virtual interface broke, or its peer ended it: reported once for each
+    /// connection. In the dispatcher thread.
+    pub(crate) fn lost(&self, vi: &Arc<Vi>, id: Option<ConnectionId>) {
+        let report = {
+            let mut link = vi.link.lock();
+            if id.is_some_and(|id| !link.is_of(id)) {
+                return;
+            }
+            match link.state {
+                ViState::Connected => {
+                    link.state = ViState::Error;
+                    true
+                }
+                ViState::ConnectPending => {
+                    link.outcome.get_or_insert(Outcome::Broken);
+                    false
+                }
+                ViState::Idle | ViState::Error => return,
+            }
+        };
+        vi.changed.raise();
+        if report {
+            self.report(vi, ErrorCode::ConnLost, 0, 0);
+        }
+    }
+
+    /// An asynchronous error of a virtual interface: reported, or kept while it is idle.
+    pub(crate) fn vi_error(&self, vi: &Arc<Vi>, error: ErrorCode, operation: u32, descriptor: u64) {
+        {
+            let mut link = vi.link.lock();
+            if link.state == ViState::Idle {
+                link.kept = true;
+                return;
+            }
+        }
+        self.report(vi, error, operation, descriptor);
+    }
+
+    /// The request with this handle.
+    fn conn(&self, handle: ConnHandle) -> Result<Arc<Conn>> {
+        self.conns.get(handle.as_raw()).ok_or(Error::InvalidParameter)
+    }
+
+    /// Makes a request that was taken this NIC's; `None` if its client has given up. Puts it back
+    /// if that fails.
+    fn adopt(&self, nic: &Nic, from: &Switchboard, waiting: Waiting) -> Result<Option<ConnectionRequest>> {
+        let passed = self.pass(nic, from, &waiting);
+        let (remote_addr, remote_vi_attribs) = (waiting.address(), waiting.request.attributes);
+        match passed {
+            Ok(conn) => Ok(conn.map(|conn| ConnectionRequest { remote_addr, remote_vi_attribs, conn })),
+            Err(error) => {
+                from.put_back(waiting);
+                Err(error)
+            }
+        }
+    }
+
+    fn pass(&self, nic: &Nic, from: &Switchboard, waiting: &Waiting) -> Result<Option<ConnHandle>> {
+        let call = nic.call()?;
+        let client = call.client()?;
+        let reservation = self.conns.reserve()?;
+        let handle = ConnHandle::from_raw(reservation.word());
+        heap::room_for_arc::<Conn>()?;
+        // In the table before the first event can come.
+        reservation.fill(Arc::new(Conn {
+            handle,
+            connection: waiting.connection,
+            attributes: waiting.request.attributes,
+            depths: waiting.depths,
+            withdrawn: AtomicBool::new(false),
+            turn: SleepLock::new(),
+        }));
+        let passed = from.pass(waiting.connection, client, handle.as_raw());
+        if passed != Ok(true) {
+            self.conns.remove(handle.as_raw());
+        }
+        Ok(passed?.then_some(handle))
+    }
+}
+
+impl Nic {
+    /// Waits up to `timeout` milliseconds for a connection request, or without end for
+    /// [`INFINITE`](crate::INFINITE); with 0 only looks for one.
+    ///
+    /// `local` names what the client asks for: a host address of this NIC, or none for all of them;
+    /// a discriminator, or none for requests with any discriminator. `from` accepts requests of one
+    /// client only: by its host address, its discriminator, or both. Requests that nobody waits for
+    /// are kept until their clients give up, 1,024 of them on a NIC, and half of them from one
+    /// host.
+    ///
+    /// Errors: `InvalidParameter` (an address that is not this NIC's), `Timeout`, `ErrorResource`.
+    /// May be called in handlers, which then hold up others. Thread-safe: a request is returned
+    /// once. Page VipConnectWait.
+    #[doc(alias = "VipConnectWait")]
+    pub fn connect_wait(
+        &self,
+        local: &NetAddress,
+        from: Option<&NetAddress>,
+        timeout: u32,
+    ) -> Result<ConnectionRequest> {
+        let core = self.live()?;
+        let discriminator = local.discriminator();
+        let filter = Filter {
+            host: local.gid().map(|_| core.own_gid(local)).transpose()?,
+            discriminator: (!discriminator.is_empty()).then(|| Digest::of(discriminator)),
+            from: from.cloned(),
+        };
+        let deadline = Deadline::after(&core.platform, timeout);
+        let joined = core.joined()?;
+        loop {
+            let switchboard = joined.switchboard();
+            let waiting = switchboard.take(&filter, deadline.at, || core.still_live())?;
+            if let Some(request) = core.adopt(self, switchboard, waiting)? {
+                return Ok(request);
+            }
+        }
+    }
+
+    /// Accepts a connection request with a virtual interface that is [`Idle`](ViState::Idle).
+    /// Returns once it is connected.
+    ///
+    /// Both ends must have the same reliability level, maximum transfer size and quality of
+    /// service. If the call fails for any reason but `Timeout`, the client still waits, and the
+    /// request can be answered again.
+    ///
+    /// Errors, in this order: `InvalidParameter` (a handle, or the virtual interface is not idle),
+    /// `InvalidReliabilityLevel`, `InvalidMtu`, `InvalidQos`, `Timeout` (the client gave up, or
+    /// does not confirm; the request's handle is used up), `ErrorResource` (also for an error that
+    /// the virtual interface had while it was idle). Blocks for the client, for a limited time. May
+    /// be called in handlers. Thread-safe. Page VipConnectAccept.
+    #[doc(alias = "VipConnectAccept")]
+    pub fn connect_accept(&self, conn: ConnHandle, vi: ViHandle) -> Result<()> {
+        let call = self.call()?;
+        let core = self.core();
+        let (request, found) = (core.conn(conn)?, core.vi(vi)?);
+        let _turn = request.turn.lock(&core.platform);
+        // Another call may have answered it meanwhile.
+        core.conn(conn)?;
+        {
+            let _control = found.control.lock(&core.platform);
+            found.idle()?;
+            let ours = *found.attributes.lock();
+            check_agreement(&ours, &request.attributes)?;
+            if request.withdrawn.load(Ordering::Acquire) {
+                core.conns.remove(conn.as_raw());
+                return Err(Error::Timeout);
+            }
+            {
+                let mut link = found.link.lock();
+                link.begin()?;
+                link.connection = Some(request.connection);
+            }
+            let own = core.depths(ours.reliability_level);
+            let initiator_depth = own.initiator_depth.min(request.depths.responder_resources);
+            let params =
+                AcceptParams { depths: ReadDepths { initiator_depth, ..own }, ..AcceptParams::default() };
+            let reply = private_data::encode_reply(&ours);
+            let client = core.client()?;
+            if let Err(error) = client.accept(request.connection, &found.vi, &params, &reply) {
+                found.link.lock().finish();
+                core.reset(&found);
+                if error == kernel_agent::Error::ConnectionState {
+                    core.conns.remove(conn.as_raw());
+                    return Err(Error::Timeout);
+                }
+                return Err(core.error(error));
+            }
+            // The answer is given.
+            core.conns.remove(conn.as_raw());
+        }
+        // Not counted while it waits: closing the NIC ends the wait.
+        drop(call);
+        match core.outcome(&found, None) {
+            Ok(Outcome::Established) => return Ok(()),
+            Err(error @ (Error::InvalidParameter | Error::ErrorResource)) => return Err(error),
+            _ => {}
+        }
+        let _call = self.call()?;
+        let _control = found.control.lock(&core.platform);
+        if core.give_up(&found)? { Ok(()) } else { Err(Error::Timeout) }
+    }
+
+    /// Rejects a connection request: the client's call returns `Reject`. If the client has given
+    /// up, the call only uses the handle up.
+    ///
+    /// Errors: `InvalidParameter` (the handle), `ErrorResource` (the NIC is dead). Does not wait
+    /// for the client. May be called in handlers. Thread-safe. Page VipConnectReject.
+    #[doc(alias = "VipConnectReject")]
+    pub fn connect_reject(&self, conn: ConnHandle) -> Result<()> {
+        let core = self.call()?;
+        let request = core.conn(conn)?;
+        let _turn = request.turn.lock(&core.platform);
+        core.conn(conn)?;
+        match core.client()?.reject(request.connection, &[]) {
+            Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
+            Err(error) => return Err(core.error(error)),
+        }
+        core.conns.remove(conn.as_raw());
+        Ok(())
+    }
+
+    /// Connects a virtual interface that is [`Idle`](ViState::Idle) to a remote endpoint, within
+    /// `timeout` milliseconds, or without a limit for [`INFINITE`](crate::INFINITE). Returns the
+    /// attributes of the remote end, whose protection tag is null.
+    ///
+    /// `local` has a host address of this NIC, or none for the NIC's own address, and the
+    /// discriminator that the server sees. A host that does not answer is asked again until the
+    /// time runs out. Receives that are posted stay posted if the attempt fails.
+    ///
+    /// Errors, in this order: `InvalidParameter` (the virtual interface), `Timeout` (a timeout of
+    /// 0), `InvalidParameter` (an address; or the virtual interface is not idle), `ErrorResource`
+    /// (an error that the virtual interface had while it was idle; another call disconnected it;
+    /// its connection data does not fit; resources), `Reject` (by the server, or nobody serves
+    /// virtual interfaces there), `Timeout` (also if nobody waits for this discriminator). Blocks
+    /// for the server. May be called in handlers, which then hold up others. Thread-safe. Page
+    /// VipConnectRequest.
+    #[doc(alias = "VipConnectRequest")]
+    pub fn connect_request(
+        &self,
+        vi: ViHandle,
+        local: &NetAddress,
+        remote: &NetAddress,
+        timeout: u32,
+    ) -> Result<ViAttributes> {
+        let core = self.live()?;
+        let found = core.vi(vi)?;
+        if timeout == 0 {
+            return Err(Error::Timeout);
+        }
+        let deadline = Deadline::after(&core.platform, timeout);
+        let ends = (core.own_gid(local)?, remote.gid().ok_or(Error::InvalidParameter)?);
+        let kind = |gid: Gid| gid.to_ipv4().is_some();
+        if !ends.1.is_unicast() || kind(ends.0) != kind(ends.1) {
+            return Err(Error::InvalidParameter);
+        }
+        {
+            let _call = self.call()?;
+            let _control = found.control.lock(&core.platform);
+            found.link.lock().begin()?;
+        }
+        let error = loop {
+            self.ask(&found, ends, local, remote)?;
+            let failed = match core.outcome(&found, Some(deadline)) {
+                Ok(Outcome::Established) => return core.remote(&found),
+                Ok(Outcome::Rejected) => Error::Reject,
+                Ok(Outcome::Unreachable) => Error::Timeout,
+                Ok(Outcome::Broken) => Error::ErrorResource,
+                Err(Error::Timeout) => Error::Timeout,
+                Err(error) => return Err(error),
+            };
+            let _call = self.call()?;
+            let _control = found.control.lock(&core.platform);
+            if core.give_up(&found)? {
+                return core.remote(&found);
+            }
+            if failed != Error::Timeout || deadline.passed(&core.platform) {
+                break failed;
+            }
+            // Nobody answered. Under `control`, so nothing else has begun.
+            found.link.lock().begin()?;
+        };
+        Err(error)
+    }
+
+    /// Asks for a connection, for an attempt that has begun.
+    fn ask(&self, vi: &Vi, (from, to): (Gid, Gid), local: &NetAddress, remote: &NetAddress) -> Result<()> {
+        let core = self.call()?;
+        let _control = vi.control.lock(&core.platform);
+        if vi.link.lock().state != ViState::ConnectPending {
+            // A disconnect ended the attempt.
+            return Err(Error::ErrorResource);
+        }
+        let attributes = *vi.attributes.lock();
+        let traffic_class = attributes.qos.traffic_class().unwrap_or(0);
+        let path = Path { traffic_class, ..Path::new(from, to) };
+        let params = ConnectParams {
+            path_mtu: PathMtu::at_most(core.agent.identity().mtu),
+            depths: core.depths(attributes.reliability_level),
+            ..ConnectParams::new(path, SERVICE)
+        };
+        let data = Request::encode(&attributes, local, remote);
+        match core.client()?.connect(&vi.vi, &params, Handshake::ThreeWay, &data) {
+            Ok(id) => {
+                let _ = vi.link.lock().is_of(id);
+                Ok(())
+            }
+            Err(error) => {
+                vi.link.lock().finish();
+                Err(core.error(error))
+            }
+        }
+    }
+
+    /// Ends the connection of a virtual interface, or an attempt to connect it, in any state: it is
+    /// [`Idle`](ViState::Idle) when this returns, and can be connected again at once. All
+    /// descriptors on its queues are complete, those that were not done as flushed.
+    ///
+    /// Errors: `InvalidParameter` (the virtual interface), `ErrorResource` (the NIC is dead).
+    /// Blocks for the device. May be called in handlers. Thread-safe. Page VipDisconnect.
+    #[doc(alias = "VipDisconnect")]
+    pub fn disconnect(&self, vi: ViHandle) -> Result<()> {
+        let core = self.call()?;
+        let found = core.vi(vi)?;
+        let _control = found.control.lock(&core.platform);
+        core.vi(vi)?;
+        found.link.lock().finish();
+        found.changed.raise();
+        found.vi.disconnect().map_err(|error| core.error(error))
+    }
+}
+
+impl Core {
+    /// The attributes of the remote end of a connection that was made.
+    fn remote(&self, vi: &Vi) -> Result<ViAttributes> {
+        vi.link.lock().remote.ok_or(Error::ErrorResource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::Qos;
+    use crate::handle::PtagHandle;
+
+    #[test]
+    fn both_ends_have_the_same_level_size_and_quality() {
+        let ours = ViAttributes::new(PtagHandle::NULL);
+        assert_eq!(check_agreement(&ours, &ours), Ok(()));
+        let quality = ViAttributes { qos: Qos(1), ..ours };
+        assert_eq!(check_agreement(&ours, &quality), Err(Error::InvalidQos));
+        let size = ViAttributes { max_transfer_size: 1, ..quality };
+        assert_eq!(check_agreement(&ours, &size), Err(Error::InvalidMtu));
+        let level = ViAttributes { reliability_level: ReliabilityLevel::Delivery, ..size };
+        assert_eq!(check_agreement(&ours, &level), Err(Error::InvalidReliabilityLevel));
+        let enables = ViAttributes { enable_rdma_write: true, enable_rdma_read: true, ..ours };
+        assert_eq!(check_agreement(&ours, &enables), Ok(()), "each end has its own");
+    }
+
+    #[test]
+    fn events_of_former_connections_are_not_of_the_next_one() {
+        let id = ConnectionId;
+        let mut link = Link::new();
+        assert!(!link.is_of(id(5)), "idle");
+        link.begin().unwrap();
+        assert_eq!(link.begin(), Err(Error::InvalidParameter), "pending");
+        assert!(link.is_of(id(5)) && link.is_of(id(5)) && !link.is_of(id(6)));
+        assert_eq!((link.finish(), link.state), (Some(id(5)), ViState::Idle));
+        link.begin().unwrap();
+        assert!(!link.is_of(id(5)) && !link.is_of(id(4)), "over");
+        assert!(link.is_of(id(6)));
+    }
+
+    #[test]
+    fn an_error_of_an_idle_interface_is_returned_by_the_next_attempt_once() {
+        let mut link = Link::new();
+        link.kept = true;
+        assert_eq!((link.begin(), link.state), (Err(Error::ErrorResource), ViState::Idle));
+        assert_eq!(link.begin(), Ok(()));
+        link.finish();
+        link.end();
+        assert_eq!(link.begin(), Err(Error::InvalidParameter));
+    }
+}

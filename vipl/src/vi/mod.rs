@@ -1,0 +1,234 @@
+//! Virtual interfaces: creation, attributes, end (pages VipCreateVi, VipDestroyVi,
+//! VipSetViAttributes, VipQueryVi).
+//!
+//! Locks, outermost first: `control` (sleeps); `link` (spins); the attributes (spin, leaf).
+
+pub(crate) mod connect;
+pub(crate) mod queue;
+
+use alloc::sync::Arc;
+
+use kernel_agent::{Vi as AgentVi, ViSide};
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use platform::{Signal, SleepLock, heap};
+
+use crate::attributes::{ViAttributes, ViState};
+use crate::cq::Cq;
+use crate::error::{Error, Result};
+use crate::handle::{CqHandle, ViHandle};
+use crate::nic::{Core, DESCRIPTORS_PER_QUEUE, Nic};
+use crate::notices::Notices;
+use connect::Link;
+
+/// The two work queues, in the order of their indices.
+pub(crate) const SIDES: [ViSide; 2] = [ViSide::Send, ViSide::Receive];
+
+/// What this face keeps of a work queue.
+pub(crate) struct Queue {
+    /// The completion queue that it is tied to, or null.
+    tied: CqHandle,
+    /// Descriptors that it has room for.
+    entries: u32,
+    pub(crate) signal: Signal,
+    pub(crate) notices: Notices<u64>,
+    /// A descriptor was posted to the full queue, and that was not reported yet.
+    overrun: AtomicBool,
+    /// The address of such a descriptor.
+    overrun_at: AtomicU64,
+}
+
+/// A virtual interface.
+pub(crate) struct Vi {
+    pub(crate) handle: ViHandle,
+    pub(crate) vi: Arc<AgentVi>,
+    attributes: Mutex<ViAttributes>,
+    /// Serializes calls that change the virtual interface or its connection.
+    control: SleepLock,
+    link: Mutex<Link>,
+    /// Raised when the connection has changed.
+    changed: Signal,
+    pub(crate) queues: [Queue; 2],
+    waiting_errors: AtomicU32,
+}
+
+impl Vi {
+    /// How many of its errors wait for delivery.
+    pub(crate) fn waiting_errors(&self) -> &AtomicU32 {
+        &self.waiting_errors
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.changed.raise();
+        self.queues.iter().for_each(|queue| queue.signal.raise());
+    }
+
+    /// Drops the handlers and wakes the waiters of a virtual interface that is destroyed.
+    pub(crate) fn end(&self) {
+        self.link.lock().end();
+        self.queues.iter().for_each(|queue| queue.notices.clear());
+        self.wake_all();
+    }
+}
+
+impl Core {
+    /// The virtual interface with this handle.
+    pub(crate) fn vi(&self, handle: ViHandle) -> Result<Arc<Vi>> {
+        self.vis.get(handle.as_raw()).ok_or(Error::InvalidParameter)
+    }
+
+    /// Checks attributes, but for the protection tag.
+    fn check_attributes(&self, attributes: &ViAttributes) -> Result<()> {
+        attributes.check(self.features, self.max_transfer_size())
+    }
+
+    fn tied(&self, cq: CqHandle) -> Result<Option<Arc<Cq>>> {
+        if cq.is_null() { Ok(None) } else { self.cq(cq).map(Some) }
+    }
+}
+
+impl Nic {
+    /// Creates a virtual interface, [`Idle`](ViState::Idle). A completion queue that is not null is
+    /// tied to the work queue.
+    ///
+    /// Each work queue has room for
+    /// [`max_descriptors_per_queue`](crate::NicAttributes::max_descriptors_per_queue) descriptors.
+    ///
+    /// Errors, in this order: `InvalidParameter` (a completion queue), `InvalidReliabilityLevel`
+    /// (the interface has no reliable levels), `InvalidMtu`, `InvalidQos`, `InvalidPtag`,
+    /// `InvalidRdmaRead` (with the level Unreliable Delivery), `ErrorResource`. Blocks for the
+    /// device. May be called in handlers. Thread-safe. Page VipCreateVi.
+    #[doc(alias = "VipCreateVi")]
+    pub fn create_vi(
+        &self,
+        attributes: &ViAttributes,
+        send_cq: CqHandle,
+        recv_cq: CqHandle,
+    ) -> Result<ViHandle> {
+        self.create_vi_sized(attributes, send_cq, recv_cq, [DESCRIPTORS_PER_QUEUE; 2])
+    }
+
+    /// As [`Nic::create_vi`], with room for so many descriptors on the send queue and on the
+    /// receive queue: from 1 to 16,384 on this NIC. An extension.
+    ///
+    /// Errors: those of [`Nic::create_vi`]; `ErrorResource` for more descriptors than the NIC
+    /// allows, `InvalidParameter` for none.
+    pub fn create_vi_sized(
+        &self,
+        attributes: &ViAttributes,
+        send_cq: CqHandle,
+        recv_cq: CqHandle,
+        entries: [u32; 2],
+    ) -> Result<ViHandle> {
+        let core = self.call()?;
+        let tied = [core.tied(send_cq)?, core.tied(recv_cq)?];
+        if entries.contains(&0) {
+            return Err(Error::InvalidParameter);
+        }
+        core.check_attributes(attributes)?;
+        let ptag = core.ptag(attributes.ptag)?;
+        attributes.check_read()?;
+        let most = core.agent.identity().max_vi_entries;
+        if entries.iter().any(|&entries| entries > most) {
+            return Err(Error::ErrorResource);
+        }
+        let reservation = core.vis.reserve()?;
+        let word = reservation.word();
+        core.vi_places.reach(word)?;
+        core.reserve_places(word)?;
+        heap::room_for_arc::<Vi>()?;
+        let cqs = tied.each_ref().map(|cq| cq.as_ref().map(|cq| &cq.cq));
+        let created = core.client()?.create_vi(&ptag.pd, &attributes.agent(), cqs, entries, word);
+        let vi = created.map_err(|error| match error {
+            // A completion queue was destroyed meanwhile.
+            kernel_agent::Error::Gone if core.ptag(attributes.ptag).is_ok() && !core.agent.is_dead() => {
+                Error::InvalidParameter
+            }
+            other => core.ptag_or_object(other, attributes.ptag),
+        })?;
+        let handle = ViHandle::from_raw(word);
+        let queue = |index: usize, tied: CqHandle| Queue {
+            tied,
+            entries: entries[index],
+            signal: Signal::new(core.platform.clone()),
+            notices: Notices::new(),
+            overrun: AtomicBool::new(false),
+            overrun_at: AtomicU64::new(0),
+        };
+        reservation.fill(Arc::new(Vi {
+            handle,
+            vi: vi.clone(),
+            attributes: Mutex::new(*attributes),
+            control: SleepLock::new(),
+            link: Mutex::new(Link::new()),
+            changed: Signal::new(core.platform.clone()),
+            queues: [queue(0, send_cq), queue(1, recv_cq)],
+            waiting_errors: AtomicU32::new(0),
+        }));
+        core.vi_places.open(word, &vi);
+        core.life.created(|| core.vi_places.close(word));
+        Ok(handle)
+    }
+
+    /// Destroys a virtual interface that is [`Idle`](ViState::Idle) and whose queues are empty.
+    /// Handlers that wait for its queues are never called, and waiters return `InvalidParameter`.
+    ///
+    /// Errors: `InvalidParameter` (the handle), `ErrorResource` (it is not idle, or descriptors are
+    /// on its queues, complete or not; or the NIC is dead). Blocks for the device. May be called in
+    /// handlers. Thread-safe. Page VipDestroyVi.
+    #[doc(alias = "VipDestroyVi")]
+    pub fn destroy_vi(&self, vi: ViHandle) -> Result<()> {
+        let core = self.call()?;
+        let (found, word) = (core.vi(vi)?, vi.as_raw());
+        let _control = found.control.lock(&core.platform);
+        // Another call may have destroyed it meanwhile.
+        core.vi(vi)?;
+        found.idle().map_err(|_| Error::ErrorResource)?;
+        // No post comes in between.
+        let is_empty = |vi: &AgentVi| SIDES.iter().all(|&side| vi.queued(side) == 0);
+        if !core.vi_places.close_if(word, is_empty) {
+            return Err(Error::ErrorResource);
+        }
+        if let Err(error) = found.vi.destroy() {
+            // If the device is dead, this NIC goes on until it is closed.
+            return Err(core.error(error));
+        }
+        core.vis.remove(word);
+        found.end();
+        Ok(())
+    }
+
+    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle).
+    ///
+    /// Errors, in this order: `InvalidParameter` (the handle), `InvalidReliabilityLevel`,
+    /// `InvalidMtu`, `InvalidQos`, `InvalidPtag`, `InvalidRdmaRead` (as [`Nic::create_vi`]),
+    /// `InvalidParameter` (it is not idle), `ErrorResource` (the NIC is dead). Blocks for the
+    /// device. May be called in handlers. Thread-safe. Page VipSetViAttributes.
+    #[doc(alias = "VipSetViAttributes")]
+    pub fn set_vi_attributes(&self, vi: ViHandle, attributes: &ViAttributes) -> Result<()> {
+        let core = self.call()?;
+        let found = core.vi(vi)?;
+        core.check_attributes(attributes)?;
+        let ptag = core.ptag(attributes.ptag)?;
+        attributes.check_read()?;
+        let _control = found.control.lock(&core.platform);
+        found.idle()?;
+        let set = found.vi.set(Some(&ptag.pd), Some(&attributes.agent()));
+        set.map_err(|error| core.ptag_or_object(error, attributes.ptag))?;
+        *found.attributes.lock() = *attributes;
+        Ok(())
+    }
+
+    /// The state and the attributes of a virtual interface. Those of a connected one are what was
+    /// granted, since both ends have to ask for the same.
+    ///
+    /// Errors: `InvalidParameter` (the handle), `ErrorResource` (the NIC is dead). Does not block.
+    /// May be called in handlers. Thread-safe. Page VipQueryVi.
+    #[doc(alias = "VipQueryVi")]
+    pub fn query_vi(&self, vi: ViHandle) -> Result<(ViState, ViAttributes)> {
+        let core = self.live()?;
+        let found = core.vi(vi)?;
+        let attributes = *found.attributes.lock();
+        Ok((found.state(), attributes))
+    }
+}
