@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum Dropped {
-    /// Sent while there was no peer.
+    /// Sent while there was no peer, or to an address from which no peer of a switch has sent.
     NoPeer,
     /// Sent while the queue was full, since the peer takes frames too slowly.
     QueueFull,
@@ -27,11 +27,13 @@ pub enum Dropped {
     System,
     /// Lost by impairment.
     Lost,
+    /// Received by a switch from an address that is another peer's, the owner's, or a group's.
+    BadSource,
 }
 
 impl Dropped {
     /// All reasons, with the names that they have in files of counters.
-    pub const ALL: [(Dropped, &str); 10] = [
+    pub const ALL: [(Dropped, &str); 11] = [
         (Dropped::NoPeer, "no_peer"),
         (Dropped::QueueFull, "queue_full"),
         (Dropped::Runt, "runt"),
@@ -42,6 +44,7 @@ impl Dropped {
         (Dropped::Unsupported, "unsupported"),
         (Dropped::System, "system"),
         (Dropped::Lost, "lost"),
+        (Dropped::BadSource, "bad_source"),
     ];
 }
 
@@ -58,6 +61,8 @@ pub struct Counters {
     pub received_bytes: u64,
     /// How often a peer came.
     pub peers: u64,
+    /// Copies of frames that a switch passed from one peer to another.
+    pub forwarded: u64,
     /// Frames that impairment duplicated.
     pub duplicated: u64,
     /// Frames that impairment let others overtake.
@@ -86,6 +91,7 @@ impl Counters {
             ("received", self.received),
             ("received_bytes", self.received_bytes),
             ("peers", self.peers),
+            ("forwarded", self.forwarded),
             ("duplicated", self.duplicated),
             ("reordered", self.reordered),
             ("corrupted", self.corrupted),
@@ -142,6 +148,7 @@ impl AddAssign for Counters {
         self.received += more.received;
         self.received_bytes += more.received_bytes;
         self.peers += more.peers;
+        self.forwarded += more.forwarded;
         self.duplicated += more.duplicated;
         self.reordered += more.reordered;
         self.corrupted += more.corrupted;

@@ -9,6 +9,7 @@
 //! | [`Unplugged`] (`none`) | nothing: the link is down |
 //! | [`pair()`] | memory of this process |
 //! | [`Stream`] (`stream:PATH`, `stream-connect:PATH`) | a UNIX stream socket, in the framing of QEMU's netdev `stream` |
+//! | [`Switch`] (`switch:PATH`) | the same, for several peers at a time, which also reach each other |
 //! | [`Udp`] (`udp:ADDRESS`) | the host's UDP port 4791: RoCEv2 only |
 //!
 //! [`LinkSpec`] names a kind on a command line and opens it. [`Captured`] writes what crosses
@@ -29,6 +30,7 @@ mod pair;
 mod queue;
 mod spec;
 mod stream;
+mod switch;
 mod udp;
 
 pub use nic_model::Wire;
@@ -43,6 +45,7 @@ pub use none::Unplugged;
 pub use pair::{PairEnd, pair};
 pub use spec::LinkSpec;
 pub use stream::Stream;
+pub use switch::Switch;
 pub use udp::Udp;
 
 /// The size of the smallest frame: an Ethernet header.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{Link, OpenError, SpecError, Stream, Udp, Unplugged};
+use crate::{Link, OpenError, SpecError, Stream, Switch, Udp, Unplugged};
 
 /// Which link to open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub enum LinkSpec {
     Stream(PathBuf),
     /// `stream-connect:PATH`: connect to a UNIX socket.
     StreamConnect(PathBuf),
+    /// `switch:PATH`: listen at a UNIX socket for several peers.
+    Switch(PathBuf),
     /// `udp:ADDRESS`: RoCEv2 in the host's UDP port 4791.
     Udp(IpAddr),
 }
@@ -27,6 +29,7 @@ impl LinkSpec {
             LinkSpec::None => Box::new(Unplugged::new()),
             LinkSpec::Stream(path) => Box::new(Stream::listen(path)?),
             LinkSpec::StreamConnect(path) => Box::new(Stream::connect(path)?),
+            LinkSpec::Switch(path) => Box::new(Switch::listen(path, mac)?),
             LinkSpec::Udp(address) => Box::new(Udp::bind(*address, mac)?),
         })
     }
@@ -45,6 +48,7 @@ impl FromStr for LinkSpec {
             "none" if text == kind => Ok(LinkSpec::None),
             "stream" => path().map(LinkSpec::Stream),
             "stream-connect" => path().map(LinkSpec::StreamConnect),
+            "switch" => path().map(LinkSpec::Switch),
             "udp" => match rest.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
                 Ok(address) if !address.is_unspecified() && !address.is_multicast() => {
                     Ok(LinkSpec::Udp(address))
@@ -54,7 +58,8 @@ impl FromStr for LinkSpec {
                 ))),
             },
             _ => Err(SpecError(format!(
-                "{text:?} is no link; a link is none, stream:PATH, stream-connect:PATH or udp:ADDRESS"
+                "{text:?} is no link; a link is none, stream:PATH, stream-connect:PATH, switch:PATH or \
+                 udp:ADDRESS"
             ))),
         }
     }
@@ -66,6 +71,7 @@ impl fmt::Display for LinkSpec {
             LinkSpec::None => f.write_str("none"),
             LinkSpec::Stream(path) => write!(f, "stream:{}", path.display()),
             LinkSpec::StreamConnect(path) => write!(f, "stream-connect:{}", path.display()),
+            LinkSpec::Switch(path) => write!(f, "switch:{}", path.display()),
             LinkSpec::Udp(address) => write!(f, "udp:{address}"),
         }
     }
@@ -82,6 +88,7 @@ mod tests {
             ("stream:/tmp/a", LinkSpec::Stream("/tmp/a".into())),
             ("stream:a:b", LinkSpec::Stream("a:b".into())),
             ("stream-connect:x.sock", LinkSpec::StreamConnect("x.sock".into())),
+            ("switch:/tmp/a", LinkSpec::Switch("/tmp/a".into())),
             ("udp:127.0.0.2", LinkSpec::Udp([127, 0, 0, 2].into())),
             ("udp:::1", LinkSpec::Udp("::1".parse().unwrap())),
         ] {
@@ -100,6 +107,7 @@ mod tests {
             ("stream", "stream:PATH"),
             ("stream:", "needs the path of a socket"),
             ("stream-connect:", "stream-connect:PATH"),
+            ("switch", "switch needs the path of a socket: switch:PATH"),
             ("udp", "write udp:ADDRESS"),
             ("udp:127.0.0.2:4791", "write udp:ADDRESS"),
             ("udp:0.0.0.0", "write udp:ADDRESS"),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::Duration;
 
-use links::{Capture, Captured, Impaired, Link, LinkSpec, MAX_FRAME, Stream, Wire, pair};
+use links::{Capture, Captured, Impaired, Link, LinkSpec, MAX_FRAME, Stream, Switch, Wire, pair};
 use nic_model::port::{self, Config, Input, Port, Unsent};
 use platform::Instant;
 use roce::wire::opcode::Opcode;
@@ -211,6 +211,34 @@ fn a_stream_that_is_cut_and_joined_again_goes_on_with_the_successor() {
         assert!(a.arrived.len() > 40 && b.arrived.len() > 40);
         predecessor = Some(b);
     }
+}
+
+#[test]
+fn ports_on_a_switch_reach_the_owner_and_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("link");
+    let mut owner = Node::new(&config(1), Switch::listen(&path, config(1).mac).unwrap());
+    let [mut a, mut b] = [2, 3].map(|n| Node::new(&config(n), Stream::connect(&path).unwrap()));
+    while owner.link.counters().peers < 2 {
+        [&mut a, &mut b, &mut owner].into_iter().for_each(|node| node.turn(at(0)));
+    }
+    for peer in [&mut a, &mut b] {
+        exchange(&mut owner, peer, &[1, 2], 50);
+        assert!(owner.arrived.len() > 40 && peer.arrived.len() > 40);
+        owner.arrived.clear();
+        peer.arrived.clear();
+    }
+    for n in 0..50 {
+        // The first ones find no MAC.
+        let gids = [1 + n as usize % 2; 2];
+        let _ = a.send(gids[0], b.port.gids()[gids[1]], &payload(n), at(0));
+        let _ = b.send(gids[1], a.port.gids()[gids[0]], &payload(n), at(0));
+        for _ in 0..4 {
+            [&mut a, &mut b, &mut owner].into_iter().for_each(|node| node.turn(at(0)));
+        }
+    }
+    assert!(a.arrived.len() > 40 && b.arrived.len() > 40 && owner.arrived.is_empty());
+    assert_eq!(owner.link.counters().all_dropped(), 0);
 }
 
 #[test]

@@ -2,40 +2,20 @@
 
 extern crate ferrovia_links as links;
 
+mod sockets;
+
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use links::{Counters, Dropped, Link, MAX_FRAME, OpenError, Stream, Wire};
-use platform::Instant;
 use platform::random::Random;
-use tempfile::TempDir;
-
-/// A folder for sockets, which is removed at the end.
-struct Folder(TempDir);
+use sockets::{Folder, at, framed, is_ready};
 
 impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.path().join("link")
-    }
-
     fn listen(&self) -> Stream {
         Stream::listen(&self.path()).unwrap()
     }
-}
-
-fn at(ms: u64) -> Instant {
-    Instant::ZERO + Duration::from_millis(ms)
-}
-
-/// The frame with its length.
-fn framed(frame: &[u8]) -> Vec<u8> {
-    [&(frame.len() as u32).to_be_bytes(), frame].concat()
 }
 
 /// Takes the peer that has connected, or connects.
@@ -54,13 +34,6 @@ fn frame(link: &mut impl Link) -> Option<Vec<u8>> {
 fn expect_frame(link: &mut impl Link) -> Vec<u8> {
     // A call that finds a new peer, or the end of the last one, may return nothing.
     (0..8).find_map(|_| frame(link)).expect("a frame is there")
-}
-
-/// Whether the link has something to do.
-fn is_ready(link: &impl Link) -> bool {
-    let Some(fd) = link.poll_fd() else { return false };
-    let mut fds = [fd];
-    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
 }
 
 fn drain(link: &mut impl Link) -> Vec<Vec<u8>> {

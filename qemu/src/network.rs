@@ -22,10 +22,10 @@ const DEFAULT_MTU: u32 = 1500;
 #[derive(Args, Clone, Debug, Default)]
 pub struct Network {
     /// Plug the NIC into LINK: stream:PATH (listen at a UNIX socket, in the framing of QEMU's
-    /// netdev stream), stream-connect:PATH, udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none
-    /// (no cable), pair (two NICs, joined by packets), or stream (two NICs, joined by a stream
-    /// socket; the machines of `pair` are then on device processes of their own) [default:
-    /// short-cut, NICs without packets]
+    /// netdev stream), stream-connect:PATH, switch:PATH (listen for several peers, which also reach
+    /// each other), udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none (no cable), pair (two
+    /// NICs, joined by packets), or stream (two NICs, joined by a stream socket; the machines of
+    /// `pair` are then on device processes of their own) [default: short-cut, NICs without packets]
     #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
     pub link: Option<Plug>,
 
@@ -150,7 +150,7 @@ impl Network {
         match of_links.iter().find(|(_, given)| *given) {
             Some((option, _)) if plug == Plug::ShortCut => Err(Error::Usage(format!(
                 "{option} needs a link that carries packets: --link stream:PATH, stream-connect:PATH, \
-                 udp:ADDRESS or pair"
+                 switch:PATH, udp:ADDRESS or pair"
             ))),
             _ if matches!(plug, Plug::Pair | Plug::Stream) && !self.addresses.is_empty() => {
                 Err(Error::Usage(format!(
@@ -303,6 +303,7 @@ mod tests {
         for (network, nics, words) in [
             (network("pair", &[]), 1, "is for 2 NICs, and there are 1"),
             (network("stream:x", &[]), 2, "--link stream:x is for 1 NIC, and there are 2"),
+            (network("switch:x", &[]), 2, "--link switch:x is for 1 NIC, and there are 2"),
             (Network { addresses: ip(), ..Network::default() }, 2, "--ip needs a link"),
             (Network { mtu: Some(1500), ..Network::default() }, 2, "--mtu needs a link"),
             (Network { impair: Some(Impairment::default()), ..Network::default() }, 2, "--impair needs"),

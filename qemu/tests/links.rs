@@ -127,6 +127,25 @@ fn two_launchers_move_a_file_over_a_stream() {
 }
 
 #[test]
+fn launchers_meet_at_a_switch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let mut server = start(folder, "rping-server clients=2 --link switch:@/link --counters @/counters");
+    server.wait_for("ready: ");
+    let clients = ["", " --ip 10.0.0.3/24"].map(|more| {
+        let line = "rping-client 10.0.0.1 count=20 size=9000 verify --link stream-connect:@/link";
+        start(folder, &format!("{line}{more}"))
+    });
+    for mut client in clients {
+        assert_eq!(client.wait_for("rping: "), "rping: 20 pings of 9000 bytes, verified");
+        ended(client);
+    }
+    ended(server);
+    assert_eq!(counter(&folder.join("counters"), "link_peers"), Some(2));
+    assert!(!folder.join("link").exists(), "the socket is removed");
+}
+
+#[test]
 fn two_launchers_meet_at_udp_sockets() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = start(folder.path(), "rping-server clients=1 --link udp:127.91.0.1");

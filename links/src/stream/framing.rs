@@ -82,9 +82,23 @@ impl Writer {
         self.bytes.len() + PREFIX + MAX_FRAME <= WRITE
     }
 
+    /// Whether half of it is free.
+    pub fn is_half_free(&self) -> bool {
+        self.bytes.len() <= WRITE / 2
+    }
+
     /// Adds a frame; false if it does not fit.
     pub fn push(&mut self, frame: &[u8]) -> bool {
-        if self.bytes.len() + PREFIX + frame.len() > WRITE {
+        self.push_within(WRITE, frame)
+    }
+
+    /// Adds a frame if half is free behind it; false if not.
+    pub fn push_to_half(&mut self, frame: &[u8]) -> bool {
+        self.push_within(WRITE / 2, frame)
+    }
+
+    fn push_within(&mut self, limit: usize, frame: &[u8]) -> bool {
+        if self.bytes.len() + PREFIX + frame.len() > limit {
             return false;
         }
         self.bytes.extend((frame.len() as u32).to_be_bytes());
@@ -198,6 +212,12 @@ mod tests {
         assert_eq!(writer.frames(), pushed as u64);
         writer.written(1);
         assert_eq!(writer.frames(), pushed as u64 - 1);
+        writer.written(WRITE / 4);
+        assert!(!writer.is_half_free() && !writer.push_to_half(&[5; 14]));
+        writer.written(WRITE / 4);
+        assert!(writer.is_half_free() && writer.push(&[5; 1000]));
+        writer.written(usize::MAX);
+        assert!(writer.push_to_half(&[5; 1000]));
         writer.written(usize::MAX);
         assert!(writer.is_empty() && writer.has_room() && writer.frames() == 0);
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ const REST: Duration = Duration::from_millis(100);
 
 /// A listening socket in the file system.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
     /// Device and number of the socket's file.
@@ -60,9 +61,14 @@ impl Listener {
         match accepted {
             Ok(socket) => return Some(socket),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => self.rests_until = Some(now + REST),
+            Err(_) => self.rest(now),
         }
         None
+    }
+
+    /// Accepts nobody for a while, since the system cannot serve another peer.
+    pub fn rest(&mut self, now: Instant) {
+        self.rests_until = Some(now + REST);
     }
 
     pub fn poll_fd(&self) -> Option<PollFd<'_>> {
@@ -74,6 +80,12 @@ impl Listener {
 
     pub fn deadline(&self) -> Option<Instant> {
         self.rests_until
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

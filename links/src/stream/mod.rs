@@ -5,22 +5,20 @@
 //! its peer has left.
 
 mod connect;
+mod connection;
 mod framing;
 mod listen;
 
-use std::io::{ErrorKind, Read};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use platform::Instant;
 use rustix::event::PollFlags;
-use rustix::io::Errno;
-use rustix::net::SendFlags;
 
 use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
 use connect::Dialer;
-use framing::{BadLength, Reader, Writer};
-use listen::Listener;
+pub(crate) use connection::Connection;
+pub(crate) use framing::BadLength;
+pub(crate) use listen::Listener;
 
 /// A link over a UNIX stream socket.
 #[derive(Debug)]
@@ -35,16 +33,6 @@ pub struct Stream {
 enum Side {
     Listen(Listener),
     Connect(Dialer),
-}
-
-/// The socket of a peer, and what is under way.
-#[derive(Debug)]
-struct Connection {
-    socket: UnixStream,
-    reader: Reader,
-    writer: Writer,
-    /// Whether the peer takes nothing any more. What it has sent is still read.
-    deaf: bool,
 }
 
 impl Stream {
@@ -74,45 +62,23 @@ impl Stream {
         };
         if let Some(socket) = socket {
             self.counters.peers += 1;
-            self.connection =
-                Some(Connection { socket, reader: Reader::new(), writer: Writer::default(), deaf: false });
+            self.connection = Some(Connection::new(socket));
         }
     }
 
     /// Leaves the peer.
     fn detach(&mut self, now: Instant) {
         let Some(connection) = self.connection.take() else { return };
-        self.counters.drop_all(Dropped::PeerLeft, connection.writer.frames());
-        if connection.reader.is_in_frame() {
-            self.counters.drop(Dropped::Truncated);
-        }
+        connection.leave(&mut self.counters);
         if let Side::Connect(dialer) = &mut self.side {
             dialer.left(now);
-        }
-    }
-
-    /// Writes what is queued, as far as the socket takes it.
-    fn write(&mut self) {
-        let Some(connection) = &mut self.connection else { return };
-        while let Some(bytes) = connection.writer.pending() {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&connection.socket, bytes, flags) {
-                Ok(written) => connection.writer.written(written),
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    connection.deaf = true;
-                    self.counters.drop_all(Dropped::PeerLeft, connection.writer.frames());
-                    connection.writer = Writer::default();
-                }
-            }
         }
     }
 
     /// Copies the next whole frame of those that were read.
     fn next(&mut self, into: &mut [u8]) -> Result<Option<usize>, BadLength> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
-        while let Some(frame) = connection.reader.next()? {
+        while let Some(frame) = connection.next()? {
             if self.counters.check_size(frame)
                 && let Some(len) = self.counters.deliver(frame, into)
             {
@@ -124,40 +90,29 @@ impl Stream {
         }
         Ok(None)
     }
-
-    /// Reads once what the peer has sent. False if the peer has left.
-    fn read(&mut self) -> bool {
-        let Some(connection) = &mut self.connection else { return true };
-        match connection.socket.read(connection.reader.room()) {
-            Ok(0) => false,
-            Ok(read) => {
-                connection.reader.filled(read);
-                true
-            }
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-        }
-    }
 }
 
 impl Wire for Stream {
     fn send(&mut self, frame: &[u8], _now: Instant) {
-        let Some(connection) = self.connection.as_mut().filter(|connection| !connection.deaf) else {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_open()) else {
             return self.counters.drop(Dropped::NoPeer);
         };
         if !self.counters.check_size(frame) {
             return;
         }
-        if !connection.writer.push(frame) {
+        if !connection.queue_mut().push(frame) {
             return self.counters.drop(Dropped::QueueFull);
         }
         self.counters.count_sent(frame.len());
-        if connection.writer.is_due() {
-            self.write();
+        if connection.queue().is_due() {
+            connection.write(&mut self.counters);
         }
     }
 
     fn has_room(&self) -> bool {
-        self.connection.as_ref().is_none_or(|connection| connection.deaf || connection.writer.has_room())
+        self.connection
+            .as_ref()
+            .is_none_or(|connection| !connection.is_open() || connection.queue().has_room())
     }
 
     fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
@@ -166,7 +121,7 @@ impl Wire for Stream {
             Ok(Some(len)) => return Some(len),
             // One read a call: a peer that sends nothing but frames that are dropped does not keep
             // the owner.
-            Ok(None) if self.read() => match self.next(into) {
+            Ok(None) if self.connection.as_mut().is_none_or(Connection::read) => match self.next(into) {
                 Ok(found) => return found,
                 Err(BadLength) => self.counters.drop(Dropped::BadLength),
             },
@@ -179,11 +134,13 @@ impl Wire for Stream {
 
     /// Takes no peer: after one has left, the link is down until the next [`Wire::receive`].
     fn flush(&mut self, _now: Instant) {
-        self.write();
+        if let Some(connection) = &mut self.connection {
+            connection.write(&mut self.counters);
+        }
     }
 
     fn up(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| !connection.deaf)
+        self.connection.as_ref().is_some_and(Connection::is_open)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -199,8 +156,8 @@ impl Link for Stream {
     fn poll_fd(&self) -> Option<PollFd<'_>> {
         match (&self.connection, &self.side) {
             (Some(connection), _) => {
-                let write = if connection.writer.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-                Some(PollFd::new(&connection.socket, PollFlags::IN | write))
+                let write = if connection.queue().is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+                Some(PollFd::new(connection, PollFlags::IN | write))
             }
             (None, Side::Listen(listener)) => listener.poll_fd(),
             (None, Side::Connect(_)) => None,

@@ -52,7 +52,15 @@ impl Linux {
     /// Boots a guest that uses disks by NVMe over RDMA, and can measure them. `side` says whether
     /// its QEMU listens at `link`.
     pub fn boot_for_storage(side: Side, link: &Path, addresses: &[&str], mtu: u32) -> Linux {
-        let device = Device { side, link, addresses, mtu, mac: 2 };
+        Linux::boot_host(Device { side, link, addresses, mtu, mac: 2 })
+    }
+
+    /// Boots such a guest as one of several on a switch: `mac` is the last byte of its MAC.
+    pub fn boot_on_switch(link: &Path, addresses: &[&str], mtu: u32, mac: u8) -> Linux {
+        Linux::boot_host(Device { side: Side::Connect, link, addresses, mtu, mac })
+    }
+
+    fn boot_host(device: Device<'_>) -> Linux {
         Linux(storage::boot(&qemu(), image(), &device).expect("the guest is ready"))
     }
 

@@ -32,6 +32,11 @@ impl Ours {
         Ours::start_with("stream-connect", folder, arguments)
     }
 
+    /// The same, but the NIC is on a switch, which listens on `folder/link` for several guests.
+    pub fn start_on_switch(folder: &Path, arguments: &[&str]) -> Ours {
+        Ours::start_with("switch", folder, arguments)
+    }
+
     fn start_with(kind: &str, folder: &Path, arguments: &[&str]) -> Ours {
         let program = std::env::current_exe().expect("this program");
         let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");

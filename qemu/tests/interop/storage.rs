@@ -103,6 +103,58 @@ fn two_hosts_use_two_disks_at_once_and_a_third_is_refused() {
 }
 
 #[test]
+fn two_guests_work_at_once_and_one_that_is_killed_does_not_disturb_the_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ours =
+        Ours::start_on_switch(folder.path(), &["storage", "--ram-disk", "32M", "--ram-disk", "32M"]);
+    ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
+    let link = link(folder.path());
+    // A guest ends with the thread that booted it.
+    let [mut first, mut second] =
+        [2, 3].map(|n| Linux::boot_on_switch(&link, &[&format!("10.0.0.{n}/24")], MTU, n));
+    let work = |linux: &mut Linux, n: usize| {
+        let target = Connect { host: Some(HOSTS[n]), options: "--keep-alive-tmo=2", ..target() };
+        let device = linux.storage().connect(&target, 2).expect("it connects").remove(n);
+        keeps_a_file(linux, &device, "/mnt");
+        device
+    };
+    let (of_first, of_second) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| work(&mut first, 0));
+        let of_second = work(&mut second, 1);
+        (other.join().expect("it keeps a file"), of_second)
+    });
+    ours.wait_for_count("link_peers", 2);
+    second.succeed("ping -c 1 -w 30 10.0.0.2", LIMIT);
+    // Each writes in the background; the second reads what it wrote, and logs each round.
+    let writes = format!(
+        "(while dd if=/dev/zero of={of_first} bs=1M count=4 oflag=direct 2>/dev/null; do \
+         echo >>/tmp/log; done) >/dev/null 2>&1 & until [ -e /tmp/log ]; do sleep 0.1; done"
+    );
+    let checks = format!(
+        "dmesg -c >/dev/null; (while [ ! -e /tmp/stop ]; do \
+         dd if=/dev/urandom of=/tmp/data bs=64k count=32 2>/dev/null && \
+         dd if=/tmp/data of={of_second} bs=64k oflag=direct 2>/dev/null && \
+         dd if={of_second} bs=64k count=32 iflag=direct 2>/dev/null | cmp - /tmp/data && echo >>/tmp/log || \
+         touch /tmp/failed /tmp/stop; done; touch /tmp/end) >/dev/null 2>&1 &"
+    );
+    let rounds = "last=$(cat /tmp/log | wc -l); \
+                  until [ $(cat /tmp/log | wc -l) -ge $((last+3)) ]; do [ ! -e /tmp/failed ] || exit 1; \
+                  sleep 0.1; done";
+    second.succeed(&checks, LIMIT);
+    first.succeed(&writes, LIMIT);
+    second.succeed(rounds, LIMIT);
+    drop(first);
+    second.succeed(rounds, LIMIT);
+    let end = "touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]";
+    second.succeed(end, LIMIT);
+    let kernel = second.succeed("dmesg", LIMIT);
+    assert!(!kernel.contains("nvme"), "its connection was disturbed:\n{kernel}");
+    second.storage().disconnect(NQN).expect("it disconnects");
+    // The first one's connections break, or its controller's keep-alive expires.
+    ours.wait_for("idle: ");
+}
+
+#[test]
 fn a_file_system_survives_a_link_that_loses_frames() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_ours, mut linux) = boot(folder.path(), &["--ram-disk", "48M", "--impair", "loss=1%,seed=5"]);

@@ -21,7 +21,9 @@ use core::time::Duration;
 
 use nvme::status::Status;
 use platform::{Instant, Platform, Signal};
-use privileged_api::{EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, Path, PzHandle};
+use privileged_api::{
+    DtoCompletion, EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, Path, PzHandle,
+};
 
 use crate::Error;
 use crate::error::Calling;
@@ -29,6 +31,9 @@ use crate::events;
 use crate::net;
 use queue::HostQueue;
 pub use requests::{NotSent, Operation, Region, Request};
+
+/// Completions that are taken at once.
+const BATCH: usize = 64;
 
 /// What a host says of itself, and what it wants.
 #[derive(Clone, Debug)]
@@ -167,6 +172,8 @@ pub struct Initiator {
     /// The answer of the command that is waited for.
     answer: Option<(Status, u64)>,
     failed: Option<Failure>,
+    /// Where completions are taken: kept, since it takes longer to fill than to take some.
+    taken: Vec<DtoCompletion>,
     /// Commands that are answered, but whose Sends are not complete.
     late: usize,
     /// Completions of Sends wake the thread. They do only while one is late: as a rule a Send is
@@ -225,6 +232,7 @@ impl Initiator {
             keep_alive: false,
             answer: None,
             failed: None,
+            taken: alloc::vec![DtoCompletion::default(); BATCH],
             late: 0,
             hears_sends: true,
         };

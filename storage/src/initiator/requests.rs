@@ -18,9 +18,6 @@ use super::{Failure, Initiator};
 use crate::Error;
 use crate::error::Calling;
 
-/// Completions that are taken at once.
-const BATCH: usize = 64;
-
 /// Memory of the consumer that requests may name.
 pub struct Region {
     buffer: Arc<DmaBuffer>,
@@ -198,16 +195,17 @@ impl Initiator {
     /// Takes completions, and sends a Keep Alive when it is time.
     pub(super) fn take(&mut self, into: &mut dyn FnMut(u64, Status, u64)) -> Result<usize, Failure> {
         let mut count = 0;
-        let mut taken = [DtoCompletion::default(); BATCH];
         for evd in [self.receives, self.requests] {
-            let came = match self.ia.evd_dequeue_n(evd, &mut taken) {
+            let came = match self.ia.evd_dequeue_n(evd, &mut self.taken) {
                 Ok(came) => came,
-                Err(privileged_api::Error::QueueEmpty) => 0,
+                Err(privileged_api::Error::QueueEmpty) => continue,
                 Err(error) => return Err(Failure::Local(Error::Api("it_evd_dequeue", error))),
             };
-            for done in &taken[..came] {
-                count += usize::from(self.completed(done, into)?);
-            }
+            let taken = core::mem::take(&mut self.taken);
+            let complete = taken.iter().take(came).map(|done| self.completed(done, into).map(usize::from));
+            let complete = complete.sum::<Result<usize, Failure>>();
+            self.taken = taken;
+            count += complete?;
         }
         if let Some(Event::ConnDisconnect { .. } | Event::ConnBroken { .. }) = self.take_messages()? {
             return Err(Failure::Disconnected);

@@ -14,6 +14,7 @@ use super::commands::Index;
 use super::controller::{Change, Controller, Kind};
 use super::flow::Answer;
 use super::pool::LONGEST;
+use super::queue::Role;
 use super::reply::Reply;
 use super::server::Target;
 use super::subsystem::ControllerId;
@@ -78,7 +79,15 @@ impl Target {
                 Err(status) => Err((status, 0)),
             },
             opcode::admin::SET_FEATURES => {
-                Err(set_features(controller, &SetFeatures::of(command), most, now))
+                let arguments = SetFeatures::of(command);
+                // Their number is settled before the first one.
+                if arguments.fid == feature::id::NUMBER_OF_QUEUES && self.has_io_queues(id) {
+                    return Err((Status::SEQUENCE_ERROR.dnr(), 0));
+                }
+                match self.controller(id, kind) {
+                    Some(controller) => Err(set_features(controller, &arguments, most, now)),
+                    None => Err((Status::INTERNAL_ERROR, 0)),
+                }
             }
             opcode::admin::GET_FEATURES => {
                 let arguments = GetFeatures::of(command).map_err(|status| (status.dnr(), 0))?;
@@ -93,6 +102,11 @@ impl Target {
             opcode::admin::ABORT if kind == Kind::Io => Err((Status::SUCCESS, NOT_ABORTED)),
             _ => Err((Status::INVALID_OPCODE.dnr(), 0)),
         }
+    }
+
+    /// Whether a controller has I/O queues.
+    fn has_io_queues(&self, id: ControllerId) -> bool {
+        self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id) && !queue.is_ending)
     }
 
     fn identify(

@@ -109,6 +109,8 @@ pub struct Target {
     pub(super) for_admin_memory: VecDeque<Index>,
     /// A page on its way into DMA memory.
     pub(super) page: Vec<u8>,
+    /// Where completions are taken: kept, since it takes longer to fill than to take some.
+    taken: Vec<DtoCompletion>,
     /// The entries of a queue that ends.
     pub(super) ending: Vec<Index>,
     /// The event dispatchers of completions that run their callbacks.
@@ -208,6 +210,7 @@ impl Target {
             admin_pool,
             for_admin_memory: VecDeque::with_capacity(config.commands),
             page: alloc::vec![0; 4096],
+            taken: alloc::vec![DtoCompletion::default(); BATCH],
             ending: Vec::with_capacity(config.commands),
             heard: Heard { requests: true, receives: true },
             ia,
@@ -321,30 +324,27 @@ impl Target {
 
     /// Takes completed Receives.
     pub(super) fn take_capsules(&mut self) -> Result<bool, Error> {
-        let mut taken = [DtoCompletion::default(); BATCH];
-        let count = self.take(self.receives_evd, &mut taken)?;
-        for done in &taken[..count] {
-            self.capsule(done);
-        }
-        Ok(count > 0)
+        self.take(self.receives_evd, Target::capsule)
     }
 
     /// Takes completed Sends and RDMA operations.
     fn take_completions(&mut self) -> Result<bool, Error> {
-        let mut taken = [DtoCompletion::default(); BATCH];
-        let count = self.take(self.requests, &mut taken)?;
-        for done in &taken[..count] {
-            self.completed(done);
-        }
-        Ok(count > 0)
+        self.take(self.requests, Target::completed)
     }
 
-    fn take(&self, evd: EvdHandle, into: &mut [DtoCompletion]) -> Result<usize, Error> {
-        match self.ia.evd_dequeue_n(evd, into) {
-            Ok(count) => Ok(count),
-            Err(privileged_api::Error::QueueEmpty) => Ok(0),
-            Err(error) => Err(Error::Api("it_evd_dequeue", error)),
+    /// Takes completions. True if there were some.
+    fn take(&mut self, evd: EvdHandle, each: fn(&mut Target, &DtoCompletion)) -> Result<bool, Error> {
+        let count = match self.ia.evd_dequeue_n(evd, &mut self.taken) {
+            Ok(count) => count,
+            Err(privileged_api::Error::QueueEmpty) => return Ok(false),
+            Err(error) => return Err(Error::Api("it_evd_dequeue", error)),
+        };
+        let taken = core::mem::take(&mut self.taken);
+        for done in taken.iter().take(count) {
+            each(self, done);
         }
+        self.taken = taken;
+        Ok(count > 0)
     }
 
     /// Takes requests for connections, and events of connections.

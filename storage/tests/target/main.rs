@@ -2,7 +2,9 @@
 
 extern crate ferrovia_storage as storage;
 
+mod admin;
 mod disks;
 mod machine;
 mod protocol;
+mod raw;
 mod requests;

@@ -1,0 +1,375 @@
+//! The switch, with peers that behave and peers that do not.
+
+extern crate ferrovia_links as links;
+
+mod sockets;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use links::{Dropped, Link, MAX_FRAME, Switch, Wire};
+use platform::random::Random;
+use sockets::{Folder, at, framed, is_ready};
+
+type Mac = [u8; 6];
+
+const OWNER: Mac = [2, 0, 0, 0, 0, 0xff];
+const ALL: Mac = [0xff; 6];
+/// Peers that a switch serves at a time.
+const PEERS: usize = 16;
+
+fn mac(n: u8) -> Mac {
+    [2, 0, 0, 0, 0, n]
+}
+
+fn frame(to: Mac, from: Mac, payload: &[u8]) -> Vec<u8> {
+    [&to[..], &from, &[8, 0], payload].concat()
+}
+
+/// A peer in this process.
+struct Peer {
+    socket: UnixStream,
+    mac: Mac,
+    bytes: Vec<u8>,
+}
+
+impl Peer {
+    fn send(&mut self, to: Mac, payload: &[u8]) {
+        self.socket.write_all(&framed(&frame(to, self.mac, payload))).unwrap();
+    }
+
+    /// Takes what the switch has sent; returns the frames.
+    fn take(&mut self) -> Vec<Vec<u8>> {
+        let mut buffer = [0; 1 << 16];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => self.bytes.extend(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut frames = Vec::new();
+        while let Some((prefix, rest)) = self.bytes.split_first_chunk::<4>()
+            && let Some(frame) = rest.get(..u32::from_be_bytes(*prefix) as usize)
+        {
+            frames.push(frame.to_vec());
+            self.bytes.drain(..4 + frames.last().unwrap().len());
+        }
+        frames
+    }
+}
+
+/// A switch, and the folder of its socket.
+struct Lab {
+    switch: Switch,
+    folder: Folder,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let folder = Folder::new();
+        Lab { switch: Switch::listen(&folder.path(), OWNER).unwrap(), folder }
+    }
+
+    /// A socket that has connected.
+    fn socket(&self) -> UnixStream {
+        let socket = UnixStream::connect(self.folder.path()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    /// Peer `n`, from which the switch has had a frame.
+    fn peer(&mut self, n: u8) -> Peer {
+        let mut peer = Peer { socket: self.socket(), mac: mac(n), bytes: Vec::new() };
+        peer.send(OWNER, b"hello");
+        assert_eq!(self.turn(), [frame(OWNER, mac(n), b"hello")]);
+        peer
+    }
+
+    /// Lets the switch do all that there is to do; returns the owner's frames.
+    fn turn(&mut self) -> Vec<Vec<u8>> {
+        let (mut frames, mut into) = (Vec::new(), vec![0; MAX_FRAME]);
+        loop {
+            match self.switch.receive(&mut into, at(0)) {
+                Some(len) => frames.push(into[..len].to_vec()),
+                None if self.switch.deadline() == Some(at(0)) || is_ready(&self.switch) => {
+                    self.switch.flush(at(0));
+                }
+                None => break,
+            }
+        }
+        self.switch.flush(at(0));
+        frames
+    }
+
+    fn send(&mut self, to: Mac, payload: &[u8]) {
+        self.switch.send(&frame(to, OWNER, payload), at(0));
+        self.switch.flush(at(0));
+    }
+
+    fn dropped(&self, why: Dropped) -> u64 {
+        self.switch.counters().dropped(why)
+    }
+}
+
+#[test]
+fn frames_go_where_their_destination_says() {
+    let mut lab = Lab::new();
+    assert!(lab.switch.up() && lab.switch.has_room() && lab.switch.deadline().is_none());
+    let mut peers = [1, 2, 3].map(|n| lab.peer(n));
+    // From a peer to the owner, to another peer, and to all.
+    peers[0].send(OWNER, b"a");
+    peers[0].send(mac(2), b"b");
+    peers[0].send(ALL, b"c");
+    assert_eq!(lab.turn(), [frame(OWNER, mac(1), b"a"), frame(ALL, mac(1), b"c")]);
+    assert_eq!(peers[0].take(), [[0; 0]; 0]);
+    assert_eq!(peers[1].take(), [frame(mac(2), mac(1), b"b"), frame(ALL, mac(1), b"c")]);
+    assert_eq!(peers[2].take(), [frame(ALL, mac(1), b"c")]);
+    // From the owner to one, and to a group.
+    let group = [0x33, 0x33, 0, 0, 0, 1];
+    lab.send(mac(3), b"d");
+    lab.send(group, b"e");
+    assert_eq!(peers[2].take(), [frame(mac(3), OWNER, b"d"), frame(group, OWNER, b"e")]);
+    for peer in &mut peers[..2] {
+        assert_eq!(peer.take(), [frame(group, OWNER, b"e")]);
+    }
+    let counters = lab.switch.counters();
+    assert_eq!((counters.sent, counters.received, counters.forwarded), (2, 5, 3));
+    assert_eq!((counters.peers, counters.all_dropped()), (3, 0));
+    // An address that nobody has sent from.
+    lab.send(mac(9), b"f");
+    peers[0].send(mac(9), b"g");
+    assert_eq!(lab.turn(), [[0; 0]; 0]);
+    for peer in &mut peers {
+        assert_eq!(peer.take(), [[0; 0]; 0]);
+    }
+    assert_eq!((lab.dropped(Dropped::NoPeer), lab.switch.counters().all_dropped()), (2, 2));
+    assert!(!is_ready(&lab.switch));
+}
+
+#[test]
+fn an_address_is_its_first_senders_until_that_one_leaves() {
+    let mut lab = Lab::new();
+    let (mut first, mut second) = (lab.peer(1), lab.peer(2));
+    for forged in [mac(1), OWNER, ALL, [1, 0, 0, 0, 0, 1]] {
+        second.socket.write_all(&framed(&frame(OWNER, forged, b"forged"))).unwrap();
+    }
+    assert_eq!(lab.turn(), [[0; 0]; 0]);
+    assert_eq!(lab.dropped(Dropped::BadSource), 4);
+    lab.send(mac(1), b"mine");
+    assert_eq!((first.take().len(), second.take().len()), (1, 0));
+    // A guest that starts again has the address of its predecessor.
+    drop(first);
+    assert_eq!(lab.turn(), [[0; 0]; 0]);
+    lab.send(mac(1), b"to nobody");
+    assert_eq!(lab.dropped(Dropped::NoPeer), 1);
+    let mut successor = lab.peer(1);
+    lab.send(mac(1), b"mine");
+    assert_eq!((successor.take().len(), second.take().len()), (1, 0));
+}
+
+#[test]
+fn a_peer_has_a_bounded_number_of_addresses_and_the_newest_count() {
+    let mut lab = Lab::new();
+    let mut peer = lab.peer(0);
+    for n in 0..100_u8 {
+        peer.mac = mac(n);
+        peer.send(OWNER, &[n]);
+    }
+    assert_eq!(lab.turn().len(), 100);
+    for n in 0..100_u8 {
+        lab.send(mac(n), &[n]);
+    }
+    let kept: Vec<u8> = peer.take().iter().map(|frame| frame[14]).collect();
+    assert_eq!(kept, (84..100).collect::<Vec<_>>());
+    // What it has lost is another's for the asking.
+    lab.peer(1);
+}
+
+#[test]
+fn places_are_bounded_and_one_that_is_free_is_taken_at_once() {
+    let mut lab = Lab::new();
+    let mut peers: Vec<Peer> = (0..PEERS as u8).map(|n| lab.peer(n)).collect();
+    let mut late = Peer { socket: lab.socket(), mac: mac(77), bytes: Vec::new() };
+    late.send(OWNER, b"late");
+    assert_eq!(lab.turn(), [[0; 0]; 0]);
+    assert!(!is_ready(&lab.switch) && lab.switch.deadline().is_none(), "it does not wake for it");
+    drop(peers.remove(5));
+    assert_eq!(lab.turn(), [frame(OWNER, mac(77), b"late")]);
+    lab.send(mac(77), b"answer");
+    assert_eq!(late.take(), [frame(mac(77), OWNER, b"answer")]);
+    assert_eq!(lab.switch.counters().peers, PEERS as u64 + 1);
+}
+
+#[test]
+fn a_peer_that_floods_does_not_keep_the_others_from_being_heard() {
+    let mut lab = Lab::new();
+    let (mut loud, mut quiet) = (lab.peer(1), lab.peer(2));
+    while loud.socket.write(&framed(&frame(OWNER, mac(1), &[0; 50]))).is_ok_and(|len| len == 68) {}
+    quiet.send(OWNER, b"quiet");
+    let mut into = [0; 2000];
+    let heard = (1..8000).find(|_| {
+        let len = lab.switch.receive(&mut into, at(0));
+        len.is_some_and(|len| into[..len] == frame(OWNER, mac(2), b"quiet"))
+    });
+    // What is read of the loud one at once, at most.
+    assert!(heard.is_some_and(|calls| calls <= (1 << 18) / 68), "{heard:?}");
+}
+
+#[test]
+fn a_call_takes_a_share_of_what_is_not_for_the_owner() {
+    let mut lab = Lab::new();
+    let (mut one, mut two) = (lab.peer(1), lab.peer(2));
+    // In one write: the socket takes few writes that are so small.
+    one.socket.write_all(&framed(&frame(mac(2), mac(1), b"x")).repeat(500)).unwrap();
+    let mut calls = 1;
+    while lab.switch.receive(&mut [0; 100], at(3)).is_none() && lab.switch.deadline() == Some(at(3)) {
+        calls += 1;
+    }
+    assert!((8..12).contains(&calls), "{calls}");
+    lab.switch.flush(at(3));
+    assert_eq!(two.take().len(), 500);
+}
+
+#[test]
+fn the_owner_waits_for_a_slow_peer_and_only_for_a_short_time() {
+    let mut lab = Lab::new();
+    let (mut slow, mut good) = (lab.peer(1), lab.peer(2));
+    let mut queued = 0;
+    while lab.switch.has_room() {
+        lab.switch.send(&frame(mac(1), OWNER, &[0; 60_000]), at(10));
+        queued += 1;
+    }
+    assert!(queued >= 16, "{queued}");
+    assert_eq!((lab.switch.counters().all_dropped(), lab.switch.deadline()), (0, Some(at(30))));
+    assert!(!is_ready(&lab.switch), "the socket is full");
+    // It takes a little, which is not enough, and then half.
+    let mut buffer = vec![0; 1 << 16];
+    let mut taken = slow.socket.read(&mut buffer).unwrap();
+    lab.switch.flush(at(11));
+    assert!(!lab.switch.has_room());
+    while taken < 800_000 {
+        taken += slow.socket.read(&mut buffer).unwrap();
+        lab.switch.flush(at(12));
+    }
+    assert!(lab.switch.has_room() && lab.switch.deadline().is_none());
+    // Now it takes nothing: after a while the owner goes on, and the slow one's frames are lost.
+    while lab.switch.has_room() {
+        lab.switch.send(&frame(mac(1), OWNER, &[0; 60_000]), at(20));
+    }
+    lab.switch.flush(at(39));
+    assert!(!lab.switch.has_room() && lab.switch.deadline() == Some(at(40)));
+    lab.switch.flush(at(40));
+    assert!(lab.switch.has_room() && lab.switch.deadline().is_none());
+    for n in 0..100 {
+        lab.switch.send(&frame(mac(1), OWNER, &[0; 60_000]), at(41));
+        lab.switch.send(&frame(mac(2), OWNER, &[n; 1000]), at(41));
+        lab.switch.flush(at(41));
+        assert!(lab.switch.has_room());
+        assert_eq!(good.take(), [frame(mac(2), OWNER, &[n; 1000])]);
+    }
+    assert!(lab.dropped(Dropped::QueueFull) >= 99);
+    assert_eq!(lab.switch.counters().all_dropped(), lab.dropped(Dropped::QueueFull));
+    // When it has taken what there is, it counts as a good one again.
+    while slow.socket.read(&mut buffer).is_ok() {
+        lab.switch.flush(at(50));
+    }
+    while lab.switch.has_room() {
+        lab.switch.send(&frame(mac(1), OWNER, &[0; 60_000]), at(51));
+    }
+    assert_eq!(lab.switch.deadline(), Some(at(71)));
+}
+
+#[test]
+fn peers_that_flood_each_other_leave_the_owner_room() {
+    let mut lab = Lab::new();
+    let (mut one, mut two) = (lab.peer(1), lab.peer(2));
+    for _ in 0..1000 {
+        one.send(mac(2), &[1; 4000]);
+        lab.turn();
+    }
+    assert!(lab.dropped(Dropped::QueueFull) > 500 && lab.switch.has_room());
+    lab.send(mac(2), b"owner");
+    let mut frames = Vec::new();
+    for _ in 0..100 {
+        frames.extend(two.take());
+        lab.turn();
+    }
+    assert_eq!(frames.last().unwrap(), &frame(mac(2), OWNER, b"owner"));
+    assert_eq!(frames.len() as u64, lab.switch.counters().forwarded + 1);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_any_more_is_still_heard_and_does_not_hold_the_owner() {
+    let mut lab = Lab::new();
+    let mut peer = lab.peer(1);
+    while lab.switch.has_room() {
+        lab.switch.send(&frame(mac(1), OWNER, &[0; 1000]), at(0));
+    }
+    peer.socket.shutdown(Shutdown::Read).unwrap();
+    lab.switch.flush(at(0));
+    assert!(lab.switch.has_room() && lab.dropped(Dropped::PeerLeft) > 0);
+    peer.send(OWNER, b"still");
+    assert_eq!(lab.turn(), [frame(OWNER, mac(1), b"still")]);
+    lab.send(mac(1), b"lost");
+    assert_eq!(lab.dropped(Dropped::NoPeer), 1);
+    assert!(!is_ready(&lab.switch));
+}
+
+#[test]
+fn bad_frames_are_dropped_and_a_bad_length_ends_only_its_peer() {
+    let mut lab = Lab::new();
+    let (mut bad, mut good) = (lab.peer(1), lab.peer(2));
+    bad.socket.write_all(&framed(&[0; 13])).unwrap();
+    bad.socket.write_all(&framed(&[])).unwrap();
+    bad.send(ALL, b"whole");
+    bad.socket.write_all(&(MAX_FRAME as u32 + 1).to_be_bytes()).unwrap();
+    assert_eq!(lab.turn(), [frame(ALL, mac(1), b"whole")]);
+    assert_eq!((lab.dropped(Dropped::Runt), lab.dropped(Dropped::BadLength)), (2, 1));
+    assert_eq!(good.take(), [frame(ALL, mac(1), b"whole")]);
+    let end = bad.socket.read(&mut [0; 1]).map_err(|error| error.kind());
+    assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
+    good.socket.write_all(&framed(&frame(OWNER, mac(2), b"cut"))[..10]).unwrap();
+    drop(good);
+    assert_eq!(lab.turn(), [[0; 0]; 0]);
+    assert_eq!(lab.dropped(Dropped::Truncated), 2);
+}
+
+#[test]
+fn the_socket_is_removed_at_the_end_and_a_live_one_is_refused() {
+    let lab = Lab::new();
+    assert!(Switch::listen(&lab.folder.path(), OWNER).is_err());
+    let path = lab.folder.path();
+    drop(lab.switch);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_switch_survives_arbitrary_bytes_beside_a_peer_that_is_served() {
+    let mut lab = Lab::new();
+    let mut honest = lab.peer(200);
+    let mut random = Random::new(7);
+    for round in 0..100_u8 {
+        let mut others: Vec<UnixStream> = (0..1 + random.below(4)).map(|_| lab.socket()).collect();
+        for _ in 0..random.below(30) {
+            let at = random.below(others.len() as u64) as usize;
+            let len = 14 + random.below(1000) as usize;
+            let mut bytes: Vec<u8> = (0..len).map(|_| random.word() as u8).collect();
+            if random.below(3) > 0 {
+                bytes[..6].copy_from_slice(&[OWNER, ALL, mac(200), mac(1)][random.below(4) as usize]);
+                bytes = framed(&bytes);
+            }
+            // It fails if the switch has left this peer.
+            let _ = others[at].write(&bytes);
+            lab.turn();
+        }
+        drop(others);
+        honest.send(OWNER, &[round]);
+        let taken = lab.turn();
+        assert_eq!(taken.last().unwrap(), &frame(OWNER, mac(200), &[round]));
+        lab.send(mac(200), &[round]);
+        assert_eq!(honest.take().last().unwrap(), &frame(mac(200), OWNER, &[round]));
+    }
+}
