@@ -26,8 +26,6 @@ const MAGIC: [u8; 4] = *b"DAT2";
 const HEADER: usize = 12;
 /// The most private data of a SIDR_REQ.
 const LONGEST: usize = 216;
-/// The most remote endpoints that one endpoint resolves.
-const MOST_ADDRESSES: usize = 4096;
 
 /// The private data of a request: the header, then the consumer's.
 fn with_header(from: it::RemoteEpInfo, private_data: &[u8]) -> Result<([u8; LONGEST], usize)> {
@@ -88,9 +86,6 @@ impl Inner {
     fn new_address(&self, ep: &Ep, path: &it::Path) -> Result<it::AddrHandle> {
         let pz = {
             let mut control = ep.control.lock();
-            if control.datagrams.addresses.len() >= MOST_ADDRESSES {
-                return Err(resources(Subtype::ResourceTep));
-            }
             control.datagrams.addresses.try_reserve(1)?;
             control.pz
         };

@@ -2,7 +2,7 @@
 
 use privileged_api as it;
 
-use crate::ep::{SENDS_DATAGRAMS, longest, wrong};
+use crate::ep::{too_long, wrong};
 use crate::error::{MODEL, handle, parameter};
 use crate::event::IbAddrHandle;
 use crate::flags::{CompletionFlags, EpState};
@@ -284,8 +284,7 @@ impl Ia {
         completion_flags: CompletionFlags,
     ) -> Result<()> {
         let inner = &self.inner;
-        let config = inner.configs.get(ep);
-        if config & SENDS_DATAGRAMS == 0 || total(local_iov) > longest(config) {
+        if total(local_iov) >= too_long(inner.configs.get(ep)) {
             return Err(inner.cannot_send(ep));
         }
         let flags = inner.request_flags(ep, completion_flags)?;

@@ -27,7 +27,7 @@ use crate::cm::{Cr, Psp, Resolving, Rsp};
 use crate::cno::{Cno, FREED};
 use crate::ep::{Configs, Ep};
 use crate::error::{CLOSED, MODEL, NO_MEMORY, parameter, state};
-use crate::evd::{Evd, Waiting};
+use crate::evd::Evd;
 use crate::flags::{CloseFlags, CompletionFlags, ExtensionAttr, MemType, Qos};
 use crate::handle::EpHandle;
 use crate::handle::{EvdHandle, IaHandle, tag};
@@ -98,7 +98,6 @@ pub(crate) struct Inner {
     closed: AtomicBool,
     pub(crate) context: Context,
     pub(crate) evds: Side<Evd>,
-    pub(crate) waiting: Waiting,
     pub(crate) eps: Side<Ep>,
     pub(crate) configs: Configs,
     pub(crate) lmrs: Side<Region>,
@@ -174,7 +173,7 @@ impl Ia {
         let psps = Table::new(tag::PSP, &number, MAX_POINTS, 0)?;
         let rsps = Table::new(tag::RSP, &number, MAX_POINTS, 0)?;
         let crs = Table::new(tag::CR, &number, MAX_CRS, 0)?;
-        let (evds, waiting) = (Side::new(id.max_cqs)?, Waiting::new(id.max_cqs)?);
+        let evds = Side::new(id.max_cqs)?;
         let (eps, configs) = (Side::new(id.max_qps)?, Configs::new(id.max_qps)?);
         let lmrs = Side::new(id.max_keys)?;
         let (handle, offers) = (IaHandle::from_raw(adapter.handle().as_raw()), Offers(adapter.features()));
@@ -187,7 +186,6 @@ impl Ia {
             closed: AtomicBool::new(false),
             context: Context::new(),
             evds,
-            waiting,
             eps,
             configs,
             lmrs,

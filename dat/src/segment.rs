@@ -77,6 +77,16 @@ impl RmrTriplet {
 }
 
 /// The sum of the segments' lengths.
+#[inline(always)]
 pub(crate) fn total(segments: &[LmrTriplet]) -> u64 {
+    match segments {
+        [only] => only.segment_length(),
+        several => sum(several),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn sum(segments: &[LmrTriplet]) -> u64 {
     segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.segment_length()))
 }

@@ -78,15 +78,36 @@ pub struct Done {
     pub length: u32,
 }
 
+/// The immediate data of a message, and what kind of message it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Immediate {
+    /// The number that the peer posted.
+    pub data: u32,
+    /// The length in bytes of the RDMA Write that took the Receive; `None` if a Send took it. The
+    /// Write's data is not in the Receive's segments, so the length may exceed theirs.
+    pub written: Option<u32>,
+}
+
 /// What [`CqSlot::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
+pub enum Took<T = Done> {
     /// The oldest completion; it was taken.
-    Done(Done),
+    Done(T),
     /// The queue is empty.
     Nothing,
     /// The slow path is needed; nothing was taken.
     Other,
+}
+
+impl<T> Took<T> {
+    #[inline(always)]
+    fn map<R>(self, of: impl FnOnce(T) -> R) -> Took<R> {
+        match self {
+            Took::Done(value) => Took::Done(of(value)),
+            Took::Nothing => Took::Nothing,
+            Took::Other => Took::Other,
+        }
+    }
 }
 
 /// What is waiting behind a completion that was taken.
@@ -125,6 +146,10 @@ const RECEIVE: u16 = (CqeFlags::RECEIVE.bits() as u16) << 8;
 const SPECIAL: u16 = 0xff | ((CqeFlags::GRH.bits() | CqeFlags::INVALIDATED.bits()) as u16) << 8;
 /// The flag in an entry's outcome that says that its message carried immediate data.
 const WITH_IMMEDIATE: u16 = (CqeFlags::IMMEDIATE.bits() as u16) << 8;
+/// The flags in the outcome of a receive whose message carried immediate data.
+const ARRIVED: u16 = (CqeFlags::RECEIVE.union(CqeFlags::IMMEDIATE).bits() as u16) << 8;
+/// The flag in an entry's outcome that says that an RDMA Write took the receive.
+const WRITTEN: u16 = (CqeFlags::WRITE.bits() as u16) << 8;
 /// The bits of an outcome that [`CqSlot::take_any`] leaves to the slow path.
 const UNUSUAL: u16 = 0xff | (CqeFlags::INVALIDATED.bits() as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
@@ -189,18 +214,37 @@ impl CqSlot {
     /// is a plain success.
     #[inline(always)]
     pub fn take(&self, handle: u64) -> Took {
-        self.take_unless(handle, SPECIAL)
+        self.take_beside(handle, SPECIAL, |_, _| ()).map(|(done, ())| done)
     }
 
     /// As [`CqSlot::take`], but leaves a completion with immediate data to the slow path, since
     /// [`Done`] has no place for that.
     #[inline(always)]
     pub fn take_without_immediate(&self, handle: u64) -> Took {
-        self.take_unless(handle, SPECIAL | WITH_IMMEDIATE)
+        self.take_beside(handle, SPECIAL | WITH_IMMEDIATE, |_, _| ()).map(|(done, ())| done)
     }
 
+    /// As [`CqSlot::take`], and returns the immediate data.
     #[inline(always)]
-    fn take_unless(&self, handle: u64, special: u16) -> Took {
+    pub fn take_with_immediate(&self, handle: u64) -> Took<(Done, Option<Immediate>)> {
+        self.take_beside(handle, SPECIAL, |queue, entry| {
+            if entry.outcome() & ARRIVED != ARRIVED {
+                return None;
+            }
+            let (data, detail) = queue.immediate_and_detail(entry);
+            Some(Immediate { data, written: (entry.outcome() & WRITTEN != 0).then_some(detail) })
+        })
+    }
+
+    /// As [`CqSlot::take`], if the outcome of the entry has none of the bits `special`. `beside`
+    /// reads what else the caller needs of the entry.
+    #[inline(always)]
+    fn take_beside<T>(
+        &self,
+        handle: u64,
+        special: u16,
+        beside: impl FnOnce(&CompletionQueue, &Entry) -> T,
+    ) -> Took<(Done, T)> {
         let Some(mut guard) = self.try_lock(handle) else {
             cold_path();
             return Took::Other;
@@ -219,12 +263,13 @@ impl CqSlot {
             return Took::Other;
         };
         let request = named.request;
+        let beside = beside(queue, &entry);
         // The device has to get the room before the poster does: the poster's next request may
         // complete at once, and its completion needs room.
         queue.skip();
         queue.consumed();
         named.retire();
-        Took::Done(done(context, &request, &entry))
+        Took::Done((done(context, &request, &entry), beside))
     }
 
     /// Takes completions as [`CqSlot::take`] does while they are plain and `into` has room, oldest

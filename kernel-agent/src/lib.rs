@@ -54,7 +54,7 @@ pub use cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
 pub use connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
-pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Polling, Took, TookAny};
+pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Immediate, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};
 pub use nic_abi::admin::{KeyInfo, QpState};
 pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};

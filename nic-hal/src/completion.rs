@@ -211,14 +211,14 @@ impl CompletionQueue {
     #[inline]
     pub fn read(&self, entry: Entry) -> Cqe {
         let Entry { identity, request, end, .. } = entry;
-        let third = self.third(entry);
+        let (immediate, detail) = self.immediate_and_detail(&entry);
         Cqe {
             qpn: identity as u32,
             generation: (identity >> 32) as u32,
             tag: request as u32,
             length: (request >> 32) as u32,
-            immediate: third as u32,
-            detail: (third >> 32) as u32,
+            immediate,
+            detail,
             status: end as u8,
             flags: (end >> 8) as u8,
             opcode: (end >> 16) as u8,
@@ -227,9 +227,12 @@ impl CompletionQueue {
         }
     }
 
+    /// The immediate data of an entry, and its detail: see [`Cqe`]. To be called before
+    /// [`CompletionQueue::consumed`].
     #[inline]
-    fn third(&self, entry: Entry) -> u64 {
-        self.ring.at(entry.index as u32)[2].load(Ordering::Relaxed)
+    pub fn immediate_and_detail(&self, entry: &Entry) -> (u32, u32) {
+        let third = self.ring.at(entry.index as u32)[2].load(Ordering::Relaxed);
+        (third as u32, (third >> 32) as u32)
     }
 
     /// Gives the room of all taken entries to the device. To be called before the requests are

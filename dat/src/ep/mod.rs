@@ -101,18 +101,16 @@ pub(crate) struct Bind {
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0..32 | the longest message that a datagram endpoint can send now; 0 if it can send none |
+/// | 0..32 | one more than the longest datagram that it can send now; 0 if it can send none |
 /// | 32 | the endpoint's Receives may be unsignalled |
 /// | 33 | a Receive of the endpoint notifies if its sender solicits that |
 /// | 34 | the endpoint's requests may be unsignalled |
-/// | 35 | it is a datagram endpoint that can send |
 pub(crate) struct Configs(Growing<AtomicU64>);
 
 pub(crate) const RECEIVES_UNSIGNALLED: u64 = 1 << 32;
 pub(crate) const RECEIVES_SOLICITED: u64 = 1 << 33;
 pub(crate) const REQUESTS_UNSIGNALLED: u64 = 1 << 34;
-pub(crate) const SENDS_DATAGRAMS: u64 = 1 << 35;
-const LONGEST: u64 = 0xffff_ffff;
+const TOO_LONG: u64 = 0xffff_ffff;
 
 impl Configs {
     pub(crate) fn new(limit: u32) -> Result<Configs> {
@@ -144,15 +142,15 @@ impl Configs {
         }
         let datagrams = &control.datagrams;
         if attr.service_type == ServiceType::IB_UD && datagrams.connected && !datagrams.disconnected {
-            config |= SENDS_DATAGRAMS | attr.max_message_size.min(LONGEST);
+            config |= attr.max_message_size.saturating_add(1).min(TOO_LONG);
         }
         self.0.store(word::index(ep.as_raw()), |place| place.store(config, Ordering::Relaxed));
     }
 }
 
-/// The longest message by an endpoint's word.
-pub(crate) const fn longest(config: u64) -> u64 {
-    config & LONGEST
+/// By an endpoint's word, the length from which on it can send no datagram.
+pub(crate) const fn too_long(config: u64) -> u64 {
+    config & TOO_LONG
 }
 
 impl Ep {

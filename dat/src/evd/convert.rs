@@ -42,6 +42,15 @@ pub(super) fn ordinary(done: it::PlainCompletion) -> Option<DtoCompletion> {
     })
 }
 
+/// The operation of a Receive that immediate data came with, and its kind of data.
+#[inline(always)]
+fn arrival(immediate: it::Immediate) -> (Dto, IbExtType) {
+    match immediate.written {
+        Some(_) => (Dto::IB_RECV_IMMED, IbExtType::RdmaWriteImmedData),
+        None => (Dto::IB_RECV_MSG_IMMED, IbExtType::RecvImmedData),
+    }
+}
+
 #[inline(always)]
 fn done_with(done: &it::DtoCompletion, status: DtoStatus, operation: Dto, length: u32) -> DtoCompletion {
     DtoCompletion {
@@ -81,6 +90,14 @@ impl DtoCompletion {
     pub(super) fn event(self, evd: EvdHandle) -> Event {
         let (event_number, event_data) = (EventNumber::DTO_COMPLETION, EventData::Dto(self));
         Event { event_number, evd_handle: evd, event_data, extension: None }
+    }
+
+    /// The event of a Receive that immediate data came with.
+    #[inline(always)]
+    pub(super) fn arrived(self, evd: EvdHandle, immediate: it::Immediate) -> Event {
+        let (operation, ext_type) = arrival(immediate);
+        let transferred_length = immediate.written.map_or(self.transferred_length, u64::from);
+        DtoCompletion { operation, transferred_length, ..self }.extended(evd, ext_type, immediate.data)
     }
 
     /// The event of an operation of the extensions.
@@ -169,13 +186,9 @@ impl Inner {
         }
         let ordinary =
             |operation| Completed::Ordinary(done_with(done, status, operation, done.transferred_length));
-        let written = immediate.and_then(|immediate| immediate.written);
-        let (operation, ext_type) = match (done.event_number, immediate.is_some()) {
-            (Type::DTO_RC_RECV_CMPL, _) if written.is_some() => {
-                (Dto::IB_RECV_IMMED, IbExtType::RdmaWriteImmedData)
-            }
-            (Type::DTO_RC_RECV_CMPL, true) => (Dto::IB_RECV_MSG_IMMED, IbExtType::RecvImmedData),
-            (Type::DTO_RC_RECV_CMPL, false) => return ordinary(Dto::RECEIVE),
+        let (operation, ext_type) = match (done.event_number, immediate) {
+            (Type::DTO_RC_RECV_CMPL, Some(immediate)) => arrival(immediate),
+            (Type::DTO_RC_RECV_CMPL, None) => return ordinary(Dto::RECEIVE),
             (Type::DTO_SEND_CMPL, _) if posted.contains(it::Posted::DATAGRAM) => {
                 (Dto::IB_SEND_UD, IbExtType::UdSend)
             }
@@ -186,13 +199,14 @@ impl Inner {
             }
             (Type::DTO_RDMA_WRITE_CMPL, _) => return ordinary(Dto::RDMA_WRITE),
             (Type::DTO_RDMA_READ_CMPL, _) => return ordinary(Dto::RDMA_READ),
-            (Type::DTO_UD_RECV_CMPL, true) => (Dto::IB_RECV_UD_IMMED, IbExtType::RecvImmedData),
-            (Type::DTO_UD_RECV_CMPL, false) => (Dto::IB_RECV_UD, IbExtType::UdRecv),
+            (Type::DTO_UD_RECV_CMPL, Some(_)) => (Dto::IB_RECV_UD_IMMED, IbExtType::RecvImmedData),
+            (Type::DTO_UD_RECV_CMPL, None) => (Dto::IB_RECV_UD, IbExtType::UdRecv),
             (Type::DTO_FETCH_ADD_CMPL, _) => (Dto::IB_FETCH_ADD, IbExtType::FetchAndAdd),
             (Type::DTO_CMP_SWAP_CMPL, _) => (Dto::IB_CMP_SWAP, IbExtType::CmpAndSwap),
             (Type::RMR_LINK_CMPL, _) => return self.bound(done, status),
             _ => return Completed::Nothing,
         };
+        let written = immediate.and_then(|immediate| immediate.written);
         let length = written.unwrap_or(done.transferred_length);
         let immed = immediate.map_or(0, |immediate| immediate.data);
         Completed::Extended(done_with(done, status, operation, length), ext_type, immed)

@@ -319,7 +319,6 @@ impl Inner {
             control: Mutex::new(control),
             made: Mutex::new(made),
         })?;
-        self.waiting.reach(handle)?;
         self.evds.insert(handle.as_raw(), evd.clone())?;
         Ok(evd)
     }

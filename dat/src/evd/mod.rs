@@ -20,10 +20,8 @@ mod take;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::handle as word;
+use platform::SleepLock;
 use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicBool, Ordering};
-use platform::{Growing, OutOfMemory, SleepLock};
 use privileged_api as it;
 
 use crate::cno::Cno;
@@ -109,30 +107,6 @@ pub(crate) struct Made {
     pub(crate) number: crate::EventNumber,
     pub(crate) connection: Connection,
     pub(crate) extension: Option<IbExtensionEventData>,
-}
-
-/// By index of an event dispatcher's handle: whether a thread waits on it. Dequeues look here.
-pub(crate) struct Waiting(Growing<AtomicBool>);
-
-impl Waiting {
-    pub(crate) fn new(limit: u32) -> Result<Waiting> {
-        Ok(Waiting(Growing::new(limit as usize)?))
-    }
-
-    #[inline(always)]
-    fn is_set(&self, evd: EvdHandle) -> bool {
-        self.0.get(word::index(evd.as_raw())).is_some_and(|waits| waits.load(Ordering::Relaxed))
-    }
-
-    fn reach(&self, evd: EvdHandle) -> Result<()> {
-        let copy = |waits: &AtomicBool| AtomicBool::new(waits.load(Ordering::Relaxed));
-        let reached = self.0.reach(word::index(evd.as_raw()), copy, || Ok(AtomicBool::new(false)));
-        reached.map_err(|OutOfMemory| crate::error::NO_MEMORY)
-    }
-
-    fn set(&self, evd: EvdHandle, waits: bool) {
-        self.0.store(word::index(evd.as_raw()), |place| place.store(waits, Ordering::Relaxed));
-    }
 }
 
 impl Evd {

@@ -14,7 +14,8 @@ use crate::ia::{Ia, Inner};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
 /// The most events in a row that a dequeue drops because they mean nothing to the consumer, such as
-/// a request at a reserved service point that has had its one request. Peers can send them.
+/// a request at a reserved service point that has had its one request. Peers can send them. A
+/// completion that the short way took comes on top.
 const MOST_DROPPED: usize = 64;
 
 /// The failure of an [`Ia::evd_wait`].
@@ -56,17 +57,15 @@ impl Ia {
     #[doc(alias = "dat_evd_dequeue")]
     #[inline]
     pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
-        if self.inner.waiting.is_set(evd) {
-            return Err(state(Subtype::InvalidStateEvdWaiter));
-        }
         let inner = &self.inner;
         self.it.evd_take(
             evd.inner(),
             |done| match ordinary(done) {
                 Some(completion) => Ok(completion.event(evd)),
-                None => inner.dequeue_plain(evd, done),
+                None => inner.dequeue_done(evd, &done.event(evd.inner()), None, done.posted()),
             },
             |taken| match taken {
+                it::Taken::Plain(done, immediate) => inner.dequeue_plain(evd, &done, immediate),
                 it::Taken::Empty => Err(ErrorType::QueueEmpty.into()),
                 it::Taken::Done(done, immediate, posted) => inner.dequeue_done(evd, &done, immediate, posted),
                 it::Taken::Other => inner.dequeue_other(evd),
@@ -121,11 +120,19 @@ impl Inner {
         self.live().err().unwrap_or(handle(Subtype::InvalidHandle1))
     }
 
-    /// The event of a completion that is not an ordinary one and has nothing beside it.
+    /// As [`Inner::dequeue_done`], in fewer steps for a Receive that immediate data came with.
     #[cold]
     #[inline(never)]
-    fn dequeue_plain(&self, evd: EvdHandle, done: it::PlainCompletion) -> Result<Event> {
-        self.dequeue_done(evd, &done.event(evd.inner()), None, done.posted())
+    fn dequeue_plain(
+        &self,
+        evd: EvdHandle,
+        done: &it::PlainCompletion,
+        immediate: Option<it::Immediate>,
+    ) -> Result<Event> {
+        match (ordinary(*done), immediate) {
+            (Some(receive), Some(immediate)) => Ok(receive.arrived(evd, immediate)),
+            _ => self.dequeue_done(evd, &done.event(evd.inner()), immediate, done.posted()),
+        }
     }
 
     /// The event of a completion that is not an ordinary one, or a later event if this one means
@@ -152,6 +159,9 @@ impl Inner {
     #[inline(never)]
     fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
         let found = self.evds.get(evd.as_raw()).ok_or_else(|| self.no_such_evd())?;
+        if found.control.lock().waiter {
+            return Err(state(Subtype::InvalidStateEvdWaiter));
+        }
         for _ in 0..MOST_DROPPED {
             let taken = self.it.evd_dequeue_extended(evd.inner()).map_err(|error| self.not_taken(error))?;
             if let Some(event) = self.convert(&found, &taken) {
@@ -191,15 +201,21 @@ impl Inner {
             evd.control.lock().waiter = false;
             return checked;
         }
-        self.waiting.set(evd.handle, true);
+        self.reserve(evd, true);
         self.begin_wait(evd);
         checked
+    }
+
+    /// Makes dequeues look for a waiter, or ends that.
+    fn reserve(&self, evd: &Evd, reserved: bool) {
+        // Fails only if the IA has ended.
+        let _ = self.it.evd_reserve(evd.handle.inner(), reserved);
     }
 
     fn end(&self, evd: &Evd) {
         let due = {
             let _changes = evd.changes.lock(self.platform());
-            self.waiting.set(evd.handle, false);
+            self.reserve(evd, false);
             evd.control.lock().waiter = false;
             self.end_wait(evd)
         };

@@ -3,10 +3,10 @@
 //! As in `post`, nothing here allocates, waits or formats. A post holds the table entries of the
 //! endpoint and of the address handle shared.
 
-use kernel_agent::{DatagramAddress, Operation, Request, Shadow};
+use kernel_agent::{DatagramAddress, Direction, Operation, Request, Shadow};
 
 use super::Ep;
-use super::post::{RECV_FLAGS, check_flags, check_recv_flags, data, send_flags, with};
+use super::post::{Encoded, FLAG_BITS, RECV_FLAGS, check_recv_flags, data, encoded, with};
 use crate::address::{DgRemoteEpAddr, RemoteEpInfo};
 use crate::evd::Posted;
 use crate::event::EventType;
@@ -16,7 +16,9 @@ use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
 
-const SENDTO_FLAGS: DtoFlags = RECV_FLAGS.union(DtoFlags::SOLICITED_WAIT);
+/// What the flags of a datagram become.
+const SENDTO: [Encoded; 1 << FLAG_BITS] =
+    encoded(Direction::Send, EventType::DTO_SEND_CMPL, RECV_FLAGS.union(DtoFlags::SOLICITED_WAIT));
 
 impl Ep {
     #[inline(always)]
@@ -29,7 +31,7 @@ impl Ep {
         remote: &DgRemoteEpAddr,
         operation: impl FnOnce(DatagramAddress) -> Operation,
     ) -> Result<()> {
-        check_flags(flags, SENDTO_FLAGS)?;
+        let Encoded { data, head } = Encoded::of(flags, &SENDTO)?;
         if !self.is_ud() {
             return Err(Error::InvalidEpType);
         }
@@ -41,9 +43,8 @@ impl Ep {
             address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key))
         });
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
-        let data = data(flags, EventType::DTO_SEND_CMPL) | with(Posted::DATAGRAM);
-        let shadow = Shadow { cookie, data };
-        let request = Request { operation: operation(to), flags: send_flags(flags), shadow };
+        let shadow = Shadow { cookie, data: data | with(Posted::DATAGRAM) };
+        let request = Request { operation: operation(to), flags: head.flags(), shadow };
         match self.qp.post(&request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),

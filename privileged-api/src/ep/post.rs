@@ -47,15 +47,8 @@ pub(crate) trait Kind {
     /// The request, without its segments. Fails if it cannot have these flags.
     #[inline(always)]
     fn transfer(cookie: u64, flags: DtoFlags, remote: RemoteWords) -> Result<Transfer> {
-        match Self::FLAGS.get(flags.bits() as usize) {
-            Some(&Encoded { data, head }) if data != REFUSED => {
-                Ok(Transfer { head, remote, shadow: Shadow { cookie, data } })
-            }
-            _ => {
-                cold_path();
-                Err(Error::InvalidDtoFlags)
-            }
-        }
+        let Encoded { data, head } = Encoded::of(flags, &Self::FLAGS)?;
+        Ok(Transfer { head, remote, shadow: Shadow { cookie, data } })
     }
 
     /// As [`Kind::transfer`], for the slow path.
@@ -71,18 +64,36 @@ pub(crate) trait Kind {
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded {
     /// The data word of the completion, or [`REFUSED`].
-    data: u32,
-    head: Head,
+    pub(super) data: u32,
+    pub(super) head: Head,
+}
+
+impl Encoded {
+    /// Looks the flags up in the table of a kind of request. Fails if it cannot have these flags.
+    #[inline(always)]
+    pub(super) fn of(flags: DtoFlags, table: &[Encoded; 1 << FLAG_BITS]) -> Result<Encoded> {
+        match table.get(flags.bits() as usize) {
+            Some(encoded) if encoded.data != REFUSED => Ok(*encoded),
+            _ => {
+                cold_path();
+                Err(Error::InvalidDtoFlags)
+            }
+        }
+    }
 }
 
 /// The kind cannot have these flags. No data word is 0.
 const REFUSED: u32 = 0;
 
 /// The bits that flags can have.
-const FLAG_BITS: u32 = DtoFlags::all().bits().ilog2() + 1;
+pub(super) const FLAG_BITS: u32 = DtoFlags::all().bits().ilog2() + 1;
 
 /// The table of a kind.
-const fn encoded(direction: Direction, event: EventType, allowed: DtoFlags) -> [Encoded; 1 << FLAG_BITS] {
+pub(super) const fn encoded(
+    direction: Direction,
+    event: EventType,
+    allowed: DtoFlags,
+) -> [Encoded; 1 << FLAG_BITS] {
     let refused = Encoded { data: REFUSED, head: Head::new(direction, SendFlags::empty()) };
     let mut table = [refused; 1 << FLAG_BITS];
     let mut bits = 0;

@@ -99,18 +99,22 @@ fn dequeue_other(evd: EvdHandle, core: &Core) -> Result<Event> {
 /// Takes the oldest event. A completion that is a success takes the short way.
 #[inline(always)]
 pub(super) fn dequeue_in<F: Form>(evd: EvdHandle, core: &Core) -> Result<F> {
-    match take_from_slot::<F>(evd, core) {
+    match take_from_slot::<F>(evd, core, closed::CALLBACK | closed::RESERVED) {
         Some((done, beside)) => Ok(F::completed(done, beside)),
         None => core.dequeue_any(evd),
     }
 }
 
-/// Takes the oldest completion if it is a success, plain or not, from an EVD that may have a
-/// callback. Everything else takes the slow path.
+/// Takes the oldest completion if it is a success, plain or not, from an EVD whose slot is closed
+/// for none but the reasons `but`. Everything else takes the slow path.
 #[inline(always)]
-pub(super) fn take_from_slot<F: Form>(evd: EvdHandle, core: &Core) -> Option<(DtoCompletion, F::Beside)> {
+pub(super) fn take_from_slot<F: Form>(
+    evd: EvdHandle,
+    core: &Core,
+    but: u32,
+) -> Option<(DtoCompletion, F::Beside)> {
     let make = |taken: &Completion| (dto::success(taken, evd), F::beside(taken));
-    match core.evd_slots.get(evd.as_raw())?.take_any(evd.as_raw(), closed::CALLBACK, make) {
+    match core.evd_slots.get(evd.as_raw())?.take_any(evd.as_raw(), but, make) {
         TookAny::Taken { value, behind, closed } => {
             // The callback is armed when the last event was taken.
             if closed && behind != Behind::Completion {

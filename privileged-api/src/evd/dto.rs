@@ -38,6 +38,9 @@ pub(crate) mod tag {
     pub(crate) const POSTED: u32 = 5;
 }
 
+/// The reasons why a slot may be closed while the oldest completion is in the CQ.
+const UNSTAGED: u32 = closed::CALLBACK | closed::CAPTIVE | closed::RESERVED;
+
 struct Stage {
     /// The staged completions, oldest first.
     ready: VecDeque<Staged>,
@@ -92,7 +95,7 @@ impl DtoQueue {
 
     /// Takes the oldest completion.
     pub(crate) fn take(&self) -> Option<Completion> {
-        match self.slot.take_any(self.handle.as_raw(), closed::CALLBACK | closed::CAPTIVE, |taken| *taken) {
+        match self.slot.take_any(self.handle.as_raw(), UNSTAGED, |taken| *taken) {
             TookAny::Taken { value, .. } => Some(value),
             TookAny::Nothing => None,
             TookAny::Other => self.take_staged(),
@@ -102,8 +105,8 @@ impl DtoQueue {
     /// Takes the oldest completion if it is a success and in the CQ, and passes its event to `put`.
     #[inline(always)]
     pub(crate) fn take_success<F: Form>(&self, put: impl FnOnce(DtoCompletion, F::Beside)) -> TookAny<()> {
-        let (evd, but) = (self.handle, closed::CALLBACK | closed::CAPTIVE);
-        self.slot.take_any(evd.as_raw(), but, |taken| put(success(taken, evd), F::beside(taken)))
+        let evd = self.handle;
+        self.slot.take_any(evd.as_raw(), UNSTAGED, |taken| put(success(taken, evd), F::beside(taken)))
     }
 
     /// Takes the oldest completion: from the stage, or a failure.

@@ -231,14 +231,26 @@ pub(crate) const TESTS: &[Test] = &[
             }
             let evds = [software(&w.a, cno)?, software(&w.a, cno)?, w.a.evd_create(8, cno, MERGED)?];
             for evd in evds {
-                post(&w.a, evd, 1)?;
+                for data in 0..4 {
+                    post(&w.a, evd, data)?;
+                }
             }
-            let mut named = Vec::new();
-            for _ in evds {
-                named.push(w.a.cno_wait(cno, LONG)?);
+            let each_once = || {
+                let mut named = Vec::new();
+                for _ in evds {
+                    named.push(w.a.cno_wait(cno, LONG)?);
+                }
+                check!(evds.iter().all(|evd| named.contains(evd)), "{named:?} of {evds:?}");
+                refused(w.a.cno_wait(cno, SHORT), NONE_CAME)
+            };
+            each_once()?;
+            // A wait that leaves events triggers at its end. The CNO holds one trigger of each.
+            for data in [0, 1, 2] {
+                for evd in evds {
+                    check_eq!(w.a.evd_wait(evd, LONG, 1)?.0, Event::software(evd, data));
+                }
             }
-            check!(evds.iter().all(|evd| named.contains(evd)), "{named:?} of {evds:?}");
-            refused(w.a.cno_wait(cno, SHORT), NONE_CAME)
+            each_once()
         })
     }),
     // The trigger of an event dispatcher that is freed, or gets another CNO, is forgotten. The

@@ -416,6 +416,44 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // One dequeue drops 65 events that mean nothing to the consumer, here of binds whose success
+    // it need not hear of, and leaves the rest to later calls.
+    test("dat_evd::a_dequeue_drops_a_bounded_number_of_events", &[], |f| {
+        world(f, |w| {
+            let (pz, connect) = (w.a.pz_create()?, evd(&w.a, EvdFlags::CONNECTION)?);
+            let request = w.a.evd_create(256, CnoHandle::NULL, EvdFlags::DTO | EvdFlags::RMR_BIND)?;
+            let attr = EpAttr { max_request_dtos: 140, ..attributes() };
+            let ep = w.a.ep_create(pz, evd(&w.a, EvdFlags::DTO)?, request, connect, Some(&attr))?;
+            let a = End { ia: w.a.clone(), ep, pz, recv: request, request, connect };
+            let b = w.end(&w.b, &attributes())?;
+            w.connect(&a, &b)?;
+            let (rmr, region) = (w.a.rmr_create(pz)?, w.region(&a, PAGE, OPEN)?);
+            let (lmr, piece, quiet) =
+                (region.lmr.lmr_handle, region.segment(0, 8), CompletionFlags::SUPPRESS);
+            for (binds, empty) in [(64, 0), (65, 1), (130, 2)] {
+                for _ in 0..binds {
+                    w.a.rmr_bind(rmr, lmr, &piece, MemPriv::REMOTE_READ, VaType::Va, ep, 1, quiet)?;
+                }
+                for cookie in [2, 3] {
+                    b.receive(&[], cookie)?;
+                    a.send(&[], cookie)?;
+                }
+                // A queue does not become smaller than what is in it. If this succeeds, the queue
+                // has still room for all.
+                let all = || w.a.evd_resize(request, binds + 1) == Err(state(Subtype::None));
+                check!(eventually(w.f.platform(), all), "{binds} binds and two Sends do not complete");
+                for _ in 0..empty {
+                    refused(w.a.evd_dequeue(request), ErrorType::QueueEmpty.into())?;
+                }
+                for cookie in [2, 3] {
+                    a.done(cookie, DtoStatus::Success)?;
+                    b.received(cookie, DtoStatus::Success)?;
+                }
+                w.a.evd_resize(request, 256)?;
+            }
+            Ok(())
+        })
+    }),
     // Which streams an event dispatcher can have, how long its queue can be, what a query returns.
     test("dat_evd::creation_and_query", &[], |f| {
         world(f, |w| {

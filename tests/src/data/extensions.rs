@@ -198,6 +198,72 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(thread.join()?, Ok(3));
         Ok(())
     }),
+    // The short way takes nothing of a reserved event dispatcher; all other calls do as ever.
+    test("extensions::a_reserved_event_dispatcher_has_no_short_way", &[], |f| {
+        let pair = f.pair()?;
+        let (ia, evd) = (&f.b, pair.b.recv);
+        let take = |evd| ia.evd_take(evd, |done| Ok(done.cookie()), Err);
+        let reserve = |reserved| ia.evd_reserve(evd, reserved);
+        for cookie in 0..6 {
+            ia.post_recv(pair.b.ep, &[], cookie, SIGNALLED)?;
+        }
+        reserve(true)?;
+        check_eq!(take(evd), Err(Taken::Other));
+        for cookie in 0..6 {
+            f.a.post_send_immediate(pair.a.ep, &[], cookie, SIGNALLED, 70 + cookie as u32)?;
+            pair.a.done(cookie, DtoStatus::Success)?;
+        }
+        check_eq!((take(evd), ia.evd_queued(evd)), (Err(Taken::Other), Ok(6)));
+        pair.b.recv_done(0, DtoStatus::Success)?;
+        let taken = ia.evd_dequeue_extended(evd)?;
+        check_eq!(taken.immediate, Some(Immediate { data: 71, written: None }));
+        let mut two = [DtoCompletion::default(); 2];
+        check_eq!(ia.evd_dequeue_n(evd, &mut two), Ok(2));
+        check_eq!((two[0].cookie, two[1].cookie, take(evd)), (2, 3, Err(Taken::Other)));
+        // A callback comes and goes; the event dispatcher stays reserved.
+        ia.evd_callback_attach(evd, alloc::boxed::Box::new(|_, _| {}))?;
+        check_eq!(take(evd), Err(Taken::Other));
+        ia.evd_callback_detach(evd)?;
+        check_eq!(take(evd), Err(Taken::Other));
+        reserve(false)?;
+        let with = |data| Some(Immediate { data, written: None });
+        let other = take(evd).err();
+        let found = matches!(other, Some(Taken::Plain(done, got)) if (done.cookie(), got) == (4, with(74)));
+        check!(found, "{other:?}");
+        // With a callback, what the short way leaves is taken all the same.
+        ia.evd_callback_attach(evd, alloc::boxed::Box::new(|_, _| {}))?;
+        let other = take(evd).err();
+        let found = matches!(other, Some(Taken::Done(done, got, _)) if (done.cookie, got) == (5, with(75)));
+        check!(found, "{other:?}");
+        ia.evd_callback_detach(evd)?;
+        check_eq!(take(evd), Err(Taken::Empty));
+        // What the short way is for.
+        ia.post_recv(pair.b.ep, &[], 6, SIGNALLED)?;
+        f.a.post_send(pair.a.ep, &[], 6, SIGNALLED)?;
+        pair.a.done(6, DtoStatus::Success)?;
+        check_eq!(take(evd), Ok(6));
+        // An event dispatcher without completions has no short way, reserved or not.
+        let software = sevd(ia, EventType::SOFTWARE_EVENT_STREAM, 4, 1)?;
+        ia.evd_post_se(software, 1)?;
+        for reserved in [true, false] {
+            ia.evd_reserve(software, reserved)?;
+            check_eq!(take(software), Err(Taken::Other));
+        }
+        // A new event dispatcher, which may have the place of a reserved one, is not reserved.
+        let events = EventType::DTO_EVENT_STREAM;
+        for _ in 0..2 {
+            let new = sevd(ia, events, 4, 1)?;
+            check_eq!(take(new), Err(Taken::Empty));
+            ia.evd_reserve(new, true)?;
+            ia.evd_free(new)?;
+            refused(ia.evd_reserve(new, true), Error::InvalidEvd)?;
+        }
+        refused(ia.evd_reserve(EvdHandle::NULL, true), Error::InvalidEvd)?;
+        refused(
+            ia.evd_reserve(f.a.evd_create(events, EvdFlags::empty(), 4, 1, EvdHandle::NULL)?, true),
+            Error::InvalidEvd,
+        )
+    }),
     // If no reply comes, an event says so, if the request asked for that.
     test("extensions::a_reply_that_does_not_come_is_reported", &[], |f| {
         let a = asking(f, &[])?;

@@ -131,6 +131,7 @@ impl Objects {
                 ia.evd_wait_extended(evd, WaitFor::Events(2), TIMEOUT_INFINITE).err().map(Error::from),
             ),
             ("evd_queued", ia.evd_queued(evd).err()),
+            ("evd_reserve", ia.evd_reserve(evd, true).err()),
             ("evd_post_se", ia.evd_post_se(self.software, 1).err()),
             ("evd_callback_attach", ia.evd_callback_attach(evd, Box::new(|_, _| {})).err()),
             ("evd_callback_detach", ia.evd_callback_detach(evd).err()),

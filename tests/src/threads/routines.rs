@@ -106,8 +106,12 @@ fn remote_accesses(f: Fixture) -> Result<Job, Failure> {
         check!(!f.a.in_callback(), "no callback runs");
         f.a.when_disabled(Box::new(|| ()));
         f.a.when_drained(Box::new(|_| ()));
+        let take = || f.b.evd_take(pair.b.recv, |_| Taken::Empty, |taken| taken);
+        f.b.evd_reserve(pair.b.recv, true)?;
+        check_eq!(take(), Taken::Other);
         let second = f.b.evd_dequeue_extended(pair.b.recv)?;
         check_eq!(second.immediate, Some(Immediate { data, written: None }));
+        f.b.evd_reserve(pair.b.recv, false)?;
         check_eq!(f.b.evd_take(pair.b.recv, |_| Taken::Other, |taken| taken), Taken::Empty);
         let read = f.a.post_rdma_read_to_rmr(ep, &[], 4, SIGNALLED, at, context);
         refused(read, Error::OpNotSupported)
