@@ -125,7 +125,7 @@ impl Connected {
     /// the dispatcher thread.
     pub(crate) fn report_lost(&self) {
         if let Connected::Vi { vi, number } = self {
-            vi.report_lost(*number, 0, 0);
+            vi.report_lost(*number);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use nic_abi::admin::{CreateQp, Injection, ModifyQp, Opcode as Command, QpMask, QpState, Status as Refused};
 use nic_abi::doorbell::ARM_NEXT;
-use nic_abi::eqe::EventType;
+use nic_abi::eqe::{EventType, REFUSED};
 use nic_abi::registers::Features;
 use nic_abi::vi::{
     AddressSegment, Control, ControlSegment, DataSegment, MARK_COMPLETE, MARK_LOST, Reliability, Status,
@@ -402,8 +402,12 @@ fn an_empty_receive_queue_is_an_error_and_never_waited_for() {
         }
         let shown = if level == Reliability::Reception { Status::REMOTE_DESC_ERROR } else { Status::empty() };
         assert_eq!(status, DONE | shown, "{way:?}");
-        assert_eq!(s.errors(1), [ViError::ReceiveQueueEmpty, ViError::ConnectionLost]);
-        assert_eq!(s.errors(0), [ViError::ConnectionLost]);
+        // The responder says that it refused a request; the requester has refused none.
+        let receive = Status::OP_RECEIVE.bits() >> 16;
+        let errors = s.rig.vi_errors(1);
+        let lost = (ViError::ConnectionLost, REFUSED, 0);
+        assert_eq!(errors, [(ViError::ReceiveQueueEmpty, receive, 0), lost]);
+        assert_eq!(s.rig.vi_errors(0), [(ViError::ConnectionLost, 0, 0)]);
         assert_eq!((s.state(s.a), s.state(s.b)), (QpState::Error as u32, QpState::Error as u32));
     });
 }
