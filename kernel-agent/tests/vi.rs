@@ -672,7 +672,7 @@ fn invalid_events_and_those_of_a_former_connection_are_dropped() {
     write(EventType::ViError, ViError::ConnectionLost as u8, now, generation, 0);
     write(EventType::ViCompletion, 0, now, generation, 0);
     heard(&Heard::Vi(5, ViSide::Send));
-    let lost = Heard::Async(error(ViError::ConnectionLost, 0, 9 * 0x40));
+    let lost = Heard::Async(error(ViError::ConnectionLost, 0, 0));
     assert_eq!((ears.all(), vi.state()), (vec![lost], QpState::Error));
     vi.disconnect().unwrap();
     assert_eq!(vi.state(), QpState::Reset);

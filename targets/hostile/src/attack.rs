@@ -102,7 +102,7 @@ impl<'a> Round<'a> {
         round.post(&command(Opcode::CreatePd, 1, &()))?;
         for number in 0..OTHERS {
             let ring = memory.payload(random);
-            let cq = CreateCq { ring, log_entries: 8, eq: 0, generation: 1 << 16, reserved: 0 };
+            let cq = CreateCq { ring, log_entries: 8, eq: 0, generation: 1 << 16, flags: 0 };
             round.post(&command(Opcode::CreateCq, number, &cq))?;
         }
         for slot in 0..QPS {
@@ -283,7 +283,7 @@ impl<'a> Round<'a> {
             11 => command(Opcode::DestroyWindow, key(random), &()),
             12 => {
                 let create =
-                    CreateCq { ring: payload, log_entries: large, eq: 0, generation: 1 << 16, reserved: 0 };
+                    CreateCq { ring: payload, log_entries: large, eq: 0, generation: 1 << 16, flags: 0 };
                 command(Opcode::CreateCq, other, &create)
             }
             13 => command(Opcode::DestroyCq, other, &()),
