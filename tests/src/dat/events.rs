@@ -400,6 +400,9 @@ pub(crate) const TESTS: &[Test] = &[
                     refused(w.a.evd_resize(evd, bad), parameter(Subtype::InvalidArg2))?;
                 }
                 check_eq!(w.a.evd_query(evd)?, large);
+                if flags == EvdFlags::SOFTWARE {
+                    w.a.evd_resize(evd, limit)?;
+                }
                 w.a.evd_resize(evd, 300)?;
                 check!((300..large.evd_qlen).contains(&w.a.evd_query(evd)?.evd_qlen));
                 for data in 0..300 {
