@@ -1,6 +1,9 @@
 //! Virtual interfaces: descriptors in the consumer's memory, on each level, by the short cut and by
 //! packets.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use nic_abi::admin::{CreateQp, Injection, ModifyQp, Opcode as Command, QpMask, QpState, Status as Refused};
 use nic_abi::doorbell::ARM_NEXT;
 use nic_abi::eqe::{EventType, REFUSED};
@@ -10,11 +13,12 @@ use nic_abi::vi::{
     ViError,
 };
 use nic_abi::wqe::LinkFlags;
-use nic_model::GuestMemory;
-use nic_model::testing::{ALL_RIGHTS, Rig, VI_DATA, Vi, ViSpec};
+use nic_model::testing::{ALL_RIGHTS, Rig, VI_DATA, Vi, ViSpec, cable};
+use nic_model::{GuestMemory, Wire};
 use zerocopy::IntoBytes;
 
 use crate::packets::rig as wired;
+use crate::unreliable::{SEND_MIDDLE, losing};
 
 const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception];
 const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];
@@ -532,6 +536,21 @@ fn corrupt_and_incomplete_messages_show_at_the_receiver() {
             assert!(!s.arrived(s.b.data, 64));
         });
     }
+}
+
+#[test]
+fn a_message_of_which_a_packet_is_lost_ends_in_a_partial_error() {
+    let lose = Rc::new(Cell::new(Some(SEND_MIDDLE)));
+    let [a, b] = cable();
+    let mut rig = Rig::wired([Box::new(losing(a, lose)) as Box<dyn Wire>, Box::new(b)], 1500);
+    let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
+    let receives = [4096, 4096].map(|length| rig.post_vi_receive(&mut b, length));
+    let sends = [3000, 100].map(|length| rig.post_request(&mut a, SEND, None, length));
+    rig.advance(LONG);
+    assert_eq!(sends.map(|at| rig.vi_status(at)), [DONE; 2], "both have left");
+    let partial = DONE | Status::PARTIAL_ERROR | Status::OP_RECEIVE;
+    assert_eq!(receives.map(|at| rig.vi_status(at)), [partial, DONE | Status::OP_RECEIVE]);
+    assert_eq!((rig.control_segment(receives[0]).length, rig.control_segment(receives[1]).length), (0, 100));
 }
 
 #[test]
