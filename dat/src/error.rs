@@ -119,11 +119,6 @@ mod tests {
         assert_eq!(named(it::Error::InvalidPz), handle(Subtype::InvalidHandlePz));
         assert_eq!(named(it::Error::Resources), NO_MEMORY);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn errors_that_no_consumer_can_provoke_at_will_have_their_types() {
