@@ -1,7 +1,7 @@
 //! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
 //! a provider, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
-//! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`] and [`via_pair`], the like
-//! through DAT and through VIPL.
+//! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`] and [`via_pair`], the
+//! like through DAT and through VIPL.
 #![no_std]
 
 extern crate alloc;

@@ -8,7 +8,7 @@ use platform::sync::Mutex;
 use platform::{DmaBuffer, Platform, Signal};
 use vipl::{
     AddressSegment, CqHandle, DataSegment, Descriptor, Error, MemAttributes, MemHandle, Memory, Nic,
-    PtagHandle, ReliabilityLevel, Status, ViAttributes, ViHandle, descriptor_len, is_success, operation,
+    ReliabilityLevel, Status, ViAttributes, ViHandle, descriptor_len, is_success, operation,
 };
 
 use crate::{Failure, Node, Trying};
@@ -222,8 +222,10 @@ impl Pair {
         }
     }
 
-    /// Closes both NICs.
+    /// Closes both NICs. The end that is closed last hears that its connections are lost, which is
+    /// no error here.
     pub fn close(self) -> Result<(), Failure> {
+        self.b.nic.error_callback(0, Some(Box::new(|_, _| {}))).trying("VipErrorCallback")?;
         self.a.close()?;
         self.b.close()
     }
