@@ -12,7 +12,7 @@ use vipl::*;
 use super::waits::{no_cqs, no_vis};
 use super::world::*;
 use crate::thread::Signal;
-use crate::{Failure, Outcome, Test, check_eq, refused, test};
+use crate::{Outcome, Test, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 

@@ -2,11 +2,12 @@
 //! RDMA checks before data moves.
 
 use alloc::vec::Vec;
+use core::result::Result;
 
 use nic_abi::admin::Injection;
 use vipl::*;
 
-use super::levels::broken;
+use super::levels::{broken, retire};
 use super::world::*;
 use crate::{Failure, Outcome, Test, check, check_eq, test};
 
@@ -90,8 +91,8 @@ fn refused_by_target(w: &World<'_>, what: Spoiled, reads: bool) -> Outcome {
     broken(w, &b)?;
     a.untouched()?;
     check!(target.bytes(0, 4096) == before);
-    a.destroy()?;
-    b.destroy()
+    retire(&a)?;
+    retire(&b)
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -124,8 +125,8 @@ pub(crate) const TESTS: &[Test] = &[
                         b.received_well(number)?;
                         check_eq!(b.bytes(64 * number, 64), a.bytes(128 * number, 64));
                     }
-                    a.destroy()?;
-                    b.destroy()?;
+                    retire(&a)?;
+                    retire(&b)?;
                 }
                 Ok(())
             })
@@ -146,8 +147,8 @@ pub(crate) const TESTS: &[Test] = &[
                     a.sent_well(number)?;
                     check!(a.bytes(1000 * number, 900) == b.bytes(1000 * number, 900));
                 }
-                a.destroy()?;
-                b.destroy()?;
+                retire(&a)?;
+                retire(&b)?;
             }
             Ok(())
         })
@@ -189,8 +190,8 @@ pub(crate) const TESTS: &[Test] = &[
                     }
                     b.received_well(0)?;
                     check_eq!((a.bytes(100, 8), b.bytes(5000, 8)), ([1; 8].to_vec(), [2; 8].to_vec()));
-                    a.destroy()?;
-                    b.destroy()?;
+                    retire(&a)?;
+                    retire(&b)?;
                 }
                 Ok(())
             })
@@ -223,8 +224,8 @@ pub(crate) const TESTS: &[Test] = &[
                             b.untouched()?;
                         }
                         check_eq!(a.bytes(100, 8), [0; 8]);
-                        a.destroy()?;
-                        b.destroy()?;
+                        retire(&a)?;
+                        retire(&b)?;
                     }
                 }
                 Ok(())
@@ -245,7 +246,9 @@ pub(crate) const TESTS: &[Test] = &[
                         b.receive(number, &[b.data(64 * number, 8)])?;
                         let data = [a.data(8 * number, 8)];
                         match writes {
-                            true => a.rdma_write(number, &b.remote(64 * number), &data, Some(number as u32))?,
+                            true => {
+                                a.rdma_write(number, &b.remote(64 * number), &data, Some(number as u32))?
+                            }
                             false => a.send(number, &data, Some(number as u32))?,
                         }
                     }
@@ -262,8 +265,8 @@ pub(crate) const TESTS: &[Test] = &[
                         b.received_well(number)?;
                         check_eq!(b.descriptor(number)?.immediate(), number as u32);
                     }
-                    a.destroy()?;
-                    b.destroy()?;
+                    retire(&a)?;
+                    retire(&b)?;
                 }
             }
             Ok(())
@@ -285,8 +288,8 @@ pub(crate) const TESTS: &[Test] = &[
                     a.sent_well(number)?;
                 }
                 check_eq!(a.bytes(100, 16), [7; 16]);
-                a.destroy()?;
-                b.destroy()?;
+                retire(&a)?;
+                retire(&b)?;
             }
             Ok(())
         })
@@ -312,8 +315,8 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 b.received_well(0)?;
                 check_eq!(b.bytes(0, 8), [9; 8], "what the Read brought");
-                a.destroy()?;
-                b.destroy()?;
+                retire(&a)?;
+                retire(&b)?;
             }
             // On Unreliable Delivery a fence delays nothing for ever.
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
@@ -377,8 +380,8 @@ pub(crate) const TESTS: &[Test] = &[
                     a.sent_well(0)?;
                     b.received_well(0)?;
                 }
-                a.destroy()?;
-                b.destroy()?;
+                retire(&a)?;
+                retire(&b)?;
             }
             Ok(())
         })

@@ -15,7 +15,7 @@ use super::levels::quiet;
 use super::world::*;
 use crate::support::refusal::no_handles;
 use crate::thread::{Signal, Thread, pause};
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::{Failure, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
@@ -120,7 +120,8 @@ pub(crate) const TESTS: &[Test] = &[
                     })?;
                     check_eq!(entry, Ok((side.vi, receives)));
                     check_eq!(side.nic.cq_wait(cq, 0), Err(Error::Timeout));
-                    let taken = if receives { side.nic.recv_done(side.vi) } else { side.nic.send_done(side.vi) };
+                    let taken =
+                        if receives { side.nic.recv_done(side.vi) } else { side.nic.send_done(side.vi) };
                     check_eq!(taken, Ok(side.descriptor(0)?.address()));
                 }
                 Ok(())
@@ -153,13 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
     // completes, and gets what polling would have got.
     test(
         "via_waits::a_completion_ends_the_wait",
-        &[
-            "VipSendWait.B02",
-            "VipRecvWait.B02",
-            "VipCQWait.B02",
-            "via-6.4.1.1.B03",
-            "via-6.4.2.B03",
-        ],
+        &["VipSendWait.B02", "VipRecvWait.B02", "VipCQWait.B02", "via-6.4.1.1.B03", "via-6.4.2.B03"],
         |f| {
             world(f, |w| {
                 for timeout in [INFINITE, 3_600_000] {
