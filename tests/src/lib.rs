@@ -34,6 +34,7 @@ mod remote;
 mod requests;
 mod support;
 mod threads;
+mod via;
 
 pub use check::{Failure, Outcome, format_message, refused, some, unequal};
 pub use fixture::{Fixture, Interface, Setup};
@@ -86,6 +87,7 @@ const FOLDERS: &[&[&[Test]]] = &[
     requests::TESTS,
     datagrams::TESTS,
     dat::TESTS,
+    via::TESTS,
     faults::TESTS,
     threads::TESTS,
     refusals::TESTS,

@@ -83,6 +83,8 @@ pub struct Setup {
     pub platform: Arc<dyn Platform>,
     /// The provider that the interfaces were added to.
     pub provider: Provider,
+    /// The provider of virtual interfaces on the same interfaces.
+    pub vipl: vipl::Provider,
     /// The token of privilege from boot code.
     pub privileged: Privileged,
     /// The interface of IA `a`.
@@ -120,8 +122,9 @@ impl Setup {
         }
         let a = some(interfaces.first().cloned(), "a NIC")?;
         let b = interfaces.pop().unwrap_or_else(|| a.clone());
+        let vipl = vipl::Provider::new(provider.interfaces());
         let idle = usage();
-        Ok(Setup { platform, provider, privileged, a, b, kill, usage, lossy: false, idle })
+        Ok(Setup { platform, provider, vipl, privileged, a, b, kill, usage, lossy: false, idle })
     }
 
     /// The same over a network that may lose datagrams, repeat them, and change their order.

@@ -232,4 +232,14 @@ impl Nic {
         let attributes = *found.attributes.lock();
         Ok((found.state(), attributes))
     }
+
+    /// The number of the queue pair that a virtual interface is, for fault injection and
+    /// diagnostics. It changes when a connection ends. An extension.
+    ///
+    /// Errors: `InvalidParameter` (the handle), `ErrorResource` (the NIC is dead). Does not block.
+    /// May be called in handlers. Thread-safe.
+    pub fn vi_qpn(&self, vi: ViHandle) -> Result<u32> {
+        let core = self.live()?;
+        core.vi(vi).map(|vi| vi.vi.qpn())
+    }
 }

@@ -1,0 +1,18 @@
+//! The VIPL face: virtual interfaces on their three levels of reliability.
+
+mod basics;
+mod levels;
+mod notify;
+mod order;
+mod statuses;
+mod waits;
+pub(crate) mod world;
+
+use crate::Test;
+
+/// The areas of this folder, in the order in which they run.
+pub(crate) const TESTS: &[&[Test]] =
+    &[basics::TESTS, levels::TESTS, order::TESTS, statuses::TESTS, waits::TESTS, notify::TESTS];
+
+/// Those that leave a dead device behind.
+pub(crate) const KILLING: &[Test] = levels::DEATHS;
