@@ -38,7 +38,8 @@ pub(super) fn quiet(errors: &Errors, side: &Side) -> Outcome {
     Ok(())
 }
 
-/// Destroys a virtual interface, and what of its region and its tag nothing else uses: a NIC has few.
+/// Destroys a virtual interface, and what of its region and its tag nothing else uses: a NIC has
+/// few.
 #[track_caller]
 pub(super) fn retire(side: &Side) -> Outcome {
     side.destroy()?;

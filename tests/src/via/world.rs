@@ -280,11 +280,6 @@ impl Errors {
             self.came.wait(seen)?;
         }
     }
-
-    /// The number of errors that came.
-    pub(crate) fn count(&self) -> usize {
-        self.came.count() as usize
-    }
 }
 
 impl Side {
@@ -443,12 +438,6 @@ impl Region {
     /// What a peer names the place at an offset by.
     pub(crate) fn remote(&self, offset: usize) -> AddressSegment {
         AddressSegment { address: self.address(offset), handle: self.handle.as_raw(), reserved: 0 }
-    }
-
-    /// A descriptor at an offset, with room for so many segments.
-    #[track_caller]
-    pub(crate) fn descriptor(&self, offset: usize, segments: usize) -> Result<Descriptor<'_>, Failure> {
-        Ok(Descriptor::at(&self.buffer, offset, segments)?)
     }
 
     /// Reads the memory.
