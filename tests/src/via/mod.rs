@@ -1,9 +1,12 @@
 //! The VIPL face: virtual interfaces on their three levels of reliability.
 
 mod basics;
+mod connect;
+mod errors;
 mod levels;
 mod notify;
 mod order;
+mod states;
 mod statuses;
 mod waits;
 pub(crate) mod world;
@@ -11,8 +14,17 @@ pub(crate) mod world;
 use crate::Test;
 
 /// The areas of this folder, in the order in which they run.
-pub(crate) const TESTS: &[&[Test]] =
-    &[basics::TESTS, levels::TESTS, order::TESTS, statuses::TESTS, waits::TESTS, notify::TESTS];
+pub(crate) const TESTS: &[&[Test]] = &[
+    basics::TESTS,
+    connect::TESTS,
+    states::TESTS,
+    levels::TESTS,
+    order::TESTS,
+    statuses::TESTS,
+    waits::TESTS,
+    notify::TESTS,
+    errors::TESTS,
+];
 
 /// Those that leave a dead device behind.
 pub(crate) const KILLING: &[Test] = levels::DEATHS;
