@@ -494,8 +494,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The peer disconnects: on each level the virtual interface is in Error and the handler is called
-    // at once. A Send is flushed then.
+    // The peer disconnects: on each level the virtual interface is in Error and the handler is
+    // called at once. A Send is flushed then.
     test("via_connect::the_peer_disconnects", &["via-4.2.O01", "via-4.2.B04", "via-4.2.A01"], |f| {
         world(f, |w| {
             for level in LEVELS {

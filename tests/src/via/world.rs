@@ -280,6 +280,11 @@ impl Errors {
             self.came.wait(seen)?;
         }
     }
+
+    /// The number of errors that came.
+    pub(crate) fn count(&self) -> usize {
+        self.came.count() as usize
+    }
 }
 
 impl Side {
