@@ -86,7 +86,7 @@ impl Inner {
     fn free_after_callback(&self, handle: it::EvdHandle) -> it::Result<()> {
         let (platform, signal) = (self.platform(), Signal::new(self.platform().clone()));
         loop {
-            // Nobody raises it.
+            // Nothing raises this signal: the wait ends when its time is over.
             signal.wait(signal.value(), Some(platform.now() + PAUSE));
             let freed = self.it.evd_free(handle);
             if freed != Err(it::Error::InvalidEvdState) {

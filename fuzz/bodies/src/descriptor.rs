@@ -15,7 +15,7 @@ use nic_abi::registers::State;
 use nic_abi::vi::{self, AddressSegment, Control, ControlSegment, DataSegment, Post, Reliability, ViError};
 use nic_abi::wqe::{LinkFlags, ListArgs};
 use nic_model::GuestMemory;
-use nic_model::testing::{ALL_RIGHTS, CableEnd, Cq, PD, REMOTE, Rig, VI_DATA, Vi, ViSpec, cable};
+use nic_model::testing::{ALL_RIGHTS, CableEnd, Cq, PD, REMOTE, Rig, VI_DATA, Vi, ViSpec, cable, vi_key};
 use zerocopy::IntoBytes;
 
 use crate::Input;
@@ -29,7 +29,7 @@ const MOST: usize = 12;
 const STEP: u64 = 256;
 /// Places for descriptors that are used.
 const PLACES: usize = 8;
-/// Bytes of memory that is nobody's, between other memory.
+/// Bytes of memory that belongs to no region and no ring, between other memory.
 const CANARY: usize = 4096;
 /// Bytes of each region beside those of the interfaces.
 const REGION: u64 = 4096;
@@ -135,8 +135,7 @@ impl Scene {
     }
 
     fn region(&mut self, nic: usize, handle: u32, at: u64, length: u64, flags: LinkFlags) {
-        // The rig's local keys differ from the handles in one bit.
-        let key = handle ^ 0x4000_0000;
+        let key = vi_key(handle);
         self.regions.push(Region { nic, key, handle, at, length, flags, before: None });
     }
 

@@ -13,7 +13,7 @@ use nic_abi::vi::{
     ViError,
 };
 use nic_abi::wqe::LinkFlags;
-use nic_model::testing::{ALL_RIGHTS, Rig, VI_DATA, Vi, ViSpec, cable};
+use nic_model::testing::{ALL_RIGHTS, PD, Rig, VI_DATA, Vi, ViSpec, cable, vi_key};
 use nic_model::{GuestMemory, Wire};
 use zerocopy::IntoBytes;
 
@@ -42,11 +42,15 @@ struct Scene {
     b: Vi,
 }
 
-fn scene(way: Way, spec: ViSpec) -> Scene {
-    let mut rig = match way {
+fn rig(way: Way) -> Rig {
+    match way {
         Way::ShortCut => Rig::new(2),
         Way::Packets => wired().0,
-    };
+    }
+}
+
+fn scene(way: Way, spec: ViSpec) -> Scene {
+    let mut rig = rig(way);
     let [a, b] = rig.vi_pair(spec);
     rig.fill(a.data, VI_DATA as usize, 7);
     Scene { rig, a, b }
@@ -645,19 +649,10 @@ fn in_error_everything_is_flushed() {
 #[test]
 fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
     each(&LEVELS, |mut s, level, way| {
-        let key = s.rig.fresh_key();
-        let (handle, at) = (key ^ 0x4000_0000, s.rig.alloc(4096));
-        let args = nic_abi::admin::RegisterRegion {
-            pd: 1,
-            flags: (ALL_RIGHTS | LinkFlags::CONTIGUOUS).bits(),
-            base: at,
-            length: 4096,
-            list: nic_abi::wqe::ListArgs { list: at, remote: handle, ..Default::default() },
-        };
-        s.rig.command(1, Command::RegisterRegion, key, &args).expect("a region");
+        let (handle, at) = s.rig.vi_region(1, PD, 4096, ALL_RIGHTS);
         s.rig.post_descriptor(&mut s.b, 1, at, handle);
         s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, 1, 0);
-        s.rig.command(1, Command::DestroyRegion, key, &()).expect("destroyed");
+        s.rig.command(1, Command::DestroyRegion, vi_key(handle), &()).expect("destroyed");
         for _ in 0..2 {
             s.rig.post_request(&mut s.a, SEND, None, 0);
         }
@@ -670,16 +665,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
     });
     // The device has read the descriptor, and cannot write its status any more.
     each(&RELIABLE, |mut s, level, way| {
-        let key = s.rig.fresh_key();
-        let (handle, at) = (key ^ 0x4000_0000, s.rig.alloc(4096));
-        let args = nic_abi::admin::RegisterRegion {
-            pd: 1,
-            flags: (ALL_RIGHTS | LinkFlags::CONTIGUOUS).bits(),
-            base: at,
-            length: 4096,
-            list: nic_abi::wqe::ListArgs { list: at, remote: handle, ..Default::default() },
-        };
-        s.rig.command(0, Command::RegisterRegion, key, &args).expect("a region");
+        let (handle, at) = s.rig.vi_region(0, PD, 4096, ALL_RIGHTS);
         s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, u32::MAX, 0);
         let control = ControlSegment {
             segments: 2,
@@ -694,7 +680,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
         s.rig.memory.write(at + 48, data.as_bytes()).expect("memory");
         s.rig.post_descriptor(&mut s.a, 0, at, handle);
         s.rig.run();
-        s.rig.command(0, Command::DestroyRegion, key, &()).expect("destroyed");
+        s.rig.command(0, Command::DestroyRegion, vi_key(handle), &()).expect("destroyed");
         s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, 0, 0);
         s.rig.advance(LONG);
         assert_eq!(s.rig.mark(&s.a, 0, 0), MARK_LOST, "{level:?} {way:?}");
@@ -708,10 +694,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
 #[test]
 fn a_completion_queue_names_the_queues_and_loses_what_it_has_no_room_for() {
     for way in WAYS {
-        let mut rig = match way {
-            Way::ShortCut => Rig::new(2),
-            Way::Packets => wired().0,
-        };
+        let mut rig = rig(way);
         let (mut of_a, mut of_b) = (rig.create_vi_cq(0, 1), rig.create_vi_cq(1, 1));
         let spec = ViSpec::new(Reliability::Reception);
         let mut a = rig.create_vi(0, ViSpec { cqs: [Some(of_a); 2], ..spec });
