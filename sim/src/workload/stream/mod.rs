@@ -74,6 +74,8 @@ pub(crate) struct Stream {
     begun: bool,
     /// It waits until all requests are complete, and then goes on.
     pausing: bool,
+    /// It pauses at one opportunity in so many.
+    pauses: u64,
     /// Whether it had ended when it was looked at last. Completions may have come in between.
     settled: bool,
     /// Losses that may still be injected.
@@ -128,6 +130,7 @@ impl Stream {
             pausing: false,
             settled: false,
             losses: 0,
+            pauses: if random.rarely(2) { 4 } else { 24 },
             lazy: random.rarely(3),
             impatient: random.rarely(6),
         }
@@ -183,7 +186,7 @@ impl Stream {
 
     /// Does something.
     pub(crate) fn act(&mut self, scene: &mut Scene) -> Step<Next> {
-        if self.phase == Phase::Up && (self.pausing || scene.rarely(24)) {
+        if self.phase == Phase::Up && (self.pausing || scene.rarely(self.pauses)) {
             self.pausing = true;
             if let Some(node) = self.drain(scene)? {
                 return Ok(Next::Await(node));
