@@ -2,7 +2,9 @@
 
 mod basics;
 mod connect;
+mod connect_refusals;
 mod errors;
+mod faults;
 mod levels;
 mod notify;
 mod order;
@@ -17,8 +19,10 @@ use crate::Test;
 pub(crate) const TESTS: &[&[Test]] = &[
     basics::TESTS,
     connect::TESTS,
+    connect_refusals::TESTS,
     states::TESTS,
     levels::TESTS,
+    faults::TESTS,
     order::TESTS,
     statuses::TESTS,
     waits::TESTS,
@@ -27,4 +31,4 @@ pub(crate) const TESTS: &[&[Test]] = &[
 ];
 
 /// Those that leave a dead device behind.
-pub(crate) const KILLING: &[Test] = levels::DEATHS;
+pub(crate) const KILLING: &[Test] = faults::DEATHS;

@@ -113,8 +113,8 @@ fn all_due_have_run(w: &World<'_>, nic: &Nic) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A descriptor that is complete already is taken off, and the handler gets it, with its context,
-    // the NIC and the virtual interface; not inside the call.
+    // A descriptor that is complete already is taken off, and the handler gets it, with its
+    // context, the NIC and the virtual interface; not inside the call.
     test(
         "via_notify::what_is_complete_goes_to_the_handler",
         &[

@@ -329,8 +329,8 @@ pub(crate) const TESTS: &[Test] = &[
             b.received_well(0)
         })
     }),
-    // Before data moves, the target checks handle, address, bounds, tag, and what region and virtual
-    // interface allow.
+    // Before data moves, the target checks handle, address, bounds, tag, and what region and
+    // virtual interface allow.
     test(
         "via_order::the_target_checks_rdma",
         &["via-6.3.2.B01", "VIP_STATUS.VIP_STATUS_RDMA_PROT_ERROR"],

@@ -93,8 +93,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // What a state does not allow returns InvalidParameter, from DestroyVi ErrorResource, and changes
-    // nothing: an attempt to connect goes on, and so does a connection.
+    // What a state does not allow returns InvalidParameter, from DestroyVi ErrorResource, and
+    // changes nothing: an attempt to connect goes on, and so does a connection.
     test("via_states::what_a_state_does_not_allow", &["via-5.B01", "via-5.A01"], |f| {
         world(f, |w| {
             let server = w.b.address(b"server")?;
@@ -126,8 +126,8 @@ pub(crate) const TESTS: &[Test] = &[
             w.connect(&a, &b)
         })
     }),
-    // An attempt that runs out of time or is rejected leaves the virtual interface Idle, and so does
-    // a disconnect, which ends the attempt.
+    // An attempt that runs out of time or is rejected leaves the virtual interface Idle, and so
+    // does a disconnect, which ends the attempt.
     test("via_states::attempts_that_fail", &["via-5.1.S03", "via-5.2.S03", "via-5.2.S04"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -257,8 +257,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // In Error whatever is posted completes in error, on both queues; nothing comes in. Work that had
-    // not gone out when the error came does not go out.
+    // In Error whatever is posted completes in error, on both queues; nothing comes in. Work that
+    // had not gone out when the error came does not go out.
     test("via_states::queues_in_error", &["via-5.4.B01", "via-5.4.B02", "via-5.4.B03"], |f| {
         world(f, |w| {
             for level in RELIABLE {

@@ -154,8 +154,8 @@ fn unusable(w: &World<'_>, segment: impl Fn(&Side) -> Result<DataSegment, Failur
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Each fault in the format of a request or a receive is a format error and nothing else, on each
-    // level; so is each reserved bit. Unreliable Delivery goes on.
+    // Each fault in the format of a request or a receive is a format error and nothing else, on
+    // each level; so is each reserved bit. Unreliable Delivery goes on.
     test("via_statuses::format_errors", &["VIP_STATUS.VIP_STATUS_FORMAT_ERROR"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
@@ -324,8 +324,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     })
     .limit(120),
-    // RDMA reaches for memory that is not open: RDMA Reads show it, and on Reliable Reception Writes
-    // too; nothing else does.
+    // RDMA reaches for memory that is not open: RDMA Reads show it, and on Reliable Reception
+    // Writes too; nothing else does.
     test("via_statuses::rdma_protection_errors_by_level", &["VIP_STATUS.B02"], |f| {
         world(f, |w| {
             let closed = |_: &Side, b: &Side, _| {

@@ -320,8 +320,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The four ways to learn of a completion: the status word or a wait for a work queue, polling or
-    // waiting for a completion queue. All of them find the same descriptor with the same status.
+    // The four ways to learn of a completion: the status word or a wait for a work queue, polling
+    // or waiting for a completion queue. All of them find the same descriptor with the same status.
     test("via_waits::the_four_ways", &["via-6.4.2.B01"], |f| {
         world(f, |w| {
             for way in 0..4 {
