@@ -3,13 +3,21 @@
 mod basics;
 mod connect;
 mod connect_refusals;
+mod cqs;
+mod descriptors;
 mod errors;
 mod faults;
 mod levels;
+mod memory;
+mod nics;
 mod notify;
 mod order;
+mod queues;
 mod states;
 mod statuses;
+mod tags;
+mod values;
+mod vis;
 mod waits;
 pub(crate) mod world;
 
@@ -18,6 +26,14 @@ use crate::Test;
 /// The areas of this folder, in the order in which they run.
 pub(crate) const TESTS: &[&[Test]] = &[
     basics::TESTS,
+    values::TESTS,
+    nics::TESTS,
+    tags::TESTS,
+    memory::TESTS,
+    vis::TESTS,
+    cqs::TESTS,
+    descriptors::TESTS,
+    queues::TESTS,
     connect::TESTS,
     connect_refusals::TESTS,
     states::TESTS,

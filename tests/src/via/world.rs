@@ -93,6 +93,7 @@ fn close(nic: &Nic) -> Outcome {
 }
 
 /// Registered memory.
+#[derive(Clone)]
 pub(crate) struct Region {
     pub(crate) buffer: Arc<DmaBuffer>,
     pub(crate) handle: MemHandle,
