@@ -1,5 +1,6 @@
 //! The VIPL face: virtual interfaces on their three levels of reliability.
 
+mod agent;
 mod basics;
 mod connect;
 mod connect_refusals;
@@ -34,6 +35,7 @@ pub(crate) const TESTS: &[&[Test]] = &[
     cqs::TESTS,
     descriptors::TESTS,
     queues::TESTS,
+    agent::TESTS,
     connect::TESTS,
     connect_refusals::TESTS,
     states::TESTS,

@@ -75,8 +75,10 @@ fn rdma(w: &World<'_>, vi: [bool; 2], region: [bool; 2], changed: bool) -> Resul
             failed(status, Status::RDMA_PROT_ERROR)?;
             if kind == 0 { &memory } else { &own }.untouched()?;
         }
-        retire(&a)?;
-        retire(&b)?;
+        for (side, region) in [(&a, &own), (&b, &memory)] {
+            side.nic.deregister_mem(region.address(0), region.handle)?;
+            retire(side)?;
+        }
     }
     Ok(outcome)
 }
