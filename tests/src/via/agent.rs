@@ -180,8 +180,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A NIC is usable when it is opened, and the agent answers the peers' connection management by
-    // itself: a request waits, and a lost connection is noticed, while no thread of the server makes
-    // a call.
+    // itself: a request waits, and a lost connection is noticed, while no thread of the server
+    // waits for them.
     test("via_agent::connections_need_no_thread", &["via-11.3.B01", "via-11.3.B11"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;

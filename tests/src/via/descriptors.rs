@@ -489,7 +489,7 @@ pub(crate) const TESTS: &[Test] = &[
                     (at, region.handle),
                     (at, MemHandle::NULL),
                     (at, MemHandle::from_raw(handle.as_raw() ^ 0x1_0000)),
-                    (a.region.address(0) + 1 << 40, handle),
+                    (a.region.address(0) + (1 << 40), handle),
                     (a.region.address(0) - 64, handle),
                     (0, handle),
                     (u64::MAX - 63, handle),

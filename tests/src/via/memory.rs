@@ -12,9 +12,9 @@ use crate::{Test, check, check_eq, refused, test};
 static CONSTANTS: [u8; 64] = [0xa5; 64];
 
 pub(crate) const TESTS: &[Test] = &[
-    // Memory of any length from any address on is registered, as often as one likes, each time under
-    // another handle, and its bytes stay as they are. Handle and address together name it, until it
-    // is deregistered.
+    // Memory of any length from any address on is registered, as often as one likes, each time
+    // under another handle, and its bytes stay as they are. Handle and address together name it,
+    // until it is deregistered.
     test(
         "via_memory::register_query_deregister",
         &[

@@ -17,7 +17,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// Creates objects until that is refused for lack of resources. Returns how many there are.
+/// Creates objects until that is refused for lack of resources. Returns them.
 pub(super) fn most<T>(mut create: impl FnMut() -> Result<T, Error>) -> Result<Vec<T>, Failure> {
     let mut objects = Vec::new();
     loop {
@@ -30,7 +30,7 @@ pub(super) fn most<T>(mut create: impl FnMut() -> Result<T, Error>) -> Result<Ve
     }
 }
 
-/// All calls with the handles of a side, of a NIC that is closed or of a side that is gone.
+/// Checks that each call is refused, with the handles of a side whose NIC is closed.
 fn every_call(side: &Side, cq: CqHandle) -> Result<(), Failure> {
     let (nic, vi, memory) = (&side.nic, side.vi, side.region.handle);
     let address = nic.address(b"x")?;
@@ -82,8 +82,8 @@ fn every_call(side: &Side, cq: CqHandle) -> Result<(), Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A NIC is opened by its name; no other name opens one. Its handle serves for all calls. Closing
-    // frees all objects of the opening, and no call works afterwards; other openings go on.
+    // A NIC is opened by its name; no other name opens one. Its handle serves for all calls.
+    // Closing frees all objects of the opening, and no call works afterwards; other openings go on.
     test(
         "via_nics::open_and_close",
         &[

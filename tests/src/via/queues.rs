@@ -13,7 +13,8 @@ const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
 pub(crate) const TESTS: &[Test] = &[
     // Descriptors leave a queue in the order of their posts, each Send with one Receive; nothing
-    // leaves before the head is complete. What was posted earlier is processed while more is posted.
+    // leaves before the head is complete. What was posted earlier is processed while more is
+    // posted.
     test(
         "via_queues::in_order",
         &[
@@ -228,8 +229,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A Send that waits is flushed when its connection breaks.
-    test("via_queues::the_state_decides", &["via-11.2.2.B01"], |f| {
+    // Completions and errors are the two kinds of events; the descriptor holds its error, and the
+    // event tells of the connection.
+    test("via_queues::errors_and_completions", &["via-11.2.2.B01"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
             let errors = w.errors(&b.nic)?;

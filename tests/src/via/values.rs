@@ -133,9 +133,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Descriptors that are written byte by byte, as appendix B has the fields, do what they say, and
-    // the NIC writes status, length and immediate data where the appendix has them. The view writes
-    // the same bytes.
+    // Descriptors that are written byte by byte, as appendix B has the fields, do what they say,
+    // and the NIC writes status, length and immediate data where the appendix has them. The view
+    // writes the same bytes.
     test(
         "via_values::layout",
         &[
