@@ -559,7 +559,7 @@ mod tests {
             features: Features::VI.bits(),
             max_qps: 1 << 14,
             max_cqs: 50,
-            max_pds: 20,
+            max_pds: 1 << 15,
             max_keys: 10,
             max_eqs: 3,
             max_eqes: 1 << 16,

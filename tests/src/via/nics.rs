@@ -3,9 +3,11 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Weak;
 use alloc::vec::Vec;
 use core::result::Result;
 
+use kernel_agent::{AsyncEvent, CmEvent, Death, Upcalls};
 use nic_abi::admin::Injection;
 use vipl::*;
 
@@ -28,6 +30,19 @@ pub(super) fn most<T>(mut create: impl FnMut() -> Result<T, Error>) -> Result<Ve
         }
         check!(objects.len() < 100_000, "no end");
     }
+}
+
+/// A client of the agent that is told nothing.
+struct Nobody;
+
+impl Upcalls for Nobody {
+    fn completion(&self, _: u64) {}
+
+    fn asynchronous(&self, _: AsyncEvent) {}
+
+    fn connection(&self, _: CmEvent<'_>) {}
+
+    fn catastrophic(&self, _: Death) {}
 }
 
 /// Checks that each call is refused, with the handles of a side whose NIC is closed.
@@ -127,27 +142,29 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An agent has a bounded number of openings: one more is refused and leaves nothing, and when
-    // one is closed there is room again.
-    test("via_nics::openings_end", &["VipOpenNic.VIP_ERROR_RESOURCE"], |f| {
+    // An agent has a bounded number of clients. When there is no room, a NIC cannot be opened, and
+    // nothing is left of the attempt; with room again it can.
+    test("via_nics::an_agent_without_room", &["VipOpenNic.VIP_ERROR_RESOURCE"], |f| {
         world(f, |w| {
-            let counts = || f.setup.a.agent.counts();
-            let before = counts();
-            let mut opened = most(|| f.setup.vipl.open_nic(&f.setup.a.name))?;
-            let full = counts();
-            let again = f.setup.vipl.open_nic(&f.setup.a.name).map(drop);
-            let after = counts();
-            let last = opened.pop();
-            let closed = last.map_or(Ok(()), |nic| nic.close_nic());
-            let reopened = f.setup.vipl.open_nic(&f.setup.a.name);
-            let works = reopened.as_ref().map(|nic| nic.create_ptag().is_ok()).unwrap_or(false);
-            for nic in opened.iter().chain(reopened.iter()) {
-                nic.close_nic()?;
-            }
-            closed?;
-            check_eq!(again, Err(Error::ErrorResource));
-            check!(works && opened.len() > 16, "{} openings", opened.len());
-            check_eq!((full, counts()), (after, before));
+            let agent = &f.setup.a.agent;
+            let open = || f.setup.vipl.open_nic(&f.setup.a.name);
+            let mut clients = Vec::new();
+            let full = loop {
+                match agent.attach(Weak::<Nobody>::new()) {
+                    Ok(client) => clients.push(client),
+                    Err(error) => break error,
+                }
+            };
+            let before = agent.counts();
+            let refusal = open().map(|nic| nic.close_nic());
+            let after = agent.counts();
+            clients.iter().for_each(|client| client.detach());
+            check!(matches!(full, kernel_agent::Error::NoResources(_)), "{full:?}");
+            check_eq!((refusal, after), (Err(Error::ErrorResource), before));
+            let nic = open()?;
+            let works = nic.create_ptag();
+            nic.close_nic()?;
+            works?;
             w.a.create_ptag()?;
             Ok(())
         })
