@@ -375,6 +375,7 @@ pub(crate) const TESTS: &[Test] = &[
                             _ => success(status)?,
                         }
                         if level == UNRELIABLE {
+                            w.arrived(&a, &b)?;
                             b.receive(1, &[b.data(0, 100)])?;
                             a.send(1, &[a.data(50, 60)], None)?;
                             a.sent_well(1)?;

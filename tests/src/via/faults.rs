@@ -227,10 +227,7 @@ pub(crate) const TESTS: &[Test] = &[
                     shows(level, a.sent(0)?, Status::REMOTE_DESC_ERROR)?;
                     if level == ReliabilityLevel::Unreliable {
                         // It has come and gone when the one behind it is there.
-                        a.write(4000, &[1]);
-                        a.rdma_write(1, &b.remote(4000), &[a.data(4000, 1)], None)?;
-                        a.sent_well(1)?;
-                        w.until("the Write is there", || b.bytes(4000, 1) == [1])?;
+                        w.arrived(&a, &b)?;
                         exchange(&a, &b)?;
                     } else {
                         errors[1].expect(&b, ErrorCode::RecvqEmpty)?;

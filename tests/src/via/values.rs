@@ -88,6 +88,7 @@ pub(crate) const TESTS: &[Test] = &[
                         broken(w, &a)?;
                         broken(w, &b)?;
                     } else {
+                        w.arrived(&a, &b)?;
                         super::levels::exchange(&a, &b)?;
                     }
                     retire(&a)?;

@@ -241,6 +241,22 @@ impl World<'_> {
         }
     }
 
+    /// Waits until all that `a` has sent is at `b`: received, or dropped for want of a receive. An
+    /// RDMA Write of the data's last byte, which must be zero, goes behind it.
+    #[track_caller]
+    pub(crate) fn arrived(&self, a: &Side, b: &Side) -> Outcome {
+        let (at, last) = (DATA_LEN - 1, DESCRIPTORS - 1);
+        let former = a.bytes(at, 1);
+        check_eq!(b.bytes(at, 1), [0]);
+        a.write(at, &[1]);
+        a.rdma_write(last, &b.remote(at), &[a.data(at, 1)], None)?;
+        a.sent_well(last)?;
+        self.until("the RDMA Write arrives", || b.bytes(at, 1) == [1])?;
+        b.write(at, &[0]);
+        a.write(at, &former);
+        Ok(())
+    }
+
     /// Waits until the status word of a descriptor says Done, without a call.
     #[track_caller]
     pub(crate) fn done(&self, descriptor: &Descriptor<'_>) -> Result<Status, Failure> {
