@@ -15,10 +15,12 @@ use core::time::Duration;
 
 use api_core::Context;
 use platform::sync::Mutex;
+use platform::sync::atomic::Ordering;
 use platform::{Signal, Wake};
 
 use crate::attr::CnoParam;
 use crate::error::{handle, state};
+use crate::evd::Evd;
 use crate::flags::{CnoProxyType, TIMEOUT_INFINITE};
 use crate::handle::{CnoHandle, EvdHandle};
 use crate::ia::{Ia, Inner};
@@ -54,6 +56,15 @@ struct State {
     ended: Option<Error>,
 }
 
+impl State {
+    fn leave(&mut self, evd: EvdHandle) {
+        if let Ok(place) = self.evds.binary_search(&evd.as_raw()) {
+            self.evds.remove(place);
+        }
+        self.triggered.retain(|triggered| *triggered != evd);
+    }
+}
+
 /// The error of a wait whose CNO is freed meanwhile, or whose IA is closed.
 pub(crate) const FREED: Error = Error::new(ErrorType::InvalidState, Subtype::InvalidStateCnoDead);
 
@@ -76,16 +87,14 @@ impl Cno {
 
     /// Takes [`Cno::join`] back, and forgets a trigger of the event dispatcher.
     pub(crate) fn leave(&self, evd: EvdHandle) {
-        let mut state = self.state.lock();
-        if let Ok(place) = state.evds.binary_search(&evd.as_raw()) {
-            state.evds.remove(place);
-        }
-        state.triggered.retain(|triggered| *triggered != evd);
+        self.state.lock().leave(evd);
     }
 
     /// Wakes a waiter for an event dispatcher, or runs the agent. Does nothing if the event
     /// dispatcher has left: its callback may have begun before that.
     pub(crate) fn trigger(&self, evd: EvdHandle) {
+        let inner = self.ia.upgrade();
+        let found = inner.as_ref().and_then(|inner| inner.evds.get(evd.as_raw()));
         let agent = {
             let mut state = self.state.lock();
             if state.ended.is_some() || state.evds.binary_search(&evd.as_raw()).is_err() {
@@ -98,14 +107,31 @@ impl Cno {
                     state.triggered.push_back(evd);
                     None
                 }
-                agent => agent,
+                agent => {
+                    if let Some(found) = &found {
+                        found.agents.fetch_add(1, Ordering::Relaxed);
+                    }
+                    agent
+                }
             }
         };
-        match (agent, self.ia.upgrade().and_then(|inner| inner.ia())) {
-            (Some(agent), Some(ia)) => agent(&ia, evd),
-            (Some(_), None) => {}
-            (None, _) => self.signal.raise(),
+        let Some(agent) = agent else { return self.signal.raise() };
+        if let Some(ia) = inner.and_then(|inner| inner.ia()) {
+            agent(&ia, evd);
         }
+        if let Some(found) = found {
+            found.agents.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Whether no agent runs for the event dispatcher. Then it leaves, so that none begins.
+    pub(crate) fn leave_unless_busy(&self, evd: &Evd) -> bool {
+        let mut state = self.state.lock();
+        let idle = evd.agents.load(Ordering::Acquire) == 0;
+        if idle {
+            state.leave(evd.handle);
+        }
+        idle
     }
 
     /// Ends all waits with this error.

@@ -119,4 +119,18 @@ mod tests {
         assert_eq!(named(it::Error::InvalidPz), handle(Subtype::InvalidHandlePz));
         assert_eq!(named(it::Error::Resources), NO_MEMORY);
     }
+
+    #[test]
+    fn errors_that_no_consumer_can_provoke_at_will_have_their_types() {
+        for (error, expected) in [
+            (it::Error::ResourceQueueSize, resources(Subtype::ResourceTevd)),
+            (it::Error::TooManyPosts, resources(Subtype::ResourceTep)),
+            (it::Error::Resources, NO_MEMORY),
+            (it::Error::ResourceLmrLength, NO_MEMORY),
+            (it::Error::NoPermission, Error::new(ErrorType::PrivilegesViolation, Subtype::None)),
+            (it::Error::InvalidAh, handle(Subtype::InvalidHandle1)),
+        ] {
+            assert_eq!(of(error), expected, "{error:?}");
+        }
+    }
 }

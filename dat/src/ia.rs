@@ -165,6 +165,13 @@ pub fn ia_open(
     })
 }
 
+/// The completion flags that posts and event dispatchers take.
+const COMPLETION_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
+    .union(CompletionFlags::SOLICITED_WAIT)
+    .union(CompletionFlags::UNSIGNALLED)
+    .union(CompletionFlags::BARRIER_FENCE)
+    .union(CompletionFlags::EVD_THRESHOLD);
+
 impl Ia {
     fn on(adapter: it::Ia) -> Result<Ia> {
         let id = *adapter.identity();
@@ -347,11 +354,7 @@ impl Ia {
             lmr_mem_types_supported: MemType::Virtual as u32 | MemType::Lmr as u32,
             iov_ownership: IovOwnership::Consumer,
             dat_qos_supported: Qos::BEST_EFFORT,
-            completion_flags_supported: CompletionFlags::SUPPRESS
-                | CompletionFlags::SOLICITED_WAIT
-                | CompletionFlags::UNSIGNALLED
-                | CompletionFlags::BARRIER_FENCE
-                | CompletionFlags::EVD_THRESHOLD,
+            completion_flags_supported: COMPLETION_FLAGS,
             is_thread_safe: true,
             max_private_data_size: info.connect_private_data_len,
             supports_multipath: false,

@@ -9,7 +9,7 @@ use privileged_api as it;
 
 /// Longer than any event of these tests takes, in microseconds.
 const PATIENCE: u32 = 60_000_000;
-/// The requests of an IA that can be unanswered, and the remote endpoints that it can have resolved.
+/// The most unanswered requests of an IA, and the most remote endpoints that it has resolved.
 const MOST: usize = 4096;
 
 struct World {

@@ -64,6 +64,10 @@ pub use privileged_api as it_api;
 /// DAT 2.0 with its InfiniBand extensions: another face on the same stack.
 pub use dat;
 
+/// VIPL, the calls of the VI Architecture 1.0: a third face. Boot code makes its provider from
+/// [`it_api::Provider::interfaces`].
+pub use vipl;
+
 /// The agent of a NIC: its limits, its counts of objects, and its errors.
 pub use kernel_agent;
 

@@ -82,35 +82,50 @@ impl Connectable {
     }
 }
 
-/// What has a connection, and its number at the time when the connection was made. A virtual
-/// interface that has got another number since is not moved.
+/// What has a connection. A virtual interface is moved only as long as it has the number that it
+/// had when the connection was made.
 #[derive(Clone)]
-pub(crate) struct Connected {
-    pub(crate) of: Connectable,
-    pub(crate) number: u32,
+pub(crate) enum Connected {
+    Qp(Arc<Qp>),
+    Vi { vi: Arc<Vi>, number: u32 },
 }
 
 impl Connected {
+    /// What has this number now.
+    pub(crate) fn new(of: &Connectable, number: Qpn) -> Connected {
+        match of {
+            Connectable::Qp(qp) => Connected::Qp(qp.clone()),
+            Connectable::Vi(vi) => Connected::Vi { vi: vi.clone(), number: number.get() },
+        }
+    }
+
+    pub(crate) fn common(&self) -> &Common {
+        match self {
+            Connected::Qp(qp) => &qp.common,
+            Connected::Vi { vi, .. } => vi.common(),
+        }
+    }
+
     pub(crate) fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
-        match &self.of {
-            Connectable::Qp(qp) => qp.modify(modify),
-            Connectable::Vi(vi) => vi.modify(self.number, modify),
+        match self {
+            Connected::Qp(qp) => qp.modify(modify),
+            Connected::Vi { vi, number } => vi.modify(*number, modify),
         }
     }
 
     /// Flushes what is outstanding. [`Error::Gone`] if it was destroyed.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        match &self.of {
-            Connectable::Qp(qp) => qp.to_error(),
-            Connectable::Vi(vi) => vi.flush(self.number),
+        match self {
+            Connected::Qp(qp) => qp.to_error(),
+            Connected::Vi { vi, number } => vi.flush(*number),
         }
     }
 
-    /// Reports that the connection is lost where that is no event of the connection alone. In the
-    /// dispatcher thread.
+    /// Reports that the connection is lost where an event of the connection does not say that. In
+    /// the dispatcher thread.
     pub(crate) fn report_lost(&self) {
-        if let Connectable::Vi(vi) = &self.of {
-            vi.report_lost(self.number, 0, 0);
+        if let Connected::Vi { vi, number } = self {
+            vi.report_lost(*number);
         }
     }
 }

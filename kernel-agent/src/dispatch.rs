@@ -297,9 +297,8 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     match error {
         ViError::ConnectionLost => {
             if vi.broke(number) {
-                vi.report_lost(number, operation, event.address);
-                // The event does not say whether a message of the peer was refused.
-                agent.connections.broke(vi.common(), true);
+                vi.report_lost(number);
+                agent.connections.broke(vi.common(), event.detail & REFUSED != 0);
             }
         }
         // Of what the consumer posted, under whatever number.

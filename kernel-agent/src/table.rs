@@ -2,7 +2,7 @@
 //! generation each.
 //!
 //! The table itself never moves or shrinks, so a number that the device wrote can be looked up at
-//! any time: an index, the slot's lock, a comparison. Locks: a slot's (see [`Table::lock`]) and the
+//! any time: an index, the slot's lock, a comparison. Locks: a slot's (see [`Slots::lock`]) and the
 //! free list's (leaf); neither is taken under the other.
 
 use alloc::collections::VecDeque;

@@ -414,14 +414,14 @@ impl Vi {
 
     /// Reports that the connection that was made under `number` is lost, once. In the dispatcher
     /// thread.
-    pub(crate) fn report_lost(&self, number: u32, operation: u8, address: u64) {
+    pub(crate) fn report_lost(&self, number: u32) {
         let control = self.common.lock(&self.client);
         let known = self.qpn() != number || self.common.is_gone();
         if known || self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
         drop(control);
-        self.report(number, ViError::ConnectionLost, operation, address);
+        self.report(number, ViError::ConnectionLost, 0, 0);
     }
 
     /// Reports an error that it had under `number`. In the dispatcher thread.

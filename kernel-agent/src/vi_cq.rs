@@ -9,13 +9,14 @@
 //! the slot of a virtual interface in the agent's table.
 
 use alloc::sync::Arc;
+use core::hint::cold_path;
 
 use nic_abi::admin::CqFlags;
 use nic_abi::cqe::CqeFlags;
 use nic_abi::ident;
 use nic_hal::{CompletionQueue, Entry};
 use platform::use_count::{Counted, UseCount};
-use platform::{Closable, heap};
+use platform::{Closable, ClosableGuard, heap};
 
 use crate::agent::Counter;
 use crate::client::AnyObject;
@@ -38,6 +39,16 @@ struct Consumer {
     queue: CompletionQueue,
     /// The queue is armed, or the event for which it was armed has not been taken.
     armed: bool,
+}
+
+impl Consumer {
+    /// Takes the oldest entry, and gives its room to the device.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Entry> {
+        let entry = self.queue.take()?;
+        self.queue.consumed();
+        Some(entry)
+    }
 }
 
 impl Counted for ViCq {
@@ -102,16 +113,27 @@ impl ViCq {
     ///
     /// The descriptor itself stays on its queue. It may have been taken off meanwhile, by a thread
     /// that looked at its status alone.
-    #[inline]
+    #[inline(always)]
     pub fn take(&self) -> Option<(u64, ViSide)> {
         let mut consumer = self.consumer.enter()?;
+        let found = self.resolve(&consumer.next()?);
+        if found.is_none() {
+            cold_path();
+            return self.take_behind(consumer);
+        }
+        found
+    }
+
+    /// Takes the oldest entry behind one that was dropped.
+    #[cold]
+    #[inline(never)]
+    fn take_behind(&self, mut consumer: ClosableGuard<'_, Consumer>) -> Option<(u64, ViSide)> {
         // At most one turn for each entry: a device that goes on writing must not keep a thread
         // here.
-        for _ in 0..consumer.queue.entries() {
-            let entry = consumer.queue.take()?;
-            consumer.queue.consumed();
-            if let Some(found) = self.resolve(&entry) {
-                return Some(found);
+        for _ in 1..consumer.queue.entries() {
+            let found = self.resolve(&consumer.next()?);
+            if found.is_some() {
+                return found;
             }
         }
         None

@@ -76,7 +76,8 @@ pub enum EventType {
     /// The port went down.
     PortDown = 0x31,
     /// An error of a virtual interface that no descriptor shows; `status` is a
-    /// [`crate::vi::ViError`], `detail` the operation as a descriptor's status codes it.
+    /// [`crate::vi::ViError`], `detail` the operation as a descriptor's status codes it, or of
+    /// [`crate::vi::ViError::ConnectionLost`] 0 or [`REFUSED`].
     ViError = 0x40,
     /// An armed ring of a virtual interface has a completed descriptor; `detail` is 0 for the send
     /// queue and 1 for the receive queue.

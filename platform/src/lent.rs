@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(lent.with(1, |slice| slice.write(60, &[1; 8])), Some(Err(OutOfBounds)));
         assert!(lent.with(2, |_| ()).is_none(), "another tag");
         let (_, second) = self::words();
-        let second = lent.lend(2, second).err().expect("some is lent");
+        let Err(second) = lent.lend(2, second) else { panic!("some is lent") };
         assert_eq!(lent.take_back().expect("it was lent").slice().len(), 64);
         assert!(lent.with(1, |_| ()).is_none() && lent.take_back().is_none());
         assert!(lent.lend(2, second).is_ok());

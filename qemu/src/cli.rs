@@ -32,6 +32,8 @@ enum Face {
     ItApi,
     /// The Direct Access Transport API, with its InfiniBand extensions
     Dat,
+    /// VIPL, the consumer's calls of the Virtual Interface Architecture
+    Via,
 }
 
 #[derive(Debug, Subcommand)]
@@ -49,8 +51,8 @@ enum Command {
         /// The file to move
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// The API that moves it. DAT's ways are send, write, write-immediate and read, on one
-        /// machine
+        /// The API that moves it. The ways of DAT and VIPL are send, write, write-immediate and
+        /// read, on one machine; VIPL's on each reliable level
         #[arg(long, value_enum, default_value_t = Face::ItApi, conflicts_with = "words")]
         face: Face,
         /// role=client and peer=ADDRESS: move it to the machine that another launcher gave
@@ -147,10 +149,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     match command {
         Command::Tour { words } => tour::tour(options, words),
         Command::Transfer { file, face, mut words } => {
-            if face == Face::Dat {
-                words.push("face=dat".into());
-            }
-            tour::transfer(options, &file, words)
+            let ways = match face {
+                Face::ItApi => tour::WAYS,
+                Face::Dat => {
+                    words.push("face=dat".into());
+                    tour::WAYS
+                }
+                Face::Via => {
+                    words.push("face=via".into());
+                    tour::VIA_WAYS
+                }
+            };
+            tour::transfer(options, &file, words, ways)
         }
         Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
@@ -229,7 +239,8 @@ mod tests {
             (&["frobnicate"], "frobnicate"),
             (&["transfer"], "<FILE>"),
             (&["transfer", "a", "b"], "'b' for '[WORD]...': not a word like role=client"),
-            (&["transfer", "a", "--face", "via"], "possible values: it-api, dat"),
+            (&["transfer", "a", "--face", "ofi"], "possible values: it-api, dat, via"),
+            (&["transfer", "a", "role=client", "--face", "via"], "cannot be used with"),
             (&["transfer", "a", "role=client", "--face", "dat"], "cannot be used with"),
             (&["--cpus", "0"], "--cpus"),
             (&["--cpus", "x"], "--cpus"),

@@ -29,7 +29,9 @@ use crate::vm::Event;
 /// Bytes of the tour's payload; an odd number, so that the last message is shorter than the others.
 const TOUR_BYTES: u64 = (16 << 20) + 77;
 /// The ways in which the image moves each byte.
-const WAYS: u64 = 4;
+pub const WAYS: u64 = 4;
+/// The same through VIPL: on each of the two reliable levels.
+pub const VIA_WAYS: u64 = 2 * WAYS;
 /// Bytes that are read from a file at once.
 const CHUNK: usize = 1 << 20;
 /// Where the digest is in the answer to a request for a piece.
@@ -39,20 +41,20 @@ const ANSWER: u64 = 64;
 
 /// Boots, shows the IA, and moves a payload of our own; returns the image's status.
 pub fn tour(options: &Options, words: Vec<String>) -> Result<u8> {
-    run(options, "tour", words, Payload::of_the_tour())
+    run(options, "tour", words, Payload::of_the_tour(), WAYS)
 }
 
-/// Moves a file in each way; returns the image's status.
-pub fn transfer(options: &Options, path: &Path, mut words: Vec<String>) -> Result<u8> {
+/// Moves a file in each of so many ways; returns the image's status.
+pub fn transfer(options: &Options, path: &Path, mut words: Vec<String>, ways: u64) -> Result<u8> {
     words.push("transfer".into());
-    run(options, "transfer", words, Payload::of_file(path)?)
+    run(options, "transfer", words, Payload::of_file(path)?, ways)
 }
 
-fn run(options: &Options, what: &str, mut words: Vec<String>, payload: Payload) -> Result<u8> {
+fn run(options: &Options, what: &str, mut words: Vec<String>, payload: Payload, ways: u64) -> Result<u8> {
     let launcher = Launcher::prepare(options, "tour")?;
     let mut output = Output::new(launcher.symbols());
     words.push(payload.word());
-    let mut server = Server::begin(what, payload);
+    let mut server = Server::begin(what, payload, ways);
     let mut guest = launcher.start(&words)?;
     let deadline = launcher.deadline(guest.started());
     loop {
@@ -83,19 +85,21 @@ pub(crate) struct Server {
     arrivals: Arrivals,
     progress: Progress,
     moved: u64,
+    /// In how many ways each byte is moved.
+    ways: u64,
 }
 
 impl Server {
     /// Begins a wait for `what`.
-    pub fn begin(what: &str, payload: Payload) -> Server {
+    pub fn begin(what: &str, payload: Payload, ways: u64) -> Server {
         let progress = Progress::begin(what);
         progress.message("booting");
-        Server { payload, arrivals: Arrivals::default(), progress, moved: 0 }
+        Server { payload, arrivals: Arrivals::default(), progress, moved: 0, ways }
     }
 
     /// Takes a line of the guest with this memory; false if it is not for the launcher.
     pub fn line(&mut self, memory: &GuestRam, line: &str) -> Result<bool> {
-        let all = self.payload.bytes.saturating_mul(WAYS);
+        let all = self.payload.bytes.saturating_mul(self.ways);
         match Request::parse(line) {
             Some(Request::Load { address, length, answer }) => {
                 self.progress.share(self.moved, all);

@@ -1,12 +1,12 @@
-//! `transfer FILE --face dat`: the main job through DAT.
+//! `transfer FILE --face dat` and `--face via`: the main job through DAT and through VIPL.
 
 use std::path::Path;
 use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-#[test]
-fn a_file_is_moved_through_dat_in_four_ways() {
+/// Moves files by a face, and checks that it prints these ways in their order.
+fn moved(face: &str, ways: &[&str]) {
     let dir = tempfile::tempdir().expect("a folder");
     let program = std::env::current_exe().expect("this program");
     let program = program.parent().and_then(Path::parent).expect("target/PROFILE/deps").join("ferrovia");
@@ -15,17 +15,39 @@ fn a_file_is_moved_through_dat_in_four_ways() {
         let bytes: Vec<u8> = (0..length).map(|n: u32| (n ^ n >> 8) as u8).collect();
         let file = dir.path().join("file");
         std::fs::write(&file, &bytes).expect("a file");
-        let run =
-            Command::new(&program).args(["--nics", nics, "transfer", "--face", "dat"]).arg(&file).output();
+        let arguments = ["--nics", nics, "transfer", "--face", face];
+        let run = Command::new(&program).args(arguments).arg(&file).output();
         let run = run.expect("the launcher's output");
         let said = String::from_utf8_lossy(&run.stdout);
         assert!(run.status.success(), "{}: {said}", run.status);
         let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("transfer ")).collect();
-        for (way, line) in ["send", "write", "write-immediate", "read"].into_iter().zip(&lines) {
+        assert_eq!(lines.len(), ways.len(), "{said}");
+        for (way, line) in ways.iter().zip(&lines) {
             assert!(line.starts_with(&format!("transfer {way}: {length} bytes in ")), "{line}");
             assert!(line.ends_with(&format!("sha256 {digest}")), "{line}");
         }
-        assert_eq!(lines.len(), 4, "{said}");
     }
+}
+
+#[test]
+fn a_file_is_moved_through_dat_in_four_ways() {
+    moved("dat", &["send", "write", "write-immediate", "read"]);
+}
+
+#[test]
+fn a_file_is_moved_through_vipl_in_four_ways_on_each_reliable_level() {
+    moved(
+        "via",
+        &[
+            "send, reliable delivery",
+            "write, reliable delivery",
+            "write-immediate, reliable delivery",
+            "read, reliable delivery",
+            "send, reliable reception",
+            "write, reliable reception",
+            "write-immediate, reliable reception",
+            "read, reliable reception",
+        ],
+    );
 }

@@ -15,6 +15,7 @@ mod embed {
     #[expect(unsafe_code, reason = "the page maps a register file")]
     pub mod nic;
     pub mod tasks;
+    pub mod vipl;
 }
 mod runner;
 
@@ -43,12 +44,13 @@ use runner::{HEAP, Place};
 
 /// The page, and what it has to quote.
 const PAGE: &str = include_str!("../../docs/embed.md");
-const QUOTES: [(&str, &str); 5] = [
+const QUOTES: [(&str, &str); 6] = [
     ("kernel.rs", include_str!("embed/kernel.rs")),
     ("nic.rs", include_str!("embed/nic.rs")),
     ("boot.rs", include_str!("embed/boot.rs")),
     ("tasks.rs", include_str!("embed/tasks.rs")),
     ("dat.rs", include_str!("embed/dat.rs")),
+    ("vipl.rs", include_str!("embed/vipl.rs")),
 ];
 
 /// Where the addresses of this process end.
@@ -71,8 +73,8 @@ fn main() -> ExitCode {
     runner::run_all("embed", std::env::args().skip(1), &[place])
 }
 
-/// Runs the page's boot code, its task and its consumer of DAT. The agents and the machine live
-/// until this program ends.
+/// Runs the page's boot code, its task and its consumers of DAT and VIPL. The agents and the
+/// machine live until this program ends.
 fn boot() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::new(2);
     let (provider, privileged) = start(machine.kernel.clone(), machine.nics.clone())?;
@@ -92,6 +94,8 @@ fn boot() -> Result<(), Box<dyn std::error::Error>> {
     ia.ia_free()?;
     let (kernel, text): (Arc<dyn Platform>, _) = (machine.kernel.clone(), b"as DAT moves it");
     assert_eq!(embed::dat::deliver(&kernel, &provider, privileged, text)?, text);
+    let (nics, text) = (ferrovia::vipl::Provider::new(provider.interfaces()), b"as VIPL moves it");
+    assert_eq!(embed::vipl::deliver(&kernel, &nics, text)?, text);
     std::mem::forget(machine);
     Ok(())
 }

@@ -40,8 +40,8 @@ impl Links {
         self.0.get(key::slot(handle.as_raw()) as usize)?.take_back()
     }
 
-    /// Runs `f` on the memory from this address on, which has a control segment's bytes at least, if
-    /// it is in memory with this handle.
+    /// Runs `f` on the control segment's bytes at this address, if they are in memory with this
+    /// handle.
     #[inline(always)]
     fn with<R>(&self, address: u64, handle: u32, f: impl FnOnce(SharedSlice<'_>) -> R) -> Option<R> {
         let within = |memory: SharedSlice<'_>| {

@@ -328,6 +328,23 @@ fn a_full_queue_and_a_descriptor_elsewhere_are_asynchronous_errors() {
 }
 
 #[test]
+fn a_full_queue_breaks_a_reliable_connection() {
+    let world = World::new(1);
+    let (a, b) = pair(&world, [0, 0], ReliabilityLevel::Reception);
+    let (sender, errors) = channel();
+    let handler = move |_, error: &ErrorDescriptor| sender.send(error.error_code).unwrap();
+    b.nic.error_callback(0, Some(Box::new(handler))).unwrap();
+    b.descriptor(0).receive(&[]).unwrap();
+    let room = b.nic.query_nic().unwrap().max_descriptors_per_queue;
+    for _ in 0..=room {
+        b.post_recv(0);
+    }
+    assert_eq!([errors.recv().unwrap(), errors.recv().unwrap()], [ErrorCode::ViOverrun, ErrorCode::ConnLost]);
+    assert_eq!(b.state(), ViState::Error);
+    done(&world, &[&a, &b]);
+}
+
+#[test]
 fn closing_the_nic_and_the_death_of_the_device_end_all_waits() {
     let mut world = World::new(1);
     let a = Side::new(&world, 0, ReliabilityLevel::Delivery, [CqHandle::NULL; 2]);

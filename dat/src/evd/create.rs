@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use platform::SleepLock;
 use platform::sync::Mutex;
+use platform::sync::atomic::AtomicU32;
 use privileged_api as it;
 
 use super::{Control, Evd, Place, Streams};
@@ -150,11 +151,12 @@ impl Ia {
     /// Frees an event dispatcher. Events that are queued are lost.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateEvdInUse`: an endpoint or a
-    /// service point feeds it, or an upcall for it runs or is still returning, also one that only
-    /// wakes a waiter of its CNO; `InvalidStateEvdWaiter`: a thread waits; `InvalidStateEvdAsync`:
-    /// the event dispatcher of asynchronous events ends with its IA).
-    /// Blocks for the device. May be called in an upcall for another event dispatcher. Thread-safe:
-    /// a call that races with it succeeds or finds the handle invalid. dat_evd_free.
+    /// service point feeds it, or an agent runs for it; in an upcall, also while what woke a waiter
+    /// of its CNO is still returning; `InvalidStateEvdWaiter`: a thread waits;
+    /// `InvalidStateEvdAsync`: the event dispatcher of asynchronous events ends with its IA).
+    /// Blocks for the device, and until what woke a waiter of its CNO has returned. May be called
+    /// in an upcall for another event dispatcher. Thread-safe: a call that races with it succeeds
+    /// or finds the handle invalid. dat_evd_free.
     #[doc(alias = "dat_evd_free")]
     pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
         let inner = &self.inner;
@@ -318,6 +320,7 @@ impl Inner {
             changes: SleepLock::new(),
             control: Mutex::new(control),
             made: Mutex::new(made),
+            agents: AtomicU32::new(0),
         })?;
         self.evds.insert(handle.as_raw(), evd.clone())?;
         Ok(evd)

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 
 use platform::SleepLock;
 use platform::sync::Mutex;
+use platform::sync::atomic::AtomicU32;
 use privileged_api as it;
 
 use crate::cno::Cno;
@@ -45,6 +46,8 @@ pub(crate) struct Evd {
     /// Places for events that this face makes: each event waits for the software event with its
     /// index.
     made: Mutex<Vec<Place>>,
+    /// How many agents run for it now. Counted up under the lock of the CNO.
+    pub(crate) agents: AtomicU32,
 }
 
 /// The event dispatchers of the other face, by what they collect.

@@ -6,7 +6,10 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::time::Duration;
 
+use platform::Signal;
+use platform::sync::atomic::Ordering;
 use privileged_api as it;
 
 use super::Evd;
@@ -42,8 +45,8 @@ impl Inner {
         }
     }
 
-    /// Removes the CNO of an event dispatcher that is being freed. Fails while an upcall for it
-    /// runs; that changes nothing, but the caller then triggers the CNO if it gets one.
+    /// Removes the CNO of an event dispatcher that is being freed. Fails while an agent runs for
+    /// it; that changes nothing, but the caller then triggers the CNO if it gets one.
     pub(super) fn detach_cno(&self, evd: &Evd) -> core::result::Result<(), (Error, Option<Arc<Cno>>)> {
         let (handle, cno) = (evd.handle.inner(), evd.control.lock().cno.clone());
         // Nobody waits on an event dispatcher that is being freed. Without the callback no upcall
@@ -52,7 +55,12 @@ impl Inner {
         if cno.is_some() {
             let _ = self.it.evd_callback_detach(handle);
         }
-        if self.it.evd_free(handle) == Err(it::Error::InvalidEvdState) {
+        let refused = Err(it::Error::InvalidEvdState);
+        let mut freed = self.it.evd_free(handle);
+        if freed == refused && self.only_triggers(evd, cno.as_deref()) {
+            freed = self.free_after_callback(handle);
+        }
+        if freed == refused {
             let due = cno.and_then(|cno| self.attach(evd, cno).unwrap_or_default());
             return Err((state(Subtype::InvalidStateEvdInUse), due));
         }
@@ -61,6 +69,30 @@ impl Inner {
         }
         evd.control.lock().cno = None;
         Ok(())
+    }
+
+    /// Whether the callback that runs for an event dispatcher runs no agent and will run none, so
+    /// that it returns soon. If so, the event dispatcher has left its CNO. False in upcalls:
+    /// the callback that runs may be the one that makes this call.
+    fn only_triggers(&self, evd: &Evd, cno: Option<&Cno>) -> bool {
+        !self.it.in_callback()
+            && match cno {
+                Some(cno) => cno.leave_unless_busy(evd),
+                None => evd.agents.load(Ordering::Acquire) == 0,
+            }
+    }
+
+    /// Frees an event dispatcher of the other face when its callback has returned.
+    fn free_after_callback(&self, handle: it::EvdHandle) -> it::Result<()> {
+        let (platform, signal) = (self.platform(), Signal::new(self.platform().clone()));
+        loop {
+            // Nothing raises this signal: the wait ends when its time is over.
+            signal.wait(signal.value(), Some(platform.now() + PAUSE));
+            let freed = self.it.evd_free(handle);
+            if freed != Err(it::Error::InvalidEvdState) {
+                return freed;
+            }
+        }
     }
 
     /// Attaches the callback. Returns the CNO if events are queued: the callback reports only those
@@ -89,5 +121,7 @@ impl Inner {
     }
 }
 
+/// How long a free waits before it looks again whether a callback has returned.
+const PAUSE: Duration = Duration::from_micros(50);
 /// More than the routine takes.
 const CALLBACK: usize = 64;

@@ -11,12 +11,14 @@ mod calls;
 mod capsule;
 mod cm;
 mod dat_calls;
+mod descriptor;
 mod input;
 mod liar;
 mod packets;
 mod port;
 mod race;
 mod transport;
+
 mod wire;
 mod work;
 
@@ -26,7 +28,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 11] = [
+pub const TARGETS: [(&str, Body); 12] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -38,6 +40,7 @@ pub const TARGETS: [(&str, Body); 11] = [
     ("transport", transport::run),
     ("packets", packets::run),
     ("capsule", capsule::run),
+    ("descriptor", descriptor::run),
 ];
 
 /// The target of that name.

@@ -181,7 +181,7 @@ impl End {
     /// Takes the end out of the records of its queue pair and its client.
     fn detach(&self, id: ConnectionId) {
         self.client.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(common) = self.connected.as_ref().map(|connected| connected.of.common())
+        if let Some(common) = self.connected.as_ref().map(|connected| connected.common())
             && common.connection() == Some(id)
         {
             common.set_connection(None);
@@ -410,7 +410,7 @@ impl ConnectionManager {
         let end = End {
             client: of.client().clone(),
             context: of.common().context(),
-            connected: Some(Connected { of: of.clone(), number: qpn.get() }),
+            connected: Some(Connected::new(of, qpn)),
             setup,
             peer: ReadDepths::default(),
             handshake,
@@ -448,7 +448,7 @@ impl ConnectionManager {
             // The reply must not arrive before the queue pair is ready for what it invites.
             tables.cm.prepare_accept(now, id, local, &answer, private_data)?;
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
-            let connected = Connected { of: with.clone(), number: qpn.get() };
+            let connected = Connected::new(with, qpn);
             end.context = with.common().context();
             end.connected = Some(connected.clone());
             end.setup.receive_psn = receive_psn;

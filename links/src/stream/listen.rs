@@ -66,7 +66,7 @@ impl Listener {
         None
     }
 
-    /// Accepts nobody for a while, since the system cannot serve another peer.
+    /// Accepts no peer for a while, since the system cannot serve another one.
     pub fn rest(&mut self, now: Instant) {
         self.rests_until = Some(now + REST);
     }

@@ -154,7 +154,8 @@ impl Switch {
         self.watch_listener();
     }
 
-    /// Looks who has something, without waiting.
+    /// Marks the peers whose sockets report an event, and accepts those that connect. Does not
+    /// wait.
     fn look(&mut self) {
         let mut events: [Event; PEERS + 1] = [NO_EVENT; PEERS + 1];
         for source in self.poller.ready(&mut events) {

@@ -422,6 +422,10 @@ impl Qp {
             Some(vi) => {
                 vi.reset();
                 nic.copies.remove_all(slot);
+                // More than the ring has room for, which put the queue pair into the error state.
+                if self.send.posted() > 1 << self.send.log {
+                    self.send.head = self.send.tail;
+                }
             }
             None => {
                 (self.send.head, self.send.tail) = (send_tail, send_tail);

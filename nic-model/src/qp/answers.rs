@@ -70,7 +70,11 @@ impl Qp {
             return;
         }
         let Some(engine) = &mut self.inbound.engine else { return };
+        let dropped = engine.incomplete();
         let verdict = engine.receive(piece);
+        if engine.incomplete() != dropped {
+            self.end_incomplete(nic);
+        }
         self.judged(nic, schedule, verdict, payload);
     }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use nic_abi::admin::QpState;
 use nic_abi::cqe::{Cqe, CqeFlags, Status};
-use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION};
+use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
 use nic_abi::vi::ViError;
 use nic_abi::wqe::{Header, SendFlags};
 
@@ -56,7 +56,7 @@ impl Qp {
             if let Some((event, detail)) = event {
                 match self.vi {
                     None => _ = self.post_event(nic, event, status, detail),
-                    Some(_) => self.post_vi_error(nic, ViError::ConnectionLost, 0, 0),
+                    Some(_) => self.post_vi_error(nic, ViError::ConnectionLost, detail & REFUSED, 0),
                 }
             }
         }

@@ -54,6 +54,14 @@ impl ResponderEngine {
         }
     }
 
+    /// How many messages of an unreliable connection were begun and dropped.
+    pub const fn incomplete(&self) -> u64 {
+        match self {
+            ResponderEngine::Reliable(_) => 0,
+            ResponderEngine::Unreliable(engine) => engine.incomplete(),
+        }
+    }
+
     /// A packet whose operation code does not exist. A reliable connection refuses it; to an
     /// unreliable one it is a packet that was lost.
     pub fn receive_unknown(&mut self, psn: Psn) -> Verdict {

@@ -27,7 +27,7 @@ mod objects;
 mod vi;
 
 pub use cable::{CableEnd, Through, cable};
-pub use vi::{VI_DATA, Vi, ViSpec};
+pub use vi::{VI_DATA, Vi, ViSpec, vi_key};
 
 use roce::IpPrefix;
 

@@ -54,6 +54,15 @@ impl ViSpec {
 /// Bytes of a virtual interface's data.
 pub const VI_DATA: u64 = 64 << 10;
 
+/// The bit in which a region's handle, which is its remote key, differs from its local key, so that
+/// neither is taken for the other.
+const HANDLE_BIT: u32 = 0x4000_0000;
+
+/// The local key of the region with this handle.
+pub fn vi_key(handle: u32) -> u32 {
+    handle ^ HANDLE_BIT
+}
+
 impl Rig {
     /// Creates a CQ for virtual interfaces.
     pub fn create_vi_cq(&mut self, n: usize, log: u32) -> Cq {
@@ -127,8 +136,7 @@ impl Rig {
     pub fn vi_region(&mut self, n: usize, pd: u32, length: u64, flags: LinkFlags) -> (u32, u64) {
         let addr = self.alloc(length);
         let key = self.fresh_key();
-        // Another remote key than the local one, so that none passes for the other.
-        let handle = key ^ 0x4000_0000;
+        let handle = key ^ HANDLE_BIT;
         let args = RegisterRegion {
             pd,
             flags: (flags | LinkFlags::CONTIGUOUS).bits(),

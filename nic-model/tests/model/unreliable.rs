@@ -22,7 +22,7 @@ use crate::packets::{completions, dropped, forge, reason, rig as wired};
 
 const UC: QpSpec = QpSpec { kind: QpType::Uc, flags: QpFlags::empty(), srq: 0, slot: None, log: 6, owner: 0 };
 /// Operation codes of the unreliable connection's packets.
-const SEND_MIDDLE: u8 = 0x21;
+pub(crate) const SEND_MIDDLE: u8 = 0x21;
 const WRITE_FIRST: u8 = 0x26;
 const WRITE_LAST: u8 = 0x28;
 /// Where the operation code is in a frame over IPv4.
@@ -460,7 +460,7 @@ fn packets_of_another_service_are_dropped_and_counted() {
 }
 
 /// A wire that loses the next frame with the operation code in `lose`.
-fn losing(end: CableEnd, lose: Rc<Cell<Option<u8>>>) -> impl Wire {
+pub(crate) fn losing(end: CableEnd, lose: Rc<Cell<Option<u8>>>) -> impl Wire {
     Through::new(end, move |end, frame| {
         // RoCEv2 over IPv4; ARP frames are shorter.
         if lose.get().is_some() && frame.get(OPCODE).copied() == lose.get() {

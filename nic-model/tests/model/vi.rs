@@ -1,20 +1,24 @@
 //! Virtual interfaces: descriptors in the consumer's memory, on each level, by the short cut and by
 //! packets.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use nic_abi::admin::{CreateQp, Injection, ModifyQp, Opcode as Command, QpMask, QpState, Status as Refused};
 use nic_abi::doorbell::ARM_NEXT;
-use nic_abi::eqe::EventType;
+use nic_abi::eqe::{EventType, REFUSED};
 use nic_abi::registers::Features;
 use nic_abi::vi::{
     AddressSegment, Control, ControlSegment, DataSegment, MARK_COMPLETE, MARK_LOST, Reliability, Status,
     ViError,
 };
 use nic_abi::wqe::LinkFlags;
-use nic_model::GuestMemory;
-use nic_model::testing::{ALL_RIGHTS, Rig, VI_DATA, Vi, ViSpec};
+use nic_model::testing::{ALL_RIGHTS, PD, Rig, VI_DATA, Vi, ViSpec, cable, vi_key};
+use nic_model::{GuestMemory, Wire};
 use zerocopy::IntoBytes;
 
 use crate::packets::rig as wired;
+use crate::unreliable::{SEND_MIDDLE, losing};
 
 const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception];
 const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];
@@ -38,11 +42,15 @@ struct Scene {
     b: Vi,
 }
 
-fn scene(way: Way, spec: ViSpec) -> Scene {
-    let mut rig = match way {
+fn rig(way: Way) -> Rig {
+    match way {
         Way::ShortCut => Rig::new(2),
         Way::Packets => wired().0,
-    };
+    }
+}
+
+fn scene(way: Way, spec: ViSpec) -> Scene {
+    let mut rig = rig(way);
     let [a, b] = rig.vi_pair(spec);
     rig.fill(a.data, VI_DATA as usize, 7);
     Scene { rig, a, b }
@@ -402,8 +410,12 @@ fn an_empty_receive_queue_is_an_error_and_never_waited_for() {
         }
         let shown = if level == Reliability::Reception { Status::REMOTE_DESC_ERROR } else { Status::empty() };
         assert_eq!(status, DONE | shown, "{way:?}");
-        assert_eq!(s.errors(1), [ViError::ReceiveQueueEmpty, ViError::ConnectionLost]);
-        assert_eq!(s.errors(0), [ViError::ConnectionLost]);
+        // The responder says that it refused a request; the requester has refused none.
+        let receive = Status::OP_RECEIVE.bits() >> 16;
+        let errors = s.rig.vi_errors(1);
+        let lost = (ViError::ConnectionLost, REFUSED, 0);
+        assert_eq!(errors, [(ViError::ReceiveQueueEmpty, receive, 0), lost]);
+        assert_eq!(s.rig.vi_errors(0), [(ViError::ConnectionLost, 0, 0)]);
         assert_eq!((s.state(s.a), s.state(s.b)), (QpState::Error as u32, QpState::Error as u32));
     });
 }
@@ -531,6 +543,21 @@ fn corrupt_and_incomplete_messages_show_at_the_receiver() {
 }
 
 #[test]
+fn a_message_of_which_a_packet_is_lost_ends_in_a_partial_error() {
+    let lose = Rc::new(Cell::new(Some(SEND_MIDDLE)));
+    let [a, b] = cable();
+    let mut rig = Rig::wired([Box::new(losing(a, lose)) as Box<dyn Wire>, Box::new(b)], 1500);
+    let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
+    let receives = [4096, 4096].map(|length| rig.post_vi_receive(&mut b, length));
+    let sends = [3000, 100].map(|length| rig.post_request(&mut a, SEND, None, length));
+    rig.advance(LONG);
+    assert_eq!(sends.map(|at| rig.vi_status(at)), [DONE; 2], "both have left");
+    let partial = DONE | Status::PARTIAL_ERROR | Status::OP_RECEIVE;
+    assert_eq!(receives.map(|at| rig.vi_status(at)), [partial, DONE | Status::OP_RECEIVE]);
+    assert_eq!((rig.control_segment(receives[0]).length, rig.control_segment(receives[1]).length), (0, 100));
+}
+
+#[test]
 fn delivery_is_complete_when_it_has_left_and_reception_when_it_has_arrived() {
     each(&RELIABLE, |mut s, level, way| {
         let to = s.rig.post_vi_receive(&mut s.b, 8192);
@@ -622,19 +649,10 @@ fn in_error_everything_is_flushed() {
 #[test]
 fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
     each(&LEVELS, |mut s, level, way| {
-        let key = s.rig.fresh_key();
-        let (handle, at) = (key ^ 0x4000_0000, s.rig.alloc(4096));
-        let args = nic_abi::admin::RegisterRegion {
-            pd: 1,
-            flags: (ALL_RIGHTS | LinkFlags::CONTIGUOUS).bits(),
-            base: at,
-            length: 4096,
-            list: nic_abi::wqe::ListArgs { list: at, remote: handle, ..Default::default() },
-        };
-        s.rig.command(1, Command::RegisterRegion, key, &args).expect("a region");
+        let (handle, at) = s.rig.vi_region(1, PD, 4096, ALL_RIGHTS);
         s.rig.post_descriptor(&mut s.b, 1, at, handle);
         s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, 1, 0);
-        s.rig.command(1, Command::DestroyRegion, key, &()).expect("destroyed");
+        s.rig.command(1, Command::DestroyRegion, vi_key(handle), &()).expect("destroyed");
         for _ in 0..2 {
             s.rig.post_request(&mut s.a, SEND, None, 0);
         }
@@ -647,16 +665,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
     });
     // The device has read the descriptor, and cannot write its status any more.
     each(&RELIABLE, |mut s, level, way| {
-        let key = s.rig.fresh_key();
-        let (handle, at) = (key ^ 0x4000_0000, s.rig.alloc(4096));
-        let args = nic_abi::admin::RegisterRegion {
-            pd: 1,
-            flags: (ALL_RIGHTS | LinkFlags::CONTIGUOUS).bits(),
-            base: at,
-            length: 4096,
-            list: nic_abi::wqe::ListArgs { list: at, remote: handle, ..Default::default() },
-        };
-        s.rig.command(0, Command::RegisterRegion, key, &args).expect("a region");
+        let (handle, at) = s.rig.vi_region(0, PD, 4096, ALL_RIGHTS);
         s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, u32::MAX, 0);
         let control = ControlSegment {
             segments: 2,
@@ -671,7 +680,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
         s.rig.memory.write(at + 48, data.as_bytes()).expect("memory");
         s.rig.post_descriptor(&mut s.a, 0, at, handle);
         s.rig.run();
-        s.rig.command(0, Command::DestroyRegion, key, &()).expect("destroyed");
+        s.rig.command(0, Command::DestroyRegion, vi_key(handle), &()).expect("destroyed");
         s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, 0, 0);
         s.rig.advance(LONG);
         assert_eq!(s.rig.mark(&s.a, 0, 0), MARK_LOST, "{level:?} {way:?}");
@@ -685,10 +694,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
 #[test]
 fn a_completion_queue_names_the_queues_and_loses_what_it_has_no_room_for() {
     for way in WAYS {
-        let mut rig = match way {
-            Way::ShortCut => Rig::new(2),
-            Way::Packets => wired().0,
-        };
+        let mut rig = rig(way);
         let (mut of_a, mut of_b) = (rig.create_vi_cq(0, 1), rig.create_vi_cq(1, 1));
         let spec = ViSpec::new(Reliability::Reception);
         let mut a = rig.create_vi(0, ViSpec { cqs: [Some(of_a); 2], ..spec });

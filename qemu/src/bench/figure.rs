@@ -21,6 +21,19 @@ pub enum Wanted {
     AtMost(f64),
 }
 
+impl Wanted {
+    /// Reads what `Display` writes.
+    fn parse(text: &str) -> Option<Wanted> {
+        let (relation, bound) = text.split_once(' ')?;
+        let bound = bound.parse::<f64>().ok().filter(|bound| bound.is_finite())?;
+        match relation {
+            ">=" => Some(Wanted::AtLeast(bound)),
+            "<=" => Some(Wanted::AtMost(bound)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -53,7 +66,10 @@ impl Figure {
             p99: optional(fields.next()?)?,
             unit: fields.next()?.to_owned(),
             baseline: optional(fields.next()?)?,
-            wanted: None,
+            wanted: match fields.next() {
+                Some(wanted) => Some(Wanted::parse(wanted)?),
+                None => None,
+            },
         };
         fields.next().is_none().then_some(figure)
     }
@@ -124,12 +140,25 @@ mod tests {
         let figure = Figure::parse("64-byte write, polled|0.5|0.75|us|0.25").expect("a figure");
         assert_eq!(figure.name, "64-byte write, polled");
         assert_eq!((figure.value, figure.p99, figure.baseline), (0.5, Some(0.75), Some(0.25)));
-        assert_eq!(figure.ratio(), Some(2.0));
+        assert_eq!((figure.ratio(), figure.wanted), (Some(2.0), None));
+        let wanted = |text| Figure::parse(text).and_then(|figure| figure.wanted);
+        assert_eq!(wanted("a|1|2|us|3|<= 5"), Some(Wanted::AtMost(5.0)));
+        assert_eq!(wanted("a|1|-|us|3|>= 0.8"), Some(Wanted::AtLeast(0.8)));
         assert_eq!(Figure::parse("bare|0.5|-|us|-").and_then(|f| f.ratio()), None);
         assert_eq!(Figure::parse("zero|0.5|-|us|0").expect("a figure").ratio(), None);
-        for wrong in
-            ["", "a", "a|1|2|us", "a|1|2|us|3|4", "a|x|-|us|-", "|1|-|us|-", "a|NaN|-|us|-", "a|1|-|us|inf"]
-        {
+        for wrong in [
+            "",
+            "a",
+            "a|1|2|us",
+            "a|1|2|us|3|4",
+            "a|1|2|us|3|== 4",
+            "a|1|2|us|3|<= x",
+            "a|1|2|us|3|<= 4|",
+            "a|x|-|us|-",
+            "|1|-|us|-",
+            "a|NaN|-|us|-",
+            "a|1|-|us|inf",
+        ] {
             assert_eq!(Figure::parse(wrong), None, "{wrong:?}");
         }
     }

@@ -1,8 +1,8 @@
 //! The benchmarks: each figure beside its baseline from the same run, as a table and as JSON.
 //!
 //! The image writes `@bench NAME|VALUE|P99|UNIT|BASELINE` for a figure, with `-` where there is
-//! none. It writes `@mark entry` and `@mark first-write` when it gets there; the times since QEMU's
-//! start are taken here.
+//! none, and `|WANTED` behind it if the ratio has a bound. It writes `@mark entry` and
+//! `@mark first-write` when it gets there; the times since QEMU's start are taken here.
 
 mod figure;
 mod linux;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::launch::{Launcher, is_crash, print_line};
+use crate::launch::{Launcher, Output, is_crash, print_line};
 use crate::network::{Network, Plug};
 use crate::options::Options;
 use crate::pair::programs::App;
@@ -27,6 +27,8 @@ use figure::{Figure, table, to_json};
 const IMAGE: &str = "bench";
 /// The NICs of each machine with many connections.
 const CROWD_NICS: u32 = 4;
+/// The NICs of the machine with virtual interfaces.
+const VIA_NICS: u32 = 5;
 /// The MTU of the stream link: packets of 4096 bytes fit.
 const STREAM_MTU: u32 = 4200;
 
@@ -79,6 +81,10 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         }
     };
     figures.extend(boot.figures());
+    let status = match status {
+        0 => virtual_interfaces(options, &progress, &mut figures)?,
+        failed => failed,
+    };
     let two = |nics, words: &[String], figures: &mut Vec<Figure>| {
         two_machines(options, nics, words, &progress, figures)
     };
@@ -117,6 +123,14 @@ fn take(line: &str, progress: &Progress, figures: &mut Vec<Figure>) -> bool {
     progress.message(format!("measured {}", figure.name));
     figures.push(figure);
     true
+}
+
+/// Runs the benchmarks of virtual interfaces, and adds their figures.
+fn virtual_interfaces(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+    let launcher = Launcher::prepare(&Options { nics: Some(VIA_NICS), ..options.clone() }, IMAGE)?;
+    let mut output = Output::new(launcher.symbols());
+    let line = |line: &str| if take(line, progress, figures) { Ok(()) } else { output.line(line) };
+    launcher.run(&["plan=via".into()], line, |_| ())
 }
 
 /// Runs the benchmarks between two machines with so many NICs each, and adds their figures.

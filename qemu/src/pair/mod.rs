@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::launch::Launcher;
 use crate::network::Plug;
 use crate::options::Options;
-use crate::tour::Server;
+use crate::tour::{Server, WAYS};
 use programs::{App, Program};
 use together::Machine;
 
@@ -60,7 +60,7 @@ fn run_together(options: &Options, app: &App, words: &[String]) -> Result<u8> {
         Machine { launcher: &launcher, words: a.words },
         Machine { launcher: other.as_ref().unwrap_or(&launcher), words: b.words },
     ];
-    let mut server = payload.map(|payload| Server::begin("pair", payload));
+    let mut server = payload.map(|payload| Server::begin("pair", payload, WAYS));
     together::run(&machines, app.in_turn(), |guests, guest, line| match &mut server {
         Some(server) => server.line(guests.memory(guest), line),
         None => Ok(false),

@@ -3,7 +3,10 @@
 //! With `role=client peer=ADDRESS` on the command line it measures between two machines, of which
 //! the other has `role=server`.
 //!
-//! The launcher reads the lines `@bench NAME|MEDIAN|P99|UNIT|BASELINE` and `@mark NAME`.
+//! With `plan=via` it measures virtual interfaces, on a machine with five NICs.
+//!
+//! The launcher reads the lines `@bench NAME|MEDIAN|P99|UNIT|BASELINE|WANTED`, of which WANTED may
+//! be left out, and `@mark NAME`.
 #![no_std]
 #![no_main]
 
@@ -15,6 +18,7 @@ mod interrupt;
 mod machines;
 mod polled;
 mod samples;
+mod via;
 
 use common::{Failure, Node, Pair, Sizes, Target, Trying};
 use kernel::{Boot, println};
@@ -36,6 +40,9 @@ fn main(boot: Boot) -> i32 {
 fn run(mut boot: Boot) -> Result<(), Failure> {
     if let Some(role) = kernel::args().get("role") {
         return machines::run(boot, role);
+    }
+    if kernel::args().get("plan") == Some("via") {
+        return via::run(boot);
     }
     // The baseline for interrupts is measured on a NIC without an agent, so its vectors are free.
     let spare = boot.nics.split_off(boot.nics.len().min(1));

@@ -74,3 +74,9 @@ pub fn report(name: &str, figure: Summary, baseline: Option<Summary>) {
         None => println!("@bench {name}|{:.4}|{:.4}|us|-", figure.median, figure.p99),
     }
 }
+
+/// Prints a figure in microseconds that should be at most `most` times its baseline.
+pub fn report_bounded(name: &str, figure: Summary, baseline: Summary, most: f64) {
+    let Summary { median, p99 } = figure;
+    println!("@bench {name}|{median:.4}|{p99:.4}|us|{:.4}|<= {most}", baseline.median);
+}

@@ -1,6 +1,7 @@
 //! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
 //! a provider, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
-//! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`], the like through DAT.
+//! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`] and [`via_pair`], the
+//! like through DAT and through VIPL.
 #![no_std]
 
 extern crate alloc;
@@ -8,6 +9,7 @@ extern crate alloc;
 pub mod dat_pair;
 mod pair;
 mod target;
+pub mod via_pair;
 
 use alloc::format;
 use alloc::string::String;
@@ -57,6 +59,9 @@ pub struct Node {
     pub platform: Arc<dyn Platform>,
     /// The provider on which IAs are created.
     pub provider: Provider,
+    /// The same interfaces as NICs with virtual interfaces. A machine has one such provider: peers'
+    /// requests for a NIC arrive at one place.
+    pub vipl: vipl::Provider,
     /// The agents, by NIC.
     pub agents: Vec<Arc<Agent>>,
     /// What makes a consumer a privileged one.
@@ -81,7 +86,8 @@ impl Node {
         if agents.is_empty() {
             return Err(Failure::new("there is no RDMA NIC on PCI"));
         }
-        Ok(Node { platform, provider, agents, privileged })
+        let vipl = vipl::Provider::new(provider.interfaces());
+        Ok(Node { platform, provider, vipl, agents, privileged })
     }
 
     /// Takes the NICs out of service.

@@ -12,6 +12,7 @@ use nic_abi::admin::{
 use nic_abi::doorbell::Kind;
 use nic_abi::ident;
 use nic_abi::registers::{self, Control, GIDS, Identity};
+use nic_abi::vi;
 use nic_abi::wqe::{Header, LinkFlags, ListArgs, Opcode as Work, Segment, SendFlags, Wqe};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -47,6 +48,8 @@ struct Qp {
     receive: u64,
     send_tail: u32,
     receive_tail: u32,
+    /// It is a virtual interface.
+    vi: bool,
 }
 
 /// One NIC in one round.
@@ -102,7 +105,7 @@ impl<'a> Round<'a> {
         round.post(&command(Opcode::CreatePd, 1, &()))?;
         for number in 0..OTHERS {
             let ring = memory.payload(random);
-            let cq = CreateCq { ring, log_entries: 8, eq: 0, generation: 1 << 16, reserved: 0 };
+            let cq = CreateCq { ring, log_entries: 8, eq: 0, generation: 1 << 16, flags: number & 1 };
             round.post(&command(Opcode::CreateCq, number, &cq))?;
         }
         for slot in 0..QPS {
@@ -170,8 +173,11 @@ impl<'a> Round<'a> {
 
     fn create_qp(&mut self, random: &mut Random, slot: u32) -> Result<(), Failure> {
         let (send, receive) = (self.memory.ring(random, Ring::Send), self.memory.ring(random, Ring::Receive));
+        if random.rarely(3) {
+            return self.create_vi(random, slot);
+        }
         let shared = random.rarely(4);
-        self.qps[slot as usize] = Qp { send, receive, send_tail: 0, receive_tail: 0 };
+        self.qps[slot as usize] = Qp { send, receive, send_tail: 0, receive_tail: 0, vi: false };
         let create = CreateQp {
             qp_type: match random.below(8) {
                 0 | 1 => QpType::Ud,
@@ -195,6 +201,68 @@ impl<'a> Round<'a> {
             owner: random.below(2),
         };
         self.post(&command(Opcode::CreateQp, ident::qpn(2 + slot, 1), &create))
+    }
+
+    /// Creates a virtual interface, whose rings the device writes.
+    fn create_vi(&mut self, random: &mut Random, slot: u32) -> Result<(), Failure> {
+        let (send, receive) = (self.memory.payload(random), self.memory.payload(random));
+        self.qps[slot as usize] = Qp { send, receive, send_tail: 0, receive_tail: 0, vi: true };
+        let cq = |random: &mut Random| if random.rarely(2) { vi::NO_CQ } else { random.small(OTHERS) };
+        let create = CreateQp {
+            qp_type: vi::QP_TYPE,
+            pd: 1,
+            generation: 1 << 16,
+            send_cq: cq(random),
+            receive_cq: cq(random),
+            max_send_segments: if random.rarely(8) { number(random) } else { 252 },
+            send_ring: address(random, send),
+            receive_ring: address(random, receive),
+            log_send_blocks: if random.rarely(16) { number(random) } else { 6 },
+            log_receive_entries: if random.rarely(16) { number(random) } else { 6 },
+            max_receive_segments: 252,
+            max_message: if random.rarely(8) { length(random) } else { 8 << 20 },
+            ..CreateQp::default()
+        };
+        self.post(&command(Opcode::CreateQp, ident::qpn(2 + slot, 1), &create))
+    }
+
+    /// Descriptors on a queue of a virtual interface: nearly valid ones, at places of regions.
+    fn descriptors(&mut self, random: &mut Random, slot: u32, receive: bool) -> Result<u64, Failure> {
+        let count = 1 + random.small(12);
+        for _ in 0..count {
+            let mut words = [0; 32];
+            for word in &mut words[4..] {
+                // Pairs: an address, then a handle and a length or zero.
+                *word = random.below(256);
+            }
+            for pair in words[4..].chunks_exact_mut(2) {
+                pair[1] = u64::from(key(random)) | random.below(64) << 32;
+            }
+            let segments = if random.rarely(16) { number(random) } else { random.small(6) };
+            let control = if random.rarely(16) { random.word() as u32 } else { random.small(16) };
+            words[1] = u64::from(segments & 0xffff) << 32 | u64::from(control & 0xffff) << 48;
+            words[3] = random.below(64);
+            let place = self.memory.payload(random);
+            for at in 0..8 {
+                self.memory.write_payload(place + 512 * at, &words);
+            }
+            let qp = &mut self.qps[slot as usize];
+            let (ring, tail) = match receive {
+                true => (qp.receive, &mut qp.receive_tail),
+                false => (qp.send, &mut qp.send_tail),
+            };
+            let post = [64 * random.below(64) + random.below(64) / 63, u64::from(key(random))];
+            self.memory.write_payload(ring + 64 + u64::from(*tail % 64) * 16, &post);
+            *tail = tail.wrapping_add(1);
+            if random.rarely(8) {
+                self.memory.write_payload(ring, &[1]);
+            }
+        }
+        let qp = &self.qps[slot as usize];
+        let tail = if receive { qp.receive_tail } else { qp.send_tail };
+        let tail = if random.rarely(200) { random.word() as u32 } else { tail };
+        self.nic.ring(if receive { Kind::Receive } else { Kind::Send }, 2 + slot, tail)?;
+        Ok(u64::from(count))
     }
 
     fn modify(&self, random: &mut Random, to: QpState) -> ModifyQp {
@@ -223,6 +291,11 @@ impl<'a> Round<'a> {
             | QpMask::RETRY_COUNT
             | QpMask::RNR_RETRY
             | QpMask::MAX_RD_ATOMIC;
+        if to == QpState::Reset && random.rarely(2) {
+            modify.mask = (QpMask::STATE | QpMask::LEVEL | QpMask::PD).bits();
+            (modify.level, modify.pd) = (random.small(4) as u8, random.small(OTHERS));
+            return modify;
+        }
         let mask = match to {
             QpState::Init => QpMask::ACCESS,
             QpState::Rtr => receiver,
@@ -282,8 +355,13 @@ impl<'a> Round<'a> {
             }
             11 => command(Opcode::DestroyWindow, key(random), &()),
             12 => {
-                let create =
-                    CreateCq { ring: payload, log_entries: large, eq: 0, generation: 1 << 16, reserved: 0 };
+                let create = CreateCq {
+                    ring: payload,
+                    log_entries: large,
+                    eq: 0,
+                    generation: 1 << 16,
+                    flags: other & 1,
+                };
                 command(Opcode::CreateCq, other, &create)
             }
             13 => command(Opcode::DestroyCq, other, &()),
@@ -314,7 +392,7 @@ impl<'a> Round<'a> {
             21 => command(Opcode::DestroyQp, qpn, &()),
             22 => {
                 // Not Mute: a heart that stands still on request tells nothing.
-                let what = Injection::Fail as u32 + u32::from(!random.rarely(32)) * (1 + random.small(8));
+                let what = Injection::Fail as u32 + u32::from(!random.rarely(32)) * (1 + random.small(12));
                 let value = if random.rarely(4) { random.below(1 << 20) } else { 1 };
                 command(Opcode::Inject, qpn, &Inject { what, count: random.small(4), value })
             }
@@ -353,6 +431,9 @@ impl<'a> Round<'a> {
     /// Requests on a queue pair: nearly valid ones, some without ringing.
     fn requests(&mut self, random: &mut Random) -> Result<u64, Failure> {
         let slot = random.small(QPS);
+        if self.qps[slot as usize].vi {
+            return self.descriptors(random, slot, false);
+        }
         let opcodes = [
             Work::Send,
             Work::SendImmediate,
@@ -433,6 +514,9 @@ impl<'a> Round<'a> {
             return self.nic.ring(Kind::SharedReceive, number, tail);
         }
         let slot = random.small(QPS);
+        if self.qps[slot as usize].vi {
+            return self.descriptors(random, slot, true).map(|_| ());
+        }
         let qp = &mut self.qps[slot as usize];
         let ring = qp.receive;
         self.memory.write(ring + entry(qp.receive_tail) + 16, &words);

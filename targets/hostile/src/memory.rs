@@ -134,17 +134,27 @@ impl Memory {
 
     /// Writes words of a ring or list.
     pub fn write(&self, bus: u64, words: &[u64]) {
-        let at = usize::try_from(bus.wrapping_sub(self.read.bus())).unwrap_or(usize::MAX);
-        for (i, value) in words.iter().enumerate() {
-            if let Ok(word) = self.read.slice().atomic_u64(at.saturating_add(8 * i)) {
-                word.store(*value, Ordering::Release);
-            }
-        }
+        write(&self.read, bus, words);
+    }
+
+    /// Writes words of memory that the device writes: rings and descriptors of virtual interfaces.
+    pub fn write_payload(&self, bus: u64, words: &[u64]) {
+        write(&self.written, bus, words);
     }
 
     /// A word of the memory that the device writes.
     pub fn word(&self, bus: u64) -> u64 {
         let at = usize::try_from(bus.wrapping_sub(self.written.bus())).unwrap_or(usize::MAX);
         self.written.slice().atomic_u64(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+}
+
+/// Writes words to a buffer, as far as they are in it.
+fn write(buffer: &DmaBuffer, bus: u64, words: &[u64]) {
+    let at = usize::try_from(bus.wrapping_sub(buffer.bus())).unwrap_or(usize::MAX);
+    for (i, value) in words.iter().enumerate() {
+        if let Ok(word) = buffer.slice().atomic_u64(at.saturating_add(8 * i)) {
+            word.store(*value, Ordering::Release);
+        }
     }
 }

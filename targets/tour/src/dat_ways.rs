@@ -2,19 +2,15 @@
 //! ways from A's memory to B's: Send, RDMA Write, RDMA Write with immediate data, RDMA Read.
 
 use alloc::format;
-use alloc::sync::Arc;
-use core::time::Duration;
 
 use common::dat_pair::{End, Pair};
-use common::{Failure, Node, Trying};
+use common::{Failure, Node};
 use dat::{CompletionFlags, Dto, LmrTriplet, RmrTriplet};
-use kernel::println;
-use platform::DmaBuffer;
 
+use crate::MESSAGE;
 use crate::ends::{Outcome, Piece};
 use crate::payload::Payload;
-use crate::ways::report;
-use crate::{IN_FLIGHT, MESSAGE};
+use crate::ways::{memory_for_copy, move_all, pipeline};
 
 const PLAIN: CompletionFlags = CompletionFlags::DEFAULT;
 
@@ -29,30 +25,12 @@ const WAYS: [(&str, Way); 4] = [
 
 /// Moves the payload in each way and prints a line for each.
 pub fn run_all(node: &Node, payload: &mut Payload) -> Outcome {
-    let copy = DmaBuffer::new(&node.platform, payload.buffer.len(), 4096).map_err(|_| "out of memory");
-    let copy = Arc::new(copy.trying("memory for the copy")?);
+    let copy = memory_for_copy(&node.platform, payload)?;
     // With a second NIC the two endpoints are on different adapters.
     let pair = Pair::connect(node, [0, node.agents.len().min(2) - 1], [&payload.buffer, &copy], MESSAGE)?;
     let ends = Ends(pair);
-    let mut times = [Duration::ZERO; WAYS.len()];
-    while payload.next()? {
-        let piece = Piece(payload.length);
-        for ((name, way), time) in WAYS.iter().zip(&mut times) {
-            let failed = |why| Failure::new(format!("transfer {name}: {why}"));
-            // Other bytes than the piece's, or an earlier copy could pass for this one.
-            copy.slice().get(0, piece.0).trying("the copy")?.fill(0xa5);
-            let begin = node.platform.now();
-            way(&ends, piece).map_err(|failure| failed(format!("{failure}")))?;
-            *time += node.platform.now() - begin;
-            if !payload.equals(&copy) {
-                return Err(failed("what arrived is not what was sent".into()));
-            }
-            println!("@moved {}", piece.0);
-        }
-    }
-    for ((name, _), time) in WAYS.iter().zip(times) {
-        report(name, payload.bytes, time, &payload.sha256());
-    }
+    let names = WAYS.map(|(name, _)| name);
+    move_all(&node.platform, payload, &copy, &names, |way, piece| WAYS[way].1(&ends, piece))?;
     ends.0.close()
 }
 
@@ -72,23 +50,6 @@ fn remote(end: &End, piece: Piece, n: usize) -> RmrTriplet {
 }
 
 impl Ends {
-    /// Posts each message, with up to [`IN_FLIGHT`] outstanding, and waits for each with `done`.
-    fn pipeline(
-        piece: Piece,
-        mut post: impl FnMut(usize) -> dat::Result<()>,
-        mut done: impl FnMut(usize) -> Outcome,
-    ) -> Outcome {
-        let (count, mut posted) = (piece.messages(), 0);
-        for completed in 0..count {
-            while posted < count && posted < completed + IN_FLIGHT {
-                post(posted).trying("posting")?;
-                posted += 1;
-            }
-            done(completed)?;
-        }
-        Ok(())
-    }
-
     /// Send and Receive. Each Receive is posted before its Send.
     fn send_all(&self, piece: Piece) -> Outcome {
         let Pair { a, b } = &self.0;
@@ -97,7 +58,7 @@ impl Ends {
             b.ia.ep_post_recv(b.ep, &to[..some], n as u64, PLAIN)?;
             a.ia.ep_post_send(a.ep, &from[..some], n as u64, PLAIN)
         };
-        Ends::pipeline(piece, post, |n| {
+        pipeline(piece, post, |n| {
             let received = b.done(b.receives, n as u64, Dto::RECEIVE)?;
             let length = received.dto().map(|done| done.transferred_length);
             if length != Some(piece.message(n).1 as u64) {
@@ -114,7 +75,7 @@ impl Ends {
             let (from, some) = segments(a, piece, n);
             a.ia.ep_post_rdma_write(a.ep, &from[..some], n as u64, &remote(b, piece, n), PLAIN)
         };
-        Ends::pipeline(piece, post, |n| a.done(a.requests, n as u64, Dto::RDMA_WRITE).map(drop))
+        pipeline(piece, post, |n| a.done(a.requests, n as u64, Dto::RDMA_WRITE).map(drop))
     }
 
     /// RDMA Write with immediate data: an event at B says that a message is there. Its number is
@@ -126,7 +87,7 @@ impl Ends {
             b.ia.ep_post_recv(b.ep, &[], n as u64, PLAIN)?;
             a.ia.ib_post_rdma_write_with_immed(a.ep, &from[..some], n as u64, &to, n as u32, PLAIN)
         };
-        Ends::pipeline(piece, post, |n| {
+        pipeline(piece, post, |n| {
             let arrived = b.done(b.receives, n as u64, Dto::IB_RECV_IMMED)?;
             if arrived.extension.map(|data| data.immed) != Some(n as u32) {
                 return Err(Failure::new(format!("another number than {n}: {arrived:?}")));
@@ -142,6 +103,6 @@ impl Ends {
             let (to, some) = segments(b, piece, n);
             b.ia.ep_post_rdma_read(b.ep, &to[..some], n as u64, &remote(a, piece, n), PLAIN)
         };
-        Ends::pipeline(piece, post, |n| b.done(b.requests, n as u64, Dto::RDMA_READ).map(drop))
+        pipeline(piece, post, |n| b.done(b.requests, n as u64, Dto::RDMA_READ).map(drop))
     }
 }

@@ -34,6 +34,12 @@ impl Piece {
         let offset = n * MESSAGE;
         (offset, MESSAGE.min(self.0 - offset))
     }
+
+    /// Fills a copy with other bytes than the piece's, or an earlier copy could pass for this one.
+    pub fn spoil(self, copy: &DmaBuffer) -> Outcome {
+        copy.slice().get(0, self.0).trying("the copy")?.fill(0xa5);
+        Ok(())
+    }
 }
 
 /// The other end's memory.
@@ -223,12 +229,6 @@ impl<'a> Sink<'a> {
     /// How the other end reaches it.
     pub fn remote(&self) -> Remote {
         Remote { addr: self.buffer.addr(), context: self.context }
-    }
-
-    /// Fills it with other bytes than the piece's, or an earlier copy could pass for this one.
-    pub fn spoil(&self, piece: Piece) -> Outcome {
-        self.buffer.slice().get(0, piece.0).trying("the copy")?.fill(0xa5);
-        Ok(())
     }
 
     /// Posts the Receive of a message.

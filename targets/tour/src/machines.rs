@@ -111,7 +111,7 @@ fn server(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
         let name = NAMES.get(way).filter(|_| length <= sink.buffer.len());
         let name = name.ok_or_else(|| Failure::new("a piece that makes no sense"))?;
         let failed = |why| Failure::new(format!("transfer {name}: {why}"));
-        sink.spoil(piece)?;
+        piece.spoil(&sink.buffer)?;
         times[way] += match way {
             READ => {
                 let begin = node.platform.now();

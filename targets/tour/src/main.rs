@@ -2,7 +2,8 @@
 //! what arrived. On the tour it prints the adapter's capabilities first.
 //!
 //! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine that has
-//! `role=server`. With `face=dat` it is moved through DAT endpoints, in four ways of its own.
+//! `role=server`. With `face=dat` it is moved through DAT endpoints, and with `face=via` through
+//! virtual interfaces, in ways of their own.
 #![no_std]
 #![no_main]
 
@@ -14,6 +15,7 @@ mod ends;
 mod machines;
 mod payload;
 mod table;
+mod via_ways;
 mod ways;
 
 use common::{Failure, Node, Pair, Sizes};
@@ -40,8 +42,13 @@ fn main(boot: Boot) -> i32 {
 
 fn run(boot: Boot) -> Result<(), Failure> {
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
-    if kernel::args().get("face") == Some("dat") {
-        dat_ways::run_all(&node, &mut Payload::new(&node.platform)?)?;
+    let other_face = match kernel::args().get("face") {
+        Some("dat") => Some(dat_ways::run_all as fn(&Node, &mut Payload) -> ends::Outcome),
+        Some("via") => Some(via_ways::run_all as fn(&Node, &mut Payload) -> ends::Outcome),
+        _ => None,
+    };
+    if let Some(run_all) = other_face {
+        run_all(&node, &mut Payload::new(&node.platform)?)?;
         node.close();
         return Ok(());
     }

@@ -9,11 +9,13 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
+use core::fmt::Display;
 use core::time::Duration;
 
 use common::{Failure, Pair, Trying};
 use kernel::println;
-use platform::Platform;
+use platform::{DmaBuffer, Platform};
 
 use crate::IN_FLIGHT;
 use crate::ends::{Outcome, Piece, Sink, Source};
@@ -43,30 +45,67 @@ pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &mut Payload)
     let source = Source::new(&pair.a, &payload.buffer)?;
     let sink = Sink::new(platform, &pair.b, payload.buffer.len())?;
     let transfer = Transfer { pair, source, sink };
-    let mut times = [Duration::ZERO; WAYS.len()];
+    move_all(platform, payload, &transfer.sink.buffer, &NAMES, |way, piece| WAYS[way](&transfer, piece))?;
+    transfer.source.free()?;
+    transfer.sink.free()
+}
+
+/// Moves each piece of the payload to `copy` in each of these ways, compares what arrived, and
+/// prints a line for each way. `by` moves a piece in a way, given by its number.
+pub fn move_all<Name: Display>(
+    platform: &Arc<dyn Platform>,
+    payload: &mut Payload,
+    copy: &DmaBuffer,
+    ways: &[Name],
+    mut by: impl FnMut(usize, Piece) -> Outcome,
+) -> Outcome {
+    let mut times = vec![Duration::ZERO; ways.len()];
     while payload.next()? {
         let piece = Piece(payload.length);
-        for ((name, way), time) in NAMES.iter().zip(&WAYS).zip(&mut times) {
+        for (way, (name, time)) in ways.iter().zip(&mut times).enumerate() {
             let failed = |why| Failure::new(format!("transfer {name}: {why}"));
-            transfer.sink.spoil(piece)?;
+            piece.spoil(copy)?;
             let begin = platform.now();
-            way(&transfer, piece).map_err(|failure| failed(format!("{failure}")))?;
+            by(way, piece).map_err(|failure| failed(format!("{failure}")))?;
             *time += platform.now() - begin;
-            if !payload.equals(&transfer.sink.buffer) {
+            if !payload.equals(copy) {
                 return Err(failed("what arrived is not what was sent".into()));
             }
             println!("@moved {}", piece.0);
         }
     }
-    for (name, time) in NAMES.iter().zip(times) {
+    for (name, time) in ways.iter().zip(times) {
         report(name, payload.bytes, time, &payload.sha256());
     }
-    transfer.source.free()?;
-    transfer.sink.free()
+    Ok(())
+}
+
+/// Memory for a copy of the longest piece.
+pub fn memory_for_copy(platform: &Arc<dyn Platform>, payload: &Payload) -> Outcome<Arc<DmaBuffer>> {
+    let copy = DmaBuffer::new(platform, payload.buffer.len(), 4096).map_err(|_| "out of memory");
+    copy.map(Arc::new).trying("memory for the copy")
+}
+
+/// Posts each message of a piece, with up to [`IN_FLIGHT`] outstanding, and waits for each with
+/// `done`.
+pub fn pipeline<E: Display>(
+    piece: Piece,
+    mut post: impl FnMut(usize) -> Result<(), E>,
+    mut done: impl FnMut(usize) -> Outcome,
+) -> Outcome {
+    let (count, mut posted) = (piece.messages(), 0);
+    for completed in 0..count {
+        while posted < count && posted < completed + IN_FLIGHT {
+            post(posted).trying("posting")?;
+            posted += 1;
+        }
+        done(completed)?;
+    }
+    Ok(())
 }
 
 /// Prints the line of a way.
-pub fn report(way: &str, bytes: u64, time: Duration, digest: &[u8; 32]) {
+pub fn report(way: impl Display, bytes: u64, time: Duration, digest: &[u8; 32]) {
     let seconds = time.as_secs_f64();
     let rate = match bytes {
         0 => "-".into(),

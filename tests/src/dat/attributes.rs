@@ -47,6 +47,28 @@ fn with_features(w: &World<'_>, features: Features, test: impl FnOnce(&Ia) -> Ou
 }
 
 pub(crate) const TESTS: &[Test] = &[
+    // The provider says which completion flags, kinds of memory and privileges it has.
+    test("dat_attributes::the_provider_says_what_it_has", &[], |f| {
+        world(f, |w| {
+            let (_, _, provider) = w.a.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
+            let provider = some(provider, "the provider's attributes")?;
+            for flag in [
+                CompletionFlags::SUPPRESS,
+                CompletionFlags::SOLICITED_WAIT,
+                CompletionFlags::UNSIGNALLED,
+                CompletionFlags::BARRIER_FENCE,
+                CompletionFlags::EVD_THRESHOLD,
+            ] {
+                check!(provider.completion_flags_supported.contains(flag), "{flag:?}");
+            }
+            check_eq!(provider.completion_flags_supported.bits().count_ones(), 5);
+            check_eq!(provider.lmr_mem_types_supported, MemType::Lmr as u32);
+            check_eq!((provider.dapl_version_major, provider.dapl_version_minor), (2, 0));
+            check_eq!(provider.dat_qos_supported, Qos::BEST_EFFORT);
+            check_eq!((provider.is_thread_safe, provider.supports_multipath), (true, false));
+            Ok(())
+        })
+    }),
     // The masks and the names say the same of each extension as its call does, on an interface that
     // offers all extensions, some, or none.
     test(

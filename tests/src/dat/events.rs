@@ -201,6 +201,32 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // The same with completions, which a dequeue takes in a shorter way.
+    test("dat_evd::a_waiter_takes_the_completions", &[], |f| {
+        world(f, |w| {
+            let (a, b) = w.pair()?;
+            let waited = state(Subtype::InvalidStateEvdWaiter);
+            for round in [0, 2] {
+                refused(w.b.evd_dequeue(b.recv), ErrorType::QueueEmpty.into())?;
+                for cookie in [round, round + 1] {
+                    b.receive(&[], cookie)?;
+                }
+                let thread = waiting(w, &w.b, b.recv, 2)?;
+                refused(w.b.evd_dequeue(b.recv), waited)?;
+                a.send(&[], round)?;
+                a.done(round, DtoStatus::Success)?;
+                refused(w.b.evd_dequeue(b.recv), waited)?;
+                check!(!thread.is_done());
+                a.send(&[], round + 1)?;
+                a.done(round + 1, DtoStatus::Success)?;
+                let (first, left) = thread.join()??;
+                check_eq!((first.dto().map(|done| done.user_cookie), left), (Some(round), 1));
+                let second = w.b.evd_dequeue(b.recv)?;
+                check_eq!(second.dto().map(|done| done.user_cookie), Some(round + 1));
+            }
+            Ok(())
+        })
+    }),
     // A software event for which there is no room is refused. The queue keeps its events, and no
     // asynchronous event reports it.
     test("dat_evd::a_full_queue_refuses_software_events", &[], |f| {
@@ -374,6 +400,9 @@ pub(crate) const TESTS: &[Test] = &[
                     refused(w.a.evd_resize(evd, bad), parameter(Subtype::InvalidArg2))?;
                 }
                 check_eq!(w.a.evd_query(evd)?, large);
+                if flags == EvdFlags::SOFTWARE {
+                    w.a.evd_resize(evd, limit)?;
+                }
                 w.a.evd_resize(evd, 300)?;
                 check!((300..large.evd_qlen).contains(&w.a.evd_query(evd)?.evd_qlen));
                 for data in 0..300 {

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use dat::*;
 
-use super::events::{MERGED, invalid, state};
+use super::events::{MERGED, invalid};
 use super::world::*;
 use crate::fixture::PAGE;
 use crate::thread::{Body, Thread, all_pass, breathe, pause, together};
@@ -86,10 +86,7 @@ fn one_of_each(ia: &Ia, buffer: &Arc<platform::DmaBuffer>, thread: usize) -> Out
     ia.ep_free(on_srq)?;
     ia.ep_free(ep)?;
     ia.evd_free(dto)?;
-    // An upcall of this event dispatcher may still be returning.
-    while let Err(error) = ia.evd_free(many) {
-        check_eq!(error, state(Subtype::InvalidStateEvdInUse));
-    }
+    ia.evd_free(many)?;
     ia.cno_free(cno)?;
     ia.srq_free(srq)?;
     ia.rmr_free(rmr)?;

@@ -9,6 +9,7 @@ use privileged_api as it;
 use super::world::*;
 use crate::datagrams::ud;
 use crate::fixture::{self, PAGE, SIGNALLED, attributes as plain_attributes, path};
+use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
 
 /// Posts an RDMA Write with immediate data.
@@ -220,6 +221,28 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
+    // A dequeue, which takes such a completion in a shorter way, returns the same event as a wait.
+    test("dat_write_immed::a_dequeue_and_a_wait_return_the_same", &[], |f| {
+        world(f, |w| {
+            let (a, b, own, far) = w.open_pair()?;
+            receives(&b, 0..2)?;
+            for cookie in [0, 1] {
+                write(&a, &[own.segment(0, 100)], cookie, far.remote(0, 100), 5, PLAIN)?;
+                written(&a, cookie, DtoStatus::Success)?;
+            }
+            let event = next(&b.ia, b.recv)?;
+            let mut dequeued = Err(ErrorType::QueueEmpty.into());
+            eventually(f.platform(), || {
+                dequeued = b.ia.evd_dequeue(b.recv);
+                dequeued.is_ok()
+            });
+            let (first, second) = (some(event.dto(), "a completion")?, dequeued?);
+            let expected = DtoCompletion { user_cookie: 1, ..*first };
+            check_eq!((second.dto(), first.transferred_length), (Some(&expected), 100));
+            check_eq!((second.event_number, second.extension), (event.event_number, event.extension));
+            Ok(())
+        })
+    }),
     // Sends and Writes with immediate data take one Receive each, in the order in which they were
     // posted; plain Writes, Reads and atomics take none. The same through a shared receive queue.
     test(

@@ -32,7 +32,7 @@ fn reported(nic: &Nic) -> Result<u64, Failure> {
 
 /// Posts a descriptor that is misaligned, an asynchronous error of this virtual interface.
 #[track_caller]
-fn provoke(side: &Side) -> Outcome {
+pub(super) fn provoke(side: &Side) -> Outcome {
     Ok(side.nic.post_send(side.vi, side.descriptor(0)?.address() + 32, side.region.handle)?)
 }
 

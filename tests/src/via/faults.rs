@@ -92,8 +92,9 @@ pub(crate) const TESTS: &[Test] = &[
         |f| world(f, |w| spoiled(w, Injection::Truncate, Status::PARTIAL_ERROR)),
     ),
     // The peer answers nothing. Sends of Unreliable and of Reliable Delivery are complete when they
-    // have left. The former learns nothing of the loss, and goes on. The latter is told by the
-    // handler, and a Send of Reliable Reception by its descriptor; those behind it are flushed.
+    // have left. Unreliable Delivery reports no loss, and goes on. On Reliable Delivery the handler
+    // reports it, and on Reliable Reception the descriptor of the Send does; the descriptors behind
+    // it are flushed.
     test(
         "via_faults::a_peer_that_does_not_answer",
         &[

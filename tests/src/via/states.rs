@@ -6,6 +6,7 @@ use core::result::Result;
 use vipl::*;
 
 use super::connect::{Answer, ask};
+use super::errors::provoke;
 use super::levels::{broken, exchange, quiet, retire};
 use super::world::*;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -38,17 +39,6 @@ fn sends_are_flushed(a: &Side) -> Outcome {
         let status = a.sent(number)?;
         failed(status, Status::DESC_FLUSHED_ERROR)?;
         check_eq!(operation(status), operation_bits);
-    }
-    Ok(())
-}
-
-/// Posts descriptors to the receive queue until it is full, and one more, which is an error of the
-/// virtual interface. Then empties the queue.
-#[track_caller]
-fn overrun(side: &Side) -> Outcome {
-    let room = side.nic.query_nic()?.max_descriptors_per_queue as usize;
-    for number in 0..=room {
-        side.receive(number % DESCRIPTORS, &[])?;
     }
     Ok(())
 }
@@ -227,17 +217,14 @@ pub(crate) const TESTS: &[Test] = &[
                 let errors = w.errors(if serves { &w.b } else { &w.a })?;
                 let server = w.b.address(b"server")?;
                 let faulty = if serves { &b } else { &a };
-                overrun(faulty)?;
-                // The handler thread keeps the error: it comes to it after the post.
-                let other = w.side(&faulty.nic, LEVEL, NO_CQS)?;
+                // The event of the error comes before that of the next descriptor of the queue.
                 let came = crate::thread::Signal::new(f.platform());
                 let raises = came.clone();
                 let handler = move |_: u64, _: &Nic, _: ViHandle, _: u64| raises.raise();
-                faulty.nic.send_notify(other.vi, 0, alloc::boxed::Box::new(handler))?;
-                other.send(0, &[], None)?;
+                faulty.nic.send_notify(faulty.vi, 0, alloc::boxed::Box::new(handler))?;
+                provoke(faulty)?;
+                faulty.send(1, &[], None)?;
                 came.wait(1)?;
-                faulty.disconnect()?;
-                faulty.drain();
                 if serves {
                     let answer = ask(w, &a, b"client", &server, LONG)?;
                     let request = w.b.connect_wait(&server, None, LONG)?;
@@ -253,6 +240,8 @@ pub(crate) const TESTS: &[Test] = &[
                 exchange(&a, &b)?;
                 check_eq!(errors.count(), 0);
                 quiet(&errors, faulty)?;
+                retire(&a)?;
+                retire(&b)?;
             }
             Ok(())
         })

@@ -104,12 +104,18 @@ impl Link {
         }
     }
 
-    /// Ends the attempt or the connection; its events are ignored from now on.
-    fn finish(&mut self) -> Option<ConnectionId> {
+    /// Forgets the attempt or the connection; its events are ignored from now on.
+    fn forget(&mut self) -> Option<ConnectionId> {
         let connection = self.connection.take();
         self.over = self.over.max(connection);
-        (self.state, self.outcome) = (ViState::Idle, None);
+        self.outcome = None;
         connection
+    }
+
+    /// Forgets the attempt or the connection: the virtual interface is idle.
+    fn finish(&mut self) -> Option<ConnectionId> {
+        self.state = ViState::Idle;
+        self.forget()
     }
 }
 
@@ -305,6 +311,22 @@ impl Core {
         vi.changed.raise();
         if report {
             self.report(vi, ErrorCode::ConnLost, 0, 0);
+        }
+    }
+
+    /// Breaks a connection of a reliable level after an error of this end: a descriptor that was
+    /// not posted is a message that the peer will miss (2.5.2). An upcall reports the end.
+    pub(crate) fn break_if_reliable(&self, vi: &Vi) {
+        if !vi.attributes.lock().reliability_level.is_reliable() {
+            return;
+        }
+        let connection = {
+            let link = vi.link.lock();
+            link.connection.filter(|_| link.state == ViState::Connected)
+        };
+        if let (Some(id), Ok(client)) = (connection, self.client()) {
+            // Fails if the connection is over.
+            let _ = client.disconnect(id, &[]);
         }
     }
 
@@ -587,9 +609,12 @@ impl Nic {
         let found = core.vi(vi)?;
         let _control = found.control.lock(&core.platform);
         core.vi(vi)?;
+        found.link.lock().forget();
+        found.vi.disconnect().map_err(|error| core.error(error))?;
+        // Idle only now: an error of the former connection is not one of the idle interface.
         found.link.lock().finish();
         found.changed.raise();
-        found.vi.disconnect().map_err(|error| core.error(error))
+        Ok(())
     }
 }
 

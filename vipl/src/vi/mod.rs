@@ -190,7 +190,8 @@ impl Nic {
             return Err(Error::ErrorResource);
         }
         if let Err(error) = found.vi.destroy() {
-            // If the device is dead, this NIC goes on until it is closed.
+            core.vi_places.open(word, &found.vi);
+            core.life.created(|| core.vi_places.close(word));
             return Err(core.error(error));
         }
         core.vis.remove(word);

@@ -97,6 +97,7 @@ impl Core {
         let of = &vi.queues[queue];
         if of.overrun.swap(false, Ordering::Acquire) {
             self.vi_error(vi, ErrorCode::ViOverrun, queue as u32, of.overrun_at.load(Ordering::Relaxed));
+            self.break_if_reliable(vi);
         }
         self.fill(vi, queue) && of.notices.run(nic)
     }

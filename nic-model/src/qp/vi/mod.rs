@@ -119,7 +119,7 @@ impl Qp {
         &mut self,
         nic: &mut Nic<F>,
         error: ViError,
-        operation: u32,
+        detail: u32,
         address: u64,
     ) {
         let Some(vi) = &mut self.vi else { return };
@@ -127,7 +127,7 @@ impl Qp {
         if last.is_some_and(|index| nic.event_waits(self.eq, index)) {
             return;
         }
-        let entry = event(EventType::ViError, self.qpn, self.generation, operation);
+        let entry = event(EventType::ViError, self.qpn, self.generation, detail);
         *last = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
     }
 

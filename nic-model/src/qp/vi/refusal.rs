@@ -10,6 +10,8 @@ use roce::transport::{Extra, Operation, Reason};
 
 use super::status;
 use crate::Frontend;
+use crate::nic::Nic;
+use crate::qp::Qp;
 use crate::qp::responder::{Fault, Job, Responder, Stop};
 
 /// What an injection makes of a message.
@@ -103,6 +105,17 @@ impl<F: Frontend> Responder<'_, F> {
     fn raise(&mut self, error: ViError, operation: Status) {
         if !self.qp.survives_errors() {
             self.qp.post_vi_error(self.nic, error, operation.bits() >> OP_SHIFT, 0);
+        }
+    }
+}
+
+impl Qp {
+    /// A message of which a packet is missing was dropped. The receive that it had taken shows
+    /// that, on a virtual interface; on others the next message takes it.
+    #[cold]
+    pub(in crate::qp) fn end_incomplete<F: Frontend>(&mut self, nic: &mut Nic<F>) {
+        if self.vi.is_some() && self.inbound.receive.loaded {
+            self.end_receive(nic, Status::PARTIAL_ERROR | Status::OP_RECEIVE, 0, None);
         }
     }
 }

@@ -21,5 +21,5 @@ pub fn measure(node: &Node, link: &Link, plan: Plan) -> Result<(), Failure> {
         Plan::Stream => FEW,
     };
     let name = format!("{}: ", plan.name());
-    bandwidth::measure(node, &name, extent, (link.bus(), copy.bus()), post, || link.done(Wait::Polling))
+    bandwidth::measure(node, &name, None, extent, (link.bus(), copy.bus()), post, || link.done(Wait::Polling))
 }
