@@ -69,7 +69,8 @@ pub struct Config {
     /// Queue pairs and virtual interfaces, not counting the agent's own.
     pub max_qps: u32,
     /// Virtual interfaces among them; here 0 stands for 5120, or for as many as the device's event
-    /// queues have room for if those are fewer.
+    /// queues have room for if those are fewer. There are never more than protection domains (VIA
+    /// 3.2.2.1).
     pub max_vis: u32,
     /// Completion queues, not counting the agent's own; here 0 stands for 4096, or the device's
     /// limit if that is lower.
@@ -93,16 +94,17 @@ impl Config {
         // Queue pairs 0 and 1, one CQ, and protection domains 0 and 1 belong to no client.
         let cqs = if self.max_cqs == 0 { USUAL_CQS } else { self.max_cqs };
         let max_qps = least(self.max_qps, identity.max_qps - 2);
+        let max_pds = least(self.max_pds, identity.max_pds - 2);
         let room = |events| shares(identity, events) - former(identity, events);
         let vis = if self.max_vis == 0 { USUAL_VIS } else { self.max_vis };
         let offered = Features::from_bits_truncate(identity.features).contains(Features::VI);
         let has_vis = offered && identity.max_eqs > EQ_VIS;
         Config {
             max_qps,
-            max_vis: if has_vis { vis.min(max_qps).min(room(EVENTS_PER_VI)) } else { 0 },
+            max_vis: if has_vis { vis.min(max_qps).min(max_pds).min(room(EVENTS_PER_VI)) } else { 0 },
             max_cqs: cqs.min(identity.max_cqs - 1).min(room(EVENTS_PER_CQ) - 1),
             max_srqs: least(self.max_srqs, identity.max_srqs),
-            max_pds: least(self.max_pds, identity.max_pds - 2),
+            max_pds,
             max_keys: least(self.max_keys, identity.max_keys - 1),
             max_connections: least(self.max_connections, 1 << 16),
             max_listens: least(self.max_listens, 1 << 12),
@@ -557,7 +559,7 @@ mod tests {
             features: Features::VI.bits(),
             max_qps: 1 << 14,
             max_cqs: 50,
-            max_pds: 20,
+            max_pds: 1 << 15,
             max_keys: 10,
             max_eqs: 3,
             max_eqes: 1 << 16,

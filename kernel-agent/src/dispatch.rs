@@ -303,7 +303,7 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         }
         // Of what the consumer posted, under whatever number.
         ViError::PostDescriptor | ViError::Overrun | ViError::CompletionProtection => {
-            vi.report(error, operation, event.address);
+            vi.report(number, error, operation, event.address);
         }
         ViError::ReceiveQueueEmpty
         | ViError::WriteProtection
@@ -311,7 +311,7 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         | ViError::WriteAbort
         | ViError::ReadProtection => {
             if vi.qpn() == number {
-                vi.report(error, operation, event.address);
+                vi.report(number, error, operation, event.address);
             }
         }
     }

@@ -45,6 +45,9 @@ pub enum AsyncEvent {
     Vi {
         /// The context given when the virtual interface was created.
         context: u64,
+        /// The number that it had. Each reset gives it another one, so an error of a connection
+        /// that is over can be told from one of the next.
+        number: u32,
         /// What happened.
         error: ViError,
         /// The operation that the error is of, as the bits of a descriptor's status code it

@@ -421,12 +421,12 @@ impl Vi {
             return;
         }
         drop(control);
-        self.report(ViError::ConnectionLost, 0, 0);
+        self.report(number, ViError::ConnectionLost, 0, 0);
     }
 
-    /// Reports an error. In the dispatcher thread.
-    pub(crate) fn report(&self, error: ViError, operation: u8, address: u64) {
-        let event = AsyncEvent::Vi { context: self.context(), error, operation, address };
+    /// Reports an error that it had under `number`. In the dispatcher thread.
+    pub(crate) fn report(&self, number: u32, error: ViError, operation: u8, address: u64) {
+        let event = AsyncEvent::Vi { context: self.context(), number, error, operation, address };
         self.client.upcall(|up| up.asynchronous(event));
     }
 

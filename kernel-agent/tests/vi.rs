@@ -121,7 +121,7 @@ impl<'a> End<'a> {
     fn error(&self, error: ViError) -> (u8, u64) {
         let context = self.vi.context();
         self.node.ears.wait_for("an error", |heard| match *heard {
-            Heard::Async(AsyncEvent::Vi { context: of, error: what, operation, address })
+            Heard::Async(AsyncEvent::Vi { context: of, error: what, operation, address, .. })
                 if of == context && what == error =>
             {
                 Some((operation, address))
@@ -668,8 +668,9 @@ fn invalid_events_and_those_of_a_former_connection_are_dropped() {
     write(EventType::ViCompletion, 0, former, generation, 1);
     let heard = |wanted: &Heard| ears.wait_for("an event", |heard| (heard == wanted).then_some(()));
     heard(&Heard::Vi(5, ViSide::Receive));
-    let error = |error, operation, address| AsyncEvent::Vi { context: 5, error, operation, address };
-    let bad_post = Heard::Async(error(ViError::PostDescriptor, 1, 7 * 0x40));
+    let error =
+        |number, error, operation, address| AsyncEvent::Vi { context: 5, number, error, operation, address };
+    let bad_post = Heard::Async(error(former, ViError::PostDescriptor, 1, 7 * 0x40));
     assert_eq!((ears.all(), vi.state()), (vec![bad_post.clone()], QpState::Reset));
     heard(&bad_post);
     // The loss of a connection is reported once.
@@ -677,7 +678,7 @@ fn invalid_events_and_those_of_a_former_connection_are_dropped() {
     write(EventType::ViError, ViError::ConnectionLost as u8, now, generation, 0);
     write(EventType::ViCompletion, 0, now, generation, 0);
     heard(&Heard::Vi(5, ViSide::Send));
-    let lost = Heard::Async(error(ViError::ConnectionLost, 0, 0));
+    let lost = Heard::Async(error(now, ViError::ConnectionLost, 0, 0));
     assert_eq!((ears.all(), vi.state()), (vec![lost], QpState::Error));
     vi.disconnect().unwrap();
     assert_eq!(vi.state(), QpState::Reset);

@@ -419,7 +419,7 @@ impl Nic {
             max_register_bytes: identity.max_region.saturating_mul(config.max_keys.into()),
             max_register_regions: config.max_keys,
             max_register_block_bytes: identity.max_region,
-            max_vi: config.max_qps,
+            max_vi: config.max_vis,
             max_descriptors_per_queue: DESCRIPTORS_PER_QUEUE.min(identity.max_vi_entries),
             max_segments_per_desc: identity.max_vi_segments,
             max_cq: config.max_cqs,

@@ -4,6 +4,7 @@
 use kernel_agent::{AsyncEvent, CmEvent, Death, Upcalls, ViError, ViSide};
 
 use crate::nic::Core;
+use crate::vi::connect::Which;
 
 impl Upcalls for Core {
     fn completion(&self, cq_context: u64) {
@@ -20,10 +21,10 @@ impl Upcalls for Core {
 
     fn asynchronous(&self, event: AsyncEvent) {
         match event {
-            AsyncEvent::Vi { context, error, operation, address } => {
+            AsyncEvent::Vi { context, number, error, operation, address } => {
                 let Some(vi) = self.vis.get(context) else { return };
                 match error {
-                    ViError::ConnectionLost => self.lost(&vi, None),
+                    ViError::ConnectionLost => self.lost(&vi, Which::Number(number)),
                     error => self.vi_error(&vi, error.into(), operation.into(), address),
                 }
             }

@@ -1,14 +1,13 @@
 //! Connections (chapter 4, pages VipConnectWait to VipDisconnect): client and server, addresses,
 //! attributes, what is refused, and the end of a connection.
 
-use alloc::vec::Vec;
 use core::result::Result;
 
 use nic_abi::admin::Injection;
 use vipl::*;
 
 use super::levels::{broken, exchange, retire};
-use super::waits::{no_vis, waiter};
+use super::waits::waiter;
 use super::world::*;
 use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, refused, test};
@@ -32,22 +31,15 @@ pub(super) fn ask(
 }
 
 /// The attributes of a virtual interface as its peer sees them: without the tag.
-fn seen_by_peer(side: &Side) -> Result<ViAttributes, Failure> {
+pub(super) fn seen_by_peer(side: &Side) -> Result<ViAttributes, Failure> {
     Ok(ViAttributes { ptag: PtagHandle::NULL, ..side.nic.query_vi(side.vi)?.1 })
 }
 
 /// A host of the same kind as this NIC, which is not there.
-fn nobody(nic: &Nic) -> Result<NetAddress, Failure> {
+pub(super) fn nobody(nic: &Nic) -> Result<NetAddress, Failure> {
     let mut host = nic.query_nic()?.local_nic_address;
     host[15] ^= 0x55;
     Ok(NetAddress::new(&host, b"nobody")?)
-}
-
-/// Handles that name no request of this opening: null, and these.
-fn no_conns(others: &[ConnHandle]) -> Vec<ConnHandle> {
-    let raw = others.iter().map(|conn| conn.as_raw());
-    let near = others.iter().map(|conn| conn.as_raw() ^ 1);
-    raw.chain(near).chain([0, 1, u64::MAX]).map(ConnHandle::from_raw).collect()
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -191,235 +183,6 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Addresses that are not this NIC's, too long, or of a closed NIC; and no room for the request.
-    test(
-        "via_connect::waits_that_are_refused",
-        &[
-            "VipConnectWait.VIP_INVALID_PARAMETER",
-            "VipConnectWait.VIP_ERROR_RESOURCE",
-            "VipConnectRequest.VIP_ERROR_RESOURCE",
-        ],
-        |f| {
-            world(f, |w| {
-                refused(w.b.connect_wait(&nobody(&w.b)?, None, LONG), Error::InvalidParameter)?;
-                refused(w.b.address(&[0; MAX_DISCRIMINATOR + 1]), Error::InvalidParameter)?;
-                refused(NetAddress::new(&[0; 5], b"x"), Error::InvalidParameter)?;
-                let server = w.a.address(b"server")?;
-                w.b.close_nic()?;
-                refused(w.b.connect_wait(&server, None, LONG), Error::InvalidParameter)?;
-                // The other provider below listens in the place of this one.
-                w.a.close_nic()?;
-                let interfaces = privileged_api::Provider::new(f.platform().clone());
-                let none = privileged_api::Limits { connections: 0, ..privileged_api::Limits::NONE };
-                interfaces.add_limited("limited", f.setup.a.agent.clone(), none)?;
-                interfaces.add("free", f.setup.a.agent.clone())?;
-                let provider = Provider::new(interfaces.interfaces());
-                let nics = ["limited", "free"].map(|name| provider.open_nic(name));
-                let [limited, free] = nics;
-                let (limited, free) = (limited?, free?);
-                let outcome = (|| {
-                    let (a, b) = (w.side(&free, LEVEL, NO_CQS)?, w.side(&limited, LEVEL, NO_CQS)?);
-                    let own = limited.address(b"client")?;
-                    refused(limited.connect_request(b.vi, &own, &server, LONG), Error::ErrorResource)?;
-                    check_eq!(b.state()?, ViState::Idle);
-                    let answer = ask(w, &a, b"client", &server, LONG)?;
-                    refused(limited.connect_wait(&server, None, LONG), Error::ErrorResource)?;
-                    // The request is still there for another opening.
-                    let request = free.connect_wait(&server, None, LONG)?;
-                    free.connect_reject(request.conn)?;
-                    check_eq!(answer.join()?, Err(Error::Reject));
-                    Ok(())
-                })();
-                limited.close_nic()?;
-                free.close_nic()?;
-                outcome
-            })
-        },
-    ),
-    // An accept whose virtual interface does not fit fails with a code for what differs, and the
-    // client waits on; with attributes that fit, the same request is accepted.
-    test(
-        "via_connect::a_refused_accept_leaves_the_request",
-        &[
-            "via-4.1.B09",
-            "via-4.1.A02",
-            "VipConnectAccept.B02",
-            "VipConnectAccept.B03",
-            "VipConnectAccept.B04",
-            "VipConnectAccept.VIP_INVALID_RELIABILITY_LEVEL",
-            "VipConnectAccept.VIP_INVALID_MTU",
-            "VipConnectAccept.VIP_INVALID_QOS",
-        ],
-        |f| {
-            world(f, |w| {
-                let server = w.b.address(b"server")?;
-                let (a, b) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.b, LEVEL, NO_CQS)?);
-                let answer = ask(w, &a, b"client", &server, LONG)?;
-                let request = w.b.connect_wait(&server, None, LONG)?;
-                let good = attributes(b.ptag, LEVEL);
-                for (wrong, error) in [
-                    (
-                        ViAttributes { reliability_level: ReliabilityLevel::Reception, ..good },
-                        Error::InvalidReliabilityLevel,
-                    ),
-                    (
-                        ViAttributes { max_transfer_size: good.max_transfer_size + 1, ..good },
-                        Error::InvalidMtu,
-                    ),
-                    (ViAttributes { max_transfer_size: 1, ..good }, Error::InvalidMtu),
-                    (ViAttributes { qos: Qos(1), ..good }, Error::InvalidQos),
-                ] {
-                    w.b.set_vi_attributes(b.vi, &wrong)?;
-                    refused(w.b.connect_accept(request.conn, b.vi), error)?;
-                    check_eq!((a.state()?, b.state()?), (ViState::ConnectPending, ViState::Idle));
-                    check!(!answer.is_done(), "the client was told");
-                }
-                w.b.set_vi_attributes(b.vi, &good)?;
-                w.b.connect_accept(request.conn, b.vi)?;
-                check_eq!(answer.join()?, Ok(seen_by_peer(&b)?));
-                exchange(&a, &b)
-            })
-        },
-    ),
-    // Requests that are answered already, of another opening, or null; virtual interfaces that are
-    // null, destroyed, foreign, connected or about to be.
-    test(
-        "via_connect::answers_that_are_refused",
-        &["VipConnectAccept.VIP_INVALID_PARAMETER", "VipConnectReject.VIP_INVALID_PARAMETER"],
-        |f| {
-            world(f, |w| {
-                let server = w.a.address(b"server")?;
-                let request = || -> Result<(Side, ConnHandle, Answer), Failure> {
-                    let client = w.side(&w.b, LEVEL, NO_CQS)?;
-                    let answer = ask(w, &client, b"client", &server, LONG)?;
-                    Ok((client, w.a.connect_wait(&server, None, LONG)?.conn, answer))
-                };
-                let (connected, idle) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.a, LEVEL, NO_CQS)?);
-                let (peer, accepted, answer) = request()?;
-                w.a.connect_accept(accepted, connected.vi)?;
-                answer.join()??;
-                let (_, rejected, answer) = request()?;
-                w.a.connect_reject(rejected)?;
-                check_eq!(answer.join()?, Err(Error::Reject));
-                let (_, open, answer) = request()?;
-                for conn in no_conns(&[accepted, rejected]) {
-                    if conn == open {
-                        continue;
-                    }
-                    refused(w.a.connect_accept(conn, idle.vi), Error::InvalidParameter)?;
-                    refused(w.a.connect_reject(conn), Error::InvalidParameter)?;
-                }
-                refused(w.b.connect_reject(open), Error::InvalidParameter)?;
-                let pending = w.side(&w.a, LEVEL, NO_CQS)?;
-                let late = ask(w, &pending, b"client", &w.b.address(b"nobody waits")?, LONG)?;
-                w.until("it is pending", || pending.state() == Ok(ViState::ConnectPending))?;
-                let mut vis = no_vis(w)?;
-                vis.extend([connected.vi, pending.vi]);
-                for vi in vis {
-                    refused(w.a.connect_accept(open, vi), Error::InvalidParameter)?;
-                }
-                check!(!answer.is_done() && !late.is_done());
-                pending.disconnect()?;
-                check_eq!(late.join()?, Err(Error::ErrorResource));
-                w.a.connect_accept(open, idle.vi)?;
-                answer.join()??;
-                exchange(&connected, &peer)
-            })
-        },
-    ),
-    // Nobody waits for the discriminator, the host is not there, the server's virtual interface is
-    // in a wrong state: the client gets Timeout when its time is over, and is Idle. A time of 0 is
-    // Timeout at once.
-    test(
-        "via_connect::requests_that_nobody_accepts",
-        &[
-            "via-4.1.B05",
-            "via-4.1.A01",
-            "VipConnectRequest.B04",
-            "VipConnectRequest.B05",
-            "VipConnectRequest.A01",
-            "VipConnectRequest.VIP_TIMEOUT",
-        ],
-        |f| {
-            world(f, |w| {
-                let (a, own) = (w.side(&w.a, LEVEL, NO_CQS)?, w.a.address(b"client")?);
-                let server = w.b.address(b"server")?;
-                a.receive(0, &[])?;
-                for (to, timeout) in [
-                    (server.clone(), 30),
-                    (w.b.address(b"serve")?, 30),
-                    (nobody(&w.b)?, 30),
-                    (server.clone(), 0),
-                ] {
-                    refused(a.nic.connect_request(a.vi, &own, &to, timeout), Error::Timeout)?;
-                    check_eq!(a.state()?, ViState::Idle);
-                }
-                let (busy, other) = w.pair(LEVEL)?;
-                let answer = ask(w, &a, b"client", &server, 300)?;
-                if let Ok(request) = w.b.connect_wait(&server, Some(&own), 300) {
-                    refused(w.b.connect_accept(request.conn, other.vi), Error::InvalidParameter)?;
-                }
-                check_eq!(answer.join()?, Err(Error::Timeout));
-                check_eq!((a.state()?, a.nic.recv_done(a.vi)), (ViState::Idle, Err(Error::NotDone)));
-                exchange(&busy, &other)
-            })
-        },
-    ),
-    // Handles and addresses that are not valid, and virtual interfaces that are not Idle.
-    test("via_connect::requests_that_are_refused", &["VipConnectRequest.VIP_INVALID_PARAMETER"], |f| {
-        world(f, |w| {
-            let (own, server) = (w.a.address(b"client")?, w.b.address(b"server")?);
-            let invalid = Error::InvalidParameter;
-            for vi in no_vis(w)? {
-                refused(w.a.connect_request(vi, &own, &server, LONG), invalid)?;
-                refused(w.a.disconnect(vi), invalid)?;
-            }
-            let a = w.side(&w.a, LEVEL, NO_CQS)?;
-            let addresses = [
-                (nobody(&w.a)?, server.clone()),
-                (own.clone(), NetAddress::new(&[], b"server")?),
-                (own.clone(), NetAddress::new(&[0xff; 16], b"server")?),
-                (own.clone(), NetAddress::new(&[0; 16], b"server")?),
-            ];
-            for (local, remote) in &addresses {
-                refused(a.nic.connect_request(a.vi, local, remote, LONG), invalid)?;
-                check_eq!(a.state()?, ViState::Idle);
-            }
-            let (busy, peer) = w.pair(LEVEL)?;
-            refused(busy.nic.connect_request(busy.vi, &own, &server, LONG), invalid)?;
-            exchange(&busy, &peer)?;
-            peer.disconnect()?;
-            broken(w, &busy)?;
-            refused(busy.nic.connect_request(busy.vi, &own, &server, LONG), invalid)
-        })
-    }),
-    // The client gives up before the server accepts: Timeout, and the server's virtual interface is
-    // Idle again.
-    test(
-        "via_connect::a_client_that_has_gone",
-        &["via-5.1.A01", "via-5.1.S04", "VipConnectAccept.A01"],
-        |f| {
-            world(f, |w| {
-                let server = w.b.address(b"server")?;
-                let (a, b) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.b, LEVEL, NO_CQS)?);
-                for accepts in [true, false] {
-                    let answer = ask(w, &a, b"client", &server, LONG)?;
-                    let conn = w.b.connect_wait(&server, None, LONG)?.conn;
-                    a.disconnect()?;
-                    check_eq!(answer.join()?, Err(Error::ErrorResource));
-                    if accepts {
-                        refused(w.b.connect_accept(conn, b.vi), Error::Timeout)?;
-                    } else {
-                        w.b.connect_reject(conn)?;
-                    }
-                    refused(w.b.connect_reject(conn), Error::InvalidParameter)?;
-                    check_eq!(b.state()?, ViState::Idle);
-                }
-                w.connect(&a, &b)
-            })
-        },
-    )
-    .limit(120),
     // A virtual interface is connected again at once, also with a message of the former connection
     // still on its way: nothing of that reaches the next one.
     test("via_connect::nothing_of_a_former_connection_arrives", &["via-4.1.B01", "via-4.2.B03"], |f| {

@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::result::Result;
+use core::time::Duration;
 
 use nic_abi::admin::Injection;
 use platform::sync::Mutex;
@@ -11,8 +12,8 @@ use vipl::*;
 
 use super::levels::{broken, exchange, quiet, retire, shows};
 use super::world::*;
-use crate::thread::Signal;
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::thread::{Signal, pause};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
@@ -31,7 +32,7 @@ fn reported(nic: &Nic) -> Result<u64, Failure> {
 
 /// Posts a descriptor that is misaligned, an asynchronous error of this virtual interface.
 #[track_caller]
-fn provoke(side: &Side) -> Outcome {
+pub(super) fn provoke(side: &Side) -> Outcome {
     Ok(side.nic.post_send(side.vi, side.descriptor(0)?.address() + 32, side.region.handle)?)
 }
 
@@ -72,6 +73,35 @@ fn fails_at_target(
         retire(&b)?;
     }
     Ok(())
+}
+
+/// Deregisters the region of a descriptor while an RDMA Read waits for its answer. False if the NIC
+/// had not begun with the descriptor yet, which is another error.
+fn deregistered_under_way(w: &World<'_>, level: ReliabilityLevel) -> Result<bool, Failure> {
+    let (a, b) = w.pair(level)?;
+    let errors = w.errors(&a.nic)?;
+    let region = w.region(&a.nic, 4096, &open_memory(a.ptag))?;
+    w.inject(&b, Injection::HoldReads, u32::MAX, 0)?;
+    let descriptor = region.descriptor(0, 2)?;
+    descriptor.rdma_read(&b.remote(0), &[a.data(0, 8)])?;
+    a.nic.post_send(a.vi, region.address(0), region.handle)?;
+    // Nothing tells that the NIC has begun.
+    pause(w.f.platform(), Duration::from_millis(SHORT.into()));
+    a.nic.deregister_mem(region.address(0), region.handle)?;
+    w.inject(&b, Injection::HoldReads, 0, 0)?;
+    let found = some(errors.wait(1)?.first().copied(), "an error")?;
+    let begun = found.error_code != ErrorCode::PostDesc;
+    if begun {
+        errors.expect(&a, ErrorCode::CompProt)?;
+        check_eq!((found.descriptor, found.op_code), (region.address(0), op_code(Status::OP_RDMA_READ)));
+        check_eq!(found.resource_code, ResourceCode::Descriptor);
+        check_eq!(descriptor.status(), Status::empty());
+        refused(a.nic.send_done(a.vi), Error::NotDone)?;
+        broken(w, &a)?;
+    }
+    retire(&a)?;
+    retire(&b)?;
+    Ok(begun)
 }
 
 pub(crate) const TESTS: &[Test] = &[
@@ -323,6 +353,20 @@ pub(crate) const TESTS: &[Test] = &[
                     quiet(&errors, &b)?;
                     retire(&a)?;
                     retire(&b)?;
+                }
+            }
+            Ok(())
+        })
+    }),
+    // The region of a descriptor is deregistered while the NIC processes it, here an RDMA Read
+    // whose answer is held back: its status cannot be written, and nothing is.
+    test("via_errors::completion_protection", &["VipErrorCallback.VIP_ERROR_COMP_PROT"], |f| {
+        world(f, |w| {
+            for level in RELIABLE {
+                let mut tries = 0;
+                while !deregistered_under_way(w, level)? {
+                    tries += 1;
+                    check!(tries < 50, "the NIC never begins in time");
                 }
             }
             Ok(())

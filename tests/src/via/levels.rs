@@ -1,10 +1,6 @@
 //! The levels of reliability (2.5, chapter 7): what each of them promises when a message is lost,
 //! late, corrupt or incomplete, when the peer does not answer, and when an end makes a mistake.
 
-use alloc::format;
-use alloc::vec::Vec;
-use core::result::Result;
-
 use nic_abi::admin::Injection;
 use privileged_api::{Features, Limits};
 use vipl::*;
@@ -12,12 +8,10 @@ use vipl::*;
 use super::world::*;
 use crate::fixture::pattern;
 use crate::thread::Thread;
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::{Outcome, Test, check, check_eq, refused, test};
 
 /// The number of a descriptor for a message after the others of a test.
 const LAST: usize = DESCRIPTORS - 1;
-/// More than a device has done when the test ends.
-const ALL: u32 = u32::MAX;
 
 /// Sends a message, which must arrive: the queues of both ends are empty.
 #[track_caller]
@@ -65,60 +59,6 @@ pub(super) fn shows(level: ReliabilityLevel, status: Status, error: Status) -> O
         ReliabilityLevel::Reception => failed(status, error),
         _ => success(status),
     }
-}
-
-/// A connected pair, the errors of both ends, and two receives of 100 bytes at the second end.
-fn watched(w: &World<'_>, level: ReliabilityLevel) -> Result<(Side, Side, [Errors; 2]), Failure> {
-    let (a, b) = w.pair(level)?;
-    let errors = [w.errors(&a.nic)?, w.errors(&b.nic)?];
-    a.fill(level as u8);
-    for number in 0..2 {
-        b.receive(number, &[b.data(0, 100)])?;
-    }
-    Ok((a, b, errors))
-}
-
-/// Checks what is left of a connection after an error at the second end: on Unreliable Delivery it
-/// goes on with the second receive, and no handler is called; on the other levels it is broken at
-/// both ends, the receive is flushed, and each handler is called once.
-fn afterwards(
-    w: &World<'_>,
-    level: ReliabilityLevel,
-    (a, b): (&Side, &Side),
-    errors: &[Errors; 2],
-) -> Outcome {
-    if level == ReliabilityLevel::Unreliable {
-        check_eq!((a.state()?, b.state()?), (ViState::Connected, ViState::Connected));
-        a.send(1, &[a.data(0, 100)], None)?;
-        a.sent_well(1)?;
-        b.received_well(1)?;
-        check_eq!(b.bytes(0, 100), a.bytes(0, 100));
-    } else {
-        failed(b.received(1)?, Status::DESC_FLUSHED_ERROR)?;
-        for (side, errors) in [a, b].into_iter().zip(errors) {
-            errors.expect(side, ErrorCode::ConnLost)?;
-            broken(w, side)?;
-        }
-    }
-    for (side, errors) in [a, b].into_iter().zip(errors) {
-        quiet(errors, side)?;
-    }
-    retire(a)?;
-    retire(b)
-}
-
-/// Spoils the next message that `b` receives, and checks what both ends see of it on each level.
-fn spoiled(w: &World<'_>, what: Injection, at_receiver: Status) -> Outcome {
-    for level in LEVELS {
-        let (a, b, errors) = watched(w, level)?;
-        w.inject(&b, what, 1, 0)?;
-        a.send(0, &[a.data(0, 100)], None)?;
-        shows(level, a.sent(0)?, Status::TRANSPORT_ERROR)?;
-        failed(b.received(0)?, at_receiver)?;
-        check_eq!(b.descriptor(0)?.length(), 0);
-        afterwards(w, level, (&a, &b), &errors)?;
-    }
-    Ok(())
 }
 
 /// Sends numbered messages of changing length, four at a time, and checks that each arrives once,
@@ -202,26 +142,6 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Corrupt data shows in the receive that took it on each level, and the data of a connection
-    // that goes on is intact.
-    test(
-        "via_levels::corrupt_data_is_detected",
-        &[
-            "via-2.5.B03",
-            "via-2.5.B08",
-            "via-2.5.1.B02",
-            "via-2.5.2.B02",
-            "VIP_STATUS.VIP_STATUS_TRANSPORT_ERROR",
-            "VIP_STATUS.A01",
-        ],
-        |f| world(f, |w| spoiled(w, Injection::Corrupt, Status::TRANSPORT_ERROR)),
-    ),
-    // So does a message of which a part is missing.
-    test(
-        "via_levels::incomplete_messages_are_detected",
-        &["via-2.5.3.B02", "VIP_STATUS.VIP_STATUS_PARTIAL_ERROR.recv"],
-        |f| world(f, |w| spoiled(w, Injection::Truncate, Status::PARTIAL_ERROR)),
-    ),
     // Requests and answers get lost, so requests are repeated: each message arrives once, whole and
     // in its turn.
     test(
@@ -257,177 +177,6 @@ pub(crate) const TESTS: &[Test] = &[
                     stream(&a, &b, 4)?;
                     retire(&a)?;
                     retire(&b)?;
-                }
-                Ok(())
-            })
-        },
-    ),
-    // The peer answers nothing. Sends of Unreliable and of Reliable Delivery are complete when they
-    // have left. Unreliable Delivery reports no loss, and goes on. On Reliable Delivery the handler
-    // reports it, and on Reliable Reception the descriptor of the Send does; the descriptors behind
-    // it are flushed.
-    test(
-        "via_levels::a_peer_that_does_not_answer",
-        &[
-            "via-2.5.B07",
-            "via-2.5.B11",
-            "via-2.5.1.O01",
-            "via-2.5.1.B05",
-            "via-2.5.2.B06",
-            "via-2.5.2.B09",
-            "via-2.5.2.O01",
-            "via-2.5.2.B10",
-            "via-2.5.2.S01",
-            "via-2.5.3.B01",
-            "via-7.2.B01",
-            "via-7.2.B02",
-            "via-7.3.B01",
-            "via-7.3.S01",
-            "via-7.3.L01",
-        ],
-        |f| {
-            world(f, |w| {
-                for level in LEVELS {
-                    let (a, b, errors) = watched(w, level)?;
-                    w.inject(&b, Injection::StallResponder, ALL, 0)?;
-                    for number in 0..3 {
-                        a.send(number, &[a.data(0, 100)], None)?;
-                    }
-                    shows(level, a.sent(0)?, Status::TRANSPORT_ERROR)?;
-                    for number in 1..3 {
-                        let status = a.sent(number)?;
-                        // Those that had not left yet are flushed.
-                        if level != ReliabilityLevel::Delivery || !is_success(status) {
-                            let flushed = level.is_reliable().then_some(Status::DESC_FLUSHED_ERROR);
-                            failed(status, flushed.unwrap_or(Status::empty()))?;
-                        }
-                    }
-                    if level == ReliabilityLevel::Unreliable {
-                        check_eq!((a.state()?, b.state()?), (ViState::Connected, ViState::Connected));
-                        w.inject(&b, Injection::StallResponder, 0, 0)?;
-                        a.send(0, &[a.data(0, 100)], None)?;
-                        a.sent_well(0)?;
-                        b.received_well(0)?;
-                    } else {
-                        failed(b.received(0)?, Status::DESC_FLUSHED_ERROR)?;
-                    }
-                    afterwards(w, level, (&a, &b), &errors)?;
-                    check_eq!(b.bytes(0, 1) == [0], level != ReliabilityLevel::Unreliable);
-                }
-                Ok(())
-            })
-        },
-    )
-    .limit(120),
-    // Requests are late: on each level the message still arrives.
-    test("via_levels::a_late_message", &[], |f| {
-        world(f, |w| {
-            for level in LEVELS {
-                let (a, b, errors) = watched(w, level)?;
-                w.inject(&a, Injection::Delay, 1, 3_000_000)?;
-                a.send(0, &[a.data(0, 100)], None)?;
-                a.sent_well(0)?;
-                b.received_well(0)?;
-                check_eq!(b.bytes(0, 100), a.bytes(0, 100));
-                b.disconnect()?;
-                errors[0].expect(&a, ErrorCode::ConnLost)?;
-                retire(&a)?;
-                retire(&b)?;
-            }
-            Ok(())
-        })
-    }),
-    // A mistake of this end shows in its descriptor. Unreliable Delivery goes on, and no handler is
-    // called. The other levels break the connection, flush all that is posted, and call it.
-    test(
-        "via_levels::a_mistake_of_this_end",
-        &[
-            "via-2.5.1.B03",
-            "via-2.5.2.B05",
-            "via-2.5.2.B08",
-            "via-2.5.3.S01",
-            "via-5.3.S03",
-            "via-7.B01",
-            "via-7.B02",
-            "via-7.2.S01",
-            "via-7.3.A01",
-        ],
-        |f| {
-            world(f, |w| {
-                for level in LEVELS {
-                    let (a, b, errors) = watched(w, level)?;
-                    for number in 10..13 {
-                        a.receive(number, &[a.data(0, 100)])?;
-                    }
-                    let mut wrong = a.data(0, 100);
-                    wrong.handle ^= 1;
-                    a.send(0, &[wrong], None)?;
-                    failed(a.sent(0)?, Status::PROTECTION_ERROR)?;
-                    if level == ReliabilityLevel::Unreliable {
-                        check_eq!(a.nic.recv_done(a.vi), Err(Error::NotDone));
-                        a.send(0, &[a.data(0, 100)], None)?;
-                        a.sent_well(0)?;
-                        b.received_well(0)?;
-                    } else {
-                        for number in 10..13 {
-                            failed(a.received(number)?, Status::DESC_FLUSHED_ERROR)?;
-                        }
-                        failed(b.received(0)?, Status::DESC_FLUSHED_ERROR)?;
-                    }
-                    afterwards(w, level, (&a, &b), &errors)?;
-                }
-                Ok(())
-            })
-        },
-    ),
-    // A message finds no receive. It is dropped on Unreliable Delivery; on the other levels both
-    // ends learn of it, and the connection is broken.
-    test(
-        "via_levels::a_message_without_a_receive",
-        &["via-2.5.2.B03", "VipErrorCallback.VIP_ERROR_RECVQ_EMPTY"],
-        |f| {
-            world(f, |w| {
-                for level in LEVELS {
-                    let (a, b) = w.pair(level)?;
-                    let errors = [w.errors(&a.nic)?, w.errors(&b.nic)?];
-                    let writes = level as usize % 2;
-                    match writes {
-                        0 => a.send(0, &[a.data(0, 100)], None)?,
-                        _ => a.rdma_write(0, &b.remote(0), &[a.data(0, 8)], Some(1))?,
-                    }
-                    shows(level, a.sent(0)?, Status::REMOTE_DESC_ERROR)?;
-                    if level == ReliabilityLevel::Unreliable {
-                        exchange(&a, &b)?;
-                    } else {
-                        errors[1].expect(&b, ErrorCode::RecvqEmpty)?;
-                        for (side, errors) in [&a, &b].into_iter().zip(&errors) {
-                            errors.expect(side, ErrorCode::ConnLost)?;
-                            broken(w, side)?;
-                        }
-                    }
-                    for (side, errors) in [&a, &b].into_iter().zip(&errors) {
-                        quiet(errors, side)?;
-                    }
-                    retire(&a)?;
-                    retire(&b)?;
-                }
-                Ok(())
-            })
-        },
-    ),
-    // A message does not fit into its receive: that one shows it, and nothing is written behind it.
-    test(
-        "via_levels::a_message_too_long_for_its_receive",
-        &["via-2.5.2.B04", "VIP_STATUS.VIP_STATUS_LENGTH_ERROR.recv"],
-        |f| {
-            world(f, |w| {
-                for level in LEVELS {
-                    let (a, b, errors) = watched(w, level)?;
-                    a.send(0, &[a.data(0, 101)], None)?;
-                    shows(level, a.sent(0)?, Status::REMOTE_DESC_ERROR)?;
-                    failed(b.received(0)?, Status::LENGTH_ERROR)?;
-                    check_eq!(b.bytes(100, 100).iter().position(|&byte| byte != 0), None);
-                    afterwards(w, level, (&a, &b), &errors)?;
                 }
                 Ok(())
             })
@@ -522,71 +271,4 @@ pub(crate) const TESTS: &[Test] = &[
             retire(&sink)
         })
     }),
-    // The port goes down: the handler is called at every level, though no virtual interface has
-    // done anything. Messages that are sent meanwhile are lost on Unreliable Delivery, and break
-    // the connection on the other levels.
-    test("via_levels::the_link_is_lost", &["via-7.B03", "via-7.1.B01"], |f| {
-        world(f, |w| {
-            for level in LEVELS {
-                let (a, b) = w.pair(level)?;
-                let errors = w.errors(&a.nic)?;
-                f.port(false)?;
-                let shown = errors.wait(1);
-                a.send(0, &[a.data(0, 8)], None)?;
-                let sent = a.sent(0);
-                if level.is_reliable() {
-                    broken(w, &a)?;
-                }
-                f.port(true)?;
-                let [error, ..] = shown?[..] else { return Err(Failure::new("no error")) };
-                check_eq!((error.resource_code, error.error_code), (ResourceCode::Nic, ErrorCode::ConnLost));
-                check_eq!((error.nic, error.vi, error.cq), (a.nic.handle(), ViHandle::NULL, CqHandle::NULL));
-                shows(level, sent?, Status::TRANSPORT_ERROR)?;
-                w.until("the port is up", || f.setup.a.agent.port_up())?;
-                if level == ReliabilityLevel::Unreliable {
-                    check_eq!(a.state()?, ViState::Connected);
-                    exchange(&a, &b)?;
-                }
-                retire(&a)?;
-                retire(&b)?;
-            }
-            Ok(())
-        })
-    })
-    .limit(120),
 ];
-
-/// The device dies under connections of each level with descriptors on their queues: all waits end,
-/// the handler is called, and all calls but closing return ErrorResource.
-pub(crate) const DEATHS: &[Test] = &[test("via_levels::the_device_dies", &[], |f| {
-    world(f, |w| {
-        let mut waiters = Vec::new();
-        let errors = w.errors(&w.a)?;
-        let mut sides = Vec::new();
-        for level in LEVELS {
-            let (a, b) = w.pair(level)?;
-            a.receive(0, &[a.data(0, 8)])?;
-            for receives in [false, true] {
-                let (nic, vi) = (a.nic.clone(), a.vi);
-                let body =
-                    move || if receives { nic.recv_wait(vi, INFINITE) } else { nic.send_wait(vi, INFINITE) };
-                waiters.push((level, Thread::spawn(f.platform(), "waiter", body)?));
-            }
-            sides.push((a, b));
-        }
-        (f.setup.kill)();
-        for (level, waiter) in waiters {
-            let ended = waiter.join()?;
-            check!(ended == Err(Error::ErrorResource), "{}", format!("{level:?}: {ended:?}"));
-        }
-        let [error, ..] = errors.wait(1)?[..] else { return Err(Failure::new("no error")) };
-        check_eq!((error.resource_code, error.vi), (ResourceCode::Nic, ViHandle::NULL));
-        for (a, _) in &sides {
-            refused(a.nic.post_send(a.vi, 0, a.region.handle), Error::ErrorResource)?;
-            refused(a.nic.query_vi(a.vi), Error::ErrorResource)?;
-            refused(a.nic.disconnect(a.vi), Error::ErrorResource)?;
-        }
-        Ok(())
-    })
-})
-.kills()];

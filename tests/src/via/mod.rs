@@ -1,13 +1,24 @@
 //! The VIPL face: virtual interfaces on their three levels of reliability.
 
+mod agent;
 mod basics;
 mod connect;
+mod connect_refusals;
+mod cqs;
+mod descriptors;
 mod errors;
+mod faults;
 mod levels;
+mod memory;
+mod nics;
 mod notify;
 mod order;
+mod queues;
 mod states;
 mod statuses;
+mod tags;
+mod values;
+mod vis;
 mod waits;
 pub(crate) mod world;
 
@@ -16,9 +27,20 @@ use crate::Test;
 /// The areas of this folder, in the order in which they run.
 pub(crate) const TESTS: &[&[Test]] = &[
     basics::TESTS,
+    values::TESTS,
+    nics::TESTS,
+    tags::TESTS,
+    memory::TESTS,
+    vis::TESTS,
+    cqs::TESTS,
+    descriptors::TESTS,
+    queues::TESTS,
+    agent::TESTS,
     connect::TESTS,
+    connect_refusals::TESTS,
     states::TESTS,
     levels::TESTS,
+    faults::TESTS,
     order::TESTS,
     statuses::TESTS,
     waits::TESTS,
@@ -27,4 +49,4 @@ pub(crate) const TESTS: &[&[Test]] = &[
 ];
 
 /// Those that leave a dead device behind.
-pub(crate) const KILLING: &[Test] = levels::DEATHS;
+pub(crate) const KILLING: &[Test] = faults::DEATHS;

@@ -296,7 +296,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A request with a fence begins when all before it are complete: here an RDMA Read whose answer
     // is held back, into the memory that the fenced Send reads.
-    test("via_order::fences", &["via-6.3.1.2.B01", "via-6.3.1.2.A01"], |f| {
+    test("via_order::fences", &["via-6.3.1.2.B01", "via-6.3.1.2.A01", "VIP_CONTROL.F06"], |f| {
         world(f, |w| {
             for level in RELIABLE {
                 let (a, b) = w.pair(level)?;

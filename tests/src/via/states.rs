@@ -6,7 +6,8 @@ use core::result::Result;
 use vipl::*;
 
 use super::connect::{Answer, ask};
-use super::levels::{broken, exchange, retire};
+use super::errors::provoke;
+use super::levels::{broken, exchange, quiet, retire};
 use super::world::*;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -201,6 +202,44 @@ pub(crate) const TESTS: &[Test] = &[
                 b.send(0, &[b.data(0, 8)], None)?;
                 b.sent_well(0)?;
                 a.received_well(0)?;
+                retire(&a)?;
+                retire(&b)?;
+            }
+            Ok(())
+        })
+    }),
+    // An error of an idle virtual interface calls no handler. The next attempt to connect it, by
+    // either call, returns ErrorResource; the one after that succeeds.
+    test("via_states::errors_in_idle", &["via-5.1.B04", "via-5.1.A04"], |f| {
+        world(f, |w| {
+            for serves in [false, true] {
+                let (a, b) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.b, LEVEL, NO_CQS)?);
+                let errors = w.errors(if serves { &w.b } else { &w.a })?;
+                let server = w.b.address(b"server")?;
+                let faulty = if serves { &b } else { &a };
+                // The event of the error comes before that of the next descriptor of the queue.
+                let came = crate::thread::Signal::new(f.platform());
+                let raises = came.clone();
+                let handler = move |_: u64, _: &Nic, _: ViHandle, _: u64| raises.raise();
+                faulty.nic.send_notify(faulty.vi, 0, alloc::boxed::Box::new(handler))?;
+                provoke(faulty)?;
+                faulty.send(1, &[], None)?;
+                came.wait(1)?;
+                if serves {
+                    let answer = ask(w, &a, b"client", &server, LONG)?;
+                    let request = w.b.connect_wait(&server, None, LONG)?;
+                    refused(w.b.connect_accept(request.conn, b.vi), Error::ErrorResource)?;
+                    check_eq!((a.state()?, b.state()?), (ViState::ConnectPending, ViState::Idle));
+                    w.b.connect_accept(request.conn, b.vi)?;
+                    answer.join()??;
+                } else {
+                    let answer = ask(w, &a, b"client", &server, LONG)?;
+                    check_eq!((answer.join()?, a.state()?), (Err(Error::ErrorResource), ViState::Idle));
+                    w.connect(&a, &b)?;
+                }
+                exchange(&a, &b)?;
+                check_eq!(errors.count(), 0);
+                quiet(&errors, faulty)?;
                 retire(&a)?;
                 retire(&b)?;
             }

@@ -93,6 +93,7 @@ fn close(nic: &Nic) -> Outcome {
 }
 
 /// Registered memory.
+#[derive(Clone)]
 pub(crate) struct Region {
     pub(crate) buffer: Arc<DmaBuffer>,
     pub(crate) handle: MemHandle,
@@ -238,6 +239,22 @@ impl World<'_> {
             true => Ok(()),
             false => Err(Failure::new(format!("it did not happen: {what}"))),
         }
+    }
+
+    /// Waits until all that `a` has sent is at `b`: received, or dropped for want of a receive. An
+    /// RDMA Write of the data's last byte, which must be zero, goes behind it.
+    #[track_caller]
+    pub(crate) fn arrived(&self, a: &Side, b: &Side) -> Outcome {
+        let (at, last) = (DATA_LEN - 1, DESCRIPTORS - 1);
+        let former = a.bytes(at, 1);
+        check_eq!(b.bytes(at, 1), [0]);
+        a.write(at, &[1]);
+        a.rdma_write(last, &b.remote(at), &[a.data(at, 1)], None)?;
+        a.sent_well(last)?;
+        self.until("the RDMA Write arrives", || b.bytes(at, 1) == [1])?;
+        b.write(at, &[0]);
+        a.write(at, &former);
+        Ok(())
     }
 
     /// Waits until the status word of a descriptor says Done, without a call.
@@ -443,6 +460,12 @@ impl Region {
     /// What a peer names the place at an offset by.
     pub(crate) fn remote(&self, offset: usize) -> AddressSegment {
         AddressSegment { address: self.address(offset), handle: self.handle.as_raw(), reserved: 0 }
+    }
+
+    /// A descriptor at an offset, with room for so many segments.
+    #[track_caller]
+    pub(crate) fn descriptor(&self, offset: usize, segments: usize) -> Result<Descriptor<'_>, Failure> {
+        Ok(Descriptor::at(&self.buffer, offset, segments)?)
     }
 
     /// Reads the memory.

@@ -36,6 +36,14 @@ enum Outcome {
     Broken,
 }
 
+/// What an event names the connection by that is lost.
+pub(crate) enum Which {
+    /// Its id.
+    Connection(ConnectionId),
+    /// The number of the agent's virtual interface while it was connected.
+    Number(u32),
+}
+
 /// The connection of a virtual interface.
 pub(crate) struct Link {
     state: ViState,
@@ -236,7 +244,7 @@ impl Core {
         let Some(vi) = self.vis.get(event.context) else { return };
         let outcome = match event.kind {
             CmEventKind::AcceptArrived { depths } => return self.accepted(&vi, event, depths),
-            CmEventKind::Disconnected { .. } => return self.lost(&vi, Some(event.connection)),
+            CmEventKind::Disconnected { .. } => return self.lost(&vi, Which::Connection(event.connection)),
             CmEventKind::Established { .. } => Outcome::Established,
             CmEventKind::Rejected { .. } => Outcome::Rejected,
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut | CmEventKind::Withdrawn => {
@@ -277,10 +285,15 @@ impl Core {
 
     /// The connection of a virtual interface broke, or its peer ended it: reported once for each
     /// connection. In the dispatcher thread.
-    pub(crate) fn lost(&self, vi: &Arc<Vi>, id: Option<ConnectionId>) {
+    pub(crate) fn lost(&self, vi: &Arc<Vi>, which: Which) {
         let report = {
             let mut link = vi.link.lock();
-            if id.is_some_and(|id| !link.is_of(id)) {
+            // The next attempt begins when the number has changed, and under this lock.
+            let is_present = match which {
+                Which::Connection(id) => link.is_of(id),
+                Which::Number(number) => vi.vi.qpn() == number,
+            };
+            if !is_present {
                 return;
             }
             match link.state {
