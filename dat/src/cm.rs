@@ -1,8 +1,8 @@
 //! Service points and connection requests (dat_psp_create, dat_rsp_create, dat_cr_accept and their
 //! like).
 //!
-//! A service point is a listen point of the other face. It takes requests for connections and for
-//! datagram endpoints. A request becomes an object of this face when the consumer takes its event.
+//! A service point is a listen point of IT-API. It takes requests for connections and for datagram
+//! endpoints. A request becomes a DAT object when the consumer takes its event.
 
 use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
@@ -34,14 +34,14 @@ pub(crate) struct Psp {
     pub(crate) context: Context,
 }
 
-/// A reserved service point: for one request, with an endpoint that waits for it.
+/// A reserved service point: it takes one request, for an endpoint that is reserved for it.
 pub(crate) struct Rsp {
     pub(crate) handle: RspHandle,
     evd: EvdHandle,
     ep: EpHandle,
     conn_qual: u64,
     listen: it::ListenHandle,
-    /// It had its request, and does not listen any more.
+    /// The service point has taken its request, and listens no longer.
     served: AtomicBool,
     pub(crate) context: Context,
 }
@@ -49,24 +49,24 @@ pub(crate) struct Rsp {
 /// A connection request whose event the consumer has taken.
 pub(crate) struct Cr {
     pub(crate) handle: CrHandle,
-    /// Serializes the calls that answer it.
+    /// Serializes the calls that answer the request.
     turn: SleepLock,
     pub(crate) asked: Asked,
     pub(crate) remote: IaAddress,
     conn_qual: u64,
     private_data: Option<it::PrivateData>,
-    /// The endpoint that a reserved service point brought.
+    /// The endpoint of the reserved service point.
     ep: EpHandle,
     answered: Mutex<bool>,
     pub(crate) context: Context,
 }
 
-/// What a request asks for, by the other face's identifier.
+/// What a request asks for, with IT-API's identifier of the request.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
     /// A connection.
     Connection(it::CnEstId),
-    /// A datagram endpoint, for the one that the peer names, if it does.
+    /// A datagram endpoint; `peer` is the asking endpoint, if the peer named it.
     Datagrams { id: u64, peer: it::RemoteEpInfo },
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Resolving {
     pub(crate) remote: IaAddress,
 }
 
-/// The number of a qualifier of the other face. Each that a service point has, has one.
+/// The number of an IT-API connection qualifier. Every qualifier of a service point has a number.
 pub(crate) fn number(qualifier: it::ConnQual) -> u64 {
     qualifier.to_service_id().unwrap_or_default()
 }
@@ -227,7 +227,7 @@ impl Ia {
         let rsp = inner.rsps.remove(rsp.as_raw()).ok_or(handle(Subtype::InvalidHandleRsp))?;
         inner.stop_reserving(&rsp);
         if let Some(ep) = inner.eps.get(rsp.ep.as_raw()) {
-            // The endpoint may have served the request, and be reserved again.
+            // The endpoint may have left this service point and be reserved by another one.
             ep.control.lock().reserved.take_if(|by| *by == rsp.handle);
         }
         Ok(())
@@ -242,27 +242,27 @@ impl Ia {
         let cr = self.inner.cr(cr)?;
         Ok(CrParam {
             remote_ia_address: cr.remote,
-            // InfiniBand's requests do not say from which qualifier they come.
+            // An InfiniBand request does not contain the qualifier of its sender.
             remote_port_qual: 0,
             private_data: cr.private_data,
             local_ep_handle: cr.ep,
         })
     }
 
-    /// Accepts a connection request with an endpoint in UNCONNECTED, or, of a reserved service
-    /// point, with the endpoint that the request brought (then `ep` is null or that endpoint).
+    /// Accepts a connection request with an endpoint in UNCONNECTED. At a reserved service point
+    /// the reserved endpoint accepts: `ep` is then null or that endpoint.
     ///
     /// The endpoint goes to COMPLETION_PENDING, and an event reports the result. A request for a
     /// datagram endpoint is accepted with one: its event dispatcher of connection events gets
     /// [`EventNumber::IB_UD_CONNECTION_ESTABLISHED`] with the peer's address and the private data
     /// of the request. The handle of the request is invalid after a success.
     ///
-    /// Errors: `InvalidHandle` (CR; EP: also one of the other kind), `InvalidParameter` (no
-    /// endpoint, or not the one that the request brought; private data of more than 196 bytes, for
-    /// a datagram endpoint 136; RDMA Reads that do not fit the peer's), `InvalidState` (the
-    /// endpoint's; subtype `InvalidStateEpNotReady`), `InsufficientResources` (also if the event
-    /// dispatcher has no room). Does not wait for the peer. Not for upcalls. Thread-safe: of two
-    /// answers one is made. dat_cr_accept.
+    /// Errors: `InvalidHandle` (CR; EP: also an endpoint of the wrong kind, connection or
+    /// datagram), `InvalidParameter` (no endpoint, or not the reserved one; private data of more
+    /// than 196 bytes, for a datagram endpoint 136; RDMA Reads that do not fit the peer's),
+    /// `InvalidState` (the endpoint's; subtype `InvalidStateEpNotReady`), `InsufficientResources`
+    /// (also if the event dispatcher has no room). Does not wait for the peer. Not for upcalls.
+    /// Thread-safe: of two calls that answer one request, one succeeds. dat_cr_accept.
     #[doc(alias = "dat_cr_accept")]
     pub fn cr_accept(&self, cr: CrHandle, ep: EpHandle, private_data: &[u8]) -> Result<()> {
         let inner = &self.inner;
@@ -288,7 +288,7 @@ impl Ia {
     ///
     /// Errors: `InvalidHandle`, `InvalidParameter` (private data of more than 148 bytes, for a
     /// datagram endpoint 136). Does not wait for the peer. May be called in upcalls. Thread-safe:
-    /// of two answers one is made. dat_cr_reject.
+    /// of two calls that answer one request, one succeeds. dat_cr_reject.
     #[doc(alias = "dat_cr_reject")]
     pub fn cr_reject(&self, cr: CrHandle, private_data: &[u8]) -> Result<()> {
         let inner = &self.inner;
@@ -306,13 +306,13 @@ impl Ia {
         })
     }
 
-    /// Hands a connection request over to the service point at another qualifier of this IA, whose
-    /// event dispatcher gets a new event, which names the service point that the peer asked for.
-    /// The handle of the request is invalid after a success.
+    /// Hands a connection request over to the service point at another qualifier of this IA. The
+    /// event dispatcher of that service point gets a new event, which still names the service point
+    /// that the peer asked for. The handle of the request is invalid after a success.
     ///
     /// Errors: `InvalidHandle`, `InvalidParameter` (no service point listens there),
     /// `NotImplemented` (a request for a datagram endpoint). Does not block. May be called in
-    /// upcalls. Thread-safe: of two answers one is made. dat_cr_handoff.
+    /// upcalls. Thread-safe: of two calls that answer one request, one succeeds. dat_cr_handoff.
     #[doc(alias = "dat_cr_handoff")]
     pub fn cr_handoff(&self, cr: CrHandle, handoff: u64) -> Result<()> {
         let inner = &self.inner;
@@ -340,8 +340,8 @@ fn refused_data(error: it::Error) -> Error {
     }
 }
 
-/// A peer's request for a datagram endpoint may have been dropped since, to make room for others:
-/// then there is nobody to answer.
+/// The provider may have dropped a peer's request for a datagram endpoint, to make room for others.
+/// An answer to such a request has no receiver, and counts as sent.
 fn answered(answer: it::Result<()>) -> it::Result<()> {
     match answer {
         Err(it::Error::InvalidUdSvcReqId) => Ok(()),
@@ -365,7 +365,7 @@ impl Inner {
         self.crs.get(cr.as_raw()).ok_or(handle(Subtype::InvalidHandleCr))
     }
 
-    /// Listens for a service point. Returns the listen point and its qualifier.
+    /// Creates the listen point of a service point. Returns it and its qualifier.
     fn listen(
         &self,
         conn_qual: Option<u64>,
@@ -400,7 +400,8 @@ impl Inner {
         });
         let (listen, chosen) = listening.inspect_err(|_| self.leave(&found, stream))?;
         let conn_qual = conn_qual.unwrap_or_else(|| {
-            // Nobody was told the qualifier before. A peer that guesses it asks no service point.
+            // No peer knows the qualifier yet. The event of a request that guesses it earlier names
+            // no service point.
             let chosen = number(chosen);
             self.services.lock().insert(chosen, point);
             chosen
@@ -408,8 +409,9 @@ impl Inner {
         Ok((listen, conn_qual))
     }
 
-    /// Records a service point at the qualifier that it names, before its first request can come.
-    /// Fails if another service point of this IA has it.
+    /// Records a service point under `conn_qual`, or without one under the qualifier that the
+    /// provider chose, before its first request can come. Fails if another service point of this IA
+    /// has the qualifier.
     fn record(&self, conn_qual: Option<u64>, point: SpHandle) -> Result<()> {
         let Some(conn_qual) = conn_qual else { return Ok(()) };
         match self.services.lock().entry(conn_qual) {
@@ -422,7 +424,7 @@ impl Inner {
     }
 
     fn stop_listening(&self, listen: it::ListenHandle, conn_qual: u64, evd: EvdHandle) {
-        // Afterwards another service point may take the qualifier.
+        // From here on another service point may take the qualifier.
         self.services.lock().remove(&conn_qual);
         // Fails only if the IA has ended.
         let _ = self.it.listen_free(listen);
@@ -431,15 +433,15 @@ impl Inner {
         }
     }
 
-    /// Ends listening at a reserved service point, the first time that it is called.
+    /// Ends listening at a reserved service point. Later calls do nothing.
     fn stop_reserving(&self, rsp: &Rsp) {
         if !rsp.served.swap(true, Ordering::AcqRel) {
             self.stop_listening(rsp.listen, rsp.conn_qual, rsp.evd);
         }
     }
 
-    /// Runs `answer` for a request, whose handle is invalid afterwards unless `answer` fails.
-    /// Several calls run one after the other.
+    /// Runs `answer` for a request. The handle of the request is invalid afterwards unless `answer`
+    /// fails. Several calls run one after the other.
     fn answer(&self, cr: CrHandle, answer: impl FnOnce(&Cr) -> Result<()>) -> Result<()> {
         let cr = self.cr(cr)?;
         let _turn = cr.turn.lock(self.platform());
@@ -452,7 +454,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Releases the endpoint that a request brought.
+    /// Releases the reserved endpoint of a request.
     fn release(&self, cr: &Cr) {
         if let Some(ep) = self.eps.get(cr.ep.as_raw()) {
             ep.control.lock().pending = None;
@@ -481,7 +483,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The event of a request for a connection. `None` if nobody can answer it.
+    /// The event of a request for a connection. `None` if no consumer can answer the request.
     pub(crate) fn requested(&self, evd: EvdHandle, request: &it::ConnRequest) -> Option<Event> {
         let it::NetAddr::IbGid(gid) = request.source_addr else { return None };
         let asked = Asked::Connection(request.cn_est_id);
@@ -508,7 +510,8 @@ impl Inner {
         Event { event_number, evd_handle: evd, event_data: EventData::CrArrival(arrival), extension }
     }
 
-    /// Makes the object of a request. Fails if there is no service point for it, or no room.
+    /// Creates the object of a request. Fails if its reserved service point does not take the
+    /// request, or without room.
     pub(crate) fn new_cr(
         &self,
         asked: Asked,
@@ -522,7 +525,8 @@ impl Inner {
         let (point, ep) = match point {
             Some(SpHandle::Rsp(rsp)) => (SpHandle::Rsp(rsp), self.claim(rsp, new, asked, address_of(gid))?),
             Some(point) => (point, EpHandle::NULL),
-            // The service point was freed after the request came: it can still be answered.
+            // The consumer freed the service point after the request came. It can still answer the
+            // request.
             None => (SpHandle::Psp(PspHandle::NULL), EpHandle::NULL),
         };
         let cr = Inner::shared(Cr {
@@ -545,7 +549,8 @@ impl Inner {
         Ok((point, cr))
     }
 
-    /// Takes the endpoint of a reserved service point for the one request that it serves.
+    /// Takes the endpoint of a reserved service point, for the one request that the service point
+    /// serves.
     fn claim(&self, rsp: RspHandle, cr: CrHandle, asked: Asked, from: IaAddress) -> Result<EpHandle> {
         let rsp = self.rsps.get(rsp.as_raw()).ok_or(NO_MEMORY)?;
         let ep = self.eps.get(rsp.ep.as_raw()).ok_or(NO_MEMORY)?;
@@ -559,11 +564,11 @@ impl Inner {
             control.remote = Some(Remote { address: from, port: 0 });
             control.local_port = rsp.conn_qual;
         }
-        // It takes one request: the provider refuses later ones.
+        // The service point takes one request: the provider refuses later ones.
         self.stop_reserving(&rsp);
         Ok(ep.handle)
     }
 }
 
-/// More than a node of the map of service points takes.
+/// An upper bound of the size of a node of the map of service points.
 const NODE: usize = 1024;

@@ -1,9 +1,9 @@
 //! Consumer notification objects (dat_cno_create, dat_cno_modify_agent, dat_cno_wait,
 //! dat_cno_query, dat_cno_free).
 //!
-//! An event dispatcher triggers its CNO when a notification event comes, and not again until all of
-//! its events were taken. A CNO that was triggered stays so until a waiter takes the trigger, and
-//! remembers each event dispatcher that triggered it, so no waiter misses one.
+//! An event dispatcher triggers its CNO when a notification event comes, and not again until the
+//! consumer has taken all of its events. The CNO remembers each event dispatcher that triggered it
+//! until a waiter takes the trigger, so waiters miss none.
 //!
 //! Locks: `state` (spins, leaf). The agent runs without it.
 
@@ -26,13 +26,13 @@ use crate::handle::{CnoHandle, EvdHandle};
 use crate::ia::{Ia, Inner};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
-/// An agent: a routine that runs once, when the CNO is triggered while no thread waits on it. It
-/// gets the IA and the event dispatcher. To have another one run at the next trigger, see
-/// [`Ia::cno_modify_agent`].
+/// An agent: a routine that runs once, when the CNO is triggered while no thread waits on it. Its
+/// arguments are the IA and the event dispatcher. [`Ia::cno_modify_agent`] sets the agent for the
+/// next trigger.
 ///
-/// It runs in a thread of the stack, where calls that may wait fail with `InvalidState`. If events
-/// are left when [`Ia::evd_wait`] ends or are queued when [`Ia::evd_modify_cno`] sets the CNO, it
-/// runs in that call.
+/// It runs in a thread of the stack, where calls that may wait fail with `InvalidState`. But if
+/// events are queued when [`Ia::evd_wait`] ends or when [`Ia::evd_modify_cno`] sets the CNO, the
+/// agent runs inside that call.
 #[doc(alias = "DAT_AGENT_FUNC")]
 #[doc(alias = "DAT_OS_WAIT_PROXY_AGENT")]
 pub type Agent = Box<dyn FnOnce(&Ia, EvdHandle) + Send>;
@@ -46,13 +46,14 @@ pub(crate) struct Cno {
 }
 
 struct State {
-    /// The event dispatchers that triggered, oldest first. There is room for all of `evds`.
+    /// The event dispatchers that triggered, oldest first. Its capacity is that of `evds`, so a
+    /// trigger never allocates.
     triggered: VecDeque<EvdHandle>,
     /// The words of the event dispatchers that have this CNO, in order.
     evds: Vec<u64>,
     waiters: usize,
     agent: Option<Agent>,
-    /// The error of every wait, since the CNO is freed, or its IA closed or disabled.
+    /// The error that every wait returns, once the CNO is freed, or its IA closed or disabled.
     ended: Option<Error>,
 }
 
@@ -65,12 +66,12 @@ impl State {
     }
 }
 
-/// The error of a wait whose CNO is freed meanwhile, or whose IA is closed.
+/// The error of a wait during which the CNO was freed or its IA closed.
 pub(crate) const FREED: Error = Error::new(ErrorType::InvalidState, Subtype::InvalidStateCnoDead);
 
 impl Cno {
-    /// Lets one more event dispatcher trigger. One that takes the CNO which it has joins again
-    /// before it leaves.
+    /// Lets one more event dispatcher trigger the CNO. An event dispatcher whose CNO is replaced by
+    /// the same CNO joins a second time before it leaves once.
     pub(crate) fn join(&self, evd: EvdHandle) -> Result<()> {
         let mut state = self.state.lock();
         if state.ended.is_some() {
@@ -85,13 +86,13 @@ impl Cno {
         Ok(())
     }
 
-    /// Takes [`Cno::join`] back, and forgets a trigger of the event dispatcher.
+    /// Undoes [`Cno::join`], and forgets a trigger of the event dispatcher.
     pub(crate) fn leave(&self, evd: EvdHandle) {
         self.state.lock().leave(evd);
     }
 
     /// Wakes a waiter for an event dispatcher, or runs the agent. Does nothing if the event
-    /// dispatcher has left: its callback may have begun before that.
+    /// dispatcher has left the CNO: its callback may have begun earlier.
     pub(crate) fn trigger(&self, evd: EvdHandle) {
         let inner = self.ia.upgrade();
         let found = inner.as_ref().and_then(|inner| inner.evds.get(evd.as_raw()));
@@ -124,7 +125,8 @@ impl Cno {
         }
     }
 
-    /// Whether no agent runs for the event dispatcher. Then it leaves, so that none begins.
+    /// If no agent runs for the event dispatcher, removes it from the CNO, so that no agent begins,
+    /// and returns true.
     pub(crate) fn leave_unless_busy(&self, evd: &Evd) -> bool {
         let mut state = self.state.lock();
         let idle = evd.agents.load(Ordering::Acquire) == 0;
@@ -209,12 +211,12 @@ impl Ia {
     }
 
     /// Waits until an event dispatcher triggers the CNO, and returns its handle. The handle is a
-    /// hint: other threads may have taken the events.
+    /// hint: other threads may have taken the events already.
     ///
-    /// The consumer then takes events from that event dispatcher until it is empty: only then does
-    /// the next event trigger the CNO again. `timeout` is in microseconds; 0 only checks once,
-    /// [`TIMEOUT_INFINITE`](crate::TIMEOUT_INFINITE) sets no limit. Of several waiters a trigger
-    /// wakes one.
+    /// The consumer then takes all events of that event dispatcher: only an event that comes after
+    /// the queue was empty triggers the CNO again. `timeout` is in microseconds; 0 only checks
+    /// once, [`TIMEOUT_INFINITE`](crate::TIMEOUT_INFINITE) sets no limit. A trigger wakes one of
+    /// several waiters.
     ///
     /// Errors: `InvalidHandle`, `QueueEmpty` (nothing came in time), `InvalidState` (subtype
     /// `InvalidStateCnoDead`: the IA was closed meanwhile; in an upcall). Blocks. Not for upcalls.

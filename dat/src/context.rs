@@ -11,8 +11,8 @@ use crate::ret::{Error, ErrorType, Result, Subtype};
 const INVALID: Error = Error::new(ErrorType::InvalidHandle, Subtype::InvalidHandle1);
 
 impl Inner {
-    /// Runs `f` on the context of an object that only this face has; `None` if the handle claims
-    /// another type.
+    /// Runs `f` on the context of an object that IT-API does not know; `None` if the handle claims
+    /// a type that IT-API has too.
     fn own_context<R>(&self, handle: Handle, f: impl FnOnce(&Context) -> R) -> Option<Result<R>> {
         let word = handle.as_raw();
         let done = match handle.claimed_type()? {
@@ -27,11 +27,11 @@ impl Inner {
         Some(done.ok_or(INVALID))
     }
 
-    /// Fails unless the consumer got such a handle from this IA.
+    /// Fails unless this IA gave the handle to the consumer.
     fn check_shared(&self, handle: Handle) -> Result<it::Handle> {
         let word = handle.as_raw();
         let known = match handle.claimed_type() {
-            // This face makes objects of the other one that the consumer does not see.
+            // DAT creates IT-API objects for its own use, whose handles the consumer does not get.
             Some(HandleType::Evd) => self.evds.get(word).is_some(),
             Some(HandleType::Pz) => self.hidden.lock().zone.is_none_or(|zone| zone.as_raw() != word),
             Some(_) => true,

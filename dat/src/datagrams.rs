@@ -1,10 +1,11 @@
-//! Datagram endpoints: resolving remote ones, on the side that asks and on the side that is asked
-//! (the usage model of the InfiniBand extensions).
+//! Datagram endpoints: how one resolves a remote one, on the asking and on the answering side (the
+//! usage model of the InfiniBand extensions).
 //!
-//! The request is InfiniBand's SIDR_REQ, whose private data begins with a header of 12 bytes:
-//! "DAT2", then the number and the key of the asking endpoint's queue pair, in network byte order.
-//! So the side that is asked can send first. A peer without the header, such as Linux's rdma_cm,
-//! can be answered as well, but its endpoint is not known: the number in the event is 0.
+//! The request is an InfiniBand SIDR_REQ, whose private data begins with a header of 12 bytes:
+//! "DAT2", then the number and the Q_Key of the asking endpoint's queue pair, in network byte
+//! order. With them the answering side can send before it receives anything. A peer that sends no
+//! header, such as Linux's rdma_cm, gets an answer as well, but its endpoint is not known: the
+//! number in the event is 0.
 
 use alloc::sync::Arc;
 
@@ -69,7 +70,7 @@ fn extension(ext_type: IbExtType, status: IbStatus, remote_ah: IbAddrHandle) -> 
 }
 
 impl Inner {
-    /// Whether a datagram endpoint can resolve a remote one.
+    /// Fails unless a datagram endpoint can resolve a remote one.
     fn can_resolve(&self, ep: &Ep, now: EpState) -> Result<()> {
         if !matches!(now, EpState::Unconnected | EpState::ActiveConnectionPending | EpState::Connected) {
             return Err(wrong(now));
@@ -82,7 +83,7 @@ impl Inner {
         Ok(self.it.ep_query(ep.handle.inner(), mask)?.attr.ud.ep_info)
     }
 
-    /// Makes an address handle for an endpoint, which keeps it.
+    /// Creates an address handle, which is then one of the endpoint's.
     fn new_address(&self, ep: &Ep, path: &it::Path) -> Result<it::AddrHandle> {
         let pz = {
             let mut control = ep.control.lock();
@@ -101,7 +102,7 @@ impl Inner {
         let _ = self.it.address_handle_free(address);
     }
 
-    /// Asks a service for its datagram endpoint. Runs with the endpoint's `turn`.
+    /// Asks a service for its datagram endpoint. The caller holds the endpoint's `turn`.
     pub(crate) fn resolve(
         &self,
         ep: &Ep,
@@ -142,7 +143,7 @@ impl Inner {
         })
     }
 
-    /// The event of an answer. `None` if the endpoint has given up.
+    /// The event of an answer. `None` if the endpoint has given up the request.
     pub(crate) fn resolved(&self, evd: EvdHandle, reply: &it::UdServiceReply) -> Option<Event> {
         let asked = self.resolving.lock().remove(&reply.ud_svc.as_raw())?;
         let _ = self.it.ud_service_request_handle_free(reply.ud_svc);
@@ -186,7 +187,7 @@ impl Inner {
         })
     }
 
-    /// The event of a request for a datagram endpoint. `None` if nobody can answer it.
+    /// The event of a request for a datagram endpoint. `None` if no consumer can answer it.
     pub(crate) fn ud_requested(&self, evd: EvdHandle, request: &it::UdServiceRequest) -> Option<Event> {
         let it::NetAddr::IbGid(gid) = request.source_addr else { return None };
         let (peer, private_data) = without_header(request.private_data);
@@ -202,7 +203,7 @@ impl Inner {
         Some(self.arrival(evd, number, point, &cr, Some(extension)))
     }
 
-    /// Answers a request with a datagram endpoint. Runs with the endpoint's `turn`.
+    /// Answers a request with a datagram endpoint. The caller holds the endpoint's `turn`.
     pub(crate) fn accept_datagrams(
         &self,
         ep: &Ep,
@@ -230,7 +231,7 @@ impl Inner {
                 Err(error) => {
                     self.free_address(Some(ep), address);
                     Err(match error {
-                        // The request was dropped, to make room for others of the peer.
+                        // The provider dropped the request to make room for others of that peer.
                         it::Error::InvalidUdSvcReqId => state(Subtype::None),
                         other => of(other),
                     })

@@ -1,4 +1,4 @@
-//! Errors of the other face as DAT's.
+//! Translates IT-API's errors to DAT's.
 
 use privileged_api as it;
 
@@ -33,7 +33,7 @@ pub(crate) const CLOSED: Error = handle(Subtype::InvalidHandleIa);
 /// An upcall of a CNO's agent made a call that may wait.
 pub(crate) const IN_UPCALL: Error = state(Subtype::None);
 
-/// The error of a call of the other face, for which this face has nothing more specific to say.
+/// The DAT error of an IT-API error, for calls that have no more specific one.
 pub(crate) const fn of(error: it::Error) -> Error {
     use it::Error as It;
     match error {
@@ -71,7 +71,7 @@ pub(crate) const fn of(error: it::Error) -> Error {
         It::Resources | It::ResourceLmrLength => NO_MEMORY,
         It::TooManyPosts => resources(Subtype::ResourceTep),
         It::ResourceQueueSize => resources(Subtype::ResourceTevd),
-        // What else can be wrong is an argument.
+        // All other errors concern an argument.
         _ => parameter(Subtype::None),
     }
 }
@@ -100,7 +100,7 @@ impl From<alloc::collections::TryReserveError> for Error {
     }
 }
 
-/// Replaces an error that concerns nothing but one argument by that argument's.
+/// Replaces an error that concerns an unnamed argument by one that names `argument`.
 pub(crate) fn as_argument(argument: Subtype) -> impl Fn(it::Error) -> Error {
     move |error| match of(error) {
         error if error == parameter(Subtype::None) => parameter(argument),

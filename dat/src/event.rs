@@ -16,7 +16,7 @@ macro_rules! numbers {
         impl $type {
             $($(#[$doc])* #[doc(alias = $alias)] pub const $name: $type = $type($value);)*
 
-            /// The name of the number in DAT's headers, if it has one.
+            /// The name of the number in DAT's headers, if they define it.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $(n if n == $type::$name.0 => Some($alias),)*
@@ -159,10 +159,11 @@ pub enum DtoStatus {
     /// An error of the local endpoint.
     #[doc(alias = "DAT_DTO_ERR_LOCAL_EP")]
     LocalEp = 3,
-    /// A local segment is not in its region, or the region lacks the right or is of another zone.
+    /// A local segment is not in its region, or the region lacks the privilege or is of another
+    /// zone.
     #[doc(alias = "DAT_DTO_ERR_LOCAL_PROTECTION")]
     LocalProtection = 4,
-    /// The peer answered against the protocol.
+    /// The peer's answer violated the protocol.
     #[doc(alias = "DAT_DTO_ERR_BAD_RESPONSE")]
     BadResponse = 5,
     /// The peer's region does not allow the access.
@@ -177,7 +178,7 @@ pub enum DtoStatus {
     /// The peer had no Receive for the message.
     #[doc(alias = "DAT_DTO_ERR_RECEIVER_NOT_READY")]
     ReceiverNotReady = 9,
-    /// Data was cut. Does not occur on InfiniBand.
+    /// Only a part of the data arrived. Does not occur on InfiniBand.
     #[doc(alias = "DAT_DTO_ERR_PARTIAL_PACKET")]
     PartialPacket = 10,
     /// A bind failed.
@@ -217,14 +218,14 @@ impl DtoStatus {
 #[doc(alias = "DAT_DTO_COMPLETION_EVENT_DATA")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DtoCompletion {
-    /// The endpoint. For a Receive of a shared receive queue, the endpoint that took it.
+    /// The endpoint. For a Receive of a shared receive queue, the endpoint whose message took it.
     pub ep_handle: EpHandle,
     /// The cookie that the consumer posted with the request.
     pub user_cookie: u64,
     /// The result.
     pub status: DtoStatus,
-    /// Bytes received. Only for a successful Receive: for one that an RDMA Write with immediate
-    /// data took, the bytes that the Write wrote.
+    /// The number of received bytes. Defined only for a successful Receive; for one that an RDMA
+    /// Write with immediate data took, the number of bytes that the Write wrote.
     #[doc(alias = "transfered_length")]
     pub transferred_length: u64,
     /// The operation.
@@ -235,7 +236,8 @@ pub struct DtoCompletion {
 #[doc(alias = "DAT_RMR_BIND_COMPLETION_EVENT_DATA")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RmrBindCompletion {
-    /// The remote memory region. Null if it was freed, or its endpoint reset, meanwhile.
+    /// The remote memory region. Null if the consumer freed it, or reset its endpoint, before it
+    /// took the completion.
     pub rmr_handle: RmrHandle,
     /// The cookie that the consumer posted with the bind.
     pub user_cookie: u64,
@@ -284,7 +286,7 @@ pub struct Connection {
 pub struct AsynchError {
     /// The object.
     pub dat_handle: Handle,
-    /// What happened to it, by the numbers of the object's type.
+    /// What happened to the object. The numbers depend on the object's type.
     pub reason: AsyncReason,
 }
 
@@ -371,7 +373,7 @@ pub enum IbExtType {
     /// The peer's consumer refused.
     #[doc(alias = "DAT_IB_UD_CONNECT_REJECT")]
     UdConnectReject = 10,
-    /// The peer could not answer, or did not.
+    /// The peer could not answer, or did not answer in time.
     #[doc(alias = "DAT_IB_UD_CONNECT_ERROR")]
     UdConnectError = 11,
 }
@@ -397,14 +399,14 @@ pub enum IbStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct IbAddrHandle {
-    /// The address handle of its node. It lives as long as the endpoint that resolved it, unless
-    /// [`Ia::ib_ud_ah_free`](crate::Ia::ib_ud_ah_free) frees it.
+    /// The address handle of the endpoint's node. It lives as long as the endpoint that resolved
+    /// it, unless [`Ia::ib_ud_ah_free`](crate::Ia::ib_ud_ah_free) frees it.
     pub ah: AhHandle,
     /// The number of its queue pair.
     pub qpn: u32,
     /// The key of its queue pair.
     pub qkey: u32,
-    /// The address of its node: an IPv4 address is mapped.
+    /// The address of the endpoint's node, as IPv6; an IPv4 address is mapped.
     pub ia_addr: Ipv6Addr,
 }
 
@@ -425,7 +427,7 @@ pub struct IbExtensionEventData {
     /// The result.
     pub status: IbStatus,
     /// The immediate data: valid if the operation is [`Dto::IB_RECV_IMMED`],
-    /// [`Dto::IB_RECV_MSG_IMMED`] or [`Dto::IB_RECV_UD_IMMED`], and the status a success.
+    /// [`Dto::IB_RECV_MSG_IMMED`] or [`Dto::IB_RECV_UD_IMMED`], and the status is a success.
     #[doc(alias = "DAT_IB_IMMED_DATA")]
     pub immed: u32,
     /// The remote endpoint: valid with [`EventNumber::IB_UD_CONNECTION_ESTABLISHED`].

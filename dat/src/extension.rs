@@ -1,4 +1,4 @@
-//! The InfiniBand extensions' work requests, and the one entry through which all of them go.
+//! The InfiniBand extensions' work requests, and the common entry point of all of them.
 
 use privileged_api as it;
 
@@ -50,7 +50,7 @@ pub enum IbArguments<'a> {
     },
     /// Of [`IbOp::CMP_AND_SWAP`].
     CmpAndSwap {
-        /// What the remote value is compared with.
+        /// The value that the remote value is compared with.
         cmp_value: u64,
         /// What replaces it if it is equal.
         swap_value: u64,
@@ -158,15 +158,15 @@ impl Ia {
     }
 
     /// Posts an RDMA Write of all segments, in order, with 32 bits of immediate data. The Write
-    /// takes one of the peer's Receives, none of whose segments is used, and completes it when the
-    /// data is in the peer's memory; the number arrives there as it is given here, whatever the
-    /// byte orders of the hosts.
+    /// takes one of the peer's Receives, whose segments it does not use, and completes that Receive
+    /// when the data is in the peer's memory. The peer reads the number that is given here,
+    /// whatever the byte orders of the hosts.
     ///
     /// Completes as [`IB_DTO`](crate::EventNumber::IB_DTO) with
     /// [`IB_RDMA_WRITE_IMMED`](crate::Dto::IB_RDMA_WRITE_IMMED), at the peer with
-    /// [`IB_RECV_IMMED`](crate::Dto::IB_RECV_IMMED). In DISCONNECTED it is flushed. A bad segment or
-    /// remote place is a completion error, which breaks the connection; the peer's Receive is then
-    /// not completed.
+    /// [`IB_RECV_IMMED`](crate::Dto::IB_RECV_IMMED). In DISCONNECTED it is flushed. A bad segment
+    /// or remote address is a completion error, which breaks the connection; the peer's Receive
+    /// then does not complete as received.
     ///
     /// Errors: `ModelNotSupported` (the interface offers no extensions), `InvalidHandle` (also a
     /// datagram endpoint), `InvalidParameter` (more segments than `max_rdma_write_iov`; flags:
@@ -204,12 +204,12 @@ impl Ia {
     /// Posts an atomic compare and swap: if the remote value is `cmp_value`, `swap_value` replaces
     /// it. In both cases the former value goes to the first eight bytes of `local_iov`.
     ///
-    /// Values are in host byte order on both sides. The remote place is eight bytes on an eight
+    /// Values are in host byte order on both sides. The remote operand is eight bytes on an eight
     /// byte boundary, in a region that allows remote reads, writes and atomics. The operation is
-    /// atomic to all other atomics of that adapter, and to those of its host's processors.
-    /// Completes as [`IB_DTO`](crate::EventNumber::IB_DTO) with
+    /// atomic with respect to all other atomics of that adapter, and to those of its host's
+    /// processors. Completes as [`IB_DTO`](crate::EventNumber::IB_DTO) with
     /// [`IB_CMP_SWAP`](crate::Dto::IB_CMP_SWAP); the peer gets no event. In DISCONNECTED it is
-    /// flushed. `SOLICITED_WAIT` has no effect. A bad segment, a bad or misaligned remote place,
+    /// flushed. `SOLICITED_WAIT` has no effect. A bad segment, a bad or misaligned remote address,
     /// and an endpoint whose `max_rdma_read_out` is 0 are completion errors.
     ///
     /// Errors: `ModelNotSupported` (the interface lacks atomics), `InvalidHandle` (also a datagram
@@ -238,7 +238,7 @@ impl Ia {
     /// Posts an atomic fetch and add: `add_value` is added to the remote value, with wrap-around,
     /// and the former value goes to the first eight bytes of `local_iov`.
     ///
-    /// In all else as [`Ia::ib_post_cmp_and_swap`]; it completes with
+    /// Otherwise as [`Ia::ib_post_cmp_and_swap`], but it completes with
     /// [`IB_FETCH_ADD`](crate::Dto::IB_FETCH_ADD), and `SOLICITED_WAIT` is refused.
     ///
     /// Errors: as [`Ia::ib_post_cmp_and_swap`]. Does not block. May be called in upcalls.
@@ -262,9 +262,9 @@ impl Ia {
     /// resolved ([`Ia::ep_connect`], [`Ia::cr_accept`]).
     ///
     /// Completes as [`IB_DTO`](crate::EventNumber::IB_DTO) with
-    /// [`IB_SEND_UD`](crate::Dto::IB_SEND_UD) once the datagram is sent; nothing says whether it
-    /// arrives. The address handle has to be of the endpoint's zone. A bad segment is a completion
-    /// error, after which the endpoint is in DISCONNECTED.
+    /// [`IB_SEND_UD`](crate::Dto::IB_SEND_UD) once the datagram is sent; the sender does not find
+    /// out whether it arrives. The address handle has to be of the endpoint's zone. A bad segment
+    /// is a completion error, after which the endpoint is in DISCONNECTED.
     ///
     /// Errors: `ModelNotSupported` (the interface lacks datagrams), `InvalidHandle` (EP: also an
     /// endpoint for connections; the address handle), `InvalidParameter` (more segments than

@@ -1,6 +1,6 @@
 //! Flags, enumerations and constants, with the numbers of uDAPL's headers.
 //!
-//! Undefined bits can be made with `from_bits_retain`; the calls refuse them.
+//! Undefined bits can be made with `from_bits_retain`; calls refuse them.
 
 use bitflags::bitflags;
 
@@ -51,7 +51,8 @@ bitflags! {
         /// The request does not start before earlier RDMA Reads are complete.
         #[doc(alias = "DAT_COMPLETION_BARRIER_FENCE_FLAG")]
         const BARRIER_FENCE = 0x08;
-        /// Only as an attribute of an endpoint: the threshold of a wait decides what notifies.
+        /// Only as an attribute of an endpoint: the threshold of a wait decides when completions
+        /// notify.
         #[doc(alias = "DAT_COMPLETION_EVD_THRESHOLD_FLAG")]
         const EVD_THRESHOLD = 0x10;
     }
@@ -255,7 +256,7 @@ pub enum CloseFlags {
     #[doc(alias = "DAT_CLOSE_ABRUPT_FLAG")]
     #[doc(alias = "DAT_CLOSE_DEFAULT")]
     Abrupt = 0,
-    /// Only an IA without objects; an endpoint when its requests are complete.
+    /// For an IA: only if it has no objects. For an endpoint: when its requests are complete.
     #[doc(alias = "DAT_CLOSE_GRACEFUL_FLAG")]
     Graceful = 1,
 }
@@ -278,7 +279,7 @@ pub enum ConnectFlags {
     MultipathRequired = 2,
 }
 
-/// Who makes the endpoints of a public service point.
+/// Who creates the endpoints of a public service point.
 #[doc(alias = "DAT_PSP_FLAGS")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
@@ -328,14 +329,14 @@ pub enum EpState {
     /// Connected.
     #[doc(alias = "DAT_EP_STATE_CONNECTED")]
     Connected = 9,
-    /// It disconnects when its requests are complete.
+    /// The endpoint disconnects when its requests are complete.
     #[doc(alias = "DAT_EP_STATE_DISCONNECT_PENDING")]
     DisconnectPending = 10,
     /// No longer connected: all requests are flushed.
     #[doc(alias = "DAT_EP_STATE_DISCONNECTED")]
     #[doc(alias = "DAT_EP_STATE_ERROR")]
     Disconnected = 11,
-    /// It accepted, and waits until the connection is established.
+    /// The endpoint accepted a request, and waits until the connection is established.
     #[doc(alias = "DAT_EP_STATE_COMPLETION_PENDING")]
     CompletionPending = 12,
     /// Connected by one path of several.
@@ -351,7 +352,7 @@ pub enum EpState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum SrqState {
-    /// Broken: endpoints get no buffers from it.
+    /// Failed: endpoints get no buffers from it.
     #[doc(alias = "DAT_SRQ_STATE_ERROR")]
     Error = 0,
     /// Endpoints get buffers from it.

@@ -1,10 +1,10 @@
 //! Handles: one word each, checked in constant time. [`api_core::handle`] defines the bits.
 //!
-//! A DAT IA opens an adapter of `privileged-api` for itself, and no other consumer gets handles of
-//! that adapter. Objects that both faces have (endpoints, protection zones, regions, queues) keep
-//! the word of that adapter, so a post needs no translation. Objects that only DAT has are in
-//! tables of this crate, under an adapter number of their own. So a handle of one face names
-//! nothing in another.
+//! A DAT IA opens an adapter of `privileged-api` (IT-API) for itself, and no other consumer gets
+//! handles of that adapter. Objects that both APIs have (endpoints, protection zones, regions,
+//! queues) keep the handle word of that adapter, so a post needs no translation. Objects that only
+//! DAT has are in tables of this crate, under an adapter number of their own. So a handle of one
+//! API is invalid in the other.
 
 use core::fmt;
 
@@ -59,8 +59,7 @@ pub enum HandleType {
     IbExt = 12,
 }
 
-/// Tags of the objects that only DAT has. Those of the objects that both faces have are the other
-/// face's.
+/// Tags of the objects that only DAT has. Objects that both APIs have use IT-API's tags.
 pub(crate) mod tag {
     use super::Tag;
 

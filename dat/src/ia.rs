@@ -1,10 +1,10 @@
 //! The interface adapter: opening, closing, attributes (dat_ia_open, dat_ia_query, dat_ia_close).
 //!
-//! An IA opens an adapter of the other face for itself ([`it::Ia`]), which owns the objects and
-//! their queues, and keeps beside them what only DAT has.
+//! An IA opens an IT-API adapter for itself ([`it::Ia`]), which owns the objects and their queues.
+//! Beside them the IA keeps what only DAT has.
 //!
 //! Locks, outermost first: an endpoint's `turn`, an event dispatcher's `changes` (both sleep), then
-//! one of the others, which spin, are leaves, and are not held during a call of the other face.
+//! one of the others. Those spin, are leaves, and are not held during a call of IT-API.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub const IB_EXTENSION_VERSION: u32 = 209;
 
 /// The one port that an adapter has.
 pub(crate) const SPIGOT: usize = 1;
-/// The most connection requests that wait for the consumer's answer, after it took their events.
+/// The most connection requests whose events the consumer has taken and which it has not answered.
 const MAX_CRS: u32 = 4096;
 /// The most service points of each kind, and the most CNOs.
 const MAX_POINTS: u32 = 1024;
@@ -54,7 +54,7 @@ const OUTSTANDING: u32 = 0x10;
 /// [`ProviderAttr::ep_recv_info_supported`]: the number of Receives that are outstanding.
 const ALLOCATED: u32 = 0x01;
 
-/// What an interface offers, and what of it the InfiniBand extensions are.
+/// The features of an interface, and which of them are InfiniBand extensions.
 #[derive(Clone, Copy)]
 pub(crate) struct Offers(it::Features);
 
@@ -84,9 +84,10 @@ impl Offers {
 /// Objects that the consumer does not see.
 #[derive(Default)]
 pub(crate) struct Hidden {
-    /// The protection zone of endpoints whose consumer named none.
+    /// The protection zone of endpoints that the consumer created without one.
     pub(crate) zone: Option<it::PzHandle>,
-    /// The event dispatcher of endpoints whose consumer wants no connection events.
+    /// The event dispatcher of endpoints that the consumer created without one for connection
+    /// events.
     pub(crate) messages: Option<it::EvdHandle>,
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct Inner {
     pub(crate) crs: Table<Cr>,
     /// The service points by their qualifiers.
     pub(crate) services: Mutex<BTreeMap<u64, SpHandle>>,
-    /// The remote datagram endpoints that are being resolved, by the other face's request.
+    /// The remote datagram endpoints that are being resolved, by IT-API's request.
     pub(crate) resolving: Mutex<BTreeMap<u64, Resolving>>,
     pub(crate) hidden: Mutex<Hidden>,
     async_evd: Once<EvdHandle>,
@@ -206,7 +207,7 @@ impl Ia {
             async_evd: Once::new(),
             _number: number,
         });
-        // The other face wakes its own waiters.
+        // IT-API wakes the waiters on its event dispatchers.
         let weak = inner.weak();
         adapter.when_disabled(Box::new(move || {
             if let Some(inner) = weak.upgrade() {
@@ -340,8 +341,8 @@ impl Ia {
         let mut provider_name = String::new();
         provider_name.try_reserve_exact(info.ia_name.len())?;
         provider_name.push_str(&info.ia_name);
-        // Software, connection request, DTO, connection, RMR bind: each with each. The event
-        // dispatcher of asynchronous events has no other stream.
+        // Software, connection request, DTO, connection, RMR bind: each can share with each. The
+        // event dispatcher of asynchronous events has no other stream.
         let together = [true, true, true, true, true, false];
         let merging =
             [together, together, together, together, together, [false, false, false, false, false, true]];
@@ -399,8 +400,7 @@ impl Inner {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Fails if the IA is closed or its device is dead, for calls that need nothing else of the
-    /// other face.
+    /// Fails if the IA is closed or its device is dead. For calls that need nothing else of IT-API.
     pub(crate) fn live(&self) -> Result<()> {
         if self.is_closed() {
             return Err(CLOSED);
@@ -441,7 +441,7 @@ impl Inner {
             || self.evds.all().any(|evd| Some(evd.handle.as_raw()) != own)
     }
 
-    /// Forgets what belonged to the objects of an IA that was closed.
+    /// Forgets all that belonged to the objects of a closed IA.
     fn forget_all(&self) {
         for cno in self.cnos.all() {
             cno.end(FREED);
@@ -463,7 +463,7 @@ impl Inner {
         self.lmrs.clear();
     }
 
-    /// The zone of endpoints whose consumer named none.
+    /// The zone of endpoints that the consumer created without one.
     pub(crate) fn hidden_zone(&self) -> Result<it::PzHandle> {
         if let Some(zone) = self.hidden.lock().zone {
             return Ok(zone);
@@ -477,8 +477,8 @@ impl Inner {
         Ok(zone)
     }
 
-    /// The event dispatcher of endpoints whose consumer wants no connection events. Such an
-    /// endpoint cannot be connected, so nothing is ever queued on it.
+    /// The event dispatcher of endpoints that the consumer created without one for connection
+    /// events. Such an endpoint cannot be connected, so this event dispatcher never gets an event.
     pub(crate) fn hidden_messages(&self) -> Result<it::EvdHandle> {
         if let Some(evd) = self.hidden.lock().messages {
             return Ok(evd);
@@ -492,7 +492,7 @@ impl Inner {
         Ok(evd)
     }
 
-    /// A shared object, or the error that there is no memory.
+    /// Allocates a shared object; fails if there is no memory.
     pub(crate) fn shared<T>(value: T) -> Result<Arc<T>> {
         heap::arc(value).map_err(|_| NO_MEMORY)
     }

@@ -1,21 +1,21 @@
 //! DAT 2.0 for the privileged consumer, with the InfiniBand extensions (immediate data, atomics,
 //! unreliable datagrams) and endpoints with shared receive queues.
 //!
-//! A thin face on `privileged-api`, whose model it shares. Boot code makes a
-//! [`Provider`]; a consumer opens an [`Ia`] on it with [`ia_open`] and
-//! calls DAT's routines on it, without their prefix `dat_`: `dat_ep_post_send(ep, …)` is
-//! [`Ia::ep_post_send`]. Searching the documentation for DAT's names works.
+//! A thin layer on `privileged-api` (IT-API), whose model it shares. Boot code makes a
+//! [`Provider`]; a consumer opens an [`Ia`] on it with [`ia_open`] and calls DAT's routines on it,
+//! without their prefix `dat_`: `dat_ep_post_send(ep, …)` is [`Ia::ep_post_send`]. Searching the
+//! documentation for DAT's names works.
 //!
 //! - Handles are words that each call checks in constant time; a freed, foreign or null handle
-//!   returns `InvalidHandle` with the subtype that the call names. A handle of one face names
-//!   nothing in another.
+//!   returns `InvalidHandle` with the subtype that the call names. A DAT handle is invalid in the
+//!   other APIs, and theirs are invalid here.
 //! - Output parameters are return values. An [`Error`] has DAT's return type and subtype;
 //!   [`Error::as_raw`] is the number of `DAT_RETURN`. Queries take masks where DAT's do, and return
 //!   all members.
-//! - The numbers are those of the public DAT 2.0 headers, uDAPL's where uDAPL and kDAPL differ.
+//! - The numbers are those of the public DAT 2.0 headers; where uDAPL and kDAPL differ, uDAPL's.
 //! - Posting and dequeuing neither allocate, wait, format nor take a lock that two queues share.
-//!   All calls are thread-safe, freeing included. A post returns the ownership of its segment list
-//!   (not of the memory) when it returns.
+//!   All calls are thread-safe, freeing included. When a post returns, the consumer owns its
+//!   segment list again, but not yet the memory.
 //! - A CNO's agent runs in a thread of the stack. Calls that may wait fail there with
 //!   `InvalidState`.
 //! - When the device dies, all calls but [`Ia::ia_close`] return `InternalError`, and all waiters
@@ -26,8 +26,8 @@
 //! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),
 //! `segment` (pieces of memory), `ia`, `pz`, `lmr`, `rmr`, `srq`, `evd`, `cno`, `ep` (the objects),
 //! `cm` (service points and requests), `datagrams` (resolving datagram endpoints), `extension` (the
-//! extensions' posts), `context`. `side` finds what this face keeps beside an object of the other
-//! one, and `error` translates its errors.
+//! extensions' posts), `context`. `side` finds what DAT keeps beside an IT-API object, and `error`
+//! translates IT-API's errors.
 #![no_std]
 
 extern crate alloc;

@@ -17,7 +17,8 @@ use crate::segment::{LmrContext, RmrContext};
 #[doc(alias = "DAT_REGION_DESCRIPTION")]
 #[derive(Clone, Copy)]
 pub enum RegionDescription<'a> {
-    /// An owned buffer, from `offset` on ([`MemType::Virtual`]). The region keeps the buffer alive.
+    /// An owned buffer, from `offset` on ([`MemType::Virtual`]). The region keeps the buffer
+    /// allocated.
     #[doc(alias = "for_va")]
     Buffer {
         /// The buffer.
@@ -25,7 +26,7 @@ pub enum RegionDescription<'a> {
         /// The region's first byte.
         offset: usize,
     },
-    /// Constants, which nobody may write ([`MemType::Virtual`]).
+    /// Constant memory, which no request may write ([`MemType::Virtual`]).
     Static(&'static [u8]),
     /// The memory of another region of this IA, from its first byte on ([`MemType::Lmr`]).
     #[doc(alias = "for_lmr_handle")]
@@ -46,7 +47,7 @@ pub struct Lmr {
     pub lmr_handle: LmrHandle,
     /// Its name in local segments.
     pub lmr_context: LmrContext,
-    /// Its name in requests of peers, if they have privileges.
+    /// The region's context in requests of peers, if they have privileges.
     pub rmr_context: Option<RmrContext>,
     /// How many bytes are registered.
     pub registered_size: u64,
@@ -61,13 +62,13 @@ pub(crate) enum Memory {
     Static(&'static [u8]),
 }
 
-/// A region, as this face keeps it.
+/// A region, as DAT keeps it.
 pub(crate) struct Region {
     memory: Memory,
     mem_type: MemType,
 }
 
-/// The other face's privileges.
+/// IT-API's privileges.
 pub(crate) fn privileges(privs: MemPriv) -> it::MemPriv {
     let mut inner = it::MemPriv::empty();
     inner.set(it::MemPriv::LOCAL_READ, privs.contains(MemPriv::LOCAL_READ));
@@ -90,7 +91,7 @@ pub(crate) fn privileges_of(inner: it::MemPriv) -> MemPriv {
 }
 
 impl Inner {
-    /// The other face's mode of addresses.
+    /// IT-API's mode of addresses.
     pub(crate) fn mode(&self, va_type: VaType) -> Result<it::AddrMode> {
         match va_type {
             VaType::Va => Ok(it::AddrMode::Absolute),
@@ -99,7 +100,7 @@ impl Inner {
         }
     }
 
-    /// Fails for privileges that nobody can have.
+    /// Fails for privileges that cannot be granted.
     pub(crate) fn check_privileges(&self, privs: MemPriv, argument: Subtype) -> Result<()> {
         if MemPriv::from_bits(privs.bits()).is_none() {
             return Err(parameter(argument));
@@ -201,7 +202,7 @@ impl Ia {
         })
     }
 
-    /// Frees a region. When this returns, the device does not access its memory.
+    /// Frees a region. After the return the device does not access its memory.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateLmrInUse`: a remote memory
     /// region is bound to it). Blocks for the device. May be called in upcalls. Thread-safe: a call

@@ -12,7 +12,7 @@ pub const SUCCESS: u32 = 0;
 /// The class of errors.
 #[doc(alias = "DAT_CLASS_ERROR")]
 pub const CLASS_ERROR: u32 = 0x8000_0000;
-/// The class of warnings. No call returns one.
+/// The class of warnings. No call returns a warning.
 #[doc(alias = "DAT_CLASS_WARNING")]
 pub const CLASS_WARNING: u32 = 0x4000_0000;
 /// The bits of the type.
@@ -144,7 +144,7 @@ numbered! {
 }
 
 numbered! {
-    /// What an error of some type is about.
+    /// What an error concerns.
     #[doc(alias = "DAT_RETURN_SUBTYPE")]
     Subtype: u16 {
         /// Nothing in particular.
@@ -397,7 +397,7 @@ impl Error {
         CLASS_ERROR | self.kind as u32 | self.subtype as u32
     }
 
-    /// The error of C's `DAT_RETURN`. None without the class of errors, or if its type or its
+    /// The error of C's `DAT_RETURN`. None if the class is not that of errors, or the type or the
     /// subtype is unknown.
     pub const fn from_raw(raw: u32) -> Option<Error> {
         if raw & (CLASS_ERROR | CLASS_WARNING) != CLASS_ERROR {

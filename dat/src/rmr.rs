@@ -13,7 +13,7 @@ use crate::ret::{Result, Subtype};
 use crate::segment::{LmrContext, LmrTriplet, RmrContext};
 
 impl Ia {
-    /// Creates a remote memory region, not bound, for all endpoints of a protection zone.
+    /// Creates an unbound remote memory region for all endpoints of a protection zone.
     ///
     /// Errors: `InvalidHandle`, `ModelNotSupported` (the adapter lacks such regions),
     /// `InsufficientResources`, `InvalidState` (in an upcall). Blocks for the device. Not for
@@ -27,14 +27,14 @@ impl Ia {
         })
     }
 
-    /// Posts a bind of a remote memory region to a piece of a local one. Returns the context with
-    /// which peers reach it once the bind is complete. A length of 0 unbinds; the context that is
-    /// returned then names nothing.
+    /// Posts a bind of a remote memory region to a part of a local region. Returns the context with
+    /// which peers reach the memory once the bind is complete. A length of 0 unbinds; the context
+    /// that is returned then names nothing.
     ///
     /// Requests that are posted to the endpoint afterwards wait for the bind, which completes as
     /// [`RMR_BIND_COMPLETION`](crate::EventNumber::RMR_BIND_COMPLETION) on the endpoint's event
     /// dispatcher of requests. If it fails, the connection breaks, and an earlier bind stays in
-    /// force. In DISCONNECTED it is flushed. Privileges are those of peers.
+    /// force. In DISCONNECTED it is flushed. The privileges are those of peers.
     ///
     /// Errors: `InvalidHandle` (RMR, LMR, EP), `InvalidParameter` (a piece outside the region, a
     /// context that is not the region's, privileges, flags: neither solicited nor, unless the
@@ -57,7 +57,8 @@ impl Ia {
         let inner = &self.inner;
         let found = inner.ep(ep)?;
         let suppressed = completion_flags.contains(CompletionFlags::SUPPRESS);
-        // Each bind completes, since the completion's event has to name the region.
+        // IT-API reports every bind, since the record of the bind, which has the region, is removed
+        // on its completion. The event of a suppressed success is dropped then.
         let shown = completion_flags.difference(CompletionFlags::SUPPRESS);
         if shown.contains(CompletionFlags::SOLICITED_WAIT) {
             return Err(parameter(Subtype::InvalidArg8));

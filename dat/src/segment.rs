@@ -3,16 +3,16 @@
 use bytemuck::TransparentWrapper;
 use privileged_api as it;
 
-/// Names a local memory region in a segment: the consumer gets it when it creates the region.
+/// Names a local memory region in a segment. The consumer gets it when it creates the region.
 ///
-/// C's headers have 32 bits for it. Here it has the region's whole generation, so a context whose
-/// region was freed names nothing.
+/// C's headers give it 32 bits. Here it contains the region's whole generation, so the context of a
+/// freed region names nothing.
 #[doc(alias = "DAT_LMR_CONTEXT")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct LmrContext(pub(crate) it::LmrHandle);
 
-/// Names a region in requests of the peer. The number is in network byte order: consumers may pass
-/// it to the peer as its bytes are.
+/// Names a region in requests of the peer. The number is in network byte order: consumers can send
+/// its bytes to the peer as they are.
 #[doc(alias = "DAT_RMR_CONTEXT")]
 pub type RmrContext = u32;
 
@@ -35,7 +35,7 @@ impl LmrTriplet {
         LmrContext(self.0.lmr)
     }
 
-    /// Where in the region.
+    /// The address in the region.
     pub const fn virtual_address(&self) -> u64 {
         self.0.addr
     }
@@ -45,31 +45,31 @@ impl LmrTriplet {
         self.0.length
     }
 
-    /// Segments as the other face takes them.
+    /// Segments, as IT-API takes them.
     #[inline(always)]
     pub(crate) fn inner(segments: &[LmrTriplet]) -> &[it::LmrTriplet] {
         LmrTriplet::peel_slice(segments)
     }
 }
 
-/// A piece of the peer's memory that a request reads or writes.
+/// A part of the peer's memory that a request reads or writes.
 ///
-/// A transfer is as long as the local segments together. `segment_length` is not checked: the size
-/// of the remote buffer is that of the region, which the peer's NIC checks.
+/// The length of a transfer is the sum of the local segments. `segment_length` is not checked: the
+/// peer's NIC checks the transfer against the size of the region.
 #[doc(alias = "DAT_RMR_TRIPLET")]
 #[doc(alias = "DAT_RMR_TRIPLE")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RmrTriplet {
     /// The region.
     pub rmr_context: RmrContext,
-    /// Where in the peer's memory, in host byte order; an offset in a zero-based region.
+    /// The address in the peer's memory, in host byte order; an offset in a zero-based region.
     pub target_address: u64,
     /// Bytes.
     pub segment_length: u64,
 }
 
 impl RmrTriplet {
-    /// The address and the context as the other face takes them.
+    /// The address and the context, as IT-API takes them.
     #[inline(always)]
     pub(crate) const fn inner(&self) -> (it::RdmaAddr, it::RmrContext) {
         (it::RdmaAddr(it::hton64(self.target_address)), it::RmrContext(self.rmr_context))

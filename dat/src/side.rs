@@ -1,6 +1,6 @@
-//! What DAT keeps beside an object of the other face, found by the object's handle.
+//! What DAT keeps beside an IT-API object, found by the object's handle.
 //!
-//! Locks: an entry's own (spins, leaf).
+//! Locks: one lock for each entry (spins, leaf).
 
 use alloc::sync::Arc;
 
@@ -16,7 +16,7 @@ const CHUNK: usize = 64;
 /// The handle that is valid at an index, and what belongs to it.
 type Entry<T> = Option<(u64, Arc<T>)>;
 
-/// Values by handle. Each index has one at most, that of the handle in force.
+/// Values by handle. Each index has at most one value, that of the valid handle.
 pub(crate) struct Side<T> {
     entries: Chunks<Mutex<Entry<T>>, CHUNK>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Side<T> {
 const NO_MEMORY: Error = Error::new(ErrorType::InsufficientResources, Subtype::ResourceMemory);
 
 impl<T> Side<T> {
-    /// For handles whose indices are below `limit`.
+    /// A table for handles whose indices are below `limit`.
     pub(crate) fn new(limit: u32) -> Result<Side<T>, Error> {
         let entries = Chunks::new(limit as usize).map_err(|_| NO_MEMORY)?;
         Ok(Side { entries })

@@ -39,9 +39,8 @@ impl Ia {
         })
     }
 
-    /// Returns a shared receive queue's parameters. The low watermark is 0 while it is not armed;
-    /// how many Receives are available, beside those that endpoints have begun to use, is not
-    /// known.
+    /// Returns a shared receive queue's parameters. The low watermark is 0 while it is not armed.
+    /// The number of Receives that no endpoint has begun to use is not known.
     ///
     /// Errors: `InvalidHandle`. Blocks for the device. May be called in upcalls. Thread-safe.
     /// dat_srq_query.
@@ -60,11 +59,10 @@ impl Ia {
         })
     }
 
-    /// Arms the low watermark once: when fewer Receives than this are left, the event dispatcher of
-    /// asynchronous events gets
+    /// Arms the low watermark once. When fewer Receives than this are left, or at once if fewer are
+    /// left already, the event dispatcher of asynchronous events gets
     /// [`ASYNC_ERROR_PROVIDER_INTERNAL_ERROR`](crate::EventNumber::ASYNC_ERROR_PROVIDER_INTERNAL_ERROR)
-    /// with this queue and [`AsyncReason::SrqLowWatermark`](crate::AsyncReason::SrqLowWatermark); at
-    /// once if fewer are left already.
+    /// with this queue and [`AsyncReason::SrqLowWatermark`](crate::AsyncReason::SrqLowWatermark).
     ///
     /// Errors: `InvalidHandle`, `InvalidParameter` (not positive, or more than the queue holds),
     /// `InvalidState` (in an upcall). Blocks for the device. Not for upcalls. Thread-safe.
@@ -80,8 +78,8 @@ impl Ia {
         })
     }
 
-    /// Posts a Receive to a shared receive queue. An endpoint takes it for a message, and its
-    /// completion comes on that endpoint's event dispatcher of Receives.
+    /// Posts a Receive to a shared receive queue. The message of any of its endpoints takes the
+    /// Receive, and the completion comes on that endpoint's event dispatcher of Receives.
     ///
     /// Errors: `InvalidHandle`, `InvalidParameter` (more segments than `max_recv_iov`),
     /// `InsufficientResources` (the queue is full). Does not block. May be called in upcalls.
@@ -89,7 +87,7 @@ impl Ia {
     #[doc(alias = "dat_srq_post_recv")]
     #[inline]
     pub fn srq_post_recv(&self, srq: SrqHandle, local_iov: &[LmrTriplet], user_cookie: u64) -> Result<()> {
-        // The other face's call takes endpoints as well.
+        // IT-API's call also takes the handle of an endpoint.
         if !srq.claims_its_type() {
             return Err(handle(Subtype::InvalidHandleSrq));
         }
@@ -117,13 +115,13 @@ impl Ia {
             it::Error::InvalidSrqSize | it::Error::SrqLowWatermark => {
                 state(Subtype::InvalidStateSrqOperational)
             }
-            // The interface cannot resize.
+            // The interface cannot resize shared receive queues.
             it::Error::InvalidMask => crate::error::MODEL,
             other => of(other),
         })
     }
 
-    /// Frees a shared receive queue. Receives that are left never complete.
+    /// Frees a shared receive queue. Receives that are still posted never complete.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateSrqInUse`: an endpoint uses
     /// it). Blocks for the device. May be called in upcalls. Thread-safe: a call that races with it

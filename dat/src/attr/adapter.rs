@@ -1,4 +1,4 @@
-//! What queries of an IA return: its attributes and those of its provider.
+//! What a query of an IA returns: its attributes and those of its provider.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,11 +37,11 @@ pub struct IaAttr {
     pub ia_address: IaAddress,
     /// Endpoints.
     pub max_eps: usize,
-    /// Requests, and receives, of an endpoint.
+    /// Most requests, and most Receives, of an endpoint.
     pub max_dto_per_ep: usize,
-    /// Incoming RDMA Reads of an endpoint at a time.
+    /// Most incoming RDMA Reads of an endpoint at a time.
     pub max_rdma_read_per_ep_in: u32,
-    /// Outgoing RDMA Reads of an endpoint at a time.
+    /// Most outgoing RDMA Reads of an endpoint at a time.
     pub max_rdma_read_per_ep_out: u32,
     /// EVDs.
     pub max_evds: usize,
@@ -76,13 +76,15 @@ pub struct IaAttr {
     pub max_iov_segments_per_rdma_read: usize,
     /// Segments of an RDMA Write.
     pub max_iov_segments_per_rdma_write: usize,
-    /// Incoming RDMA Reads of the IA at a time.
+    /// Most incoming RDMA Reads of the IA at a time.
     pub max_rdma_read_in: u32,
-    /// Outgoing RDMA Reads of the IA at a time.
+    /// Most outgoing RDMA Reads of the IA at a time.
     pub max_rdma_read_out: u32,
-    /// Every endpoint can have [`IaAttr::max_rdma_read_per_ep_in`] at the same time.
+    /// Whether every endpoint can have [`IaAttr::max_rdma_read_per_ep_in`] incoming RDMA Reads at
+    /// the same time.
     pub max_rdma_read_per_ep_in_guaranteed: bool,
-    /// Every endpoint can have [`IaAttr::max_rdma_read_per_ep_out`] at the same time.
+    /// Whether every endpoint can have [`IaAttr::max_rdma_read_per_ep_out`] outgoing RDMA Reads at
+    /// the same time.
     pub max_rdma_read_per_ep_out_guaranteed: bool,
     /// Regions can be addressed by offset.
     pub zb_supported: bool,
@@ -92,8 +94,7 @@ pub struct IaAttr {
     pub extension_version: u32,
 }
 
-/// Who owns the list of segments of a post, from the return of the call until the request is
-/// complete.
+/// Who owns a post's list of segments after the call has returned, until the request is complete.
 #[doc(alias = "DAT_IOV_OWNERSHIP")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
@@ -110,7 +111,7 @@ pub enum IovOwnership {
     ProviderMod = 2,
 }
 
-/// Whether the provider makes endpoints for a public service point.
+/// Whether the provider creates endpoints for a public service point.
 #[doc(alias = "DAT_EP_CREATOR_FOR_PSP")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
@@ -141,7 +142,7 @@ pub enum PzSupport {
     Shareable = 1,
 }
 
-/// Whose requests may use a remote memory region.
+/// Which requests may use a remote memory region.
 #[doc(alias = "DAT_RMR_SCOPE")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
@@ -149,11 +150,11 @@ pub enum RmrScope {
     /// Those that come to one endpoint.
     #[doc(alias = "DAT_RMR_SCOPE_EP")]
     Ep = 0,
-    /// Those that come to endpoints of one protection zone.
+    /// Requests that arrive at any endpoint of one protection zone.
     #[default]
     #[doc(alias = "DAT_RMR_SCOPE_PZ")]
     Pz = 1,
-    /// As an attribute of a provider: it has both kinds.
+    /// Only as a provider's attribute: the provider has both kinds.
     #[doc(alias = "DAT_RMR_SCOPE_ANY")]
     Any = 2,
 }
@@ -174,10 +175,10 @@ pub struct ProviderAttr {
     pub dapl_version_major: u32,
     /// Minor version of DAT.
     pub dapl_version_minor: u32,
-    /// What regions can be made of: the numbers of [`MemType`](crate::MemType), combined with OR.
-    /// That of [`MemType::Virtual`](crate::MemType::Virtual) is 0, and every provider has it.
+    /// What regions can be made of: the numbers of the [`MemType`](crate::MemType)s, combined with
+    /// OR. [`MemType::Virtual`](crate::MemType::Virtual) is 0; every provider supports it.
     pub lmr_mem_types_supported: u32,
-    /// Who owns the list of segments when a post has returned.
+    /// Who owns the list of segments after a post has returned.
     #[doc(alias = "iov_ownership_on_return")]
     pub iov_ownership: IovOwnership,
     /// Qualities of service besides [`Qos::BEST_EFFORT`].
@@ -190,11 +191,11 @@ pub struct ProviderAttr {
     pub max_private_data_size: usize,
     /// A connection can take several paths.
     pub supports_multipath: bool,
-    /// Whether it makes endpoints for a public service point.
+    /// Whether the provider creates endpoints for a public service point.
     pub ep_creator: EpCreator,
     /// What kind of protection a protection zone gives.
     pub pz_support: PzSupport,
-    /// Memory aligned to this is transferred best.
+    /// Transfers are fastest to and from memory with this alignment.
     pub optimal_buffer_alignment: u32,
     /// Whether two event streams may feed one EVD, in this order: software events, connection
     /// requests, completions of data transfers, connection events, completions of RMR binds,
@@ -202,15 +203,16 @@ pub struct ProviderAttr {
     pub evd_stream_merging_supported: [[bool; 6]; 6],
     /// It has shared receive queues.
     pub srq_supported: bool,
-    /// Watermarks of shared receive queues: 0x001 low, 0x010 soft high, 0x100 hard high.
+    /// Which watermarks of shared receive queues the provider has: 0x001 low, 0x010 soft high,
+    /// 0x100 hard high.
     pub srq_watermarks_supported: u32,
     /// An endpoint and its shared receive queue can be in different protection zones.
     pub srq_ep_pz_difference_supported: bool,
     /// The counts that a query of a shared receive queue returns: 0x01
     /// [`SrqParam::available_dto_count`](super::SrqParam), 0x10 [`SrqParam::outstanding_dto_count`](super::SrqParam).
     pub srq_info_supported: u32,
-    /// What a query of an endpoint's receives returns: 0x01 how many buffers it took, 0x10 their
-    /// span.
+    /// What a query of an endpoint's Receives returns: 0x01 the number of buffers that messages
+    /// took, 0x10 their span.
     pub ep_recv_info_supported: u32,
     /// Consumers must call `lmr_sync_rdma_read` and `lmr_sync_rdma_write`.
     pub lmr_sync_req: bool,
@@ -220,7 +222,7 @@ pub struct ProviderAttr {
     pub rdma_write_for_rdma_read_req: bool,
     /// The sink of an RDMA Read is exposed to the peer.
     pub rdma_read_lmr_rmr_context_exposure: bool,
-    /// Whose requests may use a remote memory region.
+    /// Which requests may use a remote memory region.
     pub rmr_scope_supported: RmrScope,
     /// Signal handlers may call it.
     pub is_signal_safe: bool,

@@ -1,7 +1,7 @@
-//! What queries return, and the attributes that objects are created with and modified to.
+//! What queries return, and the attributes with which objects are created and modified.
 //!
-//! Members have DAT's names, without the suffix of pointers. Those that this provider has no use
-//! for are left out, and their bits in masks are undefined.
+//! Members have DAT's names, without the suffix of pointers. Members without a use in this provider
+//! are left out, and their bits in masks are undefined.
 
 mod adapter;
 mod masks;
@@ -76,7 +76,7 @@ impl Default for EpAttr {
     }
 }
 
-/// An endpoint, as a query returns it and a modification takes it.
+/// The parameters of an endpoint, as a query returns them and a modification takes them.
 #[doc(alias = "DAT_EP_PARAM")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct EpParam {
@@ -114,7 +114,7 @@ pub struct SrqAttr {
     pub max_recv_dtos: usize,
     /// Segments of a receive at most.
     pub max_recv_iov: usize,
-    /// An event reports that fewer receives than this are left; 0 for no event.
+    /// If positive, an event reports when fewer Receives than this are left.
     pub low_watermark: i32,
 }
 
@@ -125,7 +125,7 @@ impl Default for SrqAttr {
     }
 }
 
-/// A shared receive queue, as a query returns it.
+/// The parameters of a shared receive queue, as a query returns them.
 #[doc(alias = "DAT_SRQ_PARAM")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SrqParam {
@@ -141,7 +141,7 @@ pub struct SrqParam {
     pub max_recv_iov: usize,
     /// The low watermark; 0 for none.
     pub low_watermark: i32,
-    /// Receives that no message took yet, or [`VALUE_UNKNOWN`](crate::flags::VALUE_UNKNOWN).
+    /// Receives that no message has taken yet, or [`VALUE_UNKNOWN`](crate::flags::VALUE_UNKNOWN).
     pub available_dto_count: i32,
     /// Receives that are not complete, or [`VALUE_UNKNOWN`](crate::flags::VALUE_UNKNOWN).
     pub outstanding_dto_count: i32,
@@ -189,7 +189,7 @@ pub struct LmrParam {
     pub ia_handle: IaHandle,
     /// What it is made of.
     pub mem_type: MemType,
-    /// Where the consumer's memory starts.
+    /// The address of the consumer's memory.
     #[doc(alias = "region_desc")]
     pub address: usize,
     /// Bytes that the consumer asked for.
@@ -202,11 +202,11 @@ pub struct LmrParam {
     pub va_type: VaType,
     /// Names it in local segments.
     pub lmr_context: LmrContext,
-    /// Names it in the peer's requests; none without remote privileges.
+    /// The region's context in the peer's requests; none without remote privileges.
     pub rmr_context: Option<u32>,
     /// Bytes that are registered.
     pub registered_size: u64,
-    /// Where the registered memory starts.
+    /// The address of the first registered byte.
     pub registered_address: u64,
 }
 
@@ -224,7 +224,7 @@ pub struct RmrParam {
     pub lmr_triplet: Option<LmrTriplet>,
     /// Privileges; none while unbound.
     pub mem_priv: MemPriv,
-    /// Names it in the peer's requests; not defined while unbound.
+    /// The region's context in the peer's requests; not defined while unbound.
     pub rmr_context: u32,
     /// Whose requests may use it.
     pub rmr_scope: RmrScope,
@@ -273,7 +273,8 @@ pub struct CrParam {
     /// field holds nothing but zeros.
     #[doc(alias = "private_data_size")]
     pub private_data: Option<PrivateData>,
-    /// The endpoint that came with the request; null if the consumer makes it.
+    /// The endpoint of the reserved service point; null if the consumer provides one when it
+    /// accepts.
     pub local_ep_handle: EpHandle,
 }
 

@@ -14,11 +14,11 @@ use crate::handle::EpHandle;
 use crate::ia::{Ia, Inner, SPIGOT};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
-/// The longest time that a connection attempt takes, in microseconds: an hour. InfiniBand's
-/// messages cannot ask for much more.
+/// The longest time that a connection attempt may take, in microseconds: an hour. The timeout
+/// fields of InfiniBand's messages end not far above.
 const LONGEST: u64 = 3_600_000_000;
 
-/// The other face's name of an address.
+/// An address, as IT-API names it.
 pub(crate) fn net_address(address: IaAddress) -> it::NetAddr {
     match address {
         IpAddr::V4(v4) => it::NetAddr::Ipv4(v4.octets()),
@@ -26,12 +26,12 @@ pub(crate) fn net_address(address: IaAddress) -> it::NetAddr {
     }
 }
 
-/// The address of a GID: an IPv4 address, if the GID maps one.
+/// The IP address of a GID: IPv4 if the GID maps an IPv4 address, else IPv6.
 pub(crate) fn address_of(gid: [u8; 16]) -> IaAddress {
     IpAddr::from(gid).to_canonical()
 }
 
-/// The other face's name of a connection qualifier: an InfiniBand service ID.
+/// A connection qualifier, as IT-API names it: an InfiniBand service ID.
 pub(crate) fn qualifier(conn_qual: u64, bad: Subtype) -> Result<it::ConnQual> {
     match conn_qual {
         0 => Err(parameter(bad)),
@@ -40,7 +40,7 @@ pub(crate) fn qualifier(conn_qual: u64, bad: Subtype) -> Result<it::ConnQual> {
 }
 
 impl Control {
-    /// Fails unless the consumer named a zone and an event dispatcher for connection events.
+    /// Fails unless the endpoint has a zone and an event dispatcher for connection events.
     pub(crate) fn is_ready(&self) -> Result<()> {
         if self.pz.is_null() || self.connect.is_null() {
             return Err(state(Subtype::InvalidStateEpNotReady));
@@ -50,7 +50,7 @@ impl Control {
 }
 
 impl Inner {
-    /// The path to an address, along which an attempt may take so long.
+    /// The path to an address, with the time that a connection attempt along it may take.
     pub(crate) fn path(&self, address: IaAddress, timeout: u32) -> Result<it::Path> {
         let (paths, _) = self.it.get_pathinfo(SPIGOT, &net_address(address), 1)?;
         let unreachable = Error::new(ErrorType::InvalidAddress, Subtype::InvalidAddressUnreachable);
@@ -91,8 +91,8 @@ impl Inner {
         })
     }
 
-    /// Ends the connection of an endpoint whose requests are complete, if a graceful disconnect
-    /// waits for that.
+    /// Ends the connection of an endpoint whose requests are complete, if the consumer asked for a
+    /// graceful disconnect.
     pub(crate) fn drained(&self, ep: EpHandle) {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
         let waits = core::mem::take(&mut ep.control.lock().draining);
@@ -104,14 +104,14 @@ impl Inner {
 }
 
 impl Ia {
-    /// Asks the service `remote_conn_qual` at an address for a connection of an endpoint in
-    /// UNCONNECTED, which goes to ACTIVE_CONNECTION_PENDING. The result is an event.
+    /// Asks the service `remote_conn_qual` at an address for a connection with an endpoint in
+    /// UNCONNECTED, which goes to ACTIVE_CONNECTION_PENDING. An event reports the result.
     ///
-    /// A qualifier is an InfiniBand service ID; `ConnQual::rdma_tcp` of `privileged-api` names the
-    /// one of a port of Linux's rdma_cm. `timeout` is in microseconds.
+    /// A qualifier is an InfiniBand service ID; `ConnQual::rdma_tcp` of `privileged-api` makes the
+    /// qualifier of a port of Linux's rdma_cm. `timeout` is in microseconds.
     ///
-    /// A datagram endpoint is resolved instead: the event brings the address handle of the remote
-    /// datagram endpoint. It can be connected to several, also while it is connected.
+    /// A datagram endpoint resolves the service's datagram endpoint instead: the event brings an
+    /// address handle. It can resolve several, also in CONNECTED.
     ///
     /// Errors: `InvalidHandle`, `InvalidParameter` (a qualifier or a timeout of 0; private data of
     /// more than 92 bytes, for a datagram endpoint 204, 36 less if the qualifier is one of
@@ -145,8 +145,9 @@ impl Ia {
     /// Connects an endpoint to the service to which a connected endpoint is connected.
     ///
     /// Errors: as [`Ia::ep_connect`], `InvalidHandle`, `InvalidState` (the second endpoint is not
-    /// connected), `InvalidParameter` (its peer asked for the connection, so its service is not
-    /// known). Does not wait for the peer. Not for upcalls. Thread-safe. dat_ep_dup_connect.
+    /// connected), `InvalidParameter` (the peer of the second endpoint requested its connection, so
+    /// the peer's service is not known). Does not wait for the peer. Not for upcalls. Thread-safe.
+    /// dat_ep_dup_connect.
     #[doc(alias = "dat_ep_dup_connect")]
     pub fn ep_dup_connect(
         &self,
@@ -172,15 +173,15 @@ impl Ia {
     }
 
     /// Ends a connection, or gives up one that is being established: the endpoint goes to
-    /// DISCONNECTED, what is outstanding is flushed, and an event says so. In DISCONNECTED nothing
-    /// happens.
+    /// DISCONNECTED, outstanding work requests are flushed, and an event reports the end. In
+    /// DISCONNECTED nothing happens.
     ///
     /// A graceful disconnect lets the endpoint's requests complete first, in DISCONNECT_PENDING:
     /// the connection ends when the peer has acknowledged them, whether or not the consumer takes
-    /// their completions. Requests that are posted meanwhile may be flushed. An abrupt disconnect
-    /// ends the waiting.
+    /// their completions. Requests that the consumer posts meanwhile may be flushed. An abrupt
+    /// disconnect cuts the wait short.
     ///
-    /// A datagram endpoint forgets the endpoints that it resolved, and can send no more; its
+    /// A datagram endpoint forgets the remote endpoints that it resolved, and can send no more; its
     /// Receives stay posted until it is reset or freed.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (UNCONNECTED, RESERVED, PASSIVE_CONNECTION_PENDING),
@@ -230,7 +231,7 @@ impl Inner {
         if let Some(evd) = self.evds.get(evd.as_raw()) {
             let connection = Connection { ep_handle: ep.handle, private_data: None };
             let number = EventNumber::CONNECTION_DISCONNECTED;
-            // Without room the event is lost, as when the queue of connection events is full.
+            // If the queue has no room, the event is lost, as every event of a full queue is.
             if let Some(place) = self.reserve_event(&evd) {
                 self.make_event(&evd, place, Made { number, connection, extension: None });
             }

@@ -33,13 +33,12 @@ impl Ia {
     /// Creates an endpoint in UNCONNECTED, for connections or ([`ServiceType::IB_UD`]) for
     /// datagrams.
     ///
-    /// A null event dispatcher means that the consumer wants no such events; a null zone or a null
-    /// event dispatcher of connection events can be replaced later ([`Ia::ep_modify`]), and has to
-    /// be before the endpoint is connected. Without attributes the endpoint gets
-    /// [`EpAttr::default`], else exactly those that are asked for; but a datagram endpoint's
-    /// longest message is at most the port's MTU. The streams of completions that share an event
-    /// dispatcher need the same completion flags, and solicited Receives share with no other
-    /// stream.
+    /// A null event dispatcher means that the consumer wants no such events. A null zone and a null
+    /// event dispatcher of connection events can be replaced with [`Ia::ep_modify`], and have to be
+    /// before the endpoint connects. Without attributes the endpoint gets [`EpAttr::default`],
+    /// otherwise exactly the requested ones; but the longest message of a datagram endpoint is at
+    /// most the port's MTU. All streams of completions of one event dispatcher need the same
+    /// completion flags, and solicited Receives share an event dispatcher with no other stream.
     ///
     /// Errors: `InvalidHandle` (subtypes PZ, EVD_RECV, EVD_REQUEST, EVD_CONN: also one without the
     /// stream), `InvalidParameter` (attributes beyond the adapter's limits, undefined or not
@@ -63,11 +62,11 @@ impl Ia {
 
     /// Creates an endpoint, for connections, that takes its Receives from a shared receive queue.
     ///
-    /// As [`Ia::ep_create`]; the zone of the endpoint may be another one than that of the queue,
-    /// which decides over the memory of Receives. `max_recv_iov` is ignored. No Receives can be
-    /// posted to the endpoint itself. Its Receives complete with notification, or, with
-    /// `SOLICITED_WAIT`, as the sender wants; `UNSIGNALLED` is refused, since the Receives of a
-    /// shared queue have no flags.
+    /// As [`Ia::ep_create`], with these differences. The zone of the endpoint may differ from the
+    /// zone of the queue, which applies to the memory of Receives. `max_recv_iov` is ignored. The
+    /// consumer cannot post Receives to the endpoint itself. Receives complete with notification,
+    /// or, with `SOLICITED_WAIT`, as the sender wants. `UNSIGNALLED` is refused, since the Receives
+    /// of a shared queue have no flags.
     ///
     /// Errors: as [`Ia::ep_create`], `InvalidHandle` (subtype SRQ), `InvalidParameter` (a datagram
     /// endpoint; `srq_soft_hw` other than [`WATERMARK_INFINITE`]), `ModelNotSupported` (the adapter
@@ -139,7 +138,7 @@ const OF_RECEIVES: [CompletionFlags; 4] = [
 ];
 
 impl Inner {
-    /// The attributes as the endpoint gets them; fails if it cannot have them.
+    /// The attributes that the endpoint gets; fails for attributes that it cannot have.
     pub(super) fn checked(&self, mut attr: EpAttr, srq: bool) -> Result<EpAttr> {
         let bad = parameter(argument(srq));
         if attr.qos != Qos::BEST_EFFORT {
@@ -169,7 +168,7 @@ impl Inner {
         Ok(attr)
     }
 
-    /// The attributes as the other face takes them.
+    /// The attributes, as IT-API takes them.
     pub(super) fn inner_attributes(&self, attr: &EpAttr, srq: Option<SrqHandle>) -> it::EpAttributes {
         let datagrams = attr.service_type == ServiceType::IB_UD;
         let longest =
@@ -181,7 +180,7 @@ impl Inner {
             max_send_segments: attr.max_request_iov,
             max_recv_segments: if srq.is_some() { 0 } else { attr.max_recv_iov },
             rc: it::RcAttributes {
-                // The regions and windows decide what peers may do.
+                // Memory regions and windows limit what peers may do, not the endpoint.
                 rdma_read_enable: true,
                 rdma_write_enable: true,
                 atomics_enable: self.offers.atomics(),
@@ -198,8 +197,8 @@ impl Inner {
         }
     }
 
-    /// The zone and the event dispatchers of the other face, in the order of it_ep_rc_create, and
-    /// the one that was made for completions that the consumer does not want.
+    /// The zone and the IT-API event dispatchers, in the order of it_ep_rc_create; then the event
+    /// dispatcher that was made for completions that the consumer does not want.
     pub(super) fn inner_parts(
         &self,
         parts: &Parts,
@@ -221,8 +220,8 @@ impl Inner {
         named.inspect_err(|_| self.free_unwanted(unwanted))
     }
 
-    /// How many completions of an endpoint can be queued at a time. A shared receive queue may give
-    /// all its Receives to one endpoint.
+    /// The most completions of an endpoint that can be queued at a time. One endpoint may take all
+    /// Receives of a shared receive queue.
     fn most_completions(&self, attr: &EpAttr, srq: Option<SrqHandle>) -> Result<usize> {
         let receives = match srq {
             Some(srq) => self.it.srq_query(srq.inner(), it::SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos,
@@ -231,8 +230,8 @@ impl Inner {
         Ok(receives.saturating_add(attr.max_request_dtos))
     }
 
-    /// Makes room for the completions of a shared receive queue that is going to hold so many
-    /// Receives, where the consumer of an endpoint does not want them.
+    /// Before a shared receive queue grows to `receives`: enlarges the event dispatchers that drop
+    /// unwanted completions of its endpoints.
     pub(crate) fn make_room(&self, srq: SrqHandle, receives: usize) -> Result<()> {
         for ep in self.eps.all() {
             let (unwanted, requests) = {
@@ -257,8 +256,8 @@ impl Inner {
         }
     }
 
-    /// An event dispatcher whose completions nobody gets: a callback takes them. It has room for
-    /// all that an endpoint can have.
+    /// Creates an event dispatcher for completions that the consumer does not want: a callback
+    /// takes and drops them. It has room for all outstanding completions of an endpoint.
     fn unwanted(&self, most: usize) -> Result<it::EvdHandle> {
         let (stream, policy) = (it::EventType::DTO_EVENT_STREAM, it::EvdFlags::OVERFLOW_DEFAULT);
         let made = self.it.evd_create(stream, policy, most.max(1), 1, it::EvdHandle::NULL);
@@ -325,16 +324,16 @@ impl Inner {
     }
 }
 
-/// The attributes, by their place among the arguments.
+/// The subtype that names the attributes by their place among the arguments.
 const fn argument(srq: bool) -> Subtype {
     if srq { Subtype::InvalidArg7 } else { Subtype::InvalidArg6 }
 }
 
-/// The most completions that a callback drops at once. If there are more, the queue is not drained
-/// and the callback does not run again, so it exceeds every queue.
+/// The most completions that a callback drops at once. The callback runs again only after the queue
+/// was empty, so this has to exceed the length of every queue.
 const MOST_AT_ONCE: usize = 1 << 20;
 
-/// The error of a creation: an attribute that the adapter cannot have is a bad argument.
+/// The error of a failed creation: an attribute beyond the adapter's limits is a bad argument.
 pub(super) fn refused(error: it::Error, argument: Subtype) -> crate::ret::Error {
     use it::Error as It;
     match error {

@@ -1,4 +1,4 @@
-//! The other face's connection events as DAT's.
+//! Translates IT-API's connection events to DAT's.
 
 use privileged_api as it;
 

@@ -5,9 +5,9 @@
 //! - `connect`: connecting and disconnecting; `events`: connection events.
 //! - `post`: ordinary work requests. Those of the extensions are in `extension`.
 //!
-//! The other face has the endpoint itself. Here is what DAT adds: the event dispatchers under their
-//! DAT handles, completion flags, a reservation by a service point, an unfinished graceful
-//! disconnect, and for a datagram endpoint its state and the endpoints that it resolved.
+//! IT-API has the endpoint itself. This module keeps what DAT adds: the event dispatchers under
+//! their DAT handles, completion flags, a reservation by a service point, an unfinished graceful
+//! disconnect, and for a datagram endpoint its state and the remote endpoints that it resolved.
 //!
 //! Locks: `turn` (sleeps) serializes the calls that change the endpoint; `control` (spins, leaf).
 
@@ -43,7 +43,7 @@ pub(crate) struct Ep {
     binds: Mutex<VecDeque<Bind>>,
 }
 
-/// The state of an endpoint that changes.
+/// The part of an endpoint that changes.
 pub(crate) struct Control {
     pub(crate) attr: EpAttr,
     pub(crate) pz: PzHandle,
@@ -51,15 +51,15 @@ pub(crate) struct Control {
     pub(crate) request: EvdHandle,
     pub(crate) connect: EvdHandle,
     srq: SrqHandle,
-    /// The event dispatcher, of the other face, of completions that the consumer does not want.
+    /// The IT-API event dispatcher for completions that the consumer does not want.
     unwanted: Option<it::EvdHandle>,
     /// The service point that reserved the endpoint.
     pub(crate) reserved: Option<RspHandle>,
     /// The request that arrived at that service point.
     pub(crate) pending: Option<CrHandle>,
-    /// The present connection was requested by the peer.
+    /// Whether the peer requested the present connection.
     pub(crate) passive: bool,
-    /// A graceful disconnect waits until the endpoint's requests are complete.
+    /// Whether a graceful disconnect waits until the endpoint's requests are complete.
     pub(crate) draining: bool,
     pub(crate) remote: Option<Remote>,
     pub(crate) local_port: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Control {
 #[derive(Clone, Copy)]
 pub(crate) struct Remote {
     pub(crate) address: IaAddress,
-    /// The qualifier, where this side asked for the connection.
+    /// The peer's qualifier, if this side requested the connection.
     pub(crate) port: u64,
 }
 
@@ -83,21 +83,21 @@ pub(crate) struct Datagrams {
     /// DISCONNECTED from a disconnect to a reset.
     pub(crate) connected: bool,
     pub(crate) disconnected: bool,
-    /// Requests of the other face that are not answered.
+    /// IT-API requests that the peer has not answered.
     pub(crate) asked: Vec<it::UdSvcReqHandle>,
     /// The address handles of the remote endpoints.
     pub(crate) addresses: Vec<it::AddrHandle>,
 }
 
-/// A bind that was posted and whose completion was not taken.
+/// A posted bind whose completion the consumer has not taken.
 #[derive(Clone, Copy)]
 pub(crate) struct Bind {
     pub(crate) rmr: RmrHandle,
-    /// The consumer wants no event if it succeeds.
+    /// The consumer wants no event of a success.
     pub(crate) suppressed: bool,
 }
 
-/// By index of an endpoint's handle, what posts need to know of their endpoint, in one word.
+/// What posts need to know of their endpoint, in one word, by the index of the endpoint's handle.
 ///
 /// | bits | meaning |
 /// |---|---|
@@ -129,7 +129,8 @@ impl Configs {
         reached.map_err(|OutOfMemory| crate::error::NO_MEMORY)
     }
 
-    /// Brings an endpoint's word up to date; to be called under its `control` after each change.
+    /// Updates an endpoint's word. The caller holds the endpoint's `control`, and calls this after
+    /// each change.
     pub(crate) fn set(&self, ep: EpHandle, control: &Control) {
         let attr = &control.attr;
         let mut config = match attr.recv_completion_flags {
@@ -148,7 +149,8 @@ impl Configs {
     }
 }
 
-/// By an endpoint's word, the length from which on it can send no datagram.
+/// From an endpoint's word: the shortest length of a message that the endpoint cannot send as a
+/// datagram.
 pub(crate) const fn too_long(config: u64) -> u64 {
     config & TOO_LONG
 }
@@ -158,12 +160,13 @@ impl Ep {
         self.control.lock().attr.service_type == ServiceType::IB_UD
     }
 
-    /// Takes the oldest bind whose completion was not taken.
+    /// Removes and returns the oldest posted bind whose completion was not taken.
     pub(crate) fn take_bind(&self) -> Option<Bind> {
         self.binds.lock().pop_front()
     }
 
-    /// Posts a bind and records it, so that binds are recorded in the order of their requests.
+    /// Posts a bind and records it under one lock, so that the records have the order of the
+    /// requests.
     pub(crate) fn bind<R>(&self, bind: Bind, post: impl FnOnce() -> Result<R>) -> Result<R> {
         let mut binds = self.binds.lock();
         binds.try_reserve(1)?;
@@ -174,7 +177,7 @@ impl Ep {
 }
 
 impl Control {
-    /// The event dispatchers with their streams, those of them that the consumer named.
+    /// The event dispatchers that the consumer named, each with its stream.
     fn streams(&self) -> [(EvdHandle, Stream); 3] {
         let connect = match self.attr.service_type {
             ServiceType::IB_UD => Stream::Datagrams,
@@ -188,7 +191,7 @@ impl Control {
     }
 }
 
-/// The subtype of an error that names an endpoint's state.
+/// The subtype that names an endpoint's state.
 pub(crate) const fn subtype(state: EpState) -> Subtype {
     match state {
         EpState::Unconnected => Subtype::InvalidStateEpUnconnected,
@@ -204,7 +207,7 @@ pub(crate) const fn subtype(state: EpState) -> Subtype {
     }
 }
 
-/// The error of a call that an endpoint's state does not allow.
+/// The error of a call that this state of an endpoint does not allow.
 pub(crate) const fn wrong(now: EpState) -> Error {
     state(subtype(now))
 }
@@ -243,8 +246,8 @@ impl Inner {
         })
     }
 
-    /// Begins to feed the event dispatchers that the consumer named: all of them, or none. `flags`
-    /// is the argument that has the completion flags.
+    /// Registers the endpoint's streams with the event dispatchers that the consumer named: all of
+    /// them, or none. `flags` is the argument with the completion flags.
     fn join_all(&self, streams: &[(EvdHandle, Stream); 3], flags: Subtype) -> Result<()> {
         let invalid =
             [Subtype::InvalidHandleEvdRecv, Subtype::InvalidHandleEvdRequest, Subtype::InvalidHandleEvdConn];
@@ -270,7 +273,7 @@ impl Inner {
         }
     }
 
-    /// Frees what a datagram endpoint resolved, and gives up what it asked for.
+    /// Frees the address handles of a datagram endpoint, and cancels its unanswered requests.
     pub(crate) fn forget_datagrams(&self, ep: &Ep) {
         let (asked, addresses) = {
             let mut control = ep.control.lock();
@@ -285,7 +288,7 @@ impl Inner {
             }
         }
         for address in addresses {
-            // Fails only if the consumer freed it.
+            // Fails only if the consumer has freed the handle already.
             let _ = self.it.address_handle_free(address);
         }
     }
@@ -346,8 +349,8 @@ impl Ia {
         Ok(self.it.ep_qpn(ep.handle.inner())?)
     }
 
-    /// Returns how many Receives are outstanding, and how much of the queue they span, which is not
-    /// known ([`VALUE_UNKNOWN`]). Those of a shared receive queue do not count.
+    /// Returns how many Receives are outstanding. The second number, how much of the queue they
+    /// span, is not known ([`VALUE_UNKNOWN`]). The Receives of a shared receive queue do not count.
     ///
     /// Errors: `InvalidHandle`. Does not block. May be called in upcalls. Thread-safe.
     /// dat_ep_recv_query.
@@ -358,8 +361,8 @@ impl Ia {
         Ok((receives, VALUE_UNKNOWN))
     }
 
-    /// Sets high watermarks, which this provider does not have: at most one Receive of an endpoint
-    /// is in progress.
+    /// Sets high watermarks. This provider has none: at most one Receive of an endpoint is in
+    /// progress.
     ///
     /// Errors: `InvalidHandle`, `ModelNotSupported` (always, for a valid endpoint). Does not block.
     /// May be called in upcalls. Thread-safe. dat_ep_set_watermark.
@@ -373,9 +376,9 @@ impl Ia {
     /// shared receive queue stay. Completions that were not taken are lost. In UNCONNECTED it does
     /// nothing.
     ///
-    /// Errors: `InvalidHandle`, `InvalidState` (another state; or the endpoint can only be freed,
-    /// since the queue of its completions overflowed, or since it is a datagram endpoint one of
-    /// whose requests or Receives failed), `InsufficientResources`. Blocks for the device. May be
+    /// Errors: `InvalidHandle`, `InvalidState` (another state; or the consumer can only free the
+    /// endpoint, because the queue of its completions overflowed, or because a request or a Receive
+    /// of a datagram endpoint failed), `InsufficientResources`. Blocks for the device. May be
     /// called in upcalls. Thread-safe. dat_ep_reset.
     #[doc(alias = "dat_ep_reset")]
     pub fn ep_reset(&self, ep: EpHandle) -> Result<()> {
@@ -405,8 +408,8 @@ impl Ia {
         Ok(())
     }
 
-    /// Frees an endpoint, connected or not. When this returns, no event of it is queued any more,
-    /// and the device touches none of its buffers. Completions that were not taken are lost.
+    /// Frees an endpoint, connected or not. After the return no event of it is queued, and the
+    /// device accesses none of its buffers. Completions that were not taken are lost.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (a service point reserved the endpoint, or a request
     /// for it waits for an answer). Blocks for the device. May be called in upcalls. Thread-safe: a
@@ -446,7 +449,7 @@ impl Ia {
 }
 
 impl Inner {
-    /// Releases what an endpoint used, after the other face's endpoint was freed.
+    /// Releases what an endpoint used, after its IT-API endpoint was freed.
     fn end_ep(&self, ep: &Ep) {
         let (streams, unwanted) = {
             let control = ep.control.lock();
@@ -459,8 +462,7 @@ impl Inner {
         }
     }
 
-    /// The event dispatcher of the other face for a stream of completions: the consumer's, or
-    /// `unwanted`.
+    /// The IT-API event dispatcher for a stream of completions: the consumer's, or `unwanted`.
     fn completions_of(&self, evd: EvdHandle, unwanted: Option<it::EvdHandle>) -> Result<it::EvdHandle> {
         let found: Option<Arc<Evd>> = self.evds.get(evd.as_raw());
         match found.and_then(|evd| evd.completions()).or(unwanted) {

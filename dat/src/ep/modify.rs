@@ -11,7 +11,7 @@ use crate::handle::EpHandle;
 use crate::ia::Ia;
 use crate::ret::{Result, Subtype};
 
-/// What no call can change.
+/// The parameters that no call can change.
 const FIXED: EpParamMask = EpParamMask::IA_HANDLE
     .union(EpParamMask::EP_STATE)
     .union(EpParamMask::LOCAL_IA_ADDRESS)
@@ -20,19 +20,19 @@ const FIXED: EpParamMask = EpParamMask::IA_HANDLE
     .union(EpParamMask::REMOTE_PORT_QUAL)
     .union(EpParamMask::SRQ_HANDLE)
     .union(EpParamMask::EP_ATTR_SERVICE_TYPE);
-/// What the endpoint can change while Receives are posted to it.
+/// The parameters that can change while Receives are posted.
 const IN_PLACE: EpParamMask = EpParamMask::EP_ATTR_MAX_MESSAGE_SIZE
     .union(EpParamMask::EP_ATTR_MAX_RDMA_SIZE)
     .union(EpParamMask::EP_ATTR_MAX_RDMA_READ_IN)
     .union(EpParamMask::EP_ATTR_MAX_RDMA_READ_OUT);
 
 impl Ia {
-    /// Changes parameters of an endpoint in UNCONNECTED: all that the mask names, or none.
+    /// Changes parameters of an endpoint in UNCONNECTED: all those in the mask, or none.
     ///
-    /// The zone, the event dispatchers and the attributes can be changed, but not the service type
-    /// and the shared receive queue. While Receives are posted only the sizes of messages and the
-    /// numbers of RDMA Reads can. Of a datagram endpoint nothing can be changed. An empty mask
-    /// changes nothing.
+    /// The zone, the event dispatchers and the attributes can be changed, except the service type
+    /// and the shared receive queue. While Receives are posted, only the sizes of messages and the
+    /// numbers of RDMA Reads can be changed. Nothing of a datagram endpoint can be changed. An
+    /// empty mask changes nothing.
     ///
     /// Errors: `InvalidHandle` (also of the new zone or event dispatcher), `InvalidParameter` (an
     /// undefined bit; a parameter that cannot be changed; a value that [`Ia::ep_create`] would
@@ -103,13 +103,14 @@ impl Ia {
             ep.control.lock().attr = attr;
             return Ok(());
         }
-        // Receives would be lost.
+        // The change would lose posted Receives.
         let (_, receives) = self.it.ep_outstanding(ep.handle.inner())?;
         if receives > 0 {
             return Err(state(Subtype::InvalidStateEpUnconnected));
         }
         let wanted = Control::unmade(attr, &parts).streams();
-        // Streams of the endpoint itself may not hinder its new flags.
+        // Remove the endpoint's own streams first: with their old flags they would exclude the new
+        // ones.
         inner.leave_all(&former);
         let recreated = inner.join_all(&wanted, Subtype::InvalidArg3).and_then(|()| {
             let made = inner.inner_parts(&parts, &attr).and_then(|(pz, evds, unwanted)| {
@@ -131,8 +132,8 @@ impl Ia {
         let unwanted = match recreated {
             Ok(unwanted) => unwanted,
             Err(error) => {
-                // They were joined before, and nothing else joined since that excludes them, or the
-                // consumer frees them at the same time.
+                // These streams were registered before, and no later stream excludes them. So this
+                // fails only if the consumer frees one of the event dispatchers at the same time.
                 if let Err(lost) = inner.join_all(&former, Subtype::None) {
                     log::warn!("{:?}: {lost}", ep.handle);
                 }

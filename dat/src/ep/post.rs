@@ -1,8 +1,8 @@
 //! Posting ordinary work requests (dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_write,
 //! dat_ep_post_rdma_read).
 //!
-//! A post of this face is one of the other face, with the flags translated by a table. Only a
-//! request with `UNSIGNALLED` looks at the endpoint's own flags first.
+//! A DAT post is an IT-API post, with the flags translated by a table. Only a request with
+//! `UNSIGNALLED` reads the endpoint's own flags first.
 
 use privileged_api as it;
 
@@ -14,7 +14,7 @@ use crate::ia::{Ia, Inner};
 use crate::ret::{Error, Result, Subtype};
 use crate::segment::{LmrTriplet, RmrTriplet};
 
-/// The other face's flags of a request, by the bits of DAT's.
+/// IT-API's flags of a request, indexed by DAT's.
 const REQUEST: [it::DtoFlags; 16] = {
     let mut table = [it::DtoFlags::empty(); 16];
     let mut bits = 0;
@@ -40,8 +40,8 @@ const REQUEST: [it::DtoFlags; 16] = {
 };
 
 impl Inner {
-    /// The other face's flags of a request. Fails for flags that no request has, and for
-    /// `UNSIGNALLED` unless the endpoint's requests have it.
+    /// IT-API's flags of a request. Fails for flags that no request has, and for `UNSIGNALLED`
+    /// unless the endpoint's requests have it.
     #[inline(always)]
     pub(crate) fn request_flags(&self, ep: EpHandle, flags: CompletionFlags) -> Result<it::DtoFlags> {
         match REQUEST.get(flags.bits() as usize) {
@@ -78,7 +78,7 @@ impl Inner {
 }
 
 impl Configs {
-    /// The other face's flags of a Receive.
+    /// IT-API's flags of a Receive.
     #[inline(always)]
     fn receive_flags(&self, ep: EpHandle, flags: CompletionFlags) -> Option<it::DtoFlags> {
         const NOTIFIED: it::DtoFlags = it::DtoFlags::COMPLETION.union(it::DtoFlags::NOTIFY);
@@ -117,8 +117,9 @@ impl Ia {
     }
 
     /// Posts a Receive: the segments take one message. Allowed in every state, but not on an
-    /// endpoint that takes its Receives from a shared receive queue. In DISCONNECTED it is flushed,
-    /// except on a datagram endpoint, which disconnects from those that it resolved only.
+    /// endpoint that takes its Receives from a shared receive queue. In DISCONNECTED the Receive is
+    /// flushed. On a datagram endpoint it is not: a disconnect there only ends the relation to the
+    /// resolved remote endpoints.
     ///
     /// On a datagram endpoint 40 bytes with the datagram's header precede the message, so the
     /// segments need 40 bytes more than the longest message.
@@ -136,7 +137,7 @@ impl Ia {
         user_cookie: u64,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        // The other face's call takes shared receive queues as well.
+        // IT-API's call also takes the handle of a shared receive queue.
         if ep.claims_a_shared_queue() {
             return Err(handle(Subtype::InvalidHandleEp));
         }
@@ -166,7 +167,8 @@ impl Ia {
 
     /// Posts an RDMA Write of all segments, in order, to the peer's memory.
     ///
-    /// In DISCONNECTED the request is flushed. A bad segment or remote place is a completion error.
+    /// In DISCONNECTED the request is flushed. A bad segment or remote address is a completion
+    /// error.
     ///
     /// Errors: as [`Ia::ep_post_send`], with `max_rdma_write_iov` segments. Does not block. May be
     /// called in upcalls. Thread-safe. dat_ep_post_rdma_write.
@@ -188,8 +190,8 @@ impl Ia {
 
     /// Posts an RDMA Read from the peer's memory to all segments, in order.
     ///
-    /// In DISCONNECTED the request is flushed. A bad segment or remote place is a completion error;
-    /// so is a Read of an endpoint whose `max_rdma_read_out` is 0.
+    /// In DISCONNECTED the request is flushed. A bad segment or remote address is a completion
+    /// error; so is a Read of an endpoint whose `max_rdma_read_out` is 0.
     ///
     /// Errors: as [`Ia::ep_post_send`], with `max_rdma_read_iov` segments. Does not block. May be
     /// called in upcalls. Thread-safe. dat_ep_post_rdma_read.
@@ -211,7 +213,7 @@ impl Ia {
 }
 
 impl Inner {
-    /// The error of a Receive with flags that it cannot have.
+    /// The error of a Receive with flags that are not allowed.
     #[cold]
     #[inline(never)]
     fn no_such_receive(&self, ep: EpHandle) -> Error {

@@ -1,4 +1,4 @@
-//! The other face's events as DAT's.
+//! Translates IT-API's events to DAT's.
 //!
 //! | completion | event and operation | extension data |
 //! |---|---|---|
@@ -18,7 +18,7 @@ use crate::event::*;
 use crate::handle::{EpHandle, EvdHandle, Handle, RmrHandle, SrqHandle};
 use crate::ia::Inner;
 
-/// The ordinary operations, by the kind of the other face's completion.
+/// The ordinary operations, by the kind of IT-API's completion.
 const ORDINARY: [u32; 16] = {
     let mut ordinary = [NOT_ORDINARY; 16];
     ordinary[it::EventType::DTO_SEND_CMPL.0 as usize] = Dto::SEND.0;
@@ -42,7 +42,7 @@ pub(super) fn ordinary(done: it::PlainCompletion) -> Option<DtoCompletion> {
     })
 }
 
-/// The operation of a Receive that immediate data came with, and its kind of data.
+/// The operation of a Receive with immediate data, and its kind of data.
 #[inline(always)]
 fn arrival(immediate: it::Immediate) -> (Dto, IbExtType) {
     match immediate.written {
@@ -92,7 +92,7 @@ impl DtoCompletion {
         Event { event_number, evd_handle: evd, event_data, extension: None }
     }
 
-    /// The event of a Receive that immediate data came with.
+    /// The event of a Receive with immediate data.
     #[inline(always)]
     pub(super) fn arrived(self, evd: EvdHandle, immediate: it::Immediate) -> Event {
         let (operation, ext_type) = arrival(immediate);
@@ -121,7 +121,7 @@ impl RmrBindCompletion {
 }
 
 impl Inner {
-    /// The event as DAT's, with its effects on DAT's objects. `None` if it means nothing to the
+    /// Translates the event, with its effects on DAT's objects. `None` if it means nothing to the
     /// consumer.
     #[inline(never)]
     pub(super) fn convert(&self, evd: &Evd, taken: &it::ExtendedEvent) -> Option<Event> {
@@ -153,7 +153,8 @@ impl Inner {
             }
             it::Event::Software { evd: stream, data } if evd.streams.made == Some(stream) => {
                 let made = evd.take_made(data)?;
-                // The endpoint may have been freed, and its address handles with it.
+                // The consumer may have freed the endpoint, and with it the address handle of the
+                // event.
                 self.eps.get(made.connection.ep_handle.as_raw())?;
                 Some(Event {
                     event_number: made.number,
@@ -212,12 +213,12 @@ impl Inner {
         Completed::Extended(done_with(done, status, operation, length), ext_type, immed)
     }
 
-    /// What the completion of a bind means.
+    /// What the completion of a bind means to the consumer.
     #[inline(never)]
     fn bound(&self, done: &it::DtoCompletion, status: DtoStatus) -> Completed {
         let ep = self.eps.get(done.ep.as_raw());
         let bind = ep.and_then(|ep| ep.take_bind());
-        // The consumer wants no event of a success.
+        // The consumer wants no event of a successful bind.
         if status == DtoStatus::Success && bind.is_some_and(|bind| bind.suppressed) {
             return Completed::Nothing;
         }
@@ -235,7 +236,7 @@ impl Inner {
         let error = |dat_handle: Handle, reason| AsynchError { dat_handle, reason };
         Some(match cause {
             it::AffiliatedCause::Sevd(stream) => {
-                // Rare enough to look at all event dispatchers.
+                // Such events are rare, so a search of all event dispatchers is cheap enough.
                 let evd = self.evds.all().find(|evd| evd.streams.all().any(|one| one == stream))?;
                 let error = error(evd.handle.into(), AsyncReason::EvdOverflow);
                 (EventNumber::ASYNC_ERROR_EVD_OVERFLOW, error)

@@ -17,19 +17,19 @@ use crate::handle::{CnoHandle, EvdHandle};
 use crate::ia::{Ia, Inner, MAX_SOFT_EVENTS};
 use crate::ret::{Result, Subtype};
 
-/// Streams of completions.
+/// The streams of completions.
 const COMPLETIONS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
-/// Streams of connection events.
+/// The streams of connection events.
 const MESSAGES: EvdFlags = EvdFlags::CONNECTION.union(EvdFlags::IB_EXTENSION);
 
 impl Ia {
     /// Creates an event dispatcher for these streams, whose queue holds at least `evd_min_qlen`
     /// events (of each kind of stream), with a CNO or null.
     ///
-    /// All streams can share an event dispatcher but the asynchronous one: its event dispatcher
-    /// comes with the IA. Completions need `DTO`, those of binds as well. Endpoints need
-    /// `CONNECTION`, service points `CR`; for datagram endpoints, and public service points of
-    /// theirs, `IB_EXTENSION` does as well.
+    /// All streams can share an event dispatcher, except the asynchronous one, whose event
+    /// dispatcher comes with the IA. Completions, also those of binds, need `DTO`. Endpoints need
+    /// `CONNECTION` and service points `CR`; for datagram endpoints and their public service points
+    /// `IB_EXTENSION` serves as well.
     ///
     /// Errors: `InvalidParameter` (no events, or more than the adapter's limit; no streams, an
     /// undefined one, or `ASYNC`), `InvalidHandle` (CNO), `InsufficientResources`, `InvalidState`
@@ -79,8 +79,8 @@ impl Ia {
 
     /// Returns an event dispatcher's parameters.
     ///
-    /// The state says `CONFIG_NOTIFY`, `CONFIG_SOLICITED` or `CONFIG_THRESHOLD` if the streams of
-    /// completions have the flag `UNSIGNALLED`, `SOLICITED_WAIT` or `EVD_THRESHOLD`.
+    /// The state contains `CONFIG_NOTIFY`, `CONFIG_SOLICITED` or `CONFIG_THRESHOLD` if the streams
+    /// of completions have the flag `UNSIGNALLED`, `SOLICITED_WAIT` or `EVD_THRESHOLD`.
     ///
     /// Errors: `InvalidHandle`. Blocks only while another call changes the event dispatcher. May be
     /// called in upcalls. Thread-safe. dat_evd_query.
@@ -132,7 +132,8 @@ impl Ia {
                 return Err(state(Subtype::InvalidStateEvdWaiter));
             }
         }
-        // Queues that were resized before one fails keep their new size: more room is allowed.
+        // If one resize fails, the queues that were resized before get their former sizes back. A
+        // queue for which that fails too keeps its new size, which does no harm.
         let mut resized = Vec::new();
         resized.try_reserve(8)?;
         for stream in evd.streams.all() {
@@ -151,12 +152,12 @@ impl Ia {
     /// Frees an event dispatcher. Events that are queued are lost.
     ///
     /// Errors: `InvalidHandle`, `InvalidState` (subtype `InvalidStateEvdInUse`: an endpoint or a
-    /// service point feeds it, or an agent runs for it; in an upcall, also while what woke a waiter
-    /// of its CNO is still returning; `InvalidStateEvdWaiter`: a thread waits;
-    /// `InvalidStateEvdAsync`: the event dispatcher of asynchronous events ends with its IA).
-    /// Blocks for the device, and until what woke a waiter of its CNO has returned. May be called
-    /// in an upcall for another event dispatcher. Thread-safe: a call that races with it succeeds
-    /// or finds the handle invalid. dat_evd_free.
+    /// service point feeds it, or an agent runs for it, or, in an upcall, its callback has not
+    /// returned yet; `InvalidStateEvdWaiter`: a thread waits; `InvalidStateEvdAsync`: the event
+    /// dispatcher of asynchronous events ends with its IA). Blocks for the device, and until a
+    /// callback that only wakes a waiter of the CNO has returned. May be called in an upcall for
+    /// another event dispatcher. Thread-safe: a call that races with it succeeds or finds the
+    /// handle invalid. dat_evd_free.
     #[doc(alias = "dat_evd_free")]
     pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
         let inner = &self.inner;
@@ -214,8 +215,8 @@ impl Ia {
     }
 
     /// Replaces the CNO of an event dispatcher; null for none. Triggers the new CNO if events are
-    /// queued. The former CNO may still hold a trigger of this event dispatcher when the call
-    /// begins, and holds none afterwards.
+    /// queued. A trigger of this event dispatcher that a waiter has not taken from the former CNO
+    /// is dropped.
     ///
     /// Errors: `InvalidHandle`, `InsufficientResources`. Blocks only while another call changes the
     /// event dispatcher. May be called in upcalls. Thread-safe. dat_evd_modify_cno.
@@ -280,7 +281,7 @@ impl Inner {
         Ok((if several { aggregate } else { only() }, streams))
     }
 
-    /// Frees the event dispatchers of the other face. Nothing uses them.
+    /// Frees the IT-API event dispatchers of an event dispatcher that nothing uses.
     fn close_streams(&self, top: it::EvdHandle, streams: &Streams) {
         for stream in streams.all() {
             // Fails only if the IA has ended.
@@ -326,7 +327,7 @@ impl Inner {
         Ok(evd)
     }
 
-    /// The number of events that each of the queues holds.
+    /// The number of events that each of its queues holds.
     pub(super) fn capacity(&self, evd: &Evd) -> Result<usize> {
         let mut least = usize::MAX;
         for stream in evd.streams.all() {
@@ -337,7 +338,7 @@ impl Inner {
     }
 
     fn resize_stream(&self, evd: &Evd, stream: it::EvdHandle, qlen: usize) -> Result<()> {
-        // The threshold of a queue of completions is 0 or 1, so it fits every size.
+        // The threshold of a queue of completions is 0 or 1, so the queue may have any size.
         let (mask, size) = (it::EvdParamMask::QUEUE_SIZE, it::EvdParam::default());
         let resized = self.it.evd_modify(stream, mask, &it::EvdParam { sevd_queue_size: qlen, ..size });
         resized.map_err(|error| match error {
@@ -355,7 +356,7 @@ impl Inner {
     }
 }
 
-/// The most events that this face makes ahead of the consumer, on one event dispatcher.
+/// The most events of DAT's own that one event dispatcher holds before the consumer takes them.
 const MAX_MADE: usize = 256;
 
 impl Streams {

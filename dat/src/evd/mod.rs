@@ -2,14 +2,14 @@
 //!
 //! - `create`: creation, query, resizing, freeing.
 //! - `sharing`: which streams of completions may share an event dispatcher.
-//! - `take`: dequeues and waits; `convert`: the other face's events as DAT's.
+//! - `take`: dequeues and waits; `convert`: translates IT-API's events to DAT's.
 //! - `notify`: triggering the CNO.
 //!
-//! A DAT event dispatcher has an event dispatcher of the other face for each kind of event that it
-//! takes: completions, requests, connection events, software events. If it has several, an
-//! aggregate collects them. Its handle is that of the aggregate, or of the only one. So queues,
-//! overflow and waits are the other face's, and a dequeue of completions alone costs what it costs
-//! there.
+//! A DAT event dispatcher has one IT-API event dispatcher for each kind of event that it takes:
+//! completions, requests, connection events, software events. If it has several, an aggregate
+//! collects them. Its handle is that of the aggregate, or of the only one. So IT-API implements
+//! queues, overflow and waits, and a dequeue of an event dispatcher with completions only costs
+//! what it costs in IT-API.
 
 mod convert;
 mod create;
@@ -40,17 +40,17 @@ pub(crate) struct Evd {
     pub(crate) handle: EvdHandle,
     flags: EvdFlags,
     streams: Streams,
-    /// Serializes changes of the CNO and of the mode, and the beginning and end of waits.
+    /// Serializes changes of the CNO and of the mode, and begins and ends of waits.
     changes: SleepLock,
     control: Mutex<Control>,
-    /// Places for events that this face makes: each event waits for the software event with its
-    /// index.
+    /// Slots for DAT's own events. A software event with the slot's index announces the event in
+    /// it.
     made: Mutex<Vec<Place>>,
-    /// How many agents run for it now. Counted up under the lock of the CNO.
+    /// How many agents run for the event dispatcher now. Incremented under the lock of the CNO.
     pub(crate) agents: AtomicU32,
 }
 
-/// The event dispatchers of the other face, by what they collect.
+/// The IT-API event dispatchers, by the events that they collect.
 #[derive(Clone, Copy, Default)]
 struct Streams {
     /// Completions, of binds too.
@@ -59,7 +59,7 @@ struct Streams {
     requests: Option<it::EvdHandle>,
     /// Connection events.
     messages: Option<it::EvdHandle>,
-    /// Connection events that this face makes.
+    /// Connection events that DAT makes itself.
     made: Option<it::EvdHandle>,
     /// The consumer's software events.
     software: Option<it::EvdHandle>,
@@ -81,11 +81,11 @@ impl Streams {
 struct Control {
     /// Endpoints and service points that feed the event dispatcher.
     users: usize,
-    /// The completion flags that all streams of completions have, while there are some.
+    /// The completion flags that all its streams of completions have, if there are any.
     mode: CompletionFlags,
-    /// How many streams of completions there are.
+    /// The number of streams of completions.
     completion_streams: usize,
-    /// How many of them are requests'.
+    /// The number of them that are streams of requests.
     request_streams: usize,
     cno: Option<Arc<Cno>>,
     /// A thread waits.
@@ -94,7 +94,7 @@ struct Control {
     gone: bool,
 }
 
-/// A place for an event that this face makes.
+/// A slot for an event that DAT makes itself.
 #[derive(Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "the places are allocated with their queue")]
 enum Place {
@@ -103,8 +103,8 @@ enum Place {
     Filled(Made),
 }
 
-/// An event that this face made: the established event of a remote datagram endpoint on the side
-/// that was asked, or the disconnect of a datagram endpoint.
+/// An event that DAT makes itself: that a remote datagram endpoint is established, on the answering
+/// side, or that a datagram endpoint has disconnected.
 #[derive(Clone, Copy)]
 pub(crate) struct Made {
     pub(crate) number: crate::EventNumber,
@@ -113,17 +113,17 @@ pub(crate) struct Made {
 }
 
 impl Evd {
-    /// The event dispatcher of the other face for completions.
+    /// The IT-API event dispatcher for completions.
     pub(crate) fn completions(&self) -> Option<it::EvdHandle> {
         self.streams.completions
     }
 
-    /// That for connection events.
+    /// The IT-API event dispatcher for connection events.
     pub(crate) fn messages(&self) -> Option<it::EvdHandle> {
         self.streams.messages
     }
 
-    /// That for connection requests.
+    /// The IT-API event dispatcher for connection requests.
     pub(crate) fn requests(&self) -> Option<it::EvdHandle> {
         self.streams.requests
     }
@@ -134,7 +134,7 @@ impl Inner {
         self.evds.get(evd.as_raw()).ok_or(handle(invalid))
     }
 
-    /// Reserves a place for an event that this face is going to make; `None` if there is no room.
+    /// Reserves a slot for an event that DAT is going to make; `None` if no slot is free.
     pub(crate) fn reserve_event(&self, evd: &Evd) -> Option<usize> {
         let mut made = evd.made.lock();
         let free = made.iter().position(|place| matches!(place, Place::Free))?;
@@ -142,8 +142,8 @@ impl Inner {
         Some(free)
     }
 
-    /// Queues an event that this face made, in a reserved place. There are no more places than the
-    /// stream's queue holds, so that fails only if the IA has ended.
+    /// Queues an event of DAT's own in a reserved slot. The stream's queue is as long as the number
+    /// of slots, so queuing fails only if the IA has ended.
     pub(crate) fn make_event(&self, evd: &Evd, place: usize, event: Made) {
         evd.fill(place, Place::Filled(event));
         let posted = evd.streams.made.map(|stream| self.it.evd_post_se(stream, place));
@@ -152,7 +152,7 @@ impl Inner {
         }
     }
 
-    /// Gives a reserved place back.
+    /// Releases a reserved slot.
     pub(crate) fn cancel_event(&self, evd: &Evd, place: usize) {
         evd.fill(place, Place::Free);
     }
@@ -165,7 +165,7 @@ impl Evd {
         }
     }
 
-    /// Takes the event in a place.
+    /// Takes the event from a slot.
     fn take_made(&self, place: usize) -> Option<Made> {
         let mut made = self.made.lock();
         match core::mem::replace(made.get_mut(place)?, Place::Free) {

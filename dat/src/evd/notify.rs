@@ -1,8 +1,8 @@
-//! Triggering the CNO of an event dispatcher, by a callback of the other face.
+//! Triggers the CNO of an event dispatcher, by a callback of IT-API.
 //!
 //! The callback is attached while the event dispatcher has a CNO and no thread waits on it: a
-//! waiter takes the events itself, and the CNO is not triggered meanwhile. All functions here run
-//! with `changes` held.
+//! waiter takes the events itself, and the CNO is not triggered during the wait. The caller of each
+//! function here holds `changes`.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -19,8 +19,8 @@ use crate::ia::Inner;
 use crate::ret::{Error, Result, Subtype};
 
 impl Inner {
-    /// Replaces the CNO. Returns it if events are queued: the caller then triggers it, without
-    /// `changes`, since that may run the consumer's agent.
+    /// Replaces the CNO. Returns the new one if events are queued: the caller then releases
+    /// `changes` and triggers it, which may run the consumer's agent.
     pub(super) fn set_cno(&self, evd: &Evd, cno: Option<Arc<Cno>>) -> Result<Option<Arc<Cno>>> {
         if let Some(cno) = &cno {
             platform::heap::room(CALLBACK)?;
@@ -29,7 +29,7 @@ impl Inner {
         let waits = evd.control.lock().waiter;
         let former = evd.control.lock().cno.clone();
         if former.is_some() && !waits {
-            // A routine that runs now finds that the event dispatcher has left the CNO.
+            // A callback that runs already finds that the event dispatcher has left the CNO.
             let _ = self.it.evd_callback_detach(evd.handle.inner());
         }
         if let Some(former) = former {
@@ -45,13 +45,13 @@ impl Inner {
         }
     }
 
-    /// Removes the CNO of an event dispatcher that is being freed. Fails while an agent runs for
-    /// it; that changes nothing, but the caller then triggers the CNO if it gets one.
+    /// Removes the CNO of an event dispatcher that is being freed. Fails, without a change, while
+    /// an agent runs for the event dispatcher; if the error holds a CNO, the caller triggers it.
     pub(super) fn detach_cno(&self, evd: &Evd) -> core::result::Result<(), (Error, Option<Arc<Cno>>)> {
         let (handle, cno) = (evd.handle.inner(), evd.control.lock().cno.clone());
-        // Nobody waits on an event dispatcher that is being freed. Without the callback no upcall
-        // begins, and the other face frees neither one whose upcall runs nor, since its streams
-        // feed it, an aggregate.
+        // No thread waits on an event dispatcher that is being freed. Once the callback is detached
+        // no upcall begins. IT-API's free fails with `InvalidEvdState` while an upcall runs. It
+        // does not free an aggregate yet, which its streams still feed; `close_streams` does.
         if cno.is_some() {
             let _ = self.it.evd_callback_detach(handle);
         }
@@ -72,8 +72,8 @@ impl Inner {
     }
 
     /// Whether the callback that runs for an event dispatcher runs no agent and will run none, so
-    /// that it returns soon. If so, the event dispatcher has left its CNO. False in upcalls:
-    /// the callback that runs may be the one that makes this call.
+    /// that it returns soon. If so, the event dispatcher has left its CNO. False in upcalls: the
+    /// running callback may be the caller.
     fn only_triggers(&self, evd: &Evd, cno: Option<&Cno>) -> bool {
         !self.it.in_callback()
             && match cno {
@@ -82,11 +82,11 @@ impl Inner {
             }
     }
 
-    /// Frees an event dispatcher of the other face when its callback has returned.
+    /// Frees an IT-API event dispatcher when its callback has returned.
     fn free_after_callback(&self, handle: it::EvdHandle) -> it::Result<()> {
         let (platform, signal) = (self.platform(), Signal::new(self.platform().clone()));
         loop {
-            // Nothing raises this signal: the wait ends when its time is over.
+            // No thread raises this signal: the wait ends by its timeout.
             signal.wait(signal.value(), Some(platform.now() + PAUSE));
             let freed = self.it.evd_free(handle);
             if freed != Err(it::Error::InvalidEvdState) {
@@ -95,8 +95,8 @@ impl Inner {
         }
     }
 
-    /// Attaches the callback. Returns the CNO if events are queued: the callback reports only those
-    /// that come after the queue was empty.
+    /// Attaches the callback. Returns the CNO if events are queued: the callback reports only
+    /// events that come after the queue was empty, so the caller has to trigger the CNO.
     fn attach(&self, evd: &Evd, cno: Arc<Cno>) -> Result<Option<Arc<Cno>>> {
         let handle = evd.handle;
         let trigger = cno.clone();
@@ -105,7 +105,7 @@ impl Inner {
         Ok((self.it.evd_queued(handle.inner())? > 0).then_some(cno))
     }
 
-    /// Takes the callback away for the time of a wait.
+    /// Detaches the callback during a wait.
     pub(super) fn begin_wait(&self, evd: &Evd) {
         if evd.control.lock().cno.is_some() {
             // Fails only if the IA has ended.
@@ -113,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// Attaches it again. Returns the CNO if it has to be triggered.
+    /// Attaches the callback after a wait. Returns the CNO if the caller has to trigger it.
     pub(super) fn end_wait(&self, evd: &Evd) -> Option<Arc<Cno>> {
         let cno = evd.control.lock().cno.clone()?;
         // Fails only if the IA has ended.
@@ -121,7 +121,7 @@ impl Inner {
     }
 }
 
-/// How long a free waits before it looks again whether a callback has returned.
+/// How long a free waits before it checks again whether a callback has returned.
 const PAUSE: Duration = Duration::from_micros(50);
-/// More than the routine takes.
+/// The size of the callback is below this.
 const CALLBACK: usize = 64;

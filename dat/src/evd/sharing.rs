@@ -1,5 +1,5 @@
-//! Which streams of completions may share an event dispatcher (dat_ep_create_with_srq), and how it
-//! notifies.
+//! Which streams of completions may share an event dispatcher (dat_ep_create_with_srq), and which
+//! completions notify.
 //!
 //! All streams of completions of an event dispatcher have the same completion flags. The flags
 //! decide which completions wake a waiter or trigger the CNO:
@@ -20,7 +20,7 @@ use crate::flags::{CompletionFlags, EvdFlags};
 use crate::ia::Inner;
 use crate::ret::{Result, Subtype};
 
-/// A stream of completions that is to feed an event dispatcher.
+/// A stream of events that an object is about to feed to an event dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Completions of an endpoint's requests, which have these flags.
@@ -46,17 +46,17 @@ impl Stream {
     }
 }
 
-/// Whether only some completions notify.
+/// Whether the mode lets only some completions notify.
 pub(super) fn selects(mode: CompletionFlags) -> bool {
     mode == CompletionFlags::UNSIGNALLED || mode == CompletionFlags::SOLICITED_WAIT
 }
 
 impl Control {
-    /// Whether a stream of these flags can be added.
+    /// Whether a stream with these flags can be added.
     fn admits(&self, evd: &Evd, stream: Stream) -> bool {
         let Some(flags) = stream.flags() else { return true };
         let alone = self.completion_streams == 0;
-        // Solicited Receives share with nothing but each other.
+        // Solicited Receives share an event dispatcher only with other solicited Receives.
         if flags == CompletionFlags::SOLICITED_WAIT && evd.flags != EvdFlags::DTO {
             return false;
         }
@@ -65,9 +65,9 @@ impl Control {
 }
 
 impl Inner {
-    /// Begins to feed an event dispatcher. Fails with `InvalidParameter` if its other streams have
-    /// other completion flags than the argument `flags` has, and with `invalid` if it is being
-    /// freed or does not take such events.
+    /// Registers a stream with an event dispatcher. Fails with `InvalidParameter` and the subtype
+    /// `flags` if the streams of the event dispatcher have other completion flags, and with
+    /// `invalid` if the event dispatcher is being freed or does not take such events.
     pub(crate) fn join(&self, evd: &Evd, stream: Stream, invalid: Subtype, flags: Subtype) -> Result<()> {
         let _changes = evd.changes.lock(self.platform());
         let changed = {
@@ -95,7 +95,7 @@ impl Inner {
         }
     }
 
-    /// Ends feeding an event dispatcher.
+    /// Removes a stream from an event dispatcher.
     pub(crate) fn leave(&self, evd: &Evd, stream: Stream) {
         let _changes = evd.changes.lock(self.platform());
         if let Some(mode) = evd.leave(stream) {
@@ -107,7 +107,7 @@ impl Inner {
     /// Sets which completions notify.
     fn set_mode(&self, evd: &Evd, mode: CompletionFlags) -> Result<()> {
         let Some(completions) = evd.streams.completions else { return Ok(()) };
-        // With a threshold of 0 only notification events notify.
+        // With a threshold of 0, only completions that ask for a notification notify.
         let threshold = usize::from(!selects(mode));
         let param = it::EvdParam { sevd_threshold: threshold, ..it::EvdParam::default() };
         Ok(self.it.evd_modify(completions, it::EvdParamMask::THRESHOLD, &param)?)
@@ -140,7 +140,7 @@ impl Evd {
         }
     }
 
-    /// Whether only some completions notify.
+    /// Whether the present mode lets only some completions notify.
     pub(super) fn selects(&self) -> bool {
         selects(self.control.lock().mode)
     }

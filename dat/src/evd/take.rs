@@ -14,8 +14,8 @@ use crate::ia::{Ia, Inner};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
 /// The most events in a row that a dequeue drops because they mean nothing to the consumer, such as
-/// a request at a reserved service point that has had its one request. Peers can send them. A
-/// completion that the short way took comes on top.
+/// further requests at a reserved service point. The limit is there because peers can send them. A
+/// completion that the fast path dropped does not count.
 const MOST_DROPPED: usize = 64;
 
 /// The failure of an [`Ia::evd_wait`].
@@ -106,7 +106,7 @@ impl Ia {
 }
 
 impl Inner {
-    /// The error of a dequeue that took nothing.
+    /// The error of a dequeue that found no event.
     #[cold]
     fn not_taken(&self, error: it::Error) -> Error {
         match error {
@@ -115,12 +115,13 @@ impl Inner {
         }
     }
 
-    /// The error of a dequeue from what is no event dispatcher, unless the IA has ended.
+    /// The error of a dequeue with a handle that names no event dispatcher, unless the IA has
+    /// ended.
     fn no_such_evd(&self) -> Error {
         self.live().err().unwrap_or(handle(Subtype::InvalidHandle1))
     }
 
-    /// As [`Inner::dequeue_done`], in fewer steps for a Receive that immediate data came with.
+    /// As [`Inner::dequeue_done`], in fewer steps for a Receive with immediate data.
     #[cold]
     #[inline(never)]
     fn dequeue_plain(
@@ -135,7 +136,7 @@ impl Inner {
         }
     }
 
-    /// The event of a completion that is not an ordinary one, or a later event if this one means
+    /// The event of a completion that is not an ordinary one, or the next event if this one means
     /// nothing to the consumer.
     #[cold]
     #[inline(never)]
@@ -206,7 +207,7 @@ impl Inner {
         checked
     }
 
-    /// Makes dequeues look for a waiter, or ends that.
+    /// Sets whether dequeues check for a waiter.
     fn reserve(&self, evd: &Evd, reserved: bool) {
         // Fails only if the IA has ended.
         let _ = self.it.evd_reserve(evd.handle.inner(), reserved);
@@ -250,8 +251,8 @@ impl Inner {
     }
 }
 
-/// The error of a wait that took nothing. The wait began with a valid event dispatcher, so only the
-/// end of the IA makes it invalid.
+/// The error of a wait that returned no event. The event dispatcher was valid when the wait began,
+/// so only the end of the IA makes it invalid.
 fn not_waited(error: it::Error) -> Error {
     match error {
         it::Error::Abort | it::Error::InvalidEvd | it::Error::InvalidIa => ErrorType::Abort.into(),
