@@ -1,4 +1,4 @@
-//! The port's own addresses, and which others it reaches.
+//! The port's own addresses, and which other addresses it reaches.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
@@ -15,7 +15,8 @@ const LINK_LOCAL_BITS: u8 = 64;
 pub(super) enum Route {
     /// To this port.
     Own,
-    /// To a neighbour, which is asked for its MAC from this address.
+    /// The destination is a neighbour. `from` is the port's address from which it asks for the
+    /// neighbour's MAC.
     Neighbour { from: Gid },
     /// Nowhere.
     None,
@@ -29,7 +30,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// The addresses of a configuration that was checked.
+    /// The addresses of a valid configuration.
     pub fn new(config: &Config) -> Addresses {
         let link_local = IpPrefix::new(IpAddr::V6(config.link_local), LINK_LOCAL_BITS);
         let prefixes: Vec<_> = link_local.into_iter().chain(config.addresses.iter().copied()).collect();
@@ -45,7 +46,8 @@ impl Addresses {
         self.gids.iter().position(|own| *own == gid).map(|index| index as u8)
     }
 
-    /// Whether the port hears a multicast group: all nodes, and those of its addresses.
+    /// Whether the port receives a multicast group: the group of all nodes, and those of its
+    /// addresses.
     pub fn hears(&self, group: Ipv6Addr) -> bool {
         let own = |gid: &Gid| match gid.to_ip() {
             IpAddr::V6(address) => super::solicited_node(address) == group,

@@ -6,18 +6,18 @@ use core::net::Ipv6Addr;
 use roce::{IpPrefix, PathMtu};
 use thiserror::Error;
 
-/// Addresses of a port besides the link-local one at most.
+/// The most addresses of a port besides the link-local one.
 pub const MAX_ADDRESSES: usize = 15;
-/// The smallest MTU of a link: packets of the smallest path MTU fit.
+/// The smallest MTU of a link: packets with the smallest path MTU fit.
 pub const MIN_MTU: u32 = PathMtu::B256.bytes() + OVERHEAD;
-/// The largest MTU of a link: the length field of IPv4 holds no more.
+/// The largest MTU of a link, which is the largest value of IPv4's length field.
 pub const MAX_MTU: u32 = 65_535;
 
-/// What a packet has besides its payload at most, on IPv6: its headers IPv6, UDP, BTH, RETH and
+/// The most bytes of a packet besides its payload, on IPv6: its headers IPv6, UDP, BTH, RETH and
 /// immediate data, and the ICRC.
 const OVERHEAD: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
-/// What sets a port apart from others.
+/// The configuration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The MAC: see [`mac_of`].
@@ -30,13 +30,13 @@ pub struct Config {
     pub addresses: Vec<IpPrefix>,
 }
 
-/// Why a configuration is none.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// The MAC is a group's, or zero.
+    /// The MAC is a group address, or zero.
     #[error("the MAC names no single port")]
     Mac,
-    /// The link-local address is not one.
+    /// The address is not link-local.
     #[error("the link-local address is not in fe80::/64")]
     LinkLocal,
     /// The MTU is out of range.
@@ -51,13 +51,14 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// The port of the node with this GUID: MAC and link-local address are made of it.
+    /// The configuration of the port of the node with this GUID, from which MAC and link-local
+    /// address are derived.
     pub fn new(node_guid: u64, mtu: u32, addresses: &[IpPrefix]) -> Config {
         let link_local = Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(node_guid));
         Config { mac: mac_of(node_guid), link_local, mtu, addresses: addresses.into() }
     }
 
-    /// Checks it; returns the MTU.
+    /// Checks the configuration and returns the MTU.
     pub(super) fn check(&self) -> Result<usize, ConfigError> {
         if !super::is_unicast(self.mac) {
             return Err(ConfigError::Mac);
@@ -81,15 +82,15 @@ impl Config {
     }
 }
 
-/// The MAC of a node: bytes 0 to 2 and 5 to 7 of its GUID, which leaves out the two bytes that an
-/// EUI-64 has in the middle of a MAC. The bit of local administration is set and the group bit is
-/// clear, as no manufacturer gave out this MAC.
+/// The MAC of a node: bytes 0 to 2 and 5 to 7 of its GUID, without the two bytes that an EUI-64
+/// inserts in the middle of a MAC. The bit of local administration is set and the group bit is
+/// clear, since no manufacturer assigned this MAC.
 pub const fn mac_of(node_guid: u64) -> [u8; 6] {
     let [a, b, c, _, _, d, e, f] = node_guid.to_be_bytes();
     [a & !0x01 | 0x02, b, c, d, e, f]
 }
 
-/// The largest path MTU whose packets fit into a link's MTU, whichever headers they have.
+/// The largest path MTU whose packets fit into a link's MTU, with the longest headers.
 pub const fn path_mtu(mtu: u32) -> Option<PathMtu> {
     match mtu.checked_sub(OVERHEAD) {
         Some(payload) if payload >= PathMtu::B256.bytes() => Some(PathMtu::at_most(payload)),

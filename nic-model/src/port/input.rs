@@ -1,4 +1,5 @@
-//! What a frame is: a packet for this port, something that the port handles itself, or nothing.
+//! Classifies an arrived frame: a packet for this port, a frame that the port handles itself, or
+//! one that it drops.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,11 +20,12 @@ use super::{Port, is_unicast, messages, multicast_mac};
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'f> {
-    /// It is a RoCEv2 packet for this port.
+    /// A RoCEv2 packet for this port.
     Packet(Arrival<'f>),
     /// The port has handled it.
     Consumed,
-    /// The port has handled it, and the MAC of this neighbour, for which packets waited, is known.
+    /// The port has handled the frame, and now knows the MAC of this neighbour, for which packets
+    /// waited.
     Resolved(Gid),
     /// It is dropped and counted.
     Dropped(Dropped),
@@ -55,7 +57,7 @@ impl Arrival<'_> {
 pub enum Dropped {
     /// The port is down.
     Down,
-    /// It ends before a header or a length that a header announces.
+    /// It ends before the end of a header, or before the length that a header gives.
     Truncated,
     /// It is longer than the link's MTU allows.
     Oversized,
@@ -63,7 +65,7 @@ pub enum Dropped {
     WrongMac,
     /// It goes to another IP address.
     WrongAddress,
-    /// Its source cannot be a neighbour: a group, this port itself, nothing.
+    /// Its source cannot be a neighbour: it is a group, this port itself, or unspecified.
     BadSource,
     /// The checksum of a header or of a control message is wrong.
     BadChecksum,
@@ -73,9 +75,9 @@ pub enum Dropped {
     Fragment,
     /// A field has a value that is not allowed.
     Malformed,
-    /// It is something else than RoCEv2, ARP, neighbour discovery and echo.
+    /// It is none of RoCEv2, ARP, neighbour discovery and echo.
     NotRoce,
-    /// Too many of its kind came from a group of senders in a short time, or too many wait.
+    /// Too many frames of its kind came from a group of senders in a short time, or too many wait.
     Flood,
 }
 
@@ -97,7 +99,7 @@ impl Dropped {
     ];
 }
 
-/// What a port carried and dropped since it was made.
+/// What a port has carried and dropped since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that came.
@@ -108,11 +110,11 @@ pub struct Counters {
     pub packets_out: u64,
     /// The port's own frames sent.
     pub own_frames: u64,
-    /// Questions of neighbours that it answered.
+    /// Questions of neighbours that the port answered.
     pub answers: u64,
-    /// Echo requests that it answered.
+    /// Echo requests that the port answered.
     pub echoes: u64,
-    /// Questions to neighbours that were too many at once. They are asked when they are repeated.
+    /// Questions to neighbours beyond the allowed rate. They are sent when they are due again.
     pub questions_delayed: u64,
     dropped: [u64; Dropped::ALL.len()],
 }
@@ -175,7 +177,7 @@ impl Port {
             ethernet::Repr::IPV4 if to_us => self.ipv4(&ethernet, packet, now),
             ethernet::Repr::IPV6 => self.ipv6(&ethernet, packet, now),
             ethernet::Repr::ARP => self.arp(packet, now),
-            // RoCEv2 over IPv4 to a group or to all is for no queue pair.
+            // RoCEv2 over IPv4 multicast or broadcast reaches no queue pair.
             ethernet::Repr::IPV4 => Err(Dropped::WrongMac),
             _ => Err(Dropped::NotRoce),
         }
@@ -204,7 +206,7 @@ impl Port {
         now: Instant,
     ) -> Result<Input<'f>, Dropped> {
         let (ip, payload) = ipv6::Repr::parse(packet)?;
-        // An IPv4 address in an IPv6 header would pass for a packet over IPv4.
+        // An IPv4 address in an IPv6 header would look like a packet over IPv4.
         let (IpAddr::V6(src), IpAddr::V6(dst)) = (ip.src.to_ip(), ip.dst.to_ip()) else {
             return Err(Dropped::Malformed);
         };
@@ -258,7 +260,8 @@ impl Port {
             return Err(Dropped::BadSource);
         }
         let ours = self.addresses.index_of(Gid::from_ipv4(target)).is_some();
-        // A port that has no address yet asks whether another has the one that it wants (RFC 5227).
+        // A port that has no address yet asks whether another port has the address that it wants
+        // (RFC 5227).
         let probes = asker == Ipv4Addr::UNSPECIFIED;
         let gid = Gid::from_ipv4(asker);
         if !probes {
@@ -274,7 +277,7 @@ impl Port {
             ArpOperation::Reply if ours => {
                 self.claim(gid, Claim { mac, solicited: true, replaces: true }, now)
             }
-            // An announcement names the neighbour's own address twice.
+            // The announcement of a neighbour has its own address as sender and as target.
             ArpOperation::Request | ArpOperation::Reply if target == asker => {
                 self.claim(gid, Claim { mac, solicited: false, replaces: true }, now)
             }
@@ -318,7 +321,7 @@ impl Port {
         }
     }
 
-    /// ICMPv6 to an address of this port, or to a group that it hears.
+    /// ICMPv6 to an address of this port, or to a group that it receives.
     fn icmpv6(
         &mut self,
         ethernet: &ethernet::Repr,
@@ -337,7 +340,7 @@ impl Port {
         if !packet.verify_checksum(&src, &dst) {
             return Err(Dropped::BadChecksum);
         }
-        // RFC 4861 section 7.1: what a router has passed on is not from this link.
+        // RFC 4861 section 7.1: a message that a router has forwarded is not from this link.
         if packet.msg_code() != 0 || ndisc && ip.hop_limit != messages::NDISC_HOP_LIMIT {
             return Err(Dropped::Malformed);
         }
@@ -368,7 +371,7 @@ impl Port {
         now: Instant,
     ) -> Result<Input<'static>, Dropped> {
         let probes = src.is_unspecified();
-        // A port without an address asks its group, and has no MAC to offer.
+        // A port that probes for an address asks the address's group, and gives no MAC.
         if target.is_multicast() || probes && (!dst.is_multicast() || lladdr.is_some()) {
             return Err(Dropped::Malformed);
         }
@@ -406,8 +409,8 @@ impl Port {
         self.check_source(src)?;
         let gid = Gid::from_ipv6(target);
         self.check_source(gid)?;
-        // Without a MAC it says nothing that this port needs: it asks groups, and takes no MAC for
-        // an answer that has none.
+        // Without a MAC the advertisement is useless to this port: it solicits groups, and does not
+        // accept an answer without a MAC.
         let Some(address) = lladdr else { return Ok(Input::Consumed) };
         let replaces = flags.contains(NdiscNeighborFlags::OVERRIDE);
         self.claim(gid, Claim { mac: mac_in(address)?, solicited, replaces }, now)

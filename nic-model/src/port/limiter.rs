@@ -1,12 +1,12 @@
-//! How often something is done at most.
+//! Rate limits.
 
 use platform::Instant;
 use roce::Gid;
 
-/// Lets something happen so often a second, and more often for a short while.
+/// Limits a kind of act to a rate, with bursts.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// Nanoseconds for which nothing was done, up to `most`. One act costs `cost` of them.
+    /// The unused time in nanoseconds, at most `most`. One act costs `cost` of it.
     credit: u64,
     most: u64,
     cost: u64,
@@ -20,7 +20,7 @@ impl Limiter {
         Limiter { credit: most, most, cost, last: Instant::ZERO }
     }
 
-    /// Whether it may be done now.
+    /// Whether an act is allowed now; counts it if so.
     pub fn take(&mut self, now: Instant) -> bool {
         let passed = now.as_nanos().saturating_sub(self.last.as_nanos());
         self.last = self.last.max(now);
@@ -38,18 +38,18 @@ impl Limiter {
 /// Groups of peers.
 const GROUPS: usize = 64;
 
-/// Limits what is done for peers, for groups of them: a peer that asks too often takes it only from
-/// the peers of its group.
+/// Limits acts for peers, with a limit for each group of peers: a peer that asks too often takes
+/// the acts only from the peers of its group.
 #[derive(Debug)]
 pub(super) struct Shares([Limiter; GROUPS]);
 
 impl Shares {
-    /// Each group may have something done so often a second.
+    /// Allows each group this rate and burst.
     pub fn new(per_second: u32, burst: u32) -> Shares {
         Shares(core::array::from_fn(|_| Limiter::new(per_second, burst)))
     }
 
-    /// Whether it may be done now for this peer.
+    /// Whether an act for this peer is allowed now; counts it if so.
     pub fn take(&mut self, peer: Gid, now: Instant) -> bool {
         // Neighbours differ in their last bytes.
         let group = peer.0.iter().fold(0, |hash: u8, byte| hash.wrapping_mul(31).wrapping_add(*byte));
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(taken(&mut limiter, ms(0)), 5);
         assert_eq!(taken(&mut limiter, ms(2)), 2);
         assert_eq!(taken(&mut limiter, ms(2)), 0);
-        // A clock that runs backwards gives no credit, neither then nor when it is back.
+        // A clock that runs backwards gives no credit, neither then nor when it has caught up.
         assert_eq!(taken(&mut limiter, ms(1)), 0);
         assert_eq!(taken(&mut limiter, ms(2)), 0);
         assert_eq!(taken(&mut limiter, ms(60_000)), 5);

@@ -1,4 +1,4 @@
-//! ARP (RFC 826), neighbour discovery (RFC 4861) and echo (RFC 792, RFC 4443): building frames.
+//! Builds the frames of ARP (RFC 826), neighbour discovery (RFC 4861) and echo (RFC 792, RFC 4443).
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -15,13 +15,13 @@ use smoltcp::wire::{
 use super::addresses::ALL_NODES;
 use super::{multicast_mac, solicited_node};
 
-/// A whole frame, if it could be built.
+/// A whole frame; `None` if it could not be built.
 pub(super) type Frame = Option<Box<[u8]>>;
 
 /// The protocol number of ICMP, and the next header of ICMPv6.
 pub(super) const ICMP: u8 = 1;
 pub(super) const ICMPV6: u8 = 58;
-/// The hop limit of neighbour discovery: no router has passed it on.
+/// The hop limit of neighbour discovery: a message that a router has forwarded has a lower one.
 pub(super) const NDISC_HOP_LIMIT: u8 = 255;
 /// The hop limit of echo replies.
 const HOP_LIMIT: u8 = 64;
@@ -30,7 +30,7 @@ type Mac = [u8; 6];
 const BROADCAST: Mac = [0xff; 6];
 const NO_MAC: Mac = [0; 6];
 
-/// Asks for the MAC of `target`: at the MAC that it had, or at all.
+/// Asks for the MAC of `target`: the neighbour with the MAC `at`, or all.
 pub(super) fn question(mac: Mac, from: Gid, target: Gid, at: Option<Mac>) -> Frame {
     match (from.to_ip(), target.to_ip()) {
         (IpAddr::V4(from), IpAddr::V4(target)) => {
@@ -65,8 +65,8 @@ pub(super) fn arp_answer(mac: Mac, own: Ipv4Addr, to: (Mac, Ipv4Addr)) -> Frame 
     arp(ArpOperation::Reply, (mac, own), to, to.0)
 }
 
-/// Answers a solicitation of `own`; with an unspecified address, by which a port asks whether
-/// another has an address, all hear the answer.
+/// Answers a solicitation of `own`. A solicitation from the unspecified address asks whether
+/// another port has an address; the answer goes to all nodes.
 pub(super) fn advert_answer(mac: Mac, own: Ipv6Addr, to: (Mac, Ipv6Addr)) -> Frame {
     let (flags, to, at) = match to.1.is_unspecified() {
         true => (NdiscNeighborFlags::OVERRIDE, ALL_NODES, multicast_mac(ALL_NODES)),

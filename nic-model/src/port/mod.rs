@@ -1,8 +1,8 @@
-//! The NIC's port: addresses, neighbours, and which frame belongs to whom. Without I/O.
+//! The NIC's port: addresses, neighbours, and the handling of frames, without I/O.
 //!
-//! The owner passes in the frames that arrive ([`Port::receive`]) and the time, and passes on the
-//! frames that the port makes: those of the queue pairs ([`Port::transmit`]), and its own
-//! ([`Port::next_frame`]): questions for neighbours, answers to theirs, echo replies.
+//! The owner passes arrived frames ([`Port::receive`]) and the time to the port. It sends the
+//! frames that the port makes: those of the queue pairs ([`Port::transmit`]), and the port's own
+//! ([`Port::next_frame`]), which are questions to neighbours, answers to theirs, and echo replies.
 //!
 //! | module | subject |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! | `messages` | ARP, neighbour discovery and echo: building frames |
 //! | `limiter` | how often something is done at most |
 //!
-//! A peer is not trusted. No frame makes the port panic; tables and queues are bounded; floods are
-//! answered at a bounded rate. A peer on the link can claim the address of another, as on every
-//! Ethernet: the transport has to cope with packets that go to the wrong place.
+//! Peers are not trusted. No frame makes the port panic; tables and queues are bounded; floods are
+//! answered at a bounded rate. A peer on the link can claim the address of another one, as on every
+//! Ethernet, so the transport has to cope with packets that reach the wrong port.
 
 mod addresses;
 mod config;
@@ -40,9 +40,9 @@ use limiter::{Limiter, Shares};
 use messages::Frame;
 use neighbours::{Ask, Neighbours, Target};
 
-/// The port's own frames that wait for the owner at most.
+/// The most frames of the port's own that wait for the owner.
 const OUTBOX: usize = 128;
-/// Echo replies among them at most.
+/// The most echo replies among them.
 const ECHOES: usize = 32;
 
 /// Why a datagram cannot be sent now.
@@ -51,20 +51,20 @@ pub enum Unsent {
     /// The port is down.
     #[error("the port is down")]
     Down,
-    /// The neighbour's MAC is being asked for. The datagram is lost; [`Input::Resolved`] reports
-    /// that the MAC is known.
+    /// The port is asking for the neighbour's MAC. The datagram is lost; [`Input::Resolved`]
+    /// reports when the port knows the MAC.
     #[error("the neighbour's MAC is not known yet")]
     Resolving,
     /// The neighbour does not answer.
     #[error("the neighbour does not answer")]
     NoAnswer,
-    /// The destination is in no network of the port.
+    /// No network of the port contains the destination.
     #[error("the destination is in no network of the port")]
     NoRoute,
-    /// The destination is this port itself. Its datagrams need no link.
+    /// The destination is this port itself. Datagrams to it need no link.
     #[error("the destination is this port")]
     Own,
-    /// The source is no address of this port.
+    /// The source is not an address of this port.
     #[error("the source is no address of this port")]
     NotOurs,
     /// The datagram cannot be built, or does not fit into the MTU or the buffer.
@@ -88,7 +88,7 @@ pub struct Port {
     counters: Counters,
 }
 
-/// What a frame of the outbox is.
+/// The kind of a frame in the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Neighbour,
@@ -124,7 +124,7 @@ impl Port {
 
     /// The largest path MTU.
     pub fn path_mtu(&self) -> PathMtu {
-        // The configuration was checked.
+        // The configuration was checked, so its MTU has a path MTU.
         path_mtu(self.mtu as u32).unwrap_or(PathMtu::B256)
     }
 
@@ -138,8 +138,8 @@ impl Port {
         self.up
     }
 
-    /// The link went up or down. A port that goes down forgets its neighbours, since others may be
-    /// there when it goes up again; then it announces its addresses.
+    /// Sets the link up or down. A port that goes down forgets its neighbours, since other nodes
+    /// may be on the link when it goes up again. A port that goes up announces its addresses.
     pub fn set_up(&mut self, up: bool, now: Instant) {
         if self.up == up {
             return;
@@ -156,7 +156,7 @@ impl Port {
         self.poll(now);
     }
 
-    /// What the port carried and dropped.
+    /// What the port has carried and dropped.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -229,7 +229,7 @@ impl Port {
         Ok(len)
     }
 
-    /// As [`Port::transmit`], of a datagram whose packet is there already.
+    /// As [`Port::transmit`], for a datagram whose packet exists already.
     pub fn transmit_datagram(
         &mut self,
         datagram: &datagram::Repr<'_>,
@@ -243,7 +243,7 @@ impl Port {
         })
     }
 
-    /// Copies the next frame of the port's own to the start of `into`, and returns its length. One
+    /// Copies the port's next own frame to the start of `into`, and returns its length. A frame
     /// that does not fit is dropped.
     pub fn next_frame(&mut self, into: &mut [u8]) -> Option<usize> {
         while let Some((_, frame)) = self.outbox.pop_front() {
@@ -256,18 +256,18 @@ impl Port {
         None
     }
 
-    /// When [`Port::poll`] must run at the latest.
+    /// The latest time at which the owner must call [`Port::poll`].
     pub fn deadline(&self) -> Option<Instant> {
         self.neighbours.deadline()
     }
 
-    /// Repeats questions to neighbours that are due. They are then in [`Port::next_frame`].
+    /// Repeats the questions to neighbours that are due. [`Port::next_frame`] returns them.
     pub fn poll(&mut self, now: Instant) {
         self.neighbours.poll(now);
         self.ask(now);
     }
 
-    /// Makes frames of the questions that the neighbour table has.
+    /// Makes frames of the questions in the neighbour table.
     fn ask(&mut self, now: Instant) {
         while let Some(Ask { gid, mac }) = self.neighbours.next_question() {
             let Route::Neighbour { from } = self.addresses.route(gid) else { continue };
@@ -291,7 +291,7 @@ impl Port {
         true
     }
 
-    /// Answers a neighbour's question, unless its group has asked too often.
+    /// Answers a neighbour's question, unless the neighbour's group has asked too often.
     fn answer(&mut self, to: Gid, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
         if !self.answers.take(to, now) || !self.post(Kind::Neighbour, frame) {
             return Err(Dropped::Flood);
@@ -310,12 +310,12 @@ impl Port {
     }
 }
 
-/// Whether a MAC names one port.
+/// Whether a MAC is that of a single port.
 fn is_unicast(mac: [u8; 6]) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-/// The multicast group in which a port hears solicitations for an address (RFC 4291 section 2.7.1).
+/// The multicast group to which solicitations for an address go (RFC 4291 section 2.7.1).
 fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))

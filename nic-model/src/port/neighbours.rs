@@ -1,11 +1,11 @@
 //! The table of neighbours' MACs.
 //!
-//! An address is asked for when the first packet goes to it. An answer is good for [`FRESH`]; then
-//! the next packet asks that neighbour again, and uses its MAC meanwhile. A neighbour that does not
-//! answer is not asked again for [`SILENCE`].
+//! The port asks for an address when the first packet goes to it. An answer is valid for [`FRESH`];
+//! after that the next packet makes the port ask that neighbour again, and still uses the MAC. The
+//! port does not ask a silent neighbour again for [`SILENCE`].
 //!
-//! A neighbour that asks for this port is remembered, as it will get an answer. That takes no place
-//! from a neighbour that is in use. Other announcements change only entries that exist.
+//! The port remembers a neighbour that asks for it, since the answer will go there. Such an entry
+//! replaces no neighbour that is in use. Other announcements only change existing entries.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -15,31 +15,31 @@ use roce::Gid;
 
 /// Entries at most.
 const ENTRIES: usize = 256;
-/// Entries without a MAC at most.
+/// The most entries without a MAC.
 const UNRESOLVED: usize = 64;
-/// Questions before a neighbour counts as silent, and those to a neighbour that is known.
+/// How many questions the port asks before a neighbour counts as silent, or its known MAC as lost.
 const TRIES: u32 = 5;
 const PROBES: u32 = 3;
-/// The wait after the first question; each further one doubles it.
+/// The wait after the first question; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// How long an answer is good.
+/// How long an answer is valid.
 const FRESH: Duration = Duration::from_secs(30);
-/// How long a silent neighbour is not asked again.
+/// How long the port does not ask a silent neighbour again.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A MAC.
 type Mac = [u8; 6];
 
-/// What is known of a neighbour.
+/// What the port knows of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is asked for the `tries`th time, and again at `next`.
+    /// The port has asked `tries` times, and asks again at `next`.
     Resolving { tries: u32, next: Instant },
     /// It has answered.
     Fresh { mac: Mac, until: Instant },
     /// It had this MAC.
     Stale { mac: Mac },
-    /// It had this MAC and is asked whether it still has.
+    /// The neighbour had this MAC, and the port is asking whether it still has it.
     Probing { mac: Mac, tries: u32, next: Instant },
     /// It did not answer.
     Silent { until: Instant },
@@ -48,13 +48,13 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
-    /// When a packet went there last, if one did.
+    /// When the last packet went to the neighbour; `None` if none did.
     used: Option<Instant>,
     /// When the entry was made.
     made: Instant,
 }
 
-/// What a packet to a neighbour needs.
+/// How to send a packet to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Mac(Mac),
@@ -62,14 +62,14 @@ pub(super) enum Target {
     NoAnswer,
 }
 
-/// A question to send: to a neighbour's MAC, or to all.
+/// A question to send: to a neighbour's MAC, or to all neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub gid: Gid,
     pub mac: Option<Mac>,
 }
 
-/// What a neighbour says of its MAC.
+/// A neighbour's statement about its MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub mac: Mac,
@@ -137,14 +137,15 @@ impl Neighbours {
         }
     }
 
-    /// A neighbour says which MAC it has. Returns whether it was waited for.
+    /// A neighbour states its MAC. Returns whether packets waited for it.
     pub fn claim(&mut self, gid: Gid, claim: Claim, now: Instant) -> bool {
         let Claim { mac, solicited, replaces } = claim;
         let Some(entry) = self.entries.get_mut(&gid) else { return false };
         let fresh = State::Fresh { mac, until: now + FRESH };
         let (known, asked) = match entry.state {
             State::Resolving { .. } => {
-                // An answer to a question, and an announcement that crossed it, both help.
+                // An answer to a question, or an announcement that crossed the question: both give
+                // the MAC.
                 entry.state = if solicited { fresh } else { State::Stale { mac } };
                 return true;
             }
@@ -165,7 +166,7 @@ impl Neighbours {
         false
     }
 
-    /// A neighbour asks for this port. Returns whether it was waited for.
+    /// A neighbour asks for this port. Returns whether packets waited for its MAC.
     pub fn asked_by(&mut self, gid: Gid, mac: Mac, now: Instant) -> bool {
         if self.entries.contains_key(&gid) {
             return self.claim(gid, Claim { mac, solicited: false, replaces: true }, now);
@@ -176,7 +177,8 @@ impl Neighbours {
         false
     }
 
-    /// Makes room for an entry; if a packet needs it, at any cost, else only where nothing is lost.
+    /// Makes room for an entry. If a packet needs it, another entry is always removed; otherwise
+    /// only one that no packet needs.
     fn make_room(&mut self, needed: bool) -> bool {
         let unresolved = |entry: &Entry| matches!(entry.state, State::Resolving { .. });
         let many = needed && self.entries.values().filter(|entry| unresolved(entry)).count() >= UNRESOLVED;
@@ -197,7 +199,7 @@ impl Neighbours {
     }
 
     fn question(&mut self, ask: Ask, next: Instant) {
-        // The table bounds the queue: the owner takes what is in it after each call.
+        // The queue cannot exceed the table: the owner takes all questions after each call.
         if self.questions.len() < ENTRIES {
             self.questions.push_back(ask);
         }
@@ -213,7 +215,8 @@ impl Neighbours {
         self.next
     }
 
-    /// Asks again where it is due, and gives up where that was often enough.
+    /// Repeats the questions that are due, and gives up on neighbours that did not answer `TRIES`
+    /// of them.
     pub fn poll(&mut self, now: Instant) {
         if self.next.is_none_or(|next| now < next) {
             return;
@@ -235,7 +238,7 @@ impl Neighbours {
                     State::Probing { mac, tries, .. } if tries < PROBES => {
                         State::Probing { mac, tries: tries + 1, next: wait(tries) }
                     }
-                    // Perhaps another has the address now.
+                    // Another port may have the address now: ask all.
                     State::Probing { .. } => State::Resolving { tries: 1, next: wait(0) },
                     other => other,
                 };
@@ -258,7 +261,7 @@ impl Entry {
     /// Entries of this class and above are those that packets need.
     const WANTED: u8 = 2;
 
-    /// What is lost without the entry; the least goes first.
+    /// The value of an entry; the lowest is removed first.
     fn worth(&self) -> (u8, Instant) {
         match (self.state, self.used) {
             (State::Silent { .. }, _) => (0, self.made),
@@ -294,8 +297,8 @@ mod tests {
         Claim { mac: mac(n), solicited: true, replaces: true }
     }
 
-    /// The questions until then, each with its time, while nothing answers; those that wait already
-    /// have the time 0.
+    /// All questions until `until`, each with its time, while nothing answers. Questions that are
+    /// queued already have the time 0.
     fn questions(table: &mut Neighbours, until: Instant) -> Vec<(u64, Option<Mac>)> {
         let mut asked = Vec::new();
         while let Some(ask) = table.next_question() {
@@ -370,13 +373,13 @@ mod tests {
         assert_eq!(table.resolve(gid(1), ms(0)), Target::Resolving);
         assert!(table.claim(gid(1), announced(1), ms(0)), "it crosses the question");
         assert_eq!(table.resolve(gid(1), ms(1)), Target::Mac(mac(1)));
-        // It was not an answer, so the neighbour is asked.
+        // The advertisement was not solicited, so the port asks the neighbour.
         assert_eq!(questions(&mut table, ms(1)).last(), Some(&(0, Some(mac(1)))));
         table.claim(gid(1), answer(1), ms(2));
         table.claim(gid(1), announced(2), ms(3));
         assert_eq!(table.resolve(gid(1), ms(4)), Target::Mac(mac(2)));
         assert_eq!(table.next_question(), Some(Ask { gid: gid(1), mac: Some(mac(2)) }));
-        // Without the right to replace a MAC it changes nothing.
+        // A claim that may not replace a MAC changes nothing.
         table.claim(gid(1), Claim { replaces: false, ..answer(3) }, ms(5));
         assert_eq!(table.resolve(gid(1), ms(6)), Target::Mac(mac(2)));
         table.claim(gid(1), Claim { replaces: true, ..answer(4) }, ms(7));

@@ -1,5 +1,5 @@
-//! A connected queue pair's packets: requests of the peer that come in by the port, the answers to
-//! them, and the turn of a queue pair that sends by the port.
+//! A connected queue pair's packets: the peer's requests that arrive at the port, and the answers
+//! to them; and the next unit of work of a queue pair that sends by the port.
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::wqe::LinkFlags;
@@ -18,7 +18,7 @@ use crate::schedule::Schedule;
 use crate::transfer::{Unreachable, get, put};
 use crate::wire::Wire;
 
-/// Bytes of a packet that are handled in a unit of work, beside the first unit.
+/// Bytes of a packet that one unit of work covers, beside the first unit.
 const UNIT: usize = 512;
 
 /// The payload of a packet.
@@ -40,14 +40,14 @@ impl<F: Frontend> Source<F> for Payload<'_> {
         Ok(None)
     }
 
-    // The bytes are gathered for each packet of the answer.
+    // The answer's bytes are read when each of its packets is sent.
     fn push(&self, _: &Nic<F>, _: Span, _: &mut Schedule) -> Result<Option<u64>, Unreachable> {
         Ok(None)
     }
 }
 
 impl Qp {
-    /// Whether a packet with these addresses can be the peer's.
+    /// Whether the peer can have sent a packet with these addresses.
     pub fn is_peer<F: Frontend>(&self, nic: &Nic<F>, network: &Network) -> bool {
         let ModifyQp { remote_gid, source_gid, .. } = self.attributes;
         let ours = nic.gid(source_gid).map(Gid);
@@ -78,7 +78,7 @@ impl Qp {
         self.judged(nic, schedule, verdict, payload);
     }
 
-    /// Takes a request packet with an operation code that does not exist.
+    /// Takes a request packet with an undefined operation code.
     pub fn take_unknown<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, psn: Psn) {
         let Some(engine) = &mut self.inbound.engine else { return };
         let verdict = engine.receive_unknown(psn);
@@ -107,7 +107,8 @@ impl Qp {
                         (Outcome::NotReady(responder.qp.attributes.min_rnr_timer), None)
                     }
                     Err(Stop::Fault(fault)) => (Outcome::Refused(fault.reason), Some(fault)),
-                    // A packet has no requester's memory, and is carried out whole.
+                    // A packet contains its bytes, so there is no requester's memory to fail, and
+                    // it is always carried out whole.
                     Err(Stop::Dead | Stop::SourceFault) | Ok(Moved::Part(_)) => return,
                 };
                 if let Some(engine) = &mut responder.qp.inbound.engine {
@@ -123,14 +124,14 @@ impl Qp {
         schedule.activate(self);
     }
 
-    /// A piece of work of a queue pair that sends by the port: an answer, a request, or an entry
-    /// that is flushed.
+    /// Does a unit of work of a queue pair that sends by the port: an answer, a request, or an
+    /// entry that is flushed.
     pub(super) fn step_on_wire<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Step {
         if !nic.running() {
             return Step::Idle;
         }
         let Some(uplink) = &nic.uplink else { return Step::Idle };
-        // What a port that is down sends is lost.
+        // A port that is down loses what it sends, so it needs no room.
         let room = !uplink.port.up() || uplink.wire.has_room();
         if self.state == QpState::Error {
             return self.step_in_error(nic, schedule, room);
@@ -158,8 +159,8 @@ impl Qp {
         if self.state == QpState::Error { Step::Again } else { Step::Idle }
     }
 
-    /// A piece of work in the error state: an answer, if a request was refused, and entries that
-    /// are flushed. `room` is whether the wire has room.
+    /// Does a unit of work in the error state: an answer, if a request was refused, or a flushed
+    /// entry. `room` says whether the wire has room.
     fn step_in_error<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, room: bool) -> Step {
         let refusing = self.inbound.refusing;
         let answered = refusing && room && self.send_answer(nic, schedule);
@@ -170,10 +171,11 @@ impl Qp {
         if more || answered { Step::Yield } else { Step::Idle }
     }
 
-    /// Acknowledges what the peer's requests did, before the queue pair leaves the states in which
-    /// it receives: the consumer may disconnect as soon as it has a message, and the peer's request
-    /// would fail although the message arrived. What is due behind an RDMA Read that is not
-    /// answered is lost with it, and so is an answer that the wire has no room for.
+    /// Acknowledges the peer's requests that were carried out, before the queue pair leaves the
+    /// states in which it receives. The consumer may disconnect as soon as it has a message, and
+    /// without the acknowledgement the peer's request would fail although its message arrived.
+    /// Answers behind an RDMA Read that is not answered are lost with it, and so is an answer for
+    /// which the wire has no room.
     pub(crate) fn send_last_answers<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         while nic.running()
             && self.answers_packets()
@@ -187,7 +189,7 @@ impl Qp {
         }
     }
 
-    /// Sends the next packet of the answers that are due. False if none is.
+    /// Sends the next packet of the answers that are due. False if there is none.
     fn send_answer<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
         let Some(engine) = &mut self.inbound.engine else { return false };
         let Some(Response { answer, gather }) = engine.respond(1) else { return false };
@@ -200,7 +202,7 @@ impl Qp {
         true
     }
 
-    /// Sends a packet of an answer, with the memory that `gather` names. False if that cannot be
+    /// Sends a packet of an answer, with the bytes that `gather` reads. False if they cannot be
     /// read.
     fn transmit_answer<F: Frontend>(
         &mut self,
@@ -230,7 +232,8 @@ impl Qp {
                 packet.emit(into)?;
                 Ok(packet.len())
             });
-            // An answer that cannot go is lost, as it may be on the way.
+            // An answer that the port cannot send counts as lost on the way; the peer repeats its
+            // request.
             if let Ok(len) = result {
                 uplink.wire.send(&uplink.output[..len], schedule.now);
             }

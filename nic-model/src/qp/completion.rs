@@ -18,23 +18,23 @@ use crate::schedule::Schedule;
 /// How an attempt to execute a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A part is done; there is more.
+    /// A part is carried out; more follows.
     More,
-    /// All is done; the completion's length.
+    /// The request is carried out; the completion's length.
     Done(u64),
     /// The request failed; the offset of the field to blame, or [`nic_abi::cqe::NO_FIELD`].
     Failed(Status, u32),
     /// No answer came.
     Lost,
-    /// The receiver has no buffer and says how long to wait.
+    /// The receiver has no buffer; it states how long the requester should wait.
     NotReady(Duration),
-    /// The request is held back (injection).
+    /// Fault injection delays the request.
     Delayed(Duration),
 }
 
 impl Qp {
-    /// Moves the queue pair to the error state, unless it is there, and raises an event with this
-    /// detail.
+    /// Moves the queue pair to the error state, unless it is there already, and raises an event
+    /// with this detail.
     pub(crate) fn fail<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -44,7 +44,7 @@ impl Qp {
     ) {
         schedule.stop_timer(self);
         if self.state != QpState::Error {
-            // A refusal goes in the error state, behind the answers that precede it.
+            // The refusal is sent in the error state, after the answers that precede it.
             if !self.inbound.refusing {
                 self.send_last_answers(nic, schedule);
             }
@@ -75,8 +75,8 @@ impl Qp {
         nic.post_event(self.eq, event)
     }
 
-    /// Raises the drained event. An event that is not consumed yet reports this as well: otherwise
-    /// a driver that asks for it with each entry could fill the event queue.
+    /// Raises the drained event. An event that the driver has not consumed counts for this one too:
+    /// otherwise a driver that asks for the event with each entry could fill the event queue.
     #[cold]
     pub(super) fn post_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         if !self.drained_event.is_some_and(|index| nic.event_waits(self.eq, index)) {
@@ -84,8 +84,8 @@ impl Qp {
         }
     }
 
-    /// Takes the current entry from the send queue, and completes it if it failed or asked for
-    /// that.
+    /// Takes the current entry from the send queue. Completes it if it failed or if its flags ask
+    /// for a completion.
     #[inline]
     pub(super) fn complete_request<F: Frontend>(
         &mut self,
@@ -110,8 +110,8 @@ impl Qp {
         self.post_request_cqe(nic, &header, status, length, field);
     }
 
-    /// Counts and completes a work request that has left the send queue, if it failed or asked for
-    /// that.
+    /// Counts a work request that has left the send queue. Completes it if it failed or if its
+    /// flags ask for a completion.
     pub(super) fn post_completion<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -156,13 +156,13 @@ impl Qp {
             };
             nic.post_cqe(self.send_cq, entry);
         }
-        // Behind the completion, so that a driver that takes the event finds the completion.
+        // The event follows the completion, so a driver that sees the event finds the completion.
         if flags.contains(SendFlags::DRAINED_EVENT) && status == Status::Success {
             self.post_drained(nic);
         }
     }
 
-    /// Completes the receive that was taken.
+    /// Completes the receive that the message took.
     #[inline]
     pub(super) fn complete_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, status: Status, what: Received) {
         self.inbound.receive.loaded = false;
@@ -194,7 +194,7 @@ impl Qp {
         nic.post_cqe(self.receive_cq, entry);
     }
 
-    /// Completes the receive that was taken, if there is one, with an error. Returns the detail of
+    /// Completes the receive that the message took, if any, with an error. Returns the detail of
     /// the event that follows.
     pub(super) fn fail_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, status: Status, field: u32) -> u32 {
         if !self.inbound.receive.loaded {
@@ -205,7 +205,7 @@ impl Qp {
     }
 }
 
-/// What a receive's completion says.
+/// The contents of a receive's completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub flags: CqeFlags,

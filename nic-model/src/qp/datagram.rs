@@ -1,6 +1,6 @@
 //! Datagrams: UD queue pairs and the general services queue pair. A datagram without a receiver is
-//! dropped silently. One that does not fit the receive is the receiver's length error, except on
-//! the general services queue pair, which drops it.
+//! dropped silently. A datagram that does not fit the receive is the receiver's length error, but
+//! the general services queue pair drops it.
 
 use core::mem::offset_of;
 use core::time::Duration;
@@ -39,13 +39,14 @@ const GRH: usize = 40;
 const TRANSPORT_BYTES: u64 = 12 + 8 + 4;
 /// Bytes of a UDP header.
 const UDP_BYTES: u16 = 8;
-/// How long a datagram waits for the MAC of its neighbour, behind which no other can leave.
+/// How long a datagram waits for its neighbour's MAC. No other datagram of the queue pair can leave
+/// meanwhile.
 const HOLD: Duration = Duration::from_millis(20);
-/// Bytes of a datagram that are handled in a unit of work, beside the first unit.
+/// Bytes of a datagram that one unit of work covers, beside the first unit.
 const UNIT: usize = 512;
-/// The first UDP source port (RFC 6335: those that are not registered).
+/// The first UDP source port (the range of RFC 6335 in which no port is registered).
 const FIRST_PORT: u16 = 0xc000;
-/// The top bit of a queue key: use the sender's own (IBTA 10.2.5).
+/// The top bit of a queue key means: use the sender's own key (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The network's header of a datagram; `None` if one address is IPv4 and the other is not.
@@ -58,9 +59,9 @@ fn network(address: &AddressVector, source: &[u8; 16]) -> Option<Network> {
     Some(network)
 }
 
-/// The 40 bytes in front of a datagram that comes by the short cut: those that it would have if it
-/// came in a packet. Between addresses of two families, which no packet can have, it is the global
-/// route header of InfiniBand (IBTA 8.3).
+/// The 40 bytes in front of a datagram that comes by the short cut: those of the same datagram in a
+/// packet. Between addresses of two families, for which there is no packet, it is the global route
+/// header of InfiniBand (IBTA 8.3).
 fn front(datagram: &Datagram<'_>) -> [u8; GRH] {
     let immediate = if datagram.immediate.is_some() { 4 } else { 0 };
     // The MTU bounds the length.
@@ -106,7 +107,7 @@ pub(super) struct Datagram<'a> {
     solicited: bool,
 }
 
-/// What a receiver has to know of a datagram beside its bytes.
+/// What a receiver needs of a datagram besides its bytes.
 struct Incoming {
     length: u64,
     immediate: Option<u32>,
@@ -114,12 +115,12 @@ struct Incoming {
     source_qpn: u32,
 }
 
-/// The sender's memory could not be reached.
+/// The sender's memory cannot be accessed.
 pub(super) struct SourceFault;
 
 impl Qp {
     /// Makes a datagram of the current work request of a datagram queue pair, and puts its memory
-    /// into `local`. An error is the outcome of a work request that cannot go out.
+    /// into `local`. An error is the outcome of a work request that cannot be sent.
     pub(super) fn datagram<'a, F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -155,7 +156,7 @@ impl Qp {
             immediate: (work.opcode == Opcode::SendImmediate).then_some(work.header.immediate),
             solicited: work.flags.contains(SendFlags::SOLICITED),
         };
-        // It has passed here before, if it waits for a neighbour.
+        // If the datagram waits for a neighbour, an earlier step has passed here.
         if self.send.work.started {
             return Ok(datagram);
         }
@@ -175,7 +176,7 @@ impl Qp {
         Ok(datagram)
     }
 
-    /// Whether the queue pair takes a datagram with this queue key.
+    /// Fails unless the queue pair takes a datagram with this queue key.
     fn takes(&self, qkey: u32) -> Result<(), PacketDropped> {
         if self.kind.is_connected() {
             return Err(PacketDropped::WrongService);
@@ -186,7 +187,7 @@ impl Qp {
         if self.attributes.qkey == qkey { Ok(()) } else { Err(PacketDropped::WrongKey) }
     }
 
-    /// Takes a datagram that came in by the port.
+    /// Takes a datagram that arrived at the port.
     pub fn take_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -218,7 +219,7 @@ impl Qp {
         }
     }
 
-    /// A datagram could not be received, which is the receiver's fault.
+    /// The receiver failed to receive a datagram, by its own fault.
     fn fail_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -231,7 +232,7 @@ impl Qp {
     }
 
     /// Sends a datagram by the port. An error means that it waits: for room, or for the neighbour's
-    /// MAC, which [`HOLD`] limits.
+    /// MAC, at most for [`HOLD`].
     pub(super) fn send_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -248,7 +249,7 @@ impl Qp {
                 self.held = false;
                 Ok(outcome)
             }
-            // It has waited long enough, and is lost.
+            // The datagram has waited for [`HOLD`], and is lost.
             Err(Parked::Neighbour) if self.held => {
                 self.held = false;
                 nic.stats.dropped_datagrams += 1;
@@ -314,8 +315,8 @@ impl Qp {
         lost
     }
 
-    /// Writes a datagram into a receive, by `write`. False if there is none, or if the datagram is
-    /// the general services queue pair's and does not fit.
+    /// Writes a datagram into a receive with `write`. False if there is no receive, or if a
+    /// datagram of the general services queue pair does not fit.
     fn receive_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -334,8 +335,8 @@ impl Qp {
         }
         let length = datagram.length + GRH as u64;
         if length > self.inbound.receive.room || datagram.length > self.max_message {
-            // On the general services queue pair a malformed datagram must not end a node's
-            // management: the receive stays.
+            // A malformed datagram must not stop a node's management: the general services queue
+            // pair keeps the receive, and does not fail.
             return match self.kind {
                 QpType::Gsi => Ok(false),
                 _ => Err(Failed::Target(Status::LocalLength, NO_FIELD)),
@@ -365,7 +366,7 @@ impl Qp {
 /// Why a datagram could not be received.
 #[derive(Clone, Copy)]
 enum Failed {
-    /// The sender's memory could not be reached.
+    /// The sender's memory cannot be accessed.
     Source,
     /// The receiver's fault: the status and the offset of the field to blame.
     Target(Status, u32),
@@ -399,7 +400,7 @@ impl<F: Frontend> Fabric<F> {
         qp.settle(nic, schedule, outcome)
     }
 
-    /// Whether a datagram goes by the port: no NIC that the short cut reaches has its GID.
+    /// Whether a datagram goes by the port: no NIC on the short cut has its GID.
     fn goes_by_port(&self, datagram: &Datagram<'_>) -> bool {
         let port = self.nodes.get(datagram.from.index()).is_some_and(|node| node.nic.uplink.is_some());
         port && self.find(datagram.from, &datagram.address.gid).is_none()

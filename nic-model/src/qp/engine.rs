@@ -1,4 +1,4 @@
-//! A queue pair's turn, and what it leads to: completions, waiting, the error state.
+//! A queue pair's turn, and its effects: completions, waiting, the error state.
 
 use core::time::Duration;
 
@@ -20,26 +20,26 @@ use crate::nic::Nic;
 use crate::schedule::Schedule;
 use crate::transfer::Spans;
 
-/// Work requests of one queue pair before the others get their turn.
+/// Work requests that a queue pair executes before other queue pairs get their turn.
 const TURN: u32 = 16;
 
-/// Whether a queue pair's turn goes on.
+/// Whether a queue pair's turn continues.
 pub(super) enum Step {
-    /// A piece of work is done, and there may be more.
+    /// A unit of work is done, and there may be more.
     Again,
-    /// A large piece is done: it is the others' turn.
+    /// A large unit of work is done: the turn passes to other queue pairs.
     Yield,
     /// There is nothing to do.
     Idle,
 }
 
-/// The time that a local ACK timeout field means: 4.096 us times a power of two.
+/// The time of a local ACK timeout field: 4.096 us times a power of two.
 fn ack_timeout(field: u8) -> Duration {
     Duration::from_nanos(4096 << (field & 31))
 }
 
 impl<F: Frontend> Fabric<F> {
-    /// Gives a queue pair its turn, which ends with the slice at the latest.
+    /// Runs a queue pair's turn, which ends with the slice at the latest.
     pub(crate) fn turn(&mut self, id: QpId) {
         if let Some((_, qp, _)) = self.parts(id) {
             qp.active = false;
@@ -65,7 +65,8 @@ impl<F: Frontend> Fabric<F> {
     }
 
     /// Executes the next work request of a queue pair, or the next part of it. The requester is not
-    /// borrowed while the responder acts, which may be on the same NIC or the same queue pair.
+    /// borrowed while the responder acts, since the responder may be on the same NIC or be the same
+    /// queue pair.
     fn step(&mut self, id: QpId) -> Step {
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         match qp.way {
@@ -92,7 +93,7 @@ impl<F: Frontend> Fabric<F> {
         let answer = to.and_then(|to| self.ask(to, &request, QpType::Rc));
         let garbled = request.garbled;
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-        // The responder may have failed the NIC, if it is on the same one.
+        // If requester and responder are on the same NIC, the responder may have failed it.
         if !nic.running() {
             return Step::Idle;
         }
@@ -123,7 +124,7 @@ impl<F: Frontend> Fabric<F> {
         }
     }
 
-    /// The NIC of a queue pair's peer, by the short cut.
+    /// The NIC of a queue pair's peer, on the short cut.
     #[inline(always)]
     pub(super) fn peer(&mut self, id: QpId, way: Way) -> Option<NicId> {
         match way {
@@ -141,14 +142,14 @@ impl<F: Frontend> Fabric<F> {
         Some(to)
     }
 
-    /// Decides how a connected queue pair of a NIC with a port reaches its peer: by the short cut,
-    /// if there is one.
+    /// Decides how a connected queue pair of a NIC with a port reaches its peer: by the short cut
+    /// if the peer's NIC is on it.
     #[cold]
     fn find_way(&mut self, id: QpId) -> Step {
         let Some((_, qp, _)) = self.parts(id) else { return Step::Idle };
         let connected = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
         if !connected && !qp.inbound.refusing {
-            // Without a peer it can do nothing but flush.
+            // Without a peer the queue pair can only flush.
             qp.way = if qp.state == QpState::Error { Way::Port } else { Way::Unknown };
             return if qp.way == Way::Port { Step::Again } else { Step::Idle };
         }
@@ -160,8 +161,8 @@ impl<F: Frontend> Fabric<F> {
         Step::Again
     }
 
-    /// The answer of the queue pair that a request goes to, from one of this type; `None` if there
-    /// is none that takes it. Inlined, since each caller has a constant type.
+    /// Passes a request to the queue pair that it names, and returns the answer; `None` if no queue
+    /// pair of this type takes the request. Inlined, since each caller has a constant type.
     #[inline(always)]
     pub(super) fn ask(&mut self, to: NicId, request: &Request<'_>, kind: QpType) -> Option<Answer> {
         let Ends { source, target, schedule } = self.ends(request.from, to)?;
@@ -186,8 +187,8 @@ impl<F: Frontend> Fabric<F> {
 }
 
 impl Qp {
-    /// Sees to it that `work` is loaded with the request to execute. An error is how the step ends
-    /// otherwise.
+    /// Loads the next request into `work`, unless one is loaded. An error is the step's result if
+    /// there is none to execute.
     #[inline]
     fn load_work<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Result<(), Step> {
         if !nic.running() {
@@ -242,8 +243,8 @@ impl Qp {
         }
     }
 
-    /// Executes the current work request as far as that needs no peer. `local` takes its memory. An
-    /// error is the outcome of one that does not go to the peer.
+    /// Executes the current work request as far as possible without the peer. Puts its memory into
+    /// `local`. An error is the outcome of a request that does not go to the peer.
     #[inline]
     fn attempt<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         match self.execute_alone(nic) {
@@ -252,7 +253,7 @@ impl Qp {
         }
     }
 
-    /// Does what the outcome of an attempt asks for.
+    /// Applies the outcome of an attempt.
     #[inline]
     pub(super) fn settle<F: Frontend>(
         &mut self,
@@ -260,7 +261,8 @@ impl Qp {
         schedule: &mut Schedule,
         outcome: Outcome,
     ) -> Step {
-        // The attempt may have failed the queue pair as a responder, or by its CQ.
+        // The attempt may have failed the queue pair in its role of a responder, or by an overflow
+        // of its CQ.
         if self.state == QpState::Error && !matches!(outcome, Outcome::Failed(..)) {
             return Step::Again;
         }
@@ -278,7 +280,7 @@ impl Qp {
                 self.complete_request(nic, Status::Success, length, NO_FIELD);
                 match large {
                     true => Step::Yield,
-                    // The next step would find nothing.
+                    // The next step would find no work.
                     false if self.state == QpState::Rts && self.send.posted() == 0 => Step::Idle,
                     false => Step::Again,
                 }
@@ -323,10 +325,10 @@ impl Qp {
         Step::Idle
     }
 
-    /// The time that the queue pair waited for has come.
+    /// The queue pair's timer has fired.
     pub(crate) fn timer_fired<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         self.deadline = None;
-        // A device that plays dead does not give up either.
+        // A NIC that does not run does not give up a request either.
         if !nic.running() {
             return;
         }
@@ -358,7 +360,7 @@ impl Qp {
         }
     }
 
-    /// Reports, once, that nothing is under way on a send queue in SQD.
+    /// Reports once that no work request of a send queue in SQD is in progress.
     pub(super) fn report_drained<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         if core::mem::take(&mut self.draining) {
             self.post_drained(nic);

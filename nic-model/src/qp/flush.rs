@@ -1,5 +1,5 @@
-//! The error state: what was posted, and what is posted from now on, is completed as flushed, in
-//! order.
+//! The error state: completes all posted work requests, and all that are posted later, as flushed
+//! and in order.
 
 use core::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ use crate::nic::Nic;
 use crate::schedule::Schedule;
 
 impl Qp {
-    /// Flushes entries of a queue pair in the error state, until the slice is over. True if there
-    /// may be more.
+    /// Flushes entries of a queue pair in the error state until the slice ends. True if there may
+    /// be more.
     pub fn flush<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
         while !schedule.slice_is_over() {
-            // A completion's event may fail the NIC.
+            // The event of a completion may fail the NIC.
             if !nic.running() {
                 return false;
             }
@@ -45,8 +45,7 @@ impl Qp {
         let tail = nic.record(SQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.send.head);
         if posted > 1 << self.send.log {
-            // Nothing is flushed before the tail is possible again; each impossible tail counts
-            // once.
+            // Nothing is flushed while the tail is impossible; each impossible tail counts once.
             nic.stats.bad_tails += u64::from(self.send.tail != tail);
             self.send.tail = tail;
             return false;
@@ -61,7 +60,7 @@ impl Qp {
         if !work.loaded {
             let header: Header = nic.frontend.memory().load(at).unwrap_or_default();
             work.header = header;
-            // An entry without a valid length hides where the next one begins.
+            // Without a valid length of this entry the device cannot find the next one.
             work.blocks = match u32::from(header.blocks) {
                 0 => posted,
                 blocks => blocks.min(posted),
@@ -72,8 +71,8 @@ impl Qp {
         true
     }
 
-    /// Flushes one receive. False if there is none. Receives of an SRQ belong to all its queue
-    /// pairs and stay.
+    /// Flushes one receive. False if there is none. Receives of an SRQ stay posted: they belong to
+    /// all its queue pairs.
     fn flush_receive<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if self.vi.is_some() {
             return self.flush_receive_descriptor(nic);
@@ -82,8 +81,8 @@ impl Qp {
             if self.srq.is_some() || planted(Bug::FlushSkipped) {
                 return false;
             }
-            // Arm first, then read the tail, so that a receive posted from now on brings a
-            // doorbell.
+            // Arm first, then read the tail, so that the driver rings a doorbell for every receive
+            // that this read misses.
             nic.record(RQ_RECORDS, self.id.slot, 1).swap(1, Ordering::AcqRel);
             if self.posted_receives(nic).unwrap_or(0) == 0 {
                 return false;
@@ -110,7 +109,7 @@ impl Qp {
         taken
     }
 
-    /// Reports, once, that the queue pair takes nothing from its SRQ any more.
+    /// Reports once that the queue pair will take no more receives from its SRQ.
     fn report_last_wqe<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         if core::mem::take(&mut self.last_wqe) {
             self.post_event(nic, EventType::LastWqeReached, Status::Success, 0);

@@ -1,5 +1,5 @@
-//! Work requests that need no peer: fast register (LMR link), local invalidate (unlink), bind
-//! window (RMR link).
+//! Work requests that are executed without the peer: fast register (LMR link), local invalidate
+//! (unlink), bind window (RMR link).
 
 use alloc::sync::Arc;
 use core::mem::offset_of;
@@ -91,7 +91,7 @@ impl Qp {
             list,
             max_elements: *max_elements,
         };
-        // Only a linked region can be shared, so this one's memory is its own.
+        // A region that is not linked is not shared, so its memory has one owner.
         let Some(extents) = Arc::get_mut(extents) else { return bad(header_field!(immediate)) };
         match extents.fill(nic.frontend.memory(), &spec) {
             Ok(()) => {
@@ -128,7 +128,7 @@ impl Qp {
             return bad((ARGS + offset_of!(BindArgs, remote)) as u32);
         }
         if header.length == 0 {
-            // A narrow window of no bytes is an error, a wide one is how to unbind it
+            // For a narrow window a length of 0 is an error; for a wide one it is an unbind
             // (it_rmr_link).
             if narrow {
                 return failed(Status::MemoryManagement, header_field!(length));

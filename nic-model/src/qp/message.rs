@@ -1,4 +1,4 @@
-//! What goes from a requester to a responder, and what comes back.
+//! Requests, from a requester to a responder, and their answers.
 
 use core::time::Duration;
 
@@ -28,14 +28,14 @@ pub(super) struct Request<'a> {
     pub remote_addr: u64,
     pub immediate: u32,
     pub total: u64,
-    /// Bytes that earlier parts have moved.
+    /// Bytes that earlier parts of the request have moved.
     pub done: u64,
     /// Compare or add, and swap.
     pub operands: (u64, u64),
-    /// The requester's memory, checked.
+    /// The requester's memory, already checked.
     pub local: &'a [Span],
-    /// Of a virtual interface: its slot and the descriptor's index, by which its NIC finds the copy
-    /// that takes the place of that memory, if the message has left before.
+    /// Only of a virtual interface: its slot and the descriptor's index. If the message has left
+    /// already, its NIC finds with them the copy of the memory.
     pub copied: Option<(u32, u32)>,
 }
 
@@ -64,13 +64,15 @@ impl Request<'_> {
             remote: Some(Remote { addr: self.remote_addr, key: self.remote_key, length }),
             extra,
             solicited: self.flags.contains(SendFlags::SOLICITED),
-            // The requester takes the answer from the responder at once.
+            // The responder's answer reaches the requester by the call's return, so no
+            // acknowledgement is requested.
             ack_request: false,
         }
     }
 }
 
-/// What a work request asks of the peer, and what its last packet carries beside the payload.
+/// The operation that a work request asks of the peer, and what its last packet carries besides the
+/// payload.
 #[inline(always)]
 pub(super) fn operation(opcode: Opcode, operands: (u64, u64), immediate: u32) -> (Operation, Extra) {
     match opcode {
@@ -93,7 +95,7 @@ pub(super) fn operation(opcode: Opcode, operands: (u64, u64), immediate: u32) ->
 pub(super) enum Answer {
     /// Nothing.
     None,
-    /// So many bytes were moved; go on.
+    /// This many bytes were moved; the requester continues.
     Part(u64),
     /// Done.
     Ack,
@@ -101,8 +103,8 @@ pub(super) enum Answer {
     Original(u64),
     /// No receive is posted.
     NotReady(Duration),
-    /// Refused for this reason; the responder is in the error state.
+    /// The responder refused the request for this reason, and is in the error state.
     Refused(Reason),
-    /// The requester's own memory could not be reached.
+    /// The requester's own memory cannot be accessed.
     SourceFault,
 }

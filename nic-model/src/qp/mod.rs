@@ -18,8 +18,8 @@
 //! | `datagram` | UD and GSI |
 //! | `flush` | the error state |
 //!
-//! The methods of a queue pair take its NIC (`&mut Nic`) and, where they may activate it or set its
-//! timer, the schedule: a step looks both up once and passes them on.
+//! The methods of a queue pair take its NIC (`&mut Nic`) and, where they may activate the queue
+//! pair or set its timer, the schedule: a step looks both up once and passes them on.
 
 mod answers;
 mod completion;
@@ -75,7 +75,7 @@ pub(crate) struct SendQueue {
     pub work: Work,
 }
 
-/// A receive queue; unused where there is an SRQ.
+/// A receive queue; unused if the queue pair has an SRQ.
 pub(crate) struct ReceiveQueue {
     pub ring: u64,
     pub log: u32,
@@ -89,20 +89,20 @@ pub(crate) struct ReceiveQueue {
 pub(crate) enum Wait {
     /// Nothing holds it up.
     No,
-    /// No answer came: it tries again when the timer fires.
+    /// No answer came: the requester retries when the timer fires.
     Answer,
-    /// No answer came, and the timeout is for ever.
+    /// No answer came, and the timeout is infinite.
     Forever,
-    /// The receiver was not ready, or the request is delayed.
+    /// The receiver was not ready, or injection delays the request.
     Pause,
 }
 
 /// How a connected queue pair reaches its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Nothing was sent yet, or the peer's GID is nowhere.
+    /// Nothing was sent yet, or no known NIC has the peer's GID.
     Unknown,
-    /// The peer's NIC is in this process, without packets between.
+    /// The peer's NIC is in this process, and no packets are needed.
     ShortCut(NicId),
     /// In packets.
     Port,
@@ -113,23 +113,23 @@ pub(crate) enum Way {
 pub(crate) enum Parked {
     /// The wire has no room.
     Room,
-    /// The neighbour's MAC is being asked for.
+    /// For the neighbour's MAC, for which the port is asking.
     Neighbour,
 }
 
 /// What the responder keeps of its peer's requests.
 #[derive(Default)]
 pub(crate) struct Inbound {
-    /// What is in sequence; from RTR on, of a connected queue pair.
+    /// Tracks which requests are in sequence; exists from RTR on, on connected queue pairs.
     pub engine: Option<ResponderEngine>,
-    /// A part of the message that comes next has been carried out by the short cut.
+    /// The short cut has carried out a part of the next message.
     pub open: bool,
-    /// It has refused a request that came in a packet. Until the driver moves the queue pair, it
-    /// still sends the answers that are due, and answers requests that its peer repeats.
+    /// The queue pair has refused a request that came in a packet. Until the driver changes its
+    /// state, it still sends the answers that are due, and answers requests that its peer repeats.
     pub refusing: bool,
     /// The first message has been reported.
     pub established: bool,
-    /// The receive that was taken and is not complete.
+    /// The receive that a message took and that is not complete.
     pub receive: Receive,
 }
 
@@ -140,10 +140,10 @@ pub(crate) struct Qp {
     pub generation: u32,
     pub kind: QpType,
     pub privileged: bool,
-    /// What the keys of its segments may be.
+    /// Which kinds of keys its segments may have.
     pub keys: KeyKind,
     pub pd: u32,
-    /// Whose narrow windows it may use and unbind.
+    /// The owner whose narrow windows the queue pair may use and unbind.
     pub owner: Owner,
     pub send_cq: u32,
     pub receive_cq: u32,
@@ -151,7 +151,7 @@ pub(crate) struct Qp {
     pub eq: u32,
     pub max_message: u64,
     pub state: QpState,
-    /// The status that moved it to ERROR.
+    /// The status that moved the queue pair to ERROR.
     pub error: u8,
     /// What `ModifyQp` set.
     pub attributes: ModifyQp,
@@ -164,16 +164,16 @@ pub(crate) struct Qp {
     pub inbound: Inbound,
     /// The next PSN to send by the short cut; the first one by the port.
     pub send_psn: Psn,
-    /// The requester that sends by the port, once there was something to send.
+    /// The requester that sends by the port; created by the first request.
     pub requests: Option<Box<Requests>>,
-    /// In which list of its NIC's it waits.
+    /// What the queue pair waits for: it is in that list of its NIC.
     pub parked: Option<Parked>,
-    /// Its datagram has waited for the neighbour's MAC.
+    /// The current datagram has waited for the neighbour's MAC already.
     pub held: bool,
     pub wait: Wait,
-    /// When its timer fires; set by the schedule.
+    /// When the timer fires; the schedule sets it.
     pub deadline: Option<Instant>,
-    /// It has work; set by the schedule.
+    /// The queue pair has work; the schedule sets it.
     pub active: bool,
     /// The drained event is still to be raised.
     pub draining: bool,
@@ -182,7 +182,7 @@ pub(crate) struct Qp {
     /// The event "last entry of the SRQ" is still to be raised.
     pub last_wqe: bool,
     pub faults: Faults,
-    /// What makes it a virtual interface. Then `kind` follows from the reliability level.
+    /// The state of a virtual interface. If present, `kind` follows from the reliability level.
     pub vi: Option<Box<Vi>>,
 }
 
@@ -193,18 +193,18 @@ impl Qp {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
     }
 
-    /// Whether request packets of the peer are answered.
+    /// Whether the queue pair answers request packets of the peer.
     #[inline]
     pub fn answers_packets(&self) -> bool {
         self.can_receive() || (self.state == QpState::Error && self.inbound.refusing)
     }
 
-    /// Whether it has a connection of this service.
+    /// Whether the queue pair has a connection of this service.
     pub fn serves(&self, service: Service) -> bool {
         self.kind.is_connected() && services::service(self.kind) == service
     }
 
-    /// Where what it sends next goes.
+    /// The GID to which the next packet goes.
     pub fn destination(&self) -> Gid {
         match self.kind {
             QpType::Rc | QpType::Uc => Gid(self.attributes.remote_gid),
@@ -212,7 +212,7 @@ impl Qp {
         }
     }
 
-    /// Goes on: the MAC of the neighbour is known that it waited for.
+    /// Continues: the port knows the MAC of the neighbour for which the queue pair waited.
     pub fn neighbour_found(&mut self, schedule: &mut Schedule) {
         match &mut self.requests {
             Some(requests) => requests.restart(),
@@ -224,7 +224,7 @@ impl Qp {
         schedule.activate(self);
     }
 
-    /// Creates the engine of the responder.
+    /// Creates the responder's engine.
     pub fn expect_requests(&mut self) {
         let ModifyQp { receive_psn, max_dest_rd_atomic, .. } = self.attributes;
         let psn = Psn::new(receive_psn);

@@ -1,5 +1,5 @@
-//! Entries of receive queues and SRQs: taken when a message arrives, read once, checked, kept until
-//! complete.
+//! Entries of receive queues and SRQs: taken when a message arrives, read once, checked, and kept
+//! until complete.
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -19,11 +19,11 @@ use crate::transfer::Spans;
 /// A receive entry that was taken.
 #[derive(Default)]
 pub(crate) struct Receive {
-    /// The other fields are valid.
+    /// Whether the other fields are valid.
     pub loaded: bool,
     pub tag: u32,
     pub solicited: bool,
-    /// At most as many as the queue was created with. The memory stays for later entries.
+    /// No more than the queue was created for. The allocation is kept for later entries.
     pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub room: u64,
@@ -34,11 +34,11 @@ pub(crate) struct Receive {
 pub(crate) enum NoReceive {
     /// None is posted.
     Empty,
-    /// One was taken, but it is malformed: the field at this offset.
+    /// An entry was taken, but it is malformed: the offset of the bad field.
     Field(usize),
-    /// The queue's memory cannot be reached, or its doorbell record is impossible.
+    /// The queue's memory cannot be accessed, or its doorbell record is impossible.
     Broken,
-    /// One was taken, but a part of its descriptor may not be read.
+    /// An entry was taken, but the device may not read a part of its descriptor.
     Protection,
 }
 
@@ -49,7 +49,7 @@ struct Next {
 }
 
 impl Receive {
-    /// Begins with an entry of which only the tag is known yet.
+    /// Begins an entry of which only the tag is known yet.
     #[inline]
     pub fn begin(&mut self, tag: u32) {
         self.loaded = true;
@@ -110,8 +110,8 @@ impl Qp {
         }
     }
 
-    /// Receives posted to the queue pair's own queue and not taken; `None` if the doorbell record
-    /// is impossible.
+    /// Receives in the queue pair's own queue that are posted and not taken; `None` if the doorbell
+    /// record is impossible.
     pub fn posted_receives<F: Frontend>(&self, nic: &Nic<F>) -> Option<u32> {
         let tail = nic.record(RQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.receive.head);
@@ -133,8 +133,8 @@ impl Qp {
         }
     }
 
-    /// The memory of the receive that was taken, appended to `spans`. An SRQ's receives are in the
-    /// SRQ's domain.
+    /// Appends the memory of the taken receive to `spans`. Receives of an SRQ use the SRQ's
+    /// protection domain.
     pub fn receive_spans<F: Frontend>(&self, nic: &Nic<F>, spans: &mut Spans) -> Result<(), Violation> {
         let pd = match self.srq {
             Some(number) => nic.srqs.get(number).ok_or(Violation)?.pd,

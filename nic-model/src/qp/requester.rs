@@ -1,5 +1,5 @@
-//! The requester of a connected queue pair: a work request becomes a request, and the answer an
-//! outcome.
+//! The requester of a connected queue pair: makes a request of a work request, and an outcome of
+//! the answer.
 
 use core::time::Duration;
 
@@ -28,7 +28,7 @@ const fn refused(reason: Reason) -> Status {
     }
 }
 
-/// Whether an operation is atomic, and whether it writes to the requester's memory.
+/// Whether an operation is atomic, and whether it writes into the requester's memory.
 #[inline(always)]
 const fn kind(opcode: Opcode) -> (bool, bool) {
     let atomic = matches!(opcode, Opcode::CompareSwap | Opcode::FetchAdd);
@@ -36,7 +36,7 @@ const fn kind(opcode: Opcode) -> (bool, bool) {
 }
 
 impl Qp {
-    /// What the keys of its segments are. The reserved key is not for every operation.
+    /// The kind of the keys of its segments. Not every operation takes the reserved key.
     #[inline]
     pub fn key_kind(&self, reserved: bool) -> KeyKind {
         match self.keys {
@@ -45,7 +45,7 @@ impl Qp {
         }
     }
 
-    /// Packets that the current work request takes from the sequence.
+    /// The number of PSNs that the current work request uses.
     #[inline(always)]
     pub fn request_packets(&self) -> u32 {
         match self.send.work.opcode {
@@ -56,7 +56,7 @@ impl Qp {
         }
     }
 
-    /// Checks the current work request of a connected queue pair, without its memory.
+    /// Checks the current work request of a connected queue pair, except its memory.
     #[inline(always)]
     pub fn check_work(&self) -> Result<(), Outcome> {
         let work = &self.send.work;
@@ -97,7 +97,7 @@ impl Qp {
     }
 
     /// Checks the current work request of a connected queue pair and puts its memory into `local`.
-    /// An error is the outcome of a work request that cannot go out.
+    /// An error is the outcome of a work request that cannot be sent.
     #[inline(always)]
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         self.check_work()?;
@@ -110,7 +110,7 @@ impl Qp {
         {
             return Err(outcome);
         }
-        // What a port that is down sends is lost.
+        // A port that is down loses what it sends.
         if nic.port_up { Ok(()) } else { Err(Outcome::Lost) }
     }
 
@@ -142,7 +142,7 @@ impl Qp {
         }
     }
 
-    /// What the answer means to the requester, if it arrives.
+    /// The outcome of the answer for the requester, if the answer arrives.
     pub(super) fn conclude<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -187,14 +187,14 @@ impl Qp {
         }
     }
 
-    /// What injection makes of an answer.
+    /// Applies fault injection to an answer.
     #[cold]
     fn spoil_answer<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
         let work = &mut self.send.work;
         if self.faults.drop_responses > 0 {
             self.faults.drop_responses -= 1;
             nic.stats.lost_answers += 1;
-            // A read is asked for again from the start.
+            // The requester asks for a Read again from the start.
             if matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate) {
                 work.done = 0;
             }
@@ -207,7 +207,7 @@ impl Qp {
         None
     }
 
-    /// What injection delays or drops on the way out. `None` if the request goes.
+    /// Applies the injection of delays and losses before a request is sent. `None` if it is sent.
     #[inline(always)]
     pub fn hold_back(&mut self) -> Option<Outcome> {
         let (faults, work) = (&mut self.faults, &mut self.send.work);

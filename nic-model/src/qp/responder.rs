@@ -1,7 +1,7 @@
-//! The device's part of a responder: it carries out what the engine
-//! ([`roce::transport::Responder`]) has found to be in sequence, after checking rights and receives
-//! (IBTA 9.7.4, 9.7.5). The bytes come by the short cut, from the requester's memory, or in a
-//! packet.
+//! The device's part of a responder: it carries out the requests that the engine
+//! ([`roce::transport::Responder`]) has found to be in sequence, after it has checked rights and
+//! receives (IBTA 9.7.4, 9.7.5). The bytes come from the requester's memory (the short cut), or in
+//! a packet.
 
 use core::sync::atomic::Ordering;
 
@@ -25,10 +25,10 @@ use crate::nic::Nic;
 use crate::schedule::Schedule;
 use crate::transfer::{Side, Spans, Unreachable, copy};
 
-/// Bytes of one message that are moved at a time.
+/// Bytes of one message that are moved in one part.
 const PIECE: u64 = 1 << 20;
 
-/// A responder's error: what the peer is answered, the event and completion for its own driver.
+/// A responder's error: the answer to the peer, and the event and completion for its own driver.
 pub(super) struct Fault {
     pub reason: Reason,
     event: EventType,
@@ -42,7 +42,7 @@ impl Fault {
         Fault { reason, event, status, field: NO_FIELD }
     }
 
-    /// A fault that has been reported, but for the answer.
+    /// A fault that is already reported to the driver; only the answer remains.
     pub const fn answered(reason: Reason, event: EventType) -> Fault {
         Fault::new(reason, event, Status::RemoteInvalidRequest)
     }
@@ -52,7 +52,7 @@ impl Fault {
         self.status
     }
 
-    /// The peer reached for memory that it may not reach.
+    /// The peer named memory that it may not access.
     pub const ACCESS: Fault =
         Fault::new(Reason::RespRemoteAccessErrors, EventType::QpAccessError, Status::LocalAccess);
     /// The message does not fit the receive.
@@ -65,7 +65,8 @@ impl Fault {
     const RECEIVE: Fault =
         Fault::new(Reason::RespOperationalError, EventType::QpFatal, Status::LocalQpOperation);
 
-    /// The peer asked for what this queue pair does not do: the engine's reason.
+    /// The peer asked for an operation that this queue pair does not do; the reason is the
+    /// engine's.
     pub const fn invalid(reason: Reason) -> Fault {
         match reason {
             Reason::RespLocalLengthError => Fault::LENGTH,
@@ -73,7 +74,7 @@ impl Fault {
         }
     }
 
-    /// Whether the receive is at fault, and not what the peer asked for.
+    /// Whether the fault is in the receive, and not in the peer's request.
     pub fn is_own(&self) -> bool {
         self.event == EventType::QpFatal
     }
@@ -84,7 +85,7 @@ impl Fault {
 
 /// Why a request is not carried out, or not yet.
 pub(super) enum Stop {
-    /// The requester's own memory cannot be reached.
+    /// The requester's own memory cannot be accessed.
     SourceFault,
     /// No receive is posted.
     NotReady,
@@ -101,17 +102,17 @@ impl From<Fault> for Stop {
 
 /// How far an execution got.
 pub(super) enum Step {
-    /// So many bytes were moved, and there are more.
+    /// This many bytes were moved, and there are more.
     Part(u64),
-    /// It is carried out; the word's value before an atomic operation, else 0.
+    /// The request is carried out; the operand's value before an atomic operation, else 0.
     Done(u64),
 }
 
-/// What is to be carried out: an [`Execution`], or a message that comes whole.
+/// A request to carry out: an [`Execution`], or a message that comes whole.
 pub(super) struct Job {
     operation: Operation,
     remote: Remote,
-    /// Where in the message the bytes begin, and how many there are.
+    /// The offset in the message at which the bytes begin, and their number.
     pub offset: u32,
     length: u32,
     /// The message ends.
@@ -131,12 +132,12 @@ impl Job {
         self.operation
     }
 
-    /// What comes beside the payload.
+    /// What accompanies the payload.
     pub fn extra(&self) -> Extra {
         self.extra
     }
 
-    /// Whether it has a message's last bytes.
+    /// Whether the job contains the last bytes of a message.
     pub fn ends_payload(&self) -> bool {
         self.last && self.operation.carries_payload()
     }
@@ -150,13 +151,13 @@ impl Job {
     }
 }
 
-/// Where the bytes of a request come from, and where an RDMA Read's go to.
+/// Where the bytes of a request come from, and where the bytes of an RDMA Read go.
 pub(super) trait Source<F: Frontend> {
-    /// Whether all bytes that are left may be moved at once.
+    /// Whether all remaining bytes may be moved at once.
     fn ends(&self) -> bool;
 
-    /// Moves bytes to `target`, the memory of the whole message. Returns how many were moved if
-    /// there are more.
+    /// Moves bytes to `target`, the memory of the whole message. Returns the number moved if more
+    /// remain.
     fn pull(
         &self,
         nic: &Nic<F>,
@@ -178,7 +179,7 @@ pub(super) struct ShortCut<'a, F: Frontend> {
 }
 
 impl<F: Frontend> ShortCut<'_, F> {
-    /// As [`Source::pull`], from the copy of a message that has left.
+    /// As [`Source::pull`], from the copy of a message that has left already.
     #[cold]
     #[inline(never)]
     fn pull_copy(
@@ -194,7 +195,7 @@ impl<F: Frontend> ShortCut<'_, F> {
         Ok(self.part(moved))
     }
 
-    /// How many were moved, if there are more.
+    /// The number of moved bytes, if more remain.
     #[inline]
     fn part(&self, moved: u64) -> Option<u64> {
         (self.request.done + moved < self.request.total).then_some(moved)
@@ -237,8 +238,7 @@ impl<F: Frontend> Source<F> for ShortCut<'_, F> {
 }
 
 impl Qp {
-    /// Whether the queue pair, if it is of this type, takes a request of NIC `source`: only of its
-    /// peer.
+    /// Whether the queue pair takes a request of this type from NIC `source`: only its peer's.
     #[inline]
     pub(super) fn answers<F: Frontend>(&self, request: &Request<'_>, source: &Nic<F>, kind: QpType) -> bool {
         self.qpn == request.target_qpn
@@ -248,7 +248,7 @@ impl Qp {
             && source.has_gid(&self.attributes.remote_gid)
     }
 
-    /// The rights that the queue pair gives its peer.
+    /// Whether the queue pair grants this right to its peer.
     #[inline]
     fn grants(&self, right: LinkFlags) -> bool {
         LinkFlags::from_bits_truncate(self.attributes.access).contains(right)
@@ -274,14 +274,14 @@ impl Qp {
         if !self.grants(right) {
             return Err(Fault::ACCESS.into());
         }
-        // An atomic operation reads and writes, so it needs these two rights to the memory as well.
+        // An atomic operation reads and writes, so the memory needs these two rights as well.
         let right = if right == LinkFlags::REMOTE_ATOMIC { REMOTE_RIGHTS } else { right };
         let span = nic.keys.remote(key, self.pd, self.owner, addr, length, right);
         span.map_err(|_| Fault::ACCESS.into())
     }
 }
 
-/// A queue pair that responds to a request.
+/// A queue pair in its role of responder to a request.
 pub(super) struct Responder<'a, F: Frontend> {
     pub nic: &'a mut Nic<F>,
     pub qp: &'a mut Qp,
@@ -289,8 +289,8 @@ pub(super) struct Responder<'a, F: Frontend> {
 }
 
 impl<F: Frontend> Responder<'_, F> {
-    /// Answers a request that comes by the short cut, or the next part of one. The engine learns of
-    /// a request when its last part has been carried out.
+    /// Answers a request that comes by the short cut, or the next part of one. The engine sees a
+    /// request when its last part has been carried out.
     #[inline]
     pub fn respond(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
         let Some(ResponderEngine::Reliable(engine)) = &mut self.qp.inbound.engine else {
@@ -324,19 +324,19 @@ impl<F: Frontend> Responder<'_, F> {
     }
 
     /// Whether a request may be carried out: a later part has to follow an earlier one, and the
-    /// event of the first request may fail the NIC.
+    /// event of the first request may have failed the NIC.
     #[inline]
     pub(super) fn may_go_on(&mut self, request: &Request<'_>) -> bool {
         (request.done == 0 || self.qp.inbound.open) && self.established()
     }
 
-    /// A part has been carried out.
+    /// Records that a part has been carried out.
     pub(super) fn part(&mut self, moved: u64) -> Answer {
         self.qp.inbound.open = true;
         Answer::Part(moved)
     }
 
-    /// Answers a request that the engine has to judge.
+    /// Answers a request that the engine has to check.
     #[inline(never)]
     fn judged(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
         let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
@@ -360,7 +360,8 @@ impl<F: Frontend> Responder<'_, F> {
                 let atomic = execution.operation.is_atomic();
                 if let Some(engine) = &mut self.qp.inbound.engine {
                     engine.executed(execution, Outcome::Done(original));
-                    // The answer of a Send or RDMA Write was not asked for: it is given at once.
+                    // The requester did not ask for the answer of a Send or RDMA Write: it is given
+                    // at once.
                     while !payload && engine.respond(u32::MAX).is_some() {}
                 }
                 if atomic { Answer::Original(original) } else { Answer::Ack }
@@ -369,7 +370,8 @@ impl<F: Frontend> Responder<'_, F> {
         }
     }
 
-    /// Reports, once, that the peer's first request has come. False if that has failed the NIC.
+    /// Reports once that the peer's first request has arrived. False if the report has failed the
+    /// NIC.
     #[inline]
     pub(super) fn established(&mut self) -> bool {
         if self.qp.inbound.established || self.qp.state != QpState::Rtr {
@@ -391,8 +393,8 @@ impl<F: Frontend> Responder<'_, F> {
         }
     }
 
-    /// Answers a request that was carried out before, or the next part of one; no answer comes to
-    /// one that is behind a gap, or is forgotten.
+    /// Answers a request that was carried out before, or the next part of one. A request behind a
+    /// gap, or one that the engine has forgotten, gets no answer.
     #[cold]
     fn repeat(&mut self, request: &Request<'_>, source: Option<&Nic<F>>, reason: Reason) -> Answer {
         let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
@@ -425,20 +427,20 @@ impl<F: Frontend> Responder<'_, F> {
         Answer::Refused(fault.reason)
     }
 
-    /// Moves the responder to the error state; the event's detail has these bits.
+    /// Moves the responder to the error state. The event's detail contains `bits`.
     pub(super) fn break_off(&mut self, fault: &Fault, bits: u32) {
         let detail = self.qp.fail_receive(self.nic, fault.status, fault.field) | bits;
         self.qp.fail(self.nic, self.schedule, fault.status, Some((fault.event, detail)));
     }
 
-    /// As [`Responder::refuse`], of a request that came in a packet: the refusal is sent later, and
-    /// again if it is lost.
+    /// As [`Responder::refuse`], for a request that came in a packet: the refusal is sent later,
+    /// and repeated if it is lost.
     pub(super) fn refuse_packet(&mut self, fault: &Fault) {
         self.qp.inbound.refusing = true;
         self.refuse(fault);
     }
 
-    /// Carries out what the engine asks for, or the next part of it.
+    /// Carries out a job of the engine, or the next part of it.
     #[inline]
     pub(super) fn carry_out<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
         if self.qp.vi.is_some() {
@@ -447,8 +449,7 @@ impl<F: Frontend> Responder<'_, F> {
         self.execute(job, source)
     }
 
-    /// Carries out a message to a virtual interface, which has its own way to report why it is not
-    /// carried out.
+    /// Carries out a message to a virtual interface, which reports failures in its own way.
     #[inline(never)]
     fn carry_out_for_vi<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
         if let Some(harm) = self.harm(job, source.ends()) {
@@ -478,7 +479,7 @@ impl<F: Frontend> Responder<'_, F> {
     #[inline(always)]
     fn write<S: Source<F>>(&mut self, job: &Job, source: &S) -> Result<Step, Stop> {
         let span = self.qp.remote_span(self.nic, &job.remote, LinkFlags::REMOTE_WRITE)?;
-        // The immediate data is in the last packet, which is what needs a receive.
+        // The immediate data is in the last packet, and only that packet needs the receive.
         let immediate = match job.extra {
             Extra::Immediate(value) => Some(value),
             _ => None,
@@ -547,7 +548,8 @@ impl<F: Frontend> Responder<'_, F> {
 
     fn atomic(&mut self, job: &Job) -> Result<Step, Stop> {
         let remote = job.remote;
-        // A relative address does not show whether the memory is aligned; the check below does.
+        // A relative address does not show whether the memory is aligned; the check below finds
+        // out.
         let keys = &self.nic.keys;
         let relative = keys.get_remote(remote.key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
         if !relative && !remote.addr.is_multiple_of(ATOMIC_BYTES) {
@@ -560,7 +562,7 @@ impl<F: Frontend> Responder<'_, F> {
             }
             _ => None,
         };
-        // The address is aligned, but the memory is not, or it cannot be reached.
+        // The address is aligned, but the memory is not, or it cannot be accessed.
         let word = word.ok_or(Stop::Fault(Fault::ACCESS))?;
         Ok(Step::Done(match job.operation {
             Operation::CompareSwap { compare, swap } => {
@@ -581,7 +583,7 @@ impl<F: Frontend> Responder<'_, F> {
             Ok(()) if !self.nic.running() => Err(Stop::Dead),
             Ok(()) => Ok(()),
             Err(NoReceive::Empty) => {
-                // An unreliable connection gives no answer.
+                // An unreliable connection sends no answer.
                 self.nic.stats.not_ready += u64::from(self.qp.kind == QpType::Rc);
                 Err(Stop::NotReady)
             }
@@ -593,14 +595,14 @@ impl<F: Frontend> Responder<'_, F> {
 }
 
 impl<F: Frontend> Nic<F> {
-    /// One side of a transfer, from byte `skip` of the spans on.
+    /// One side of a transfer: the spans from byte `skip` on.
     #[inline]
     pub(super) fn side<'a>(&'a self, spans: &'a [Span], skip: u64) -> Side<'a, F::Memory> {
         Side { memory: self.frontend.memory(), keys: &self.keys, spans, skip }
     }
 }
 
-/// What became of the bytes of an RDMA Read.
+/// The result of moving the bytes of an RDMA Read.
 fn read_step(moved: Result<Option<u64>, Unreachable>) -> Result<Step, Stop> {
     match moved {
         Ok(None) => Ok(Step::Done(0)),

@@ -1,4 +1,4 @@
-//! The local segments of a work request or a receive: checked, they become spans.
+//! The local segments of a work request or a receive: a check turns them into spans.
 
 use nic_abi::ident::KEY_RESERVED;
 use nic_abi::wqe::{LinkFlags, Segment};
@@ -8,14 +8,14 @@ use crate::keys::{Span, Violation};
 use crate::nic::Nic;
 use crate::transfer::Spans;
 
-/// What the keys of local segments are.
+/// The kind of keys in local segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     /// Local keys.
     Local,
     /// Local keys, and the reserved key for bus addresses.
     LocalOrReserved,
-    /// Memory handles of a virtual interface: remote keys.
+    /// Memory handles of a virtual interface, which are remote keys.
     Handles,
 }
 
@@ -53,7 +53,7 @@ impl<F: Frontend> Nic<F> {
         Ok(())
     }
 
-    /// As [`Nic::local_spans`], of a virtual interface.
+    /// As [`Nic::local_spans`], for a virtual interface.
     #[inline(never)]
     fn handle_spans(
         &self,

@@ -1,4 +1,4 @@
-//! Entries of a send queue: read once, checked, kept.
+//! Entries of a send queue: read once, checked, and kept until complete.
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -13,32 +13,32 @@ use crate::limits::MAX_LIST_ELEMENTS;
 use crate::memory::{DmaError, GuestMemory};
 use crate::nic::Nic;
 
-/// Where `args` begins in an entry.
+/// The offset of `args` in an entry.
 pub(crate) const ARGS: usize = offset_of!(Wqe, args);
 
-/// Elements of a list that a fast register reads in a unit of work.
+/// Elements of a list that a fast register reads in one unit of work.
 const LIST_ELEMENTS: u32 = 64;
 
-/// The entry that a queue pair executes.
+/// The entry that a queue pair is executing.
 pub(crate) struct Work {
-    /// The other fields are valid.
+    /// Whether the other fields are valid.
     pub loaded: bool,
     pub opcode: Opcode,
     pub flags: SendFlags,
     pub blocks: u32,
     pub header: Header,
     pub args: [u64; 4],
-    /// At most as many as the queue was created with. The memory stays for later entries.
+    /// No more than the queue was created for. The allocation is kept for later entries.
     pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub total: u64,
     /// Bytes that have been moved.
     pub done: u64,
-    /// The request is on its way. Injection drops or delays requests before.
+    /// The request is on its way. Injection drops or delays a request only before that.
     pub started: bool,
     /// Injection has delayed the request.
     pub delayed: bool,
-    /// Retries because there was no answer, and because there was no receive.
+    /// Retries after a missing answer, and after a missing receive.
     pub retries: u8,
     pub rnr_retries: u8,
 }
@@ -72,7 +72,7 @@ impl Work {
         }
     }
 
-    /// Begins with an entry of so many blocks, of which nothing is known yet.
+    /// Begins an entry of this many blocks, of which nothing else is known yet.
     #[inline]
     pub fn begin(&mut self, blocks: u32) {
         self.loaded = true;
@@ -85,7 +85,7 @@ impl Work {
         self.segments.clear();
     }
 
-    /// `args` of an atomic operation.
+    /// The arguments of an atomic operation.
     pub fn atomic(&self) -> AtomicArgs {
         transmute!(self.args)
     }
@@ -95,7 +95,7 @@ impl Work {
         transmute!(self.args)
     }
 
-    /// Units of work of an entry that needs no peer, beside the one of every entry.
+    /// Units of work of an entry that is executed without the peer, besides the one of every entry.
     #[inline]
     pub fn local_cost(&self) -> u32 {
         match self.opcode {
@@ -115,11 +115,11 @@ impl Work {
 pub(crate) enum BadEntry {
     /// The field at this offset.
     Field(usize),
-    /// The ring's memory cannot be reached.
+    /// The ring's memory cannot be accessed.
     Dma,
-    /// A descriptor of a virtual interface that can only be completed with this status.
+    /// A virtual interface's descriptor, which can only be completed with this status.
     Status(Status),
-    /// A descriptor that cannot even be completed.
+    /// A virtual interface's descriptor that cannot even be completed.
     Unreachable,
 }
 
@@ -130,13 +130,13 @@ impl From<DmaError> for BadEntry {
 }
 
 impl SendQueue {
-    /// Bus address of the block at a free-running index.
+    /// The bus address of the block with this free-running index.
     #[inline]
     pub fn block(&self, index: u32) -> u64 {
         self.ring + u64::from(index & ((1 << self.log) - 1)) * wqe::BLOCK as u64
     }
 
-    /// Blocks posted and not taken.
+    /// Blocks that are posted and not taken.
     #[inline]
     pub fn posted(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
@@ -144,9 +144,8 @@ impl SendQueue {
 }
 
 impl Qp {
-    /// Reads and checks the entry at the head of the send queue. Even if the entry is malformed,
-    /// `work` then has its tag, its opcode byte and a number of blocks, so that it can be
-    /// completed.
+    /// Reads and checks the entry at the head of the send queue. Even of a malformed entry `work`
+    /// then has the tag, the opcode byte and a number of blocks, so that it can be completed.
     #[inline]
     pub fn fetch<F: Frontend>(&mut self, nic: &Nic<F>) -> Result<(), BadEntry> {
         if self.vi.is_some() {
@@ -156,7 +155,7 @@ impl Qp {
         let posted = self.send.posted();
         let first = self.send.block(self.send.head);
         let work = &mut self.send.work;
-        // Everything that was posted, unless the entry has a valid number of blocks.
+        // All posted blocks, unless the entry has a valid number.
         work.begin(posted);
         let entry: Wqe = memory.load(first)?;
         let header = entry.header;

@@ -1,6 +1,6 @@
-//! The engines of a connected queue pair, by its service: each call goes to the one of the reliable
-//! or of the unreliable connection. What only the reliable connection has (answers, timers, RDMA
-//! Reads) the unreliable one never has anything to do for.
+//! The engines of a connected queue pair, by its service: each call goes to the engine of the
+//! reliable or of the unreliable connection. For the features of the reliable connection only
+//! (answers, timers, RDMA Reads) the unreliable one never has work.
 
 use nic_abi::admin::QpType;
 use platform::Instant;
@@ -62,8 +62,8 @@ impl ResponderEngine {
         }
     }
 
-    /// A packet whose operation code does not exist. A reliable connection refuses it; to an
-    /// unreliable one it is a packet that was lost.
+    /// A packet with an undefined operation code. A reliable connection refuses it; an unreliable
+    /// one treats it as lost.
     pub fn receive_unknown(&mut self, psn: Psn) -> Verdict {
         match self {
             ResponderEngine::Reliable(engine) => engine.receive_unknown(psn),
@@ -92,7 +92,7 @@ impl ResponderEngine {
     }
 }
 
-/// What sends messages by the port.
+/// The engine that sends messages by the port.
 pub(super) enum RequesterEngine {
     Reliable(transport::Requester),
     Unreliable(uc::Requester),
@@ -164,8 +164,8 @@ impl RequesterEngine {
         }
     }
 
-    /// The work request that begins with the next packet, if others may be under way before it. On
-    /// an unreliable connection all before it are complete.
+    /// The work request that begins with the next packet, if earlier ones may still be in progress.
+    /// On an unreliable connection all earlier ones are complete.
     pub fn begins(&self) -> Option<u32> {
         match self {
             RequesterEngine::Reliable(engine) => engine.begins(),
@@ -180,7 +180,7 @@ impl RequesterEngine {
         }
     }
 
-    /// The piece that was passed out last could not be sent: it comes again.
+    /// The last piece that the engine returned could not be sent: the engine returns it again.
     pub fn not_sent(&mut self, piece: &Piece) {
         match self {
             RequesterEngine::Reliable(engine) => engine.restart(),
@@ -188,7 +188,7 @@ impl RequesterEngine {
         }
     }
 
-    /// Sends again what is not acknowledged; on an unreliable connection nothing is.
+    /// Sends again what is not acknowledged. An unreliable connection sends nothing again.
     pub fn restart(&mut self) {
         if let RequesterEngine::Reliable(engine) = self {
             engine.restart();
@@ -230,7 +230,7 @@ impl RequesterEngine {
         }
     }
 
-    /// Goes on after a failure, if the connection survives it.
+    /// Continues after a failure that the connection survives.
     pub fn resume(&mut self) {
         if let RequesterEngine::Unreliable(engine) = self {
             engine.resume();

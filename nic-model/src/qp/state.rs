@@ -19,26 +19,27 @@ const ANY_TIME: QpMask = QpMask::ACCESS
     .union(QpMask::WATERMARKS)
     .union(QpMask::MAX_MESSAGE);
 
-/// Attributes that may be set before there is a connection.
+/// Attributes that may be set before the queue pair has a connection.
 const EARLY: QpMask = QpMask::ACCESS.union(QpMask::QKEY).union(QpMask::WATERMARKS).union(QpMask::MAX_MESSAGE);
 
-/// What a receiver needs for a connection.
+/// The attributes that a receiver needs for a connection.
 const RECEIVER: QpMask = QpMask::PATH.union(QpMask::REMOTE_QPN).union(QpMask::MTU).union(QpMask::RECEIVE_PSN);
 
-/// What it needs for a reliable connection. An unreliable one has no use for the rest.
+/// The attributes that a receiver needs for a reliable connection. An unreliable one does not use
+/// the rest.
 const RELIABLE_RECEIVER: QpMask = RECEIVER.union(QpMask::MAX_DEST_RD_ATOMIC).union(QpMask::MIN_RNR_TIMER);
 
-/// What a sender needs in addition.
+/// The attributes that a sender needs in addition.
 const SENDER: QpMask = QpMask::SEND_PSN;
 
-/// What it needs for a reliable connection.
+/// The attributes that a sender needs for a reliable connection.
 const RELIABLE_SENDER: QpMask = SENDER
     .union(QpMask::TIMEOUT)
     .union(QpMask::RETRY_COUNT)
     .union(QpMask::RNR_RETRY)
     .union(QpMask::MAX_RD_ATOMIC);
 
-/// Attributes that may change while nothing is sent.
+/// Attributes that may change while the queue pair sends nothing.
 const REPATH: QpMask =
     ANY_TIME.union(QpMask::PATH).union(QpMask::TIMEOUT).union(QpMask::RETRY_COUNT).union(QpMask::RNR_RETRY);
 

@@ -1,9 +1,8 @@
-//! The unreliable connection by the short cut (IBTA 9.8.2): a message leaves, and nothing comes
-//! back.
+//! The unreliable connection by the short cut (IBTA 9.8.2): a message leaves, and no answer comes.
 //!
-//! The requester completes a message when it has left, whatever becomes of it. The responder drops
-//! what it cannot carry out, and keeps the receive that it took for the next message (IBTA 9.9.3.1,
-//! class D). Only its own fault, a receive that cannot be used, moves it to the error state
+//! The requester completes a message when it has left, whatever happens to it. The responder drops
+//! a message that it cannot carry out, and keeps the receive that the message took for the next one
+//! (IBTA 9.9.3.1, class D). Only its own fault, an unusable receive, moves it to the error state
 //! (class A).
 
 use nic_abi::admin::QpType;
@@ -34,7 +33,7 @@ impl<F: Frontend> Fabric<F> {
         let to = self.peer(id, way);
         let answer = to.and_then(|to| self.ask(to, &request, QpType::Uc));
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-        // The responder may have failed the NIC, if it is on the same one.
+        // If requester and responder are on the same NIC, the responder may have failed it.
         if !nic.running() {
             return Step::Idle;
         }
@@ -53,7 +52,7 @@ impl<F: Frontend> Fabric<F> {
 
 impl Qp {
     /// Checks the current work request and puts its memory into `local`. An error is the outcome of
-    /// one that does not go out.
+    /// one that is not sent.
     fn check_message<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
         self.check_request(nic, local).map_err(|outcome| match outcome {
             Outcome::Lost => self.lose_message(nic),
@@ -62,7 +61,7 @@ impl Qp {
         if self.faults.bad_requests == 0 {
             return Ok(());
         }
-        // The responder would read an operation code that does not exist, and drop the message.
+        // The responder would find an undefined operation code, and drop the message.
         self.faults.bad_requests -= 1;
         Err(self.lose_message(nic))
     }
@@ -73,7 +72,7 @@ impl Qp {
         Outcome::Done(0)
     }
 
-    /// The current message is lost, which the requester does not notice.
+    /// The current message is lost. The requester does not notice.
     fn lose_message<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Outcome {
         nic.stats.lost_requests += 1;
         self.message_left()
@@ -117,9 +116,9 @@ impl<F: Frontend> Responder<'_, F> {
         answer
     }
 
-    /// Drops a message, which the peer does not learn. The receive that was taken stays for the
-    /// next message, unless it is what is at fault: then it completes with the error and the queue
-    /// pair fails.
+    /// Drops a message; the peer gets no answer. The receive that the message took stays for the
+    /// next one, unless the fault is in the receive: then it completes with the error, and the
+    /// queue pair fails.
     pub(super) fn drop_message(&mut self, fault: &Fault) {
         self.nic.packets.count(fault.reason);
         if fault.is_own() {

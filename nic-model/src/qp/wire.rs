@@ -2,8 +2,8 @@
 //! requester's engine ([`roce::transport::Requester`], [`roce::transport::uc::Requester`]), which
 //! has several work requests under way.
 //!
-//! A work request leaves the send queue when the engine takes it, and is kept here until it is
-//! complete. Its memory is checked for each packet, when the packet is made.
+//! A work request leaves the send queue when the engine accepts it, and is kept here until it is
+//! complete. Its memory is checked again for each packet, when the packet is built.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -35,47 +35,47 @@ use crate::schedule::Schedule;
 use crate::transfer::{Spans, get, put};
 use crate::wire::Wire;
 
-/// Work requests under way at most.
+/// The most work requests in progress.
 const DEPTH: u16 = 64;
 /// As a number of requests.
 pub(super) const UNDER_WAY: u32 = DEPTH as u32;
-/// Packets of Sends and RDMA Writes that are not acknowledged at most.
+/// The most packets of Sends and RDMA Writes that are not acknowledged.
 const WINDOW: u32 = 256;
-/// Bytes of a packet that are handled in a unit of work, beside the first unit.
+/// Bytes of a packet that one unit of work covers, beside the first unit.
 const UNIT: u32 = 512;
-/// How often a queue pair looks whether the neighbour whose MAC is asked for counts as silent. What
-/// is sent to it then is lost.
+/// How often a queue pair checks whether the neighbour whose MAC it needs counts as silent. Packets
+/// to a silent neighbour are lost.
 const PROBE: Duration = Duration::from_millis(100);
-/// The first UDP source port of connections (RFC 6335: those that are not registered).
+/// The first UDP source port of connections (the range of RFC 6335 in which no port is registered).
 const FIRST_PORT: u16 = 0xc000;
-/// The operation of an operation code that exists for no service.
+/// An operation code that no service defines.
 const NO_OPCODE: u8 = 0x1f;
 
 /// A work request under way.
 struct Flight {
     work: Work,
-    /// How it fails, if the device aborts it: the status and the offset of the field to blame.
+    /// If the device aborts the work request: the status and the offset of the field to blame.
     failure: Option<(Status, u32)>,
 }
 
-/// The requester of a connected queue pair, and the work requests that are under way.
+/// The requester of a connected queue pair, and its work requests in progress.
 pub(crate) struct Requests {
     engine: RequesterEngine,
     /// Work request number `n` is at `n % DEPTH`.
     flights: Vec<Flight>,
-    /// The numbers of the oldest one, and of the next.
+    /// The number of the oldest work request, and that of the next one.
     head: u32,
     tail: u32,
-    /// Nothing is begun before this time (injection).
+    /// No work request begins before this time (injection).
     hold: Option<Instant>,
-    /// The next step is the requester's, if it has work; otherwise the responder's.
+    /// Whether the requester sends next, if it has work; otherwise the responder does.
     turn: bool,
 }
 
 /// Whether something was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It was, or it was lost, or something else was done.
+    /// Something was sent, or lost, or another unit of work was done.
     Yes,
     /// There is nothing to send now.
     No,
@@ -84,7 +84,7 @@ pub(super) enum Sent {
 }
 
 impl Requests {
-    /// The work requests under way up to number `id`, the oldest first.
+    /// The work requests in progress up to number `id`, the oldest first.
     pub fn up_to(&self, id: u32) -> impl Iterator<Item = &Work> {
         let count = id.wrapping_sub(self.head).wrapping_add(1).min(DEPTH.into());
         (0..count).filter_map(|n| self.flight(self.head.wrapping_add(n))).map(|flight| &flight.work)
@@ -103,7 +103,7 @@ impl Requests {
         self.flights.get_mut(id as usize % usize::from(DEPTH))
     }
 
-    /// Keeps a work request; `work` gets the memory of an earlier one.
+    /// Keeps a work request in progress. In exchange `work` gets the allocation of an earlier one.
     fn keep(&mut self, work: &mut Work, failure: Option<(Status, u32)>) {
         let place = self.tail as usize % usize::from(DEPTH);
         if self.flights.len() <= place {
@@ -116,7 +116,7 @@ impl Requests {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Fails a work request with this status once those before it are complete.
+    /// Fails a work request with this status, once all earlier ones are complete.
     fn abort(&mut self, id: u32, status: Status, field: u32) {
         if let Some(flight) = self.flight_mut(id) {
             flight.failure = Some((status, field));
@@ -124,7 +124,7 @@ impl Requests {
         self.engine.abort(id);
     }
 
-    /// The PSN of the packet to be sent next.
+    /// The PSN of the next packet.
     pub fn next_psn(&self) -> u32 {
         self.engine.next_psn().get()
     }
@@ -137,24 +137,24 @@ impl Requests {
         self.engine.drain(draining);
     }
 
-    /// Whether nothing is under way, and nothing starts.
+    /// Whether nothing is in progress, and nothing will start.
     pub fn is_drained(&self) -> bool {
         self.engine.is_drained()
     }
 
-    /// Sends again what is not acknowledged: the MAC is known now.
+    /// Sends again what is not acknowledged, since the port now knows the MAC.
     pub fn restart(&mut self) {
         self.engine.restart();
     }
 
-    /// Whether it is the requester's turn to send; the next time it is the responder's.
+    /// Whether the requester sends now; the next time the responder does.
     pub fn takes_turn(&mut self) -> bool {
         self.turn = !self.turn;
         !self.turn
     }
 }
 
-/// The completion status of what the engine failed.
+/// The completion status of a failure that the engine reports.
 const fn status_of(failure: Failure) -> Status {
     match failure {
         Failure::RetryExceeded => Status::RetryExceeded,
@@ -179,7 +179,7 @@ impl Qp {
         Limits { max_rd_atomic, timeout, retry_count, rnr_retry }
     }
 
-    /// The addresses of what goes to the peer; `None` if no packet can have them.
+    /// The addresses of packets to the peer; `None` if no packet can have them.
     pub(super) fn network<F: Frontend>(&self, nic: &Nic<F>) -> Option<Network> {
         let ModifyQp { remote_gid, source_gid, hop_limit, traffic_class, flow_label, .. } = self.attributes;
         let source = Gid(nic.gid(source_gid)?);
@@ -191,7 +191,7 @@ impl Qp {
         Some(network)
     }
 
-    /// Puts the requester's engine into use.
+    /// Returns the requester, and creates it at the first call.
     fn begin_requests(&mut self) -> &mut Requests {
         let config = Config {
             psn: self.send_psn,
@@ -211,8 +211,8 @@ impl Qp {
         if requests.hold.is_some() {
             return Sent::No;
         }
-        // Memory that may not be used now may be linked before the request's turn, which comes once
-        // all before it are complete.
+        // Memory that may not be used now may be linked before the request begins, which happens
+        // once all earlier ones are complete.
         if let Some(id) = requests.engine.begins()
             && id != requests.head
             && !self.has_memory(nic, id)
@@ -266,7 +266,7 @@ impl Qp {
                     }
                 });
             }
-            // The engine and its work requests are behind the head from now on.
+            // The engine has the request: it and those before it are off the ring from now on.
             self.send.head = self.send.head.wrapping_add(self.send.work.blocks);
             self.send.work.blocks = 0;
             if failure.is_none() {
@@ -279,7 +279,7 @@ impl Qp {
         self.pass(failure)
     }
 
-    /// Why the work request that was loaded fails without being begun.
+    /// Why the loaded work request fails before it begins.
     fn refusal(&mut self) -> Option<(Status, u32)> {
         if self.faults.failures > 0 {
             self.faults.failures -= 1;
@@ -291,7 +291,7 @@ impl Qp {
         }
     }
 
-    /// Holds a work request back where injection asks for that.
+    /// Delays a work request if injection asks for that.
     fn holds_back(&mut self, schedule: &mut Schedule) -> bool {
         if self.faults.delays == 0 || is_local(self.send.work.opcode) {
             return false;
@@ -305,16 +305,15 @@ impl Qp {
         true
     }
 
-    /// Passes the work request that is loaded to the engine, unless it has to wait for all before
-    /// it.
+    /// Passes the loaded work request to the engine, unless it has to wait for all earlier ones.
     fn pass(&mut self, failure: Option<(Status, u32)>) -> bool {
         let Some(requests) = &mut self.requests else { return false };
         let work = &mut self.send.work;
         let id = requests.tail;
         let fence = work.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES);
-        // Requests that need no peer are carried out once all before them are complete. What is
-        // invalidated here may be needed to send them again, and what is linked or bound here is
-        // not for what the peer has not got to.
+        // Local requests are carried out once all earlier ones are complete. An earlier request may
+        // need memory that a local one invalidates, when it is sent again; and the peer must not
+        // use what a local one links or binds before it gets there.
         let barrier = work.flags.contains(SendFlags::FENCE_ALL) || is_local(work.opcode);
         if failure.is_none() && barrier && !requests.engine.is_empty() {
             return false;
@@ -339,7 +338,7 @@ impl Qp {
                 fence,
             })
         };
-        // After a failure it stays here, to be flushed.
+        // After a failure the request stays in `work`, to be flushed.
         if posted.is_err() {
             return false;
         }
@@ -365,7 +364,8 @@ impl Qp {
         self.requests = Some(requests);
     }
 
-    /// Sends a packet of a work request. If its memory may not be used, the work request fails.
+    /// Sends a packet of a work request. If the device may not use its memory, the work request
+    /// fails.
     fn send_piece<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -414,7 +414,7 @@ impl Qp {
                             requests.engine.not_sent(piece);
                             sent = Sent::Parked;
                         }
-                        // It is lost, as it may be on the way.
+                        // The packet counts as lost on the way.
                         Err(_) => {}
                     }
                 }
@@ -431,7 +431,8 @@ impl Qp {
         sent
     }
 
-    /// Checks the memory of a work request, and copies the payload of a packet of its into `into`.
+    /// Checks the memory of a work request, and copies the payload of one of its packets into
+    /// `into`.
     fn gather<'p, F: Frontend>(
         &self,
         nic: &Nic<F>,
@@ -453,15 +454,15 @@ impl Qp {
         Ok(payload)
     }
 
-    /// The UDP port that packets of this connection come from. Routers spread connections over
-    /// paths by it, so it depends on both queue pairs, also if their numbers are equal.
+    /// The UDP source port of packets of this connection. Routers choose the path of a packet by
+    /// it, so it depends on both queue pairs, also if their numbers are equal.
     pub(super) fn source_port(&self) -> u16 {
         let mixed = self.qpn.rotate_left(8) ^ self.attributes.remote_qpn;
-        // The upper 14 bits of the product, in front of which the port has two that are set.
+        // The upper 14 bits of the product, below the two set bits of the dynamic port range.
         FIRST_PORT | (mixed.wrapping_mul(0x9e37_79b1) >> 18) as u16
     }
 
-    /// Takes what the engine has to report.
+    /// Handles the engine's events.
     pub(super) fn take_events<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         while self.state != QpState::Error
             && let Some(requests) = &mut self.requests
@@ -502,8 +503,8 @@ impl Qp {
         self.follow_engine(schedule);
     }
 
-    /// Sets the timer for the engine. A timer that fires early does no harm, so it is moved only
-    /// where it would fire late.
+    /// Sets the timer for the engine. A timer that fires early does no harm, so it is changed only
+    /// if it would fire late.
     fn follow_engine(&mut self, schedule: &mut Schedule) {
         if self.state != QpState::Error
             && let Some(requests) = &self.requests
@@ -514,7 +515,7 @@ impl Qp {
         }
     }
 
-    /// The time that the engine, or a request that is held back, waited for may have come.
+    /// The time for which the engine, or a delayed request, waits may have come.
     pub(super) fn requests_timer<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         let now = schedule.now;
         let Some(requests) = &mut self.requests else { return };
@@ -568,7 +569,7 @@ impl Qp {
         schedule.activate(self);
     }
 
-    /// Stores bytes of an answer where their work request wants them.
+    /// Stores bytes of an answer into the memory of their work request.
     fn scatter<F: Frontend>(&mut self, nic: &Nic<F>, id: u32, offset: u32, bytes: &[u8]) {
         let Some(mut requests) = self.requests.take() else { return };
         if let Some(flight) = requests.flight(id) {
@@ -584,7 +585,7 @@ impl Qp {
         self.requests = Some(requests);
     }
 
-    /// Completes the oldest work request under way as flushed. False if there is none.
+    /// Completes the oldest work request in progress as flushed. False if there is none.
     pub(super) fn flush_request<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         let Some(requests) = &mut self.requests else { return false };
         let Some(id) = requests.engine.flush() else { return false };
@@ -596,7 +597,7 @@ impl Qp {
     }
 }
 
-/// The hop limit of packets for the one of a path.
+/// The hop limit of packets, from the hop limit of a path.
 pub(super) const fn hop_limit_of(hop_limit: u8) -> u8 {
     match hop_limit {
         0 => Path::HOP_LIMIT,

@@ -1,4 +1,5 @@
-//! Completing a descriptor in place (6.4.1): nic-abi's `vi` has the order of the steps.
+//! Completes a descriptor in the consumer's memory (6.4.1). The order of the steps is in nic-abi's
+//! `vi`.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,29 +20,30 @@ use crate::qp::Qp;
 use crate::qp::completion::Received;
 use platform::SharedSlice;
 
-/// What is written into a descriptor.
+/// What the device writes into a descriptor.
 struct Ended {
     status: Status,
     length: u32,
-    /// Of a receive: whether immediate data came, and which.
+    /// Only of a receive: whether immediate data came, and its value.
     immediate: Option<Option<u32>>,
 }
 
 impl<F: Frontend> Nic<F> {
-    /// The control segment of a descriptor, if it may still be written.
+    /// The control segment of a descriptor, if the device may still write it.
     fn control_segment(&self, pd: u32, descriptor: &Descriptor) -> Option<SharedSlice<'_>> {
         let length = size_of::<ControlSegment>() as u64;
         let span = self.keys.by_handle(descriptor.handle, pd, descriptor.address, length, OWN).ok()?;
         let (addr, contiguous) = self.keys.translate(span.region, span.offset)?;
-        // A descriptor is aligned. Its control segment is in two runs only if the region's list
-        // breaks a line.
+        // A descriptor is aligned, so its control segment is in two runs only if the region's list
+        // splits a line.
         if contiguous < length {
             return None;
         }
         self.frontend.memory().get(addr, length).ok()
     }
 
-    /// Writes how a descriptor ended, and its mark in the ring. False if it may not be written.
+    /// Writes how a descriptor ended, and marks its entry in the ring. False if the device may not
+    /// write it.
     fn write_back(&self, pd: u32, descriptor: &Descriptor, mark: &AtomicU32, ended: &Ended) -> bool {
         let Some(segment) = self.control_segment(pd, descriptor) else { return false };
         let Ok(completion) = segment.atomic_u64(COMPLETION) else { return false };
@@ -68,7 +70,7 @@ impl<F: Frontend> Nic<F> {
         self.frontend.memory().get(at, 4).ok()?.atomic_u32(0).ok()
     }
 
-    /// Whether a ring was armed; it is not any more.
+    /// Disarms a ring. Returns whether it was armed.
     fn disarm_ring(&self, ring: u64) -> bool {
         let Ok(word) = self.frontend.memory().get(ring, 4) else { return false };
         word.atomic_u32(0).is_ok_and(|arm| protocol::disarm(arm, true))
@@ -76,7 +78,7 @@ impl<F: Frontend> Nic<F> {
 }
 
 impl Qp {
-    /// Completes a descriptor of the send queue; `field` may say that a part of it has left.
+    /// Completes a descriptor of the send queue; `field` may be [`PARTIAL`].
     #[inline(never)]
     pub(in crate::qp) fn complete_descriptor<F: Frontend>(
         &mut self,
@@ -88,7 +90,7 @@ impl Qp {
     ) {
         let Some(vi) = &self.vi else { return };
         if nic.copies.remove(self.id.slot, descriptor.index) {
-            // It was complete when it had left.
+            // The descriptor was completed when the message left.
             return;
         }
         let opcode = nic_abi::wqe::Opcode::from_byte(header.opcode).unwrap_or(nic_abi::wqe::Opcode::Send);
@@ -103,7 +105,7 @@ impl Qp {
         self.complete_in_place(nic, (ring, log, cq), descriptor, &ended);
     }
 
-    /// Completes the receive descriptor that was taken.
+    /// Completes the receive descriptor that the message took.
     #[inline(never)]
     pub(in crate::qp) fn complete_taken<F: Frontend>(
         &mut self,
@@ -120,7 +122,7 @@ impl Qp {
         self.end_receive(nic, status::of_receive(status) | operation, length, immediate);
     }
 
-    /// Completes the receive descriptor that was taken with these bits.
+    /// Completes the receive descriptor that the message took, with these status bits.
     pub(super) fn end_receive<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -148,7 +150,8 @@ impl Qp {
         if !nic.running() {
             return;
         }
-        // A ring whose memory cannot be reached takes no mark, and its driver sees no completion.
+        // If the ring's memory cannot be accessed, there is no mark, and the driver sees no
+        // completion.
         let written = nic
             .mark(ring, log, descriptor.index)
             .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
@@ -162,7 +165,7 @@ impl Qp {
         self.announce(nic, ring, cq, descriptor, ended.status);
     }
 
-    /// Marks a descriptor whose status cannot be written.
+    /// Marks a descriptor whose status the device cannot write.
     pub(super) fn lose<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,

@@ -1,4 +1,5 @@
-//! The ring names a descriptor; the descriptor is read once and checked (chapter 10).
+//! Reading descriptors. The ring names a descriptor; the device reads it once and checks it
+//! (chapter 10).
 
 use core::mem::offset_of;
 
@@ -19,15 +20,15 @@ use crate::qp::receive::NoReceive;
 use crate::qp::send::{BadEntry, Work};
 use crate::transfer::get;
 
-/// What the device does with a descriptor's memory.
+/// The rights that the device needs to a descriptor's memory.
 pub(super) const OWN: LinkFlags = LinkFlags::LOCAL_READ.union(LinkFlags::LOCAL_WRITE);
-/// Data segments that are read at a time.
+/// Data segments that one step reads.
 const CHUNK: usize = 16;
-/// Receives that cannot be read and are passed over for one message.
+/// The most unreadable receives that are skipped for one message.
 const PASSED_OVER: u32 = 16;
 
-/// A descriptor that was posted, and what was read of it that its completion needs. Of a work
-/// request it is in `Work::args`.
+/// A posted descriptor, and the parts of it that its completion needs. For a work request it is in
+/// `Work::args`.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(in crate::qp) struct Descriptor {
@@ -54,8 +55,8 @@ pub(super) fn entry(ring: u64, log: u32, index: u32) -> u64 {
     ring + RING_HEAD as u64 + u64::from(index & ((1 << log) - 1)) * ENTRY as u64
 }
 
-/// Reads the control segment of the descriptor that an entry of a ring names. Without the control
-/// segment if that cannot be reached.
+/// Reads the control segment of the descriptor that an entry of a ring names. If the control
+/// segment cannot be accessed, returns the descriptor without it.
 fn read_control<F: Frontend>(
     nic: &Nic<F>,
     pd: u32,
@@ -75,8 +76,8 @@ fn read_control<F: Frontend>(
     (descriptor, Some(control))
 }
 
-/// Reads bytes of a descriptor, which has to be in one region up to their end. False if it may not
-/// be read.
+/// Reads bytes of a descriptor. All bytes up to the end of these have to be in one region. False if
+/// the device may not read them.
 fn read<F: Frontend>(nic: &Nic<F>, pd: u32, descriptor: &Descriptor, skip: usize, into: &mut [u8]) -> bool {
     let length = (skip + into.len()) as u64;
     descriptor.address.is_multiple_of(DESCRIPTOR_ALIGN)
@@ -86,7 +87,7 @@ fn read<F: Frontend>(nic: &Nic<F>, pd: u32, descriptor: &Descriptor, skip: usize
             .is_ok_and(|span| get(&nic.side(&[span], skip as u64), into).is_ok())
 }
 
-/// Reads data segments and passes each to `keep`. False if they may not be read.
+/// Reads data segments and passes each to `keep`. False if the device may not read them.
 fn read_segments<F: Frontend>(
     nic: &Nic<F>,
     pd: u32,
@@ -112,8 +113,8 @@ fn read_segments<F: Frontend>(
 }
 
 impl Qp {
-    /// Notes which descriptor is at the head of the send queue, and reads its control segment. The
-    /// work request can be completed afterwards, unless there is no control segment.
+    /// Records the descriptor at the head of the send queue, and reads its control segment.
+    /// Afterwards the work request can be completed, unless the control segment cannot be read.
     fn begin_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Option<ControlSegment> {
         let send = &mut self.send;
         let at = entry(send.ring, send.log, send.head);
@@ -169,14 +170,15 @@ impl Qp {
         }
         work.args = transmute!(Descriptor { length: control.length, ..descriptor });
         if self.has_level(Reliability::Reception) {
-            // The peer may not learn of this request before it has answered the Reads before.
+            // The peer may not see this request before it has answered the earlier Reads.
             self.send.work.flags |= SendFlags::FENCE_READS;
         }
         Ok(())
     }
 
     /// Loads the descriptor at the head of the send queue to be flushed: only what its completion
-    /// needs. False if it cannot be reached; then it is off the queue, and an event says so.
+    /// needs. False if it cannot be accessed; then it is removed from the queue, and an event
+    /// reports it.
     pub(super) fn load_to_flush<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if self.begin_descriptor(nic).is_some() {
             return true;
@@ -185,7 +187,7 @@ impl Qp {
         false
     }
 
-    /// Takes a descriptor off the send queue that cannot be reached.
+    /// Removes a descriptor that cannot be accessed from the send queue.
     #[inline(never)]
     pub(in crate::qp) fn pass_over_send<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         let descriptor = Descriptor::of(self.send.work.args);
@@ -195,8 +197,8 @@ impl Qp {
         self.post_vi_error(nic, ViError::PostDescriptor, 0, descriptor.address);
     }
 
-    /// Takes the next receive descriptor; `None` if there is none. One that cannot be reached is
-    /// passed over, which an event reports.
+    /// Takes the next receive descriptor; `None` if there is none. A descriptor that cannot be
+    /// accessed is skipped, which an event reports.
     pub(super) fn next_receive<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
@@ -262,12 +264,12 @@ impl Qp {
     }
 }
 
-/// Whether RDMA Reads exist on a level.
+/// Whether a reliability level has RDMA Reads.
 fn reads(level: Option<Reliability>) -> bool {
     level.is_some_and(Reliability::is_reliable)
 }
 
-/// The work request that a control field of the send queue asks for.
+/// The work request that a control field asks for, on the send queue.
 fn opcode(flags: Control) -> Option<Opcode> {
     let immediate = flags.contains(Control::IMMEDIATE);
     Some(match (flags.contains(Control::RDMA_WRITE), flags.contains(Control::RDMA_READ)) {

@@ -1,5 +1,5 @@
-//! Flushing the descriptors of a virtual interface: of the send queue as long as there is no
-//! connection, of both queues in the error state and when the connection ends.
+//! Flushes the descriptors of a virtual interface: those of the send queue while there is no
+//! connection, and those of both queues in the error state and when the connection ends.
 
 use core::sync::atomic::Ordering;
 
@@ -16,8 +16,8 @@ use crate::qp::wire::UNDER_WAY;
 use crate::schedule::Schedule;
 
 impl Qp {
-    /// Completes in error what is posted to the send queue of a virtual interface that has no
-    /// connection, until the slice is over.
+    /// Completes the descriptors on the send queue of a virtual interface without a connection in
+    /// error, until the slice ends.
     #[inline(never)]
     pub(in crate::qp) fn refuse_sends<F: Frontend>(
         &mut self,
@@ -39,8 +39,8 @@ impl Qp {
         let tail = nic.record(SQ_RECORDS, self.id.slot, 0).load(Ordering::Acquire);
         let posted = tail.wrapping_sub(self.send.head);
         if posted > 1 << self.send.log {
-            // Nothing is flushed before the tail is possible again. It is not taken over: after a
-            // change to RTS all that it claims would be executed.
+            // Nothing is flushed while the tail is impossible. The device does not store the tail:
+            // after a change to RTS it would execute all entries up to it.
             nic.stats.bad_tails += u64::from(self.send.tail != tail);
             return false;
         }
@@ -57,17 +57,17 @@ impl Qp {
         true
     }
 
-    /// Flushes the receive that was taken, or the next one. False if there is none.
+    /// Flushes the receive that a message took, or the next one. False if there is none.
     #[inline(never)]
     pub(in crate::qp) fn flush_receive_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         if !self.inbound.receive.loaded {
-            // Arm first, then read the tail, so that a receive posted from now on brings a
-            // doorbell.
+            // Arm first, then read the tail, so that the driver rings a doorbell for every receive
+            // that this read misses.
             nic.record(RQ_RECORDS, self.id.slot, 1).swap(1, Ordering::AcqRel);
             let head = self.receive.head;
             match self.next_receive(nic) {
                 Ok(Some(_)) => {}
-                // Those that cannot be reached are off the queue.
+                // Descriptors that cannot be accessed were removed from the queue.
                 _ => return self.receive.head != head,
             }
         }
@@ -76,7 +76,7 @@ impl Qp {
         true
     }
 
-    /// A descriptor could not be read, or its status not written, which an event reports.
+    /// A descriptor cannot be read, or its status not be written. An event reports that.
     #[inline(never)]
     pub(crate) fn broken_by_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         if !self.survives_errors() && !self.refuses_sends() {
@@ -85,8 +85,8 @@ impl Qp {
         }
     }
 
-    /// More was posted to the send queue than it has room for. Without a connection there is none
-    /// to break, and what was posted is forgotten.
+    /// The driver posted more to the send queue than it has room for. If there is a connection, it
+    /// breaks; without one the posted descriptors are forgotten.
     pub(crate) fn overrun_send<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         self.overrun(nic, false);
         if self.refuses_sends() {
@@ -97,8 +97,8 @@ impl Qp {
         }
     }
 
-    /// Ends the connection of a virtual interface: completes everything that is posted. What a
-    /// driver posts meanwhile is completed as well, or stays posted.
+    /// Ends the connection of a virtual interface: completes every posted descriptor. Descriptors
+    /// that the driver posts meanwhile are completed as well, or stay posted.
     pub(crate) fn flush_all<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         if self.vi.is_none() {
             return;

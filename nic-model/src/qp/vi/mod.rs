@@ -34,28 +34,28 @@ pub(crate) use retained::Copies;
 pub(super) use retained::Retained;
 pub(super) use status::PARTIAL;
 
-/// Messages that go wrong (injection).
+/// Injected faults of messages.
 #[derive(Default)]
 pub(crate) struct Harms {
-    /// So many messages that arrive next are corrupt, and so many are incomplete.
+    /// How many of the next arriving messages are made corrupt, and how many incomplete.
     pub corrupt: u32,
     pub truncate: u32,
-    /// So many requests that arrive next are lost, and so many RDMA Reads.
+    /// How many of the next arriving requests are lost, and how many RDMA Reads.
     pub stall: u32,
     pub hold_reads: u32,
 }
 
-/// What a virtual interface has beside a queue pair.
+/// The state that a virtual interface has in addition to a queue pair's.
 pub(crate) struct Vi {
     pub level: Reliability,
     /// The event queue for the completions of armed rings.
     pub completions_eq: u32,
     pub harms: Harms,
-    /// The descriptor of the receive that was taken.
+    /// The descriptor of the receive that a message took.
     pub(super) receive: Descriptor,
-    /// By error: the index of the last event.
+    /// The index of the last event, for each kind of error.
     errors: [Option<u32>; ERRORS],
-    /// By queue, send and receive: the index of the last completion event.
+    /// The index of the last completion event, for the send and the receive queue.
     completions: [Option<u32>; 2],
 }
 
@@ -76,12 +76,12 @@ impl Vi {
         if level.is_reliable() { QpType::Rc } else { QpType::Uc }
     }
 
-    /// Forgets what belongs to a connection.
+    /// Forgets all that belongs to a connection.
     pub fn reset(&mut self) {
         self.harms = Harms::default();
     }
 
-    /// Whether a request that arrives is lost.
+    /// Whether injection loses a request that arrives.
     pub(super) fn loses(&mut self, reads: bool) -> bool {
         let harms = &mut self.harms;
         let count = if reads && harms.stall == 0 { &mut harms.hold_reads } else { &mut harms.stall };
@@ -92,7 +92,7 @@ impl Vi {
 }
 
 impl Qp {
-    /// Whether an error of a request leaves the connection as it is: on Unreliable Delivery.
+    /// Whether the connection survives an error of a request: on Unreliable Delivery.
     #[inline]
     pub(super) fn survives_errors(&self) -> bool {
         self.vi.as_ref().is_some_and(|vi| !vi.level.is_reliable())
@@ -104,16 +104,15 @@ impl Qp {
         self.vi.as_ref().is_some_and(|vi| vi.level == level)
     }
 
-    /// Whether it is a virtual interface without a connection: it completes in error what is posted
-    /// to its send queue.
+    /// Whether it is a virtual interface without a connection: posts to its send queue complete in
+    /// error.
     #[inline]
     pub(super) fn refuses_sends(&self) -> bool {
         self.vi.is_some() && matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)
     }
 
-    /// Raises an error event of a virtual interface. While an event of the same error is not
-    /// consumed, that one reports this error as well: otherwise a consumer could fill the event
-    /// queue.
+    /// Raises an error event of a virtual interface. An event of the same error that the consumer
+    /// has not consumed counts for this one too: otherwise errors could fill the event queue.
     #[cold]
     pub(crate) fn post_vi_error<F: Frontend>(
         &mut self,
@@ -142,13 +141,14 @@ impl Qp {
         *last = nic.post_event(vi.completions_eq, what);
     }
 
-    /// A virtual interface's send or receive queue was posted more than its ring has room for.
+    /// The driver posted more to a virtual interface's send or receive queue than its ring has room
+    /// for.
     pub(crate) fn overrun<F: Frontend>(&mut self, nic: &mut Nic<F>, receive: bool) {
         self.post_vi_error(nic, ViError::Overrun, u32::from(receive), 0);
     }
 }
 
-/// The operation of a work request that a descriptor stands for, as its status codes it.
+/// The operation of a descriptor's work request, as its status encodes it.
 pub(super) const fn operation_bits(opcode: nic_abi::wqe::Opcode) -> nic_abi::vi::Status {
     use nic_abi::vi::Status;
     use nic_abi::wqe::Opcode;

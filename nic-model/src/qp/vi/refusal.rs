@@ -1,8 +1,8 @@
-//! Why a message was not carried out: what the receive shows, which event says so, and what the
-//! peer is answered (chapter 7, 9.9.1).
+//! What happens when a message is not carried out: the status of the receive, the event, and the
+//! answer to the peer (chapter 7, 9.9.1).
 //!
-//! On Unreliable Delivery only the receive shows anything, if the message took one: the peer has no
-//! answer, and no event is raised (7.1).
+//! On Unreliable Delivery only the receive shows the fault, if the message took one: the peer gets
+//! no answer, and no event is raised (7.1).
 
 use nic_abi::eqe::EventType;
 use nic_abi::vi::{OP_SHIFT, Status, ViError};
@@ -14,7 +14,7 @@ use crate::nic::Nic;
 use crate::qp::Qp;
 use crate::qp::responder::{Fault, Job, Responder, Stop};
 
-/// What an injection makes of a message.
+/// How an injection spoils a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qp) enum Harm {
     Corrupt,
@@ -22,7 +22,7 @@ pub(in crate::qp) enum Harm {
 }
 
 impl<F: Frontend> Responder<'_, F> {
-    /// Whether injection spoils the message that ends with this job, if that `ends` now.
+    /// How injection spoils the message of this job, if the message `ends` now.
     #[inline(never)]
     pub(in crate::qp) fn harm(&mut self, job: &Job, ends: bool) -> Option<Harm> {
         let vi = self.qp.vi.as_mut()?;
@@ -41,8 +41,8 @@ impl<F: Frontend> Responder<'_, F> {
         None
     }
 
-    /// Why a message of the peer is not carried out. A virtual interface reports it here, and what
-    /// is returned is only what the peer is answered.
+    /// Reports why a message of the peer is not carried out. The virtual interface gets its report
+    /// here; the result contains only the answer to the peer.
     #[cold]
     #[inline(never)]
     pub(in crate::qp) fn report(&mut self, stop: Stop, harm: Option<Harm>, job: &Job) -> Stop {
@@ -59,7 +59,7 @@ impl<F: Frontend> Responder<'_, F> {
             (None, None) => Status::empty(),
         };
         let immediate = matches!(job.extra(), Extra::Immediate(_));
-        // A receive that could not be read has been reported and is off the queue.
+        // The unreadable receive is reported already, and removed from the queue.
         let take = match &fault {
             Some(fault) => fault.reason == Reason::RespRemoteAccessErrors,
             None => harm.is_some(),
@@ -79,8 +79,8 @@ impl<F: Frontend> Responder<'_, F> {
             }
             _ => self.raise(ViError::ReadProtection, Status::OP_RDMA_READ),
         }
-        // What is wrong with memory that the peer named, with data on its way, and with the
-        // receive, are answers of three kinds.
+        // Memory that the peer named, data on its way, and the receive: faults of the three have
+        // different answers.
         let reason = match (harm, fault) {
             (Some(_), _) => Reason::RespOperationalError,
             (None, Some(fault)) if fault.reason == Reason::RespRemoteAccessErrors => fault.reason,
@@ -90,12 +90,13 @@ impl<F: Frontend> Responder<'_, F> {
             }
             (None, Some(_)) => Reason::RespLocalLengthError,
         };
-        // The event of a virtual interface that fails does not depend on this one.
+        // The event of a virtual interface that fails is chosen elsewhere, and does not depend on
+        // this event type.
         Stop::Fault(Fault::answered(reason, EventType::QpInvalidRequest))
     }
 
-    /// Completes the receive that the message took with an error; if it took none and `take`, the
-    /// one that it would take.
+    /// Completes the receive that the message took with an error. If it took none and `take` is
+    /// set, completes the one that it would have taken.
     fn report_in_receive(&mut self, bits: Status, take: bool) {
         if self.qp.inbound.receive.loaded || take && matches!(self.qp.next_receive(self.nic), Ok(Some(_))) {
             self.qp.end_receive(self.nic, bits, 0, None);
@@ -110,8 +111,8 @@ impl<F: Frontend> Responder<'_, F> {
 }
 
 impl Qp {
-    /// A message of which a packet is missing was dropped. The receive that it had taken shows
-    /// that, on a virtual interface; on others the next message takes it.
+    /// Drops a message of which a packet is missing. On a virtual interface the receive that the
+    /// message took completes and shows the loss; on other queue pairs the next message uses it.
     #[cold]
     pub(in crate::qp) fn end_incomplete<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         if self.vi.is_some() && self.inbound.receive.loaded {

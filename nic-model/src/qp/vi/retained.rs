@@ -1,8 +1,8 @@
-//! Copies of messages that have left and are not acknowledged (Reliable Delivery).
+//! Copies of messages that have left but are not acknowledged (Reliable Delivery).
 //!
-//! Such a message's descriptor is complete, so its memory is the consumer's again. A retry reads
-//! the copy. All copies of a NIC are taken from one pool; without room a message is complete when
-//! it is acknowledged.
+//! The descriptor of such a message is complete, so the consumer owns the memory again. A retry
+//! reads the copy. One pool holds all copies of a NIC; if it has no room, the message completes
+//! only when it is acknowledged.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -22,18 +22,18 @@ use crate::nic::Nic;
 use crate::qp::{Qp, Work};
 use crate::transfer::{Side, Spans, Unreachable, get};
 
-/// Bytes of all copies of a NIC at most.
+/// The most bytes of all copies of a NIC.
 const POOL: u64 = 16 << 20;
 /// Bytes of one copy at most.
 const LONGEST: u64 = 4 << 20;
-/// What a copy takes from the pool beside its bytes.
+/// The bytes that a copy takes from the pool besides its data.
 const OVERHEAD: u64 = 64;
 
 /// The copies of a NIC, by the slot of the virtual interface and the descriptor's index.
 #[derive(Default)]
 pub(crate) struct Copies {
     copies: BTreeMap<(u32, u32), Retained>,
-    /// What they take from the pool.
+    /// The bytes that the copies take from the pool.
     taken: u64,
 }
 
@@ -49,7 +49,7 @@ impl Copies {
         self.copies.get(&(slot, index))
     }
 
-    /// Whether there is room for a copy of so many bytes.
+    /// Whether the pool has room for a copy of this many bytes.
     fn has_room(&self, length: u64) -> bool {
         length <= LONGEST && self.taken + Retained::charge(length) <= POOL
     }
@@ -82,7 +82,7 @@ impl Copies {
 
 impl Retained {
     /// Copies `length` bytes from the front of a side; `None` if the memory cannot be read, or
-    /// there is none for the copy.
+    /// there is no memory for the copy.
     fn copy<M: GuestMemory>(from: &Side<'_, M>, length: u64) -> Option<Retained> {
         let count = length.div_ceil(8) as usize;
         let mut bytes = Vec::new();
@@ -100,7 +100,7 @@ impl Retained {
         self.span[0].length
     }
 
-    /// What a copy of so many bytes takes from the pool.
+    /// The bytes that a copy of this length takes from the pool.
     const fn charge(length: u64) -> u64 {
         length.next_multiple_of(8) + OVERHEAD
     }
@@ -136,7 +136,7 @@ impl Qp {
     }
 
     /// The current work request has left by the short cut, and no answer came. On Reliable Delivery
-    /// it is complete, if there is room for a copy of a Send or RDMA Write.
+    /// a Send or RDMA Write completes now, if the pool has room for its copy.
     #[inline(never)]
     pub(in crate::qp) fn leave<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         let work = &self.send.work;
@@ -146,13 +146,14 @@ impl Qp {
         let Some(copy) = self.copy(nic, work) else { return };
         let (header, args) = (work.header, work.args);
         self.complete_retained(nic, &header, args, copy);
-        // Its place in the ring is free.
+        // The descriptor's entry in the ring is free.
         self.send.head = self.send.head.wrapping_add(self.send.work.blocks);
         self.send.work.blocks = 0;
     }
 
-    /// The last packet of work request `id` has left, on Reliable Delivery. It is complete, if
-    /// there is room for a copy, and all Sends and RDMA Writes before it are complete.
+    /// The last packet of work request `id` has left, on Reliable Delivery. The work request
+    /// completes now, if the pool has room for its copy, and all earlier Sends and RDMA Writes are
+    /// complete.
     #[inline(never)]
     pub(in crate::qp) fn flight_left<F: Frontend>(&mut self, nic: &mut Nic<F>, id: u32) {
         let Some(requests) = &self.requests else { return };
@@ -171,7 +172,7 @@ impl Qp {
         self.complete_retained(nic, &header, args, copy);
     }
 
-    /// A copy of what a work request sends.
+    /// A copy of the memory that a work request sends.
     fn copy<F: Frontend>(&self, nic: &Nic<F>, work: &Work) -> Option<Retained> {
         let mut local = Spans::new();
         if work.opcode == Opcode::Read

@@ -1,20 +1,20 @@
-//! What a descriptor's status says of how its request ended (10.2, page 71).
+//! How a descriptor's status describes the end of its request (10.2, page 71).
 
 use nic_abi::cqe;
 use nic_abi::vi::{Reliability, Status};
 use nic_abi::wqe::Opcode;
 
-/// In the place of a field to blame: a part of the message has left.
+/// Instead of the offset of a field to blame: a part of the message has left.
 pub(in crate::qp) const PARTIAL: u32 = u32::MAX - 1;
 
 /// The error bits of a descriptor of the send queue; none for success.
 ///
-/// On Reliable Delivery a Send or RDMA Write is complete when it has left, so what becomes of it
-/// later does not show in its descriptor.
+/// On Reliable Delivery a Send or RDMA Write is complete when it has left, so its descriptor does
+/// not show later failures.
 pub(super) fn of_request(level: Reliability, opcode: Opcode, status: cqe::Status) -> Status {
     let read = matches!(opcode, Opcode::Read | Opcode::ReadInvalidate);
     let send = matches!(opcode, Opcode::Send | Opcode::SendImmediate | Opcode::SendInvalidate);
-    // Only these take a descriptor of the peer.
+    // Only these operations take a descriptor of the peer.
     let takes_receive = send || opcode == Opcode::WriteImmediate;
     let remote = match status {
         cqe::Status::Success => return Status::empty(),
