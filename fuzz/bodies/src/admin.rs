@@ -1,9 +1,9 @@
 //! The admin queue: sequences of commands, most of them nearly valid, on rings in memory that
-//! changes meanwhile.
+//! changes at the same time.
 //!
-//! What must hold: the device is idle after each step and answers every command with a status that
-//! exists; no queue pair is created on a CQ that has failed; after a reset the identity is as it
-//! was, and the device can always be started and used again.
+//! What must hold: the device is idle after each step and answers every command with a defined
+//! status; no queue pair is created on a CQ that has failed; after a reset the identity is as it
+//! was; and the device can always be started and used again.
 
 use std::sync::atomic::Ordering;
 
@@ -22,9 +22,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::Input;
 use nic_model::testing::{MEMORY, PD, Qp, Rig, command, stride};
 
-/// Steps of one input at most.
+/// The most steps of one input.
 const STEPS: usize = 64;
-/// Places for rings and lists, of so many bytes.
+/// The number of places for rings and lists, and the bytes of each.
 const PLACES: usize = 16;
 const PLACE: u64 = 16 << 10;
 
@@ -33,7 +33,7 @@ struct Scene {
     places: u64,
     a: Qp,
     b: Qp,
-    /// The device may be silent, because a command made it mute.
+    /// Whether an injection has made the device mute.
     mute: bool,
     /// The words of the identity.
     identity: Vec<u32>,
@@ -223,7 +223,7 @@ impl Scene {
     fn carry_out(&mut self, command: &Command) {
         let mut command = *command;
         match Opcode::from_word(command.opcode) {
-            // The device executes even a copy of 2^32 rounds, so such a copy is shortened.
+            // The device would execute even a copy of 2^32 rounds, so the copy is shortened.
             Some(Opcode::Bench) => {
                 let at = std::mem::offset_of!(Bench, rounds);
                 command.args[at + 1..at + 4].fill(0);
@@ -235,7 +235,8 @@ impl Scene {
                 }
                 self.mute |= command.args[0] == BenchKind::Copy as u8;
             }
-            // The mute that ignores a reset is left out.
+            // The kind of mute that ignores a reset is left out: the device could not be used
+            // again.
             Some(Opcode::Inject) if command.args[0] == Injection::Mute as u8 => {
                 command.args[std::mem::offset_of!(Inject, value)] = 0;
                 self.mute = true;
@@ -259,7 +260,8 @@ impl Scene {
         }
     }
 
-    /// A queue pair was created on these CQs. Neither has failed: its completions would vanish.
+    /// A queue pair was created on these CQs. Checks that neither has failed: its completions would
+    /// vanish.
     fn created(&mut self, create: &CreateQp) {
         for number in [create.send_cq, create.receive_cq] {
             let query = Command { object: number, ..command(Opcode::QueryCq, &()) };
@@ -282,7 +284,8 @@ impl Scene {
         self.rig.run();
     }
 
-    /// A work request on the queue pair that exists from the beginning, or a receive of its peer.
+    /// Posts a work request to the queue pair that exists from the beginning, or a receive to its
+    /// peer.
     fn work(&mut self, input: &mut Input<'_>) {
         let (mut a, mut b) = (self.a, self.b);
         let key = ident::key(1 + input.below(6) as u32, 5);
@@ -301,7 +304,7 @@ impl Scene {
         while self.rig.poll_cq(&mut self.b.receive_cq).is_some() {}
     }
 
-    /// Writes any value into any register, the device's own included.
+    /// Writes any value into any register, also into those that the device writes.
     fn register(&mut self, input: &mut Input<'_>) {
         let words = registers::SIZE / 4;
         let at = match input.below(4) {
@@ -322,8 +325,8 @@ impl Scene {
                 self.rig.events(n);
             }
         }
-        // The word `acknowledged` may have been overwritten. Then a request may equal the one that
-        // the device acknowledged last, but the next request does not.
+        // The fuzz input may have overwritten the word `acknowledged`. Then the first request may
+        // equal the one that the device acknowledged last; the second does not.
         for _ in 0..2 {
             self.rig.control(0, registers::CONTROL_RESET);
         }

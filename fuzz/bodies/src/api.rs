@@ -1,8 +1,8 @@
 //! The API's argument space: calls with any handles, flags, lengths and addresses, by privileged
-//! and unprivileged consumers, on a simulated machine whose one seed is fixed.
+//! and unprivileged consumers, on a simulated machine with a fixed seed.
 //!
-//! What must hold: each call returns; a consumer's memory that no region covers does not change;
-//! when the IAs are freed, neither objects nor threads are left.
+//! What must hold: each call returns; a consumer's memory outside all regions does not change; when
+//! the IAs are freed, neither objects nor threads are left.
 
 use std::sync::Arc;
 

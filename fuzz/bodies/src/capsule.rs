@@ -1,4 +1,4 @@
-//! The storage target on hosts that send whatever they like, beside one that keeps to the rules.
+//! The storage target, with one host that sends any bytes, and one that follows the protocol.
 //!
 //! What must hold: the target serves the honest host all the time, ends after `Control::stop`, and
 //! leaves no object and no thread behind.
@@ -28,9 +28,9 @@ use crate::Input;
 
 const STEPS: usize = 64;
 const NQN: &str = "nqn.2026-01.org.ferrovia:fuzz";
-/// The attacker's connections at a time.
+/// The most connections of the attacker at a time.
 const QUEUES: usize = 4;
-/// The disk of the attacker's namespace. The honest host has another one.
+/// The disk of the attacker's namespace. The honest host has its own disk.
 const GEOMETRY: Geometry = Geometry {
     block_size: 512,
     blocks: 1 << 12,
@@ -122,7 +122,7 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
     ia.ia_free().expect("an interface adapter on which there is nothing");
 }
 
-/// A host that keeps to the rules.
+/// A host that follows the protocol.
 struct Honest {
     host: Initiator,
     region: Region,
@@ -153,7 +153,7 @@ impl Honest {
     }
 }
 
-/// A host that does not.
+/// A host that does not follow the protocol.
 struct Attacker<'a> {
     node: &'a common::Node,
     platform: &'a Arc<dyn Platform>,
@@ -170,10 +170,10 @@ impl Attacker<'_> {
         (count > 0).then(|| &mut self.queues[input.below(count)])
     }
 
-    /// Makes a controller and an I/O queue, by the rules.
+    /// Creates a controller and an I/O queue, as the protocol asks.
     fn begin(&mut self) {
         let admin = self.queues.len() as u8;
-        // Where an input has no more bytes, each choice is the one that keeps to the rules.
+        // An input without bytes makes every choice the one that follows the protocol.
         self.open(&mut Input::new(&[0]));
         self.connect(&mut Input::new(&[admin, 0]));
         self.enable(&mut Input::new(&[admin]));
@@ -201,7 +201,7 @@ impl Attacker<'_> {
         }
     }
 
-    /// Sends a Connect, with data that are right or nearly so.
+    /// Sends a Connect, with data that are right or nearly right.
     fn connect(&mut self, input: &mut Input<'_>) {
         let controller = self.controller;
         let Some((queue, cid)) = self.pick(input) else { return };
@@ -289,7 +289,7 @@ impl Attacker<'_> {
         queue.send(&capsule);
     }
 
-    /// Ends a connection, whatever is under way.
+    /// Ends a connection, whatever is in progress on it.
     fn vanish(&mut self, input: &mut Input<'_>) {
         if !self.queues.is_empty() {
             let place = input.below(self.queues.len());
@@ -298,7 +298,7 @@ impl Attacker<'_> {
     }
 }
 
-/// A command without an identifier and a place for its data.
+/// A command without an identifier, and without an address for its data.
 fn command(input: &mut Input<'_>) -> Command {
     let nsid = if input.rarely(8) { input.number() as u32 } else { 1 };
     let (block, blocks) = (input.number(), 1 + u32::from(input.byte()));

@@ -1,7 +1,7 @@
 //! The connection manager: datagrams that a peer invented, or earlier datagrams with some bytes
 //! changed, between calls of a careless consumer.
 //!
-//! What must hold: the tables keep their limits; without further input, every connection ends and
+//! What must hold: the tables keep their limits; once the input ends, every connection ends and
 //! nothing is left.
 
 use core::time::Duration;
@@ -93,7 +93,7 @@ impl Scene {
         }
     }
 
-    /// A datagram that was sent comes back, unchanged or, as if from the peer, with the ids
+    /// Sends an earlier datagram back: unchanged, or, as if it came from the peer, with the ids
     /// exchanged.
     fn again(&mut self, input: &mut Input<'_>) {
         if self.sent.is_empty() {
@@ -134,14 +134,14 @@ impl Scene {
         let conn = input.pick(&self.conns).unwrap_or(ConnectionId(3));
         let listen = input.pick(&self.listens).unwrap_or(ListenId(3));
         let qp = Qpn::new(2 + input.below(6) as u32).expect("a small number");
-        // Each number has its service.
+        // The queue pair's number decides the service.
         let transport = if qp.get() > 5 { Service::Uc } else { Service::Rc };
         let local = LocalQp::new(transport, qp, Psn::default());
         let to = if input.rarely(2) { self.us } else { self.them };
         let data = input.below(100);
         let data = input.bytes(data);
         let cm = &mut self.cm;
-        // Other tests check which calls are allowed; here each may fail.
+        // Each call may fail here; other tests check which calls are allowed.
         let _ = match which {
             0 => cm.listen(SERVICE, Transports::all(), 3).map(|id| self.listens.push(id)),
             1 => cm.stop_listen(listen),
@@ -195,7 +195,7 @@ impl Scene {
     fn end(mut self) {
         self.drain();
         for id in std::mem::take(&mut self.conns) {
-            // Each call that holds a message back is followed by this.
+            // Each call that holds a message back is followed by this call.
             self.cm.release(self.now, id);
             self.drain();
             let _ = self.cm.abandon(self.now, id);

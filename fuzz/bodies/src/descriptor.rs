@@ -1,8 +1,8 @@
-//! Virtual interfaces on the device itself: any descriptors and rings, written and rewritten at any
-//! moment by the consumer and by a peer's RDMA Writes, in memory that is deregistered or moved to
-//! another domain meanwhile, on every level, by the short cut and over a cable.
+//! Virtual interfaces on the device itself: any descriptors and rings. The consumer, and a peer's
+//! RDMA Writes, write and rewrite them at any moment, in memory that is deregistered or moved to
+//! another domain at the same time; on every level, by the short cut and over a cable.
 //!
-//! What must hold: the device becomes idle and stays ready; it touches no memory but rings and
+//! What must hold: the device becomes idle and stays ready; it accesses no memory except rings and
 //! registered memory; events are well formed; a transition to RESET completes everything that was
 //! posted; afterwards every object can be destroyed, and a fresh pair moves a message.
 
@@ -23,17 +23,17 @@ use crate::Input;
 const STEPS: usize = 96;
 /// A domain of each NIC beside the rig's.
 const OTHER_PD: u32 = 2;
-/// Virtual interfaces that a run creates at most.
+/// The most virtual interfaces that a run creates.
 const MOST: usize = 12;
-/// Bytes from one place for a descriptor to the next.
+/// The distance of the places for descriptors, in bytes.
 const STEP: u64 = 256;
-/// Places for descriptors that are used.
+/// The number of places for descriptors.
 const PLACES: usize = 8;
-/// Bytes of memory that belongs to no region and no ring, between other memory.
+/// Bytes of memory that belongs to no region and no ring, and lies between memory that does.
 const CANARY: usize = 4096;
-/// Bytes of each region beside those of the interfaces.
+/// Bytes of each region, besides those of the interfaces' memory.
 const REGION: u64 = 4096;
-/// Long enough for a queue pair to give up.
+/// Enough time for a queue pair to give up.
 const LONG: u64 = 1 << 30;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -54,9 +54,9 @@ struct Interface {
     vi: Vi,
     cqs: [Option<Cq>; 2],
     alive: bool,
-    /// By queue: nothing was written to the ring but posts for which there was room.
+    /// For each queue: whether only posts for which there was room were written to the ring.
     honest: [bool; 2],
-    /// Where the rings' pages end that the rings do not fill.
+    /// The rest of the rings' pages, which belongs to no ring.
     slack: [(u64, usize); 2],
 }
 
@@ -68,7 +68,7 @@ struct Region {
     at: u64,
     length: u64,
     flags: LinkFlags,
-    /// What the memory held when it was deregistered; `None` while it is registered.
+    /// The contents of the memory when it was deregistered; `None` while it is registered.
     before: Option<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ struct Scene {
     level: Reliability,
     vis: Vec<Interface>,
     regions: Vec<Region>,
-    /// Memory that must not change, and what it held.
+    /// Memory that must not change, and its contents.
     canaries: Vec<(u64, Vec<u8>)>,
 }
 
@@ -119,7 +119,7 @@ impl Scene {
                 scene.canary();
             }
         }
-        // Nothing may write it.
+        // Memory that neither the peer nor the device may write.
         let constant = LinkFlags::LOCAL_READ | LinkFlags::REMOTE_READ;
         let (handle, at) = scene.rig.vi_region(1, PD, REGION, constant);
         scene.rig.fill(at, CANARY, 5);
@@ -170,13 +170,14 @@ impl Scene {
             14 => self.link(input),
             _ => self.objects(which, input),
         }
-        // Often something is under way when the next step begins.
+        // Often something is still in progress when the next step begins.
         if input.rarely(2) {
             self.rig.run();
         }
     }
 
-    /// Memory of the consumer, unless it is not registered any more: then nobody may write it.
+    /// Writes memory of the consumer, unless it was deregistered: from then on a change is an
+    /// error.
     fn write(&self, at: u64, bytes: &[u8]) {
         let registered = |region: &Region| {
             let inside = at.checked_sub(region.at).is_some_and(|offset| offset < region.length);
@@ -297,7 +298,7 @@ impl Scene {
         }
     }
 
-    /// Takes off what is done, and says whether there is room.
+    /// Takes completed descriptors off a queue, and returns whether there is room.
     fn has_room(&mut self, which: usize, queue: usize) -> bool {
         let interface = &mut self.vis[which];
         let vi = &mut interface.vi;
@@ -326,7 +327,7 @@ impl Scene {
         let Vi { qp, log, .. } = interface.vi;
         let ring = if queue == 0 { qp.send_ring } else { qp.receive_ring };
         match input.below(4) {
-            // Arming is no lie.
+            // Arming a ring is an allowed write.
             0 => self.rig.memory.write(ring, &u32::from(input.byte()).to_le_bytes()).expect("the ring"),
             1 | 2 => {
                 interface.honest[queue] = false;
@@ -359,7 +360,7 @@ impl Scene {
             (_, None) => {
                 let flags = REMOTE.union(ALL_RIGHTS).bits() & u32::from(input.byte());
                 let rights = u32::from(input.rarely(2));
-                // Constant memory stays so.
+                // Constant memory stays constant.
                 let grants = rights == 1 && region.flags.contains(LinkFlags::LOCAL_WRITE);
                 let args = ModifyRegion {
                     pd: input.below(4) as u32,
@@ -437,7 +438,7 @@ impl Scene {
         }
     }
 
-    /// Connects a pair anew.
+    /// Connects a pair again.
     fn join(&mut self, which: usize) {
         let pair = [which, which ^ 1];
         if pair.iter().any(|&which| !self.vis.get(which).is_some_and(|interface| interface.alive)) {
@@ -480,7 +481,7 @@ impl Scene {
         }
     }
 
-    /// Loses frames, or has no room for them.
+    /// Makes the link lose frames, or leaves it no room for them.
     fn link(&mut self, input: &mut Input<'_>) {
         let Some(ends) = &self.cable else { return };
         let end = &ends[input.below(2)];
@@ -515,7 +516,7 @@ impl Scene {
                 interface.alive = false;
             }
             1 if room => {
-                // A pair, so that a peer is the neighbour.
+                // Both interfaces of a pair, so that the peer is the neighbour.
                 for n in [n, 1 - n] {
                     self.create(n, 1 + input.below(6) as u32, [None; 2]);
                 }
@@ -560,7 +561,7 @@ impl Scene {
         }
     }
 
-    /// Lets what is under way end, destroys everything, and tries a fresh pair.
+    /// Lets all work in progress end, destroys everything, and tries a fresh pair.
     fn end(mut self) {
         if let Some(ends) = &self.cable {
             ends.iter().for_each(|end| end.set_room(true));
@@ -634,7 +635,7 @@ impl Scene {
     }
 }
 
-/// Whether the driver may take an entry off its ring.
+/// Whether the device has completed a ring's entry, so that the driver may take it.
 fn is_done(rig: &Rig, vi: &Vi, queue: usize, index: u32) -> bool {
     match rig.mark(vi, queue, index) {
         vi::MARK_COMPLETE | vi::MARK_LOST => true,

@@ -1,5 +1,5 @@
 //! Bytes as a source of choices. When they are used up, every choice is the first one, so each
-//! prefix of an input is an input.
+//! prefix of an input is an input too.
 
 /// The unused rest of an input.
 pub struct Input<'a>(&'a [u8]);
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// One of these, if there are any.
+    /// One of these; `None` if there are none.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         if from.is_empty() { None } else { from.get(self.below(from.len().min(256))).copied() }
     }

@@ -2,8 +2,8 @@
 //! inputs that it invents, `cargo test` with the committed seeds.
 //!
 //! A function panics if it finds an error: the code under test panicked, never became idle, left
-//! something behind, or accessed memory outside of its own. It is deterministic, so an input
-//! replays.
+//! something behind, or accessed memory outside its own. It is deterministic, so every input can be
+//! replayed.
 
 mod admin;
 mod api;

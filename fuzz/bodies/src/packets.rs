@@ -1,9 +1,8 @@
-//! The work path over packets: what [`crate::work`] does, between two NICs on a wire, with an
-//! attacker who sees every frame, loses some, repeats them, and sends others like them, with right
-//! checksums.
+//! The work path over packets: what [`crate::work`] does, between two NICs on a wire. An attacker
+//! sees every frame, loses some, repeats some, and sends similar ones with right checksums.
 //!
-//! What must hold: what must hold without the attacker. Knowing the keys, the attacker may change
-//! the memory that a region or window covers, and break connections, but nothing else.
+//! What must hold: the same as without the attacker, with two exceptions. The attacker knows the
+//! keys, so it may change the memory that a region or window covers, and it may break connections.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -50,7 +49,7 @@ pub(crate) fn run(bytes: &[u8]) {
 /// What the attacker knows, and is about to do.
 #[derive(Default)]
 struct Knowledge {
-    /// The last RoCE frames, with the end that each came from.
+    /// The last RoCE frames, each with the end that it came from.
     seen: VecDeque<(usize, Vec<u8>)>,
     /// How many frames to lose from now on.
     lose: u8,
@@ -83,7 +82,7 @@ fn is_roce(frame: &[u8]) -> bool {
 fn attack(ends: &[CableEnd; 2], knowledge: &mut Knowledge, input: &mut Input<'_>) {
     match input.below(8) {
         0 => knowledge.lose = input.byte() & 15,
-        // Down, and up again.
+        // The link goes down, and up again.
         1 => {
             let plugged = input.rarely(2);
             ends[0].plug(plugged);
@@ -104,18 +103,18 @@ fn attack(ends: &[CableEnd; 2], knowledge: &mut Knowledge, input: &mut Input<'_>
     }
 }
 
-/// Changes one thing of a packet.
+/// Changes one field of a packet.
 fn change(frame: &mut [u8], input: &mut Input<'_>) {
     let end = frame.len() - icrc::LEN;
     let packet = &mut frame[BEFORE..end];
     match input.below(6) {
         // The opcode, of any service.
         0 => packet[0] = input.byte(),
-        // The solicited bit, the padding, the partition.
+        // The solicited bit, the padding, or the partition.
         1 => packet[1 + input.below(3)] ^= 1 << input.below(8),
         // The queue pair: often another one of the NIC.
         2 => packet[7] ^= input.byte() & 7,
-        // The PSN, and whether an acknowledgement is wanted.
+        // The PSN, or whether an acknowledgement is requested.
         3 => {
             let psn = u32::from_be_bytes([0, packet[9], packet[10], packet[11]]);
             let other = psn.wrapping_add(u32::from(input.byte())).wrapping_sub(8);

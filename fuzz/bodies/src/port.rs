@@ -1,7 +1,8 @@
-//! The NIC's port: frames of a hostile peer, between packets that go out and timers.
+//! The NIC's port: frames of a hostile peer, between outgoing packets and timers.
 //!
-//! What must hold: no frame makes the port panic; what waits in it is bounded; a packet that it
-//! takes goes to one of its addresses and has a right ICRC; each frame is taken or counted.
+//! What must hold: no frame makes the port panic; the number of frames that wait in it is bounded;
+//! a packet that it accepts goes to one of its addresses and has a right ICRC; each frame is
+//! accepted or counted.
 
 use core::time::Duration;
 
@@ -13,7 +14,7 @@ use roce::{Gid, IpPrefix};
 
 use crate::Input;
 
-/// The frames that the port may have waiting for its owner.
+/// The most frames that the port keeps for its owner.
 const WAITING: usize = 128;
 const ICMPV6: u8 = 58;
 

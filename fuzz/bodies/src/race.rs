@@ -1,5 +1,5 @@
 //! Calls as in [`crate::api`], by three threads at once, on the same IAs and with each other's
-//! handles. The input decides which thread runs when.
+//! handles. The input is the schedule of the threads.
 //!
 //! What must hold: each call returns; when the IAs are freed, neither objects nor threads are left.
 

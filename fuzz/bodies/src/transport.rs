@@ -1,9 +1,10 @@
 //! The transport engines: a requester and a responder, a network that loses, repeats and reorders
 //! packets as the input says, and packets of an outsider who knows the sequence numbers.
 //!
-//! What must hold: no packet makes an engine panic; work requests end once and in order; as long as
-//! the outsider is silent, each message is carried out once, in order and without a gap, an RDMA
-//! Read's bytes come once and in order, and everything ends when the network is sound again.
+//! What must hold: no packet makes an engine panic; work requests end once and in order. As long as
+//! the outsider sends nothing: each message is carried out once, in order and without a gap; an
+//! RDMA Read's bytes come once and in order; and everything ends when the network no longer loses
+//! packets.
 
 use std::collections::VecDeque;
 
@@ -21,12 +22,12 @@ pub(crate) fn run(bytes: &[u8]) {
     play(bytes);
 }
 
-/// What the two devices know.
+/// What the two devices record.
 struct World {
     requester: Requester,
     responder: Responder,
     now: Instant,
-    /// Pieces and answers under way. A piece goes with the work request that it belongs to.
+    /// Pieces and answers on the network, each piece with its work request.
     pieces: VecDeque<(u32, Piece)>,
     answers: VecDeque<Answer>,
     /// The outsider has not sent anything.
@@ -34,10 +35,10 @@ struct World {
     posted: u32,
     ended: u32,
     failed: bool,
-    /// Messages that need the peer and were carried out, the last one, and how many of its bytes.
+    /// The last message that the responder has carried out, and how many of its bytes.
     executed: Option<u32>,
     bytes: u32,
-    /// The RDMA Read whose answer arrives, and how many of its bytes did.
+    /// The RDMA Read whose answer is arriving, and how many of its bytes have arrived.
     reading: (u32, u32),
 }
 
@@ -95,7 +96,7 @@ impl World {
         let Verdict::Execute(execution) = self.responder.receive(piece) else { return };
         let done = matches!(outcome, Outcome::Done(_));
         if done && self.honest {
-            // Local work requests are not seen here.
+            // Local work requests do not appear here.
             if execution.first {
                 assert!(self.executed.is_none_or(|last| last < id), "a message is carried out again");
                 (self.executed, self.bytes) = (Some(id), 0);
@@ -132,7 +133,7 @@ impl World {
         true
     }
 
-    /// A packet of the outsider, near the sequence.
+    /// Sends a packet of the outsider, with a PSN near the expected one.
     fn intrude(&mut self, input: &mut Input<'_>) {
         self.honest = false;
         let mut bytes = input.bytes(12).to_vec();
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// The network is sound from now on, and everything ends.
+    /// The network loses nothing from now on: everything must end.
     fn end(&mut self) {
         self.pieces.clear();
         self.answers.clear();
@@ -213,7 +214,7 @@ fn play(bytes: &[u8]) -> World {
                     1 if input.rarely(8) => Outcome::Refused(Reason::RespRemoteAccessErrors),
                     _ => Outcome::Done(0),
                 };
-                // It is lost, arrives and may come again, or arrives.
+                // A packet is lost, or arrives and may arrive again, or arrives once.
                 match input.below(8) {
                     0 => drop(world.pieces.remove(place)),
                     1 => world.request(id, &piece, outcome),
@@ -253,7 +254,7 @@ fn play(bytes: &[u8]) -> World {
 mod tests {
     use super::*;
 
-    /// Otherwise the checks would be idle.
+    /// Without such seeds the checks above would never run.
     #[test]
     fn the_seeds_carry_out_messages_of_honest_peers_and_suffer_intruders() {
         let (mut executed, mut honest, mut dishonest) = (0, 0, 0);

@@ -1,7 +1,7 @@
-//! What comes from the wire: packets and management datagrams.
+//! Bytes from the wire: packets and management datagrams.
 //!
-//! What must hold: parsing returns for any bytes, and what it accepts is the same after it is
-//! emitted and parsed again.
+//! What must hold: parsing returns for any bytes, and whatever it accepts parses to the same value
+//! after it is emitted.
 
 use roce::cm::{self, ip_cm};
 use roce::wire::{datagram, ethernet, icrc, ipv4, ipv6, packet, udp};
@@ -32,7 +32,7 @@ pub(crate) fn run(bytes: &[u8]) {
         }
         6 => message(bytes),
         _ => {
-            // A valid header, so that the body is parsed.
+            // A valid header, so that the parser reaches the body.
             let mut mad = vec![1, 7, 2, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0x10, 0, 0, 0, 0, 0, 0];
             mad[17] += bytes.first().map_or(0, |b| b % 12);
             mad.extend(bytes.iter().skip(1));

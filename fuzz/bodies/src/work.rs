@@ -1,8 +1,8 @@
-//! The work path: any entries on any queues, between two NICs that are set up as by a driver.
+//! The work path: any entries on any queues, between two NICs that are set up as a driver does.
 //!
 //! What must hold: the device becomes idle; there are no more completions than requests, and each
 //! is well formed; an unprivileged queue pair accesses only memory that a region covers; afterwards
-//! every object can be destroyed, so none is in use any more.
+//! every object can be destroyed, which shows that none is in use.
 
 use nic_abi::admin::{
     AllocateRegion, AllocateWindow, Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq,
@@ -30,7 +30,7 @@ const QKEY: u32 = 0x1234;
 pub(crate) struct Scene {
     pub(crate) rig: Rig,
     qps: Vec<Queue>,
-    /// Keys of both NICs, alive or not.
+    /// Keys of both NICs, valid or not.
     regions: Vec<(usize, u32)>,
     windows: Vec<(usize, u32)>,
     /// Bus addresses of the regions.
@@ -43,8 +43,8 @@ pub(crate) struct Scene {
 struct Queue {
     qp: Qp,
     datagram: bool,
-    /// Entries posted to the send queue at most, and to the receive queue; `None` after an invented
-    /// tail.
+    /// Upper bounds of the entries posted to the send and to the receive queue; `None` after an
+    /// invented tail.
     posted: Option<[u32; 2]>,
     completions: [u32; 2],
     alive: bool,
@@ -124,7 +124,7 @@ impl Scene {
             13 => self.inject(which, input),
             14 => self.other(which, input),
             _ => {
-                // An invented tail, which covers whatever is in the ring.
+                // Invents a tail: it covers whatever is in the ring.
                 let queue = &mut self.qps[which];
                 queue.posted = None;
                 let (n, slot) = (queue.qp.nic, ident::qpn_slot(queue.qp.qpn));
@@ -151,7 +151,7 @@ impl Scene {
             5 | 6 => input.pick(&self.windows).map_or(0, |(_, key)| key),
             _ => input.number() as u32,
         };
-        // Each link brings another remote key.
+        // Each link gives the region another remote key.
         if input.rarely(4) { key ^ u32::from(input.byte() & 3) << ident::KEY_SLOT_BITS } else { key }
     }
 
@@ -259,7 +259,7 @@ impl Scene {
                 header.blocks = wqe::blocks(segments.len() as u32) as u8;
             }
         }
-        // Now and then one field has a random value.
+        // Sometimes one field has a random value.
         if input.rarely(8) {
             let at = input.below(32);
             header.as_mut_bytes()[at] = input.byte();
@@ -366,7 +366,7 @@ impl Scene {
         }
         let reset = args.mask & QpMask::STATE.bits() != 0 && args.state == QpState::Reset as u32;
         if self.rig.modify(&qp, &args).is_ok() && reset {
-            // Its queues begin anew.
+            // Its queues begin empty again.
             let queue = &mut self.qps[which];
             (queue.qp.send_tail, queue.qp.receive_tail) = (0, 0);
         }
@@ -472,7 +472,7 @@ impl Scene {
         }
     }
 
-    /// Lets what is under way end, and destroys everything.
+    /// Lets all work in progress end, and destroys everything.
     pub(crate) fn end(mut self) {
         for _ in 0..12 {
             self.rig.advance(1 << 29);
@@ -491,7 +491,7 @@ impl Scene {
                 .expect("the queue pair goes");
         }
         for (n, key) in self.windows.clone() {
-            // The object may be destroyed.
+            // The input may have destroyed the object already, so this may fail.
             let _ = self.rig.command(n, Opcode::DestroyWindow, key, &());
         }
         for (n, key) in self.regions.clone() {

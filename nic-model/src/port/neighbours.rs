@@ -13,7 +13,7 @@ use core::time::Duration;
 use platform::Instant;
 use roce::Gid;
 
-/// Entries at most.
+/// The most entries.
 const ENTRIES: usize = 256;
 /// The most entries without a MAC.
 const UNRESOLVED: usize = 64;

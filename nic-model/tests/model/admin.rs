@@ -1,4 +1,4 @@
-//! Commands: which are refused, for which reason, and that a refused command changes nothing.
+//! Commands: which ones are refused, for which reason, and that a refused command changes nothing.
 
 use std::mem::offset_of;
 
@@ -231,7 +231,7 @@ fn create_qp_is_checked() {
     for (number, args, status, field) in cases {
         assert_eq!(rig.command(0, Opcode::CreateQp, number, &args), Err((status, field)), "{args:?}");
     }
-    // The refused commands have changed nothing: the objects that they named are unused.
+    // The refused commands have changed nothing: their object numbers are still unused.
     rig.command(0, Opcode::CreateQp, 5, &good).unwrap();
     assert_eq!(rig.command(0, Opcode::CreateQp, 1 << 14 | 5, &good), Err((Status::Exists, OBJECT)));
     for cq in [send_cq, receive_cq] {
@@ -346,14 +346,14 @@ fn benchmarks_run_and_end() {
     rig.command(0, Opcode::Bench, 0, &good).unwrap();
     assert!(rig.bytes(source, 3 << 20) == rig.bytes(target, 3 << 20));
     rig.command(0, Opcode::Bench, 0, &Bench { length: 0, ..good }).unwrap();
-    // AtomicAdd: answered first, then executed.
+    // AtomicAdd: the device answers first, then executes.
     let add = Bench { kind: BenchKind::AtomicAdd as u32, rounds: 10_000, source: source + 64, ..good };
     rig.memory.write(target, &[0; 8]).unwrap();
     rig.memory.write(source + 64, &[0; 8]).unwrap();
     rig.command(0, Opcode::Bench, 0, &add).unwrap();
     assert_eq!(rig.bytes(target, 4), 10_000_u32.to_le_bytes());
     assert_eq!(rig.bytes(source + 64, 4), 1_u32.to_le_bytes());
-    // An echo ends after its rounds, or after a second without a round.
+    // An echo ends after its rounds, or when a second passes without a round.
     let echo = Bench { kind: BenchKind::Echo as u32, rounds: 2, ..good };
     let command_of = |args: &Bench| {
         let mut c = command(Opcode::Bench as u16);
@@ -362,7 +362,7 @@ fn benchmarks_run_and_end() {
         c
     };
     let poll = |rig: &mut Rig| rig.fabric.poll(platform::Instant::from_nanos(rig.now), 16);
-    // A command that comes during a copy is carried out once the copy is answered.
+    // A command that arrives during a copy is carried out once the copy is answered.
     let copy = rig.issue(0, &command_of(&good));
     poll(&mut rig);
     let next = rig.issue(0, &command_of(&Bench { length: 0, ..good }));

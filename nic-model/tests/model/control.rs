@@ -153,7 +153,7 @@ fn a_mute_device_takes_only_a_reset_or_nothing() {
     }
 }
 
-/// Its peer's request fails after all retries, and the peer serves others.
+/// The peer's request fails after all retries, and the peer still serves other queue pairs.
 #[test]
 fn a_nic_that_is_powered_off_is_silent_and_disturbs_no_other() {
     let mut rig = Rig::new(3);
@@ -164,7 +164,7 @@ fn a_nic_that_is_powered_off_is_silent_and_disturbs_no_other() {
     rig.join(&c, &d);
     rig.join(&d, &c);
     let send = |tag| header(wqe::Opcode::Send, tag);
-    // Work and a timer that are under way: B's own request waits for a receive.
+    // Work and a timer in progress: B's own request waits for a receive.
     rig.post(&mut b, send(1), &[]);
     rig.run();
     rig.post(&mut b, send(2), &[]);
@@ -192,7 +192,8 @@ fn a_nic_that_is_powered_off_is_silent_and_disturbs_no_other() {
 
 #[test]
 fn a_mute_device_rests_whatever_benchmark_runs() {
-    // Copy is left out: commands wait for its end, so a device that copies cannot be muted.
+    // Copy is left out: commands wait for its end, so no command could mute the device during a
+    // copy.
     for kind in [BenchKind::Echo, BenchKind::EchoInterrupt, BenchKind::AtomicAdd] {
         let mut rig = Rig::new(1);
         let at = rig.alloc(8192);
@@ -272,7 +273,7 @@ fn garbage_in_the_fifo_is_counted_and_ignored() {
     for (kind, slot) in garbage {
         rig.push_doorbell(0, kind, slot);
     }
-    // A kind that does not exist.
+    // An undefined kind.
     let index = rig.register(0, registers::FIFO_TAIL).fetch_add(1, Ordering::AcqRel);
     let at = registers::FIFO + index as usize * 4;
     rig.register(0, at).store(1 << 31 | 7 << 28 | 3, Ordering::Release);
@@ -366,7 +367,8 @@ fn a_poll_without_work_is_idle() {
     assert_eq!(offset_of!(registers::Control, request), 0);
 }
 
-/// Polls once as a launcher does, and returns how many answers of NIC 0 there are from `first` on.
+/// Polls once as a launcher does, and returns the number of answers of NIC 0, counted from `first`
+/// on.
 fn answers_of_one_poll(rig: &mut Rig, first: u32) -> usize {
     rig.fabric.poll(Instant::from_nanos(rig.now), 64);
     (first..first + 16).filter(|index| rig.answer(0, *index).is_some()).count()
@@ -396,7 +398,7 @@ fn a_poll_carries_out_one_large_command_at_most() {
         Command { object: rig.fresh_key(), ..command(Opcode::RegisterRegion, &register) },
     ] {
         let mut first = 0;
-        // However many entries of the FIFO ask for commands, and however often.
+        // No matter how many entries of the FIFO ask for commands, and how often.
         for n in 0..16 {
             let key = if large.opcode == Opcode::RegisterRegion as u16 { n << 8 } else { 0 };
             let index = rig.issue(0, &Command { object: large.object + key, ..large });
@@ -460,7 +462,7 @@ fn no_nic_starves_another() {
     let (mut a, _) = rig.pair_of(1, 2, QpSpec::default());
     let (from, _) = rig.region(1, 64);
     let (to, _) = rig.region(2, 64);
-    // A megabyte each, without end: the queue pairs of NIC 0 always have work.
+    // A megabyte each, without an end, so the queue pairs of NIC 0 always have work.
     let mut busy: Vec<_> = (0..8).map(|_| rig.pair_of(0, 0, QpSpec::default()).0).collect();
     let (large, _) = rig.region(0, 2 << 20);
     let cq = rig.create_cq(0, 4);
@@ -482,7 +484,7 @@ fn no_nic_starves_another() {
             }
             for qp in &mut busy {
                 while rig.poll_cq(&mut qp.send_cq).is_some() {}
-                // As many are outstanding as have not completed.
+                // The requests that have not completed are outstanding.
                 if qp.send_tail - qp.send_cq.ring.head < 8 {
                     rig.post(qp, rdma(wqe::Opcode::Write, 0, large, 1 << 20), &[segment(large, 0, 1 << 20)]);
                 }

@@ -38,7 +38,7 @@ fn a_send_arrives_in_a_receive() {
     }
 }
 
-/// What QueryQp says of a queue pair's sequence: the next PSN to send, the next one expected.
+/// A queue pair's sequence according to QueryQp: the next PSN to send, the next one expected.
 fn sequence(rig: &mut Rig, qp: &Qp) -> (u32, u32) {
     let result = rig.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
     let info = QpInfo::read_from_prefix(&result).expect("large enough").0;
@@ -94,7 +94,7 @@ fn immediate_data_and_solicited_events_arrive() {
     for (opcode, room, way) in [
         (wqe::Opcode::SendImmediate, 64, CqeFlags::empty()),
         (wqe::Opcode::WriteImmediate, 64, written),
-        // A Write's data goes elsewhere, so the receive needs no room.
+        // The data of a Write goes elsewhere, so the receive needs no room.
         (wqe::Opcode::WriteImmediate, 0, written),
     ] {
         rig.post_receive(&mut b, 2, &[segment(to, 0, 64)][..usize::from(room > 0)]);
@@ -239,14 +239,14 @@ fn the_reserved_key_is_for_the_privileged() {
     rig.post_args(&mut a, head, zerocopy::transmute!(atomic(segment(KEY_RESERVED, sink + 8, 8))));
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
     assert_eq!(rig.bytes(sink + 8, 8), old);
-    // Never the sink of a read.
+    // The reserved key is not allowed for the sink of a Read.
     rig.post(&mut a, rdma(wqe::Opcode::Read, 1, to, 0), &[segment(KEY_RESERVED, sink, 8)]);
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::LocalProtection);
-    // Never a remote key.
+    // The reserved key is not allowed as a remote key.
     let (mut a, _b) = rig.pair_of(0, 1, privileged);
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, KEY_RESERVED, target), &[segment(KEY_RESERVED, source, 8)]);
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::RemoteAccess);
-    // Not without privilege.
+    // The reserved key is not allowed without privilege.
     let (mut a, _b) = rig.pair();
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(KEY_RESERVED, source, 8)]);
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::LocalProtection);
@@ -298,8 +298,8 @@ fn sends_wait_for_rts_and_for_the_end_of_sqd() {
     assert_eq!(rig.sent(&mut a).tag, 8);
 }
 
-// An entry that asks for it raises the drained event behind its completion. An event that is not
-// consumed reports later ones too. An entry that is flushed raises none.
+// An entry that asks for it raises the drained event after its completion. An event that the driver
+// has not consumed stands for later ones too. A flushed entry raises none.
 #[test]
 fn an_entry_raises_the_drained_event() {
     let mut rig = Rig::new(2);

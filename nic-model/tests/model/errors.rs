@@ -27,7 +27,7 @@ pub(crate) fn scene() -> Scene {
 }
 
 impl Scene {
-    /// Posts, expects failure with that status at the sender, and the sender in ERROR with its
+    /// Posts a request. It must fail with that status, and the sender must be in ERROR with its
     /// event.
     pub(crate) fn fails(&mut self, head: Header, segments: &[wqe::Segment], expected: Status) {
         self.rig.post(&mut self.a, head, segments);
@@ -225,7 +225,7 @@ fn the_detail_of_an_access_error_is_whether_a_completion_shows_it() {
     let [event] = s.rig.events(1)[..] else { panic!("one event") };
     assert_eq!((event.event, event.detail), (EventType::QpAccessError as u8, NO_COMPLETION | REFUSED));
     assert_eq!(event.status, Status::LocalAccess as u8);
-    // A Send with invalidate has taken one when its key is refused.
+    // A Send with invalidate has taken a receive when its key is refused.
     let mut s = scene();
     s.rig.post_receive(&mut s.b, 7, &[segment(s.to, 0, 8)]);
     let head = Header { immediate: s.to, ..header(wqe::Opcode::SendInvalidate, 1) };
@@ -451,7 +451,7 @@ fn a_destroyed_queue_pair_writes_nothing_any_more() {
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
     assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
     assert_eq!(s.rig.event_types(0), []);
-    // What the queue pair used is free.
+    // The objects that the queue pair used are not in use any more.
     for cq in [s.a.send_cq, s.a.receive_cq] {
         s.rig.command(0, Opcode::DestroyCq, cq.number, &()).unwrap();
     }

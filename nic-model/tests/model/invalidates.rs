@@ -45,14 +45,14 @@ fn a_send_can_invalidate_the_receivers_key() {
     assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::INVALIDATED));
     assert_eq!(received.immediate, key);
     assert_eq!(query(&mut rig, 1, key).linked, 0);
-    // The second time, the key is not linked any more.
+    // The second time, the key is no longer linked.
     rig.post_receive(&mut b, 2, &[]);
     rig.post(&mut a, head, &[]);
     assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
     assert_eq!(status(&rig.received(&mut b)), Status::LocalAccess);
 }
 
-/// Contiguous memory for a fast register that brings this remote key.
+/// Contiguous memory for a fast register with this remote key.
 fn fresh_memory(rig: &mut Rig, remote: u32) -> ([u64; 4], u64) {
     let addr = rig.alloc(64);
     (zerocopy::transmute!(ListArgs { list: addr, remote, ..ListArgs::default() }), addr)
@@ -69,7 +69,8 @@ fn a_link_that_is_not_executed_changes_nothing() {
         let (args, _) = fresh_memory(rig, remote(key, count));
         rig.post_args(qp, link(key, flags | LinkFlags::CONTIGUOUS, 0, 64), args);
     };
-    // Refused, flushed, and waiting behind a Send for which there is no receive.
+    // One request is refused, one flushed, and one waits behind a Send for which there is no
+    // receive.
     let (_, mut refused) = rig.pair_of(0, 1, privileged());
     relink(&mut rig, &mut refused, 2);
     assert_eq!(status(&rig.sent(&mut refused)), Status::MemoryManagement);

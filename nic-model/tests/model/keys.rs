@@ -71,7 +71,7 @@ fn link_use_unlink_link_again() {
     let key = allocate(&mut rig, 0, 4);
     assert_eq!(query(&mut rig, 0, key).linked, 0);
     let (to, target) = rig.region(1, 3 * 4096);
-    // The pages are not in the order of their addresses: neighbours in the region are apart in
+    // The pages are not in the order of their addresses: adjacent pages of the region are apart in
     // memory.
     let pages: Vec<u64> = (0..3).map(|_| rig.alloc(8192)).collect();
     let pages = [pages[2], pages[0], pages[1]];
@@ -89,7 +89,7 @@ fn link_use_unlink_link_again() {
             remote: remote(key, count),
         };
         rig.post_args(&mut a, link(key, flags, 0, 3 * 4096 - 96), zerocopy::transmute!(args));
-        // The list is not read again.
+        // The device does not read the list again.
         rig.run();
         rig.memory.write(at, &[0xff; 24]).unwrap();
         rig.post(&mut a, rdma(wqe::Opcode::Write, 5, to, 0), &[segment(key, 4000, 5000)]);
@@ -257,8 +257,7 @@ fn a_shared_region_has_its_own_rights_and_takes_no_translations() {
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
     let addr = rig.alloc(8192);
     rig.fill(addr, 8192, 3);
-    // Lists of the largest number of elements, one byte each, until the limit of the NIC is
-    // reached.
+    // Lists with the largest number of elements, one byte each, until the NIC's limit is reached.
     let elements = 1 << 18;
     let memory: Vec<u64> = (0..elements).map(|i| addr + i % 8192).collect();
     let at = list(&mut rig, &memory);
@@ -347,7 +346,7 @@ fn a_region_that_was_shared_cannot_be_invalidated() {
     assert_eq!(refusal(&mut rig, stale), (Admin::NoSuchObject, of_at));
     let foreign = ShareRegion { list: ListArgs { remote: region, ..wanted }, ..share };
     assert_eq!(refusal(&mut rig, foreign), (Admin::BadField, list_at + 28));
-    // Memory that is not that of the region: shorter, of other pages, in another order.
+    // Memory that differs from that of the region: shorter, of other pages, in another order.
     assert_eq!(refusal(&mut rig, ShareRegion { length: 8191, ..share }), (Admin::BadState, of_at));
     for pages in [[memory, memory + 4096], [memory + 8192, memory]] {
         let other = ShareRegion { list: ListArgs { list: list(&mut rig, &pages), ..wanted }, ..share };
@@ -366,7 +365,7 @@ fn a_region_that_was_shared_cannot_be_invalidated() {
         assert_eq!(status(&rig.sent(&mut a)), Status::MemoryManagement);
         assert_eq!(query(&mut rig, 0, shared).linked, 1);
     }
-    // Also after the other region is destroyed.
+    // This holds also after the other region is destroyed.
     rig.command(0, Opcode::DestroyRegion, key, &()).unwrap();
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
     rig.post(&mut a, invalidate(region), &[]);
@@ -540,7 +539,7 @@ fn a_local_key_is_no_remote_key_nor_the_other_way_round() {
                 assert_eq!(status(&rig.sent(&mut a)), expected);
             }
         }
-        // Commands go by the local key.
+        // Commands name the region by its local key.
         assert_eq!(rig.command(1, Opcode::QueryKey, named, &()), Err((Admin::NoSuchObject, 8)));
         assert_eq!(rig.command(1, Opcode::DestroyRegion, named, &()), Err((Admin::NoSuchObject, 8)));
     }
@@ -595,7 +594,7 @@ fn a_modified_region_has_what_was_asked_for_and_another_remote_key() {
     }
     rig.command(1, Opcode::ModifyRegion, unlinked, &ModifyRegion { pd: 7, ..of_unlinked }).unwrap();
     assert_eq!(query(&mut rig, 1, unlinked).pd, 7);
-    // Rights change alone, and the former remote key is invalid.
+    // The rights change alone. The former remote key becomes invalid.
     let read = (LinkFlags::LOCAL_READ | LinkFlags::REMOTE_READ).bits();
     let args = ModifyRegion { rights: 1, flags: read, ..modify };
     rig.command(1, Opcode::ModifyRegion, key, &args).unwrap();

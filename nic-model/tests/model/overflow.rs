@@ -1,4 +1,4 @@
-//! Event queues and completion queues that overflow: what the device does no more.
+//! Event queues and completion queues that overflow, and what the device stops doing then.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use nic_abi::registers::{self, Fault, State};
 use nic_abi::wqe::{self, AtomicArgs, Header};
 use nic_model::testing::{Qp, QpSpec, Rig, command, header, rdma, segment, status};
 
-/// Fills event queue 0 of NIC `n` with events that nothing consumes: the next one overflows it.
+/// Fills event queue 0 of NIC `n` with events that the driver does not consume, so that the next
+/// event overflows it.
 fn fill_events(rig: &mut Rig, n: usize) {
     rig.events(n);
     for _ in 0..64 {
@@ -23,14 +24,14 @@ fn fill_events(rig: &mut Rig, n: usize) {
     assert_eq!(rig.state(n), State::Ready as u32, "full is not too full");
 }
 
-/// The device of NIC `n` has failed because an event did not fit.
+/// Checks that the device of NIC `n` has failed because an event did not fit.
 fn overflowed(rig: &Rig, n: usize) {
     assert_eq!(rig.state(n), State::Failed as u32);
     let fault = rig.register(n, registers::STATUS_FAULT).load(Ordering::Relaxed);
     assert_eq!(fault, Fault::EventQueueOverflow as u32);
 }
 
-/// The queue pair on NIC 1 is in RTR with the one on NIC 0, which is in RTS.
+/// A queue pair on NIC 1 in RTR, connected to one on NIC 0 in RTS.
 fn half_open(spec: QpSpec) -> (Rig, Qp, Qp) {
     let mut rig = Rig::new(2);
     let a = rig.create_qp(0, QpSpec::default());
@@ -114,7 +115,7 @@ fn a_completion_whose_event_fails_the_device_is_the_last() {
     overflowed(&rig, 1);
     assert_eq!(rig.poll_cq(&mut b.receive_cq).expect("the one that raised the event").tag, 0);
     assert!(rig.poll_cq(&mut b.receive_cq).is_none());
-    // The same while a queue is flushed, on a device of its own.
+    // Events that overflow while a queue is flushed, on a device of its own.
     let mut rig = Rig::new(1);
     let mut qp = rig.create_qp(0, QpSpec::default());
     rig.init(&qp);
@@ -137,7 +138,7 @@ fn a_command_whose_event_fails_the_device_is_not_answered() {
         rig.create_srq(0, 4, 0);
         fill_events(&mut rig, 0);
         let last = match case {
-            // More than what is left, so the event comes at once.
+            // The limit is above the entries left, so the event comes at once.
             0 => Command { object: 4, ..command(Opcode::ModifySrq, &ModifySrq { limit: 1, reserved: 0 }) },
             _ => command(Opcode::Inject, &Inject { what: Injection::Port as u32, count: 0, value: 0 }),
         };

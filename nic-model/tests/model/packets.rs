@@ -28,7 +28,7 @@ pub(crate) fn rig() -> (Rig, [CableEnd; 2]) {
     (Rig::wired(ends.clone(), 1500), ends)
 }
 
-/// What a NIC counted.
+/// A counter of a NIC.
 fn counter(rig: &Rig, n: usize, name: &str) -> u64 {
     rig.fabric.counters(rig.nics[n].id).find(|(other, _)| *other == name).expect("a counter").1
 }
@@ -57,7 +57,7 @@ pub(crate) fn completions(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> 
     panic!("{} of {count} work requests are complete: {done:?}", done.len());
 }
 
-/// Allows as many retries as there can be.
+/// Allows the most possible retries.
 fn patient(rig: &mut Rig, qp: &Qp) {
     rig.set_state(qp, QpState::Sqd).expect("SQD");
     let mask = (QpMask::STATE | QpMask::RETRY_COUNT | QpMask::RNR_RETRY).bits();
@@ -66,7 +66,7 @@ fn patient(rig: &mut Rig, qp: &Qp) {
     rig.modify(qp, &args).expect("RTS");
 }
 
-/// Loses, repeats, reorders and changes what is sent through a wire.
+/// Loses, repeats, reorders and changes frames on a wire.
 struct Bad {
     seed: u64,
     late: VecDeque<Vec<u8>>,
@@ -79,7 +79,7 @@ impl Bad {
     }
 
     fn send(&mut self, end: &CableEnd, frame: &[u8]) {
-        // ARP frames pass: without an answer to its ARP questions a NIC takes the peer for silent,
+        // ARP frames pass: a NIC without an answer to its ARP questions considers the peer silent,
         // and its requests fail.
         if frame[12..14] == [8, 6] {
             return end.put(frame);
@@ -191,7 +191,8 @@ fn every_operation_crosses_at_once_and_several_are_under_way() {
     let (from, source) = rig.region(0, 8192);
     let (to, target) = rig.region(1, 8192);
     rig.fill(source, 8192, 3);
-    // No time passes: what was lost while the MAC was asked for is sent again when it is known.
+    // No time passes: what was lost while the port asked for the MAC is sent again when the MAC is
+    // known.
     rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(from, 0, 3000), segment(from, 5000, 3000)]);
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     let bytes = rig.bytes(source, 8192);
@@ -252,8 +253,8 @@ fn a_wire_that_is_cut_ends_the_connection_and_another_can_follow() {
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
 }
 
-/// A Send whose peer had no Receive for it, and has one by now. The number is the key of a region
-/// of the sender.
+/// A Send that was refused because its peer had no Receive; the peer has posted one since. The
+/// number is the key of a region of the sender.
 fn send_too_early() -> (Rig, Qp, Qp, u32) {
     let (mut rig, _) = rig();
     let (mut a, mut b) = rig.pair();
@@ -277,7 +278,7 @@ fn a_send_waits_for_a_receive_and_gives_up_after_its_retries() {
     assert_eq!(counter(&rig, 1, "out_of_buffer"), 4);
 }
 
-/// The timer of the RNR NAK ends long before the one of the acknowledgement, which is set already.
+/// The timer of the RNR NAK ends long before the retry timer, which is already running.
 #[test]
 fn a_send_goes_again_as_soon_as_the_peer_said() {
     let (mut rig, mut a, ..) = send_too_early();
@@ -320,8 +321,8 @@ fn connections_send_from_different_ports() {
     }
     assert_eq!(all.len(), CONNECTIONS, "{all:x?}");
     assert!(all.iter().all(|port| *port >= 0xc000), "{all:x?}");
-    // Two connections that differ, but not if the shifted local number and the remote number were
-    // combined by OR.
+    // Two connections whose ports must differ. They would be equal if the port combined the shifted
+    // local number and the remote number with OR.
     let [first, second] = [(0x23, 0x2105), (0x22, 0x2305)].map(|(here, there)| {
         let [mut a, b] = [(0, here), (1, there)]
             .map(|(n, slot)| rig.create_qp(n, QpSpec { slot: Some(slot), ..QpSpec::default() }));
@@ -352,14 +353,14 @@ fn what_the_wire_has_no_room_for_waits() {
     }
     rig.run();
     assert_eq!(rig.port(0).packets_out, sent);
-    // One that ends while it waits is forgotten.
+    // The device forgets a queue pair that is destroyed while it waits.
     rig.command(0, Command::DestroyQp, c.qpn, &[0_u32; 2]).expect("destroyed");
     rig.command(1, Command::DestroyQp, d.qpn, &[0_u32; 2]).expect("destroyed");
     ends[0].set_room(true);
     let done = completions(&mut rig, &mut a, 4);
     assert!(done.iter().all(|entry| status(entry) == Status::Success));
     assert_eq!(rig.stats(0).lost_requests, 0, "nothing was lost meanwhile");
-    // One whose peer does not listen any more flushes, room or not.
+    // A queue pair whose peer no longer answers is flushed, whether the wire has room or not.
     ends[0].set_room(false);
     for tag in 6..9 {
         rig.post(&mut a, rdma(Opcode::Write, tag, to, 0), &[segment(from, 0, 64)]);
@@ -419,7 +420,7 @@ fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once(
         let (to, _) = rig.region(1, 64);
         rig.post_receive(&mut b, 1, &[segment(to, 0, 64)]);
         rig.post_receive(&mut b, 2, &[segment(to, 0, 64)]);
-        // The first message has the peers learn their addresses.
+        // The first message makes the peers find each other's MAC.
         rig.post(&mut a, header(Opcode::Send, 3), &[segment(from, 0, 64)]);
         assert_eq!(status(&rig.sent(&mut a)), Status::Success);
         assert_eq!(rig.received(&mut b).tag, 1);
@@ -428,7 +429,7 @@ fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once(
         while ends[1].waiting() == 0 {
             rig.step();
         }
-        // Commands come before the turn of the queue pair that has to answer.
+        // The device executes commands before the turn of the queue pair that has to answer.
         rig.issue(1, &nic_abi::admin::Command { object: b.qpn, ..end });
         let done = completions(&mut rig, &mut a, 1);
         assert_eq!(rig.poll_cq(&mut b.receive_cq).expect("the message").tag, 2);
@@ -605,7 +606,7 @@ fn packets_that_are_not_the_peers_are_dropped_and_counted() {
         (PacketDropped::NoQueuePair, forge(&frame, |bth| bth[6] ^= 0x40)),
         (PacketDropped::WrongService, forge(&frame, |bth| bth[0] |= 0x20)),
         (PacketDropped::Malformed, forge(&frame, |bth| bth[1] |= 1)),
-        // Of the unreliable connection, and unknown there.
+        // An operation code of the unreliable connection, and one that it does not define.
         (PacketDropped::Malformed, forge(&frame, |bth| bth[0] = 0x3f)),
     ] {
         let before = dropped(&rig, 1, why);
@@ -613,7 +614,7 @@ fn packets_that_are_not_the_peers_are_dropped_and_counted() {
         rig.run();
         assert_eq!(dropped(&rig, 1, why), before + 1, "{why:?}");
     }
-    // Another host of the link, and a datagram's queue pair.
+    // From another host of the link, and to a datagram queue pair.
     let mut stranger = frame.clone();
     stranger[14 + 15] = 9;
     stranger[14 + 10..14 + 12].fill(0);
@@ -625,7 +626,8 @@ fn packets_that_are_not_the_peers_are_dropped_and_counted() {
     assert_eq!(dropped(&rig, 1, PacketDropped::WrongPeer), 1);
     assert_eq!(counter(&rig, 1, "wrong_peer"), 1);
     assert_eq!(rig.bytes(target, 100), kept, "nothing was written");
-    // The right one arrives by the retry. An unknown operation of the peer's ends the connection.
+    // The right request arrives by the retry. An undefined operation of the peer ends the
+    // connection.
     assert_eq!(status(&completions(&mut rig, &mut a, 1)[0]), Status::Success);
     ends[0].put(&forge(&frame, |bth| {
         bth[0] = 0x1f;
@@ -670,7 +672,7 @@ fn datagrams_cross_and_one_to_nobody_holds_the_others_up_for_a_moment() {
     assert_eq!([rig.sent(&mut a).tag, rig.sent(&mut a).tag], [2, 3]);
     assert_eq!(rig.received(&mut b).tag, 1);
     assert_eq!(rig.stats(0).dropped_datagrams, 1);
-    // With another key, and without a receive.
+    // A datagram with another key, and one without a receive.
     send(&mut rig, &mut a, gid, 4);
     rig.received(&mut b);
     send(&mut rig, &mut a, gid, 5);

@@ -239,8 +239,8 @@ fn queue_pairs_share_receives() {
     // Arming a limit above the entries left raises the event at once.
     rig.command(1, Opcode::ModifySrq, 4, &ModifySrq { limit: 1, reserved: 0 }).unwrap();
     assert_eq!(rig.event_types(1), [(EventType::SrqLimit, 4)]);
-    // Arming again and again does not fill the event queue: the unconsumed event reports that as
-    // well.
+    // Arming again and again does not fill the event queue: the event that is not consumed stands
+    // for the later ones.
     for _ in 0..100 {
         rig.command(1, Opcode::ModifySrq, 4, &ModifySrq { limit: 1, reserved: 0 }).unwrap();
     }
@@ -271,7 +271,7 @@ fn a_shared_receive_in_progress_is_flushed_at_reset_and_destroy() {
         rig.fill(source, LENGTH as usize, 1);
         post_shared(&mut rig, ring, &mut tail, 7, &[segment(to, 0, LENGTH)]);
         rig.post(&mut a, header(wqe::Opcode::Send, 1), &[segment(from, 0, LENGTH)]);
-        // Until one of three pieces has arrived.
+        // Run until one of three pieces has arrived.
         while rig.bytes(target, 8) == [0; 8] {
             rig.step();
         }
@@ -397,7 +397,8 @@ fn the_header_of_a_datagram_is_that_of_its_addresses_family() {
     assert_eq!((ip.src.0, ip.dst.0), (link_local(0), link_local(1)));
     // UDP, BTH, DETH, the bytes and their padding, ICRC.
     assert_eq!(ip.payload_len, 8 + 12 + 8 + 8 + 4);
-    // Between two families there is no packet. So the header is InfiniBand's own, without UDP.
+    // Between two address families there is no packet, so the header is InfiniBand's own, without
+    // UDP.
     let header = front(|_| ());
     assert_eq!(header[0] >> 4, 6);
     assert_eq!(header[..4], [0x62, 0x01, 0x23, 0x45], "version, traffic class, flow label");
@@ -406,8 +407,8 @@ fn the_header_of_a_datagram_is_that_of_its_addresses_family() {
     assert_eq!(header[24..], Rig::new(2).gid(1));
 }
 
-/// Bit 31 of an address's queue key asks for the sender's own one, so only the key that arrives
-/// shows which one the general services queue pair has.
+/// Bit 31 of an address's queue key means the sender's own key. So the key that arrives shows which
+/// key the general services queue pair has.
 #[test]
 fn the_general_services_queue_pair_has_its_well_known_key() {
     for reset in [false, true] {

@@ -1,5 +1,5 @@
-//! With random input from the driver, the device never panics, always becomes idle, and accesses no
-//! memory but regions and rings.
+//! With random input from the driver, the device never panics, always becomes idle, and accesses
+//! only regions and rings.
 
 use nic_abi::admin::{self, Command};
 use nic_abi::doorbell::Kind;
@@ -29,8 +29,8 @@ impl Canary {
     }
 }
 
-/// Words that are likely to be valid somewhere: small numbers, numbers of objects, addresses; and
-/// any.
+/// Words that are likely to be valid somewhere: small numbers, object numbers, addresses; sometimes
+/// any word.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0_u64..20,

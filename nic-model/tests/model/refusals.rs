@@ -1,5 +1,5 @@
-//! A responder's refusals that get lost on the wire: the requester repeats its request, and gets
-//! the refusal again, although the responder is in the error state by then.
+//! A responder's refusals that are lost on the wire: the requester repeats its request, and gets
+//! the refusal again, although the responder is already in the error state.
 
 use nic_abi::admin::{Injection, QpState};
 use nic_abi::cqe::Status;
@@ -31,7 +31,7 @@ impl Scene {
         self.rig.post(&mut self.a, rdma(opcode, tag, key, 0), &[segment(self.from, 0, 64)]);
     }
 
-    /// Drops so many answers before they reach the requester.
+    /// Drops the next `count` answers before they reach the requester.
     fn lose_answers(&mut self, count: u32) {
         self.rig.inject(0, Injection::DropResponses, self.a.qpn, count, 0);
     }
@@ -94,7 +94,7 @@ fn a_queue_pair_that_refused_takes_no_answers() {
     let ((from, _), (to, memory)) = (rig.region(0, 64), rig.region(1, 64));
     rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(from, 0, 64)]);
     assert_eq!(status(&completions(&mut rig, &mut a, 1)[0]), Status::Success);
-    // A Read of its own is answered behind the request that it refuses.
+    // The answer to the responder's own Read follows the request that the responder refuses.
     let next = |rig: &mut Rig| {
         while ends[1].waiting() == 0 {
             rig.step();

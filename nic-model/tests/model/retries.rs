@@ -1,5 +1,5 @@
-//! Requests and answers that are lost, late, or not accepted yet: what is repeated, and when it
-//! fails.
+//! Requests and answers that are lost, late, or not accepted yet: what is repeated, and when the
+//! request fails.
 
 use nic_abi::admin::{Injection, ModifyQp, Opcode, QpState};
 use nic_abi::cqe::Status;
@@ -36,7 +36,7 @@ fn without_a_receive_the_sender_waits_and_then_gives_up() {
     s.rig.post(&mut s.a, header(wqe::Opcode::Send, 1), &[segment(s.from, 0, 8)]);
     s.rig.run();
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
-    // A receive in time is taken: min_rnr_timer 1 is 10 us.
+    // The message takes a receive that is posted in time: min_rnr_timer 1 is 10 us.
     s.rig.post_receive(&mut s.b, 8, &[segment(s.to, 0, 8)]);
     s.rig.run();
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none(), "the timer has not fired");
@@ -107,7 +107,8 @@ fn a_peer_with_another_partner_or_another_sequence_does_not_answer() {
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, 0, 0), &[]);
         rig.run();
         if case == 2 {
-            // A request with an earlier PSN is taken for a repetition, and acknowledged.
+            // The responder treats a request with an earlier PSN as a repetition, and acknowledges
+            // it.
             assert_eq!(status(&rig.sent(&mut a)), Status::Success);
             continue;
         }
@@ -143,7 +144,7 @@ fn lost_requests_and_answers_are_repeated_and_executed_once() {
         assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
         assert_eq!(s.rig.received(&mut s.b).tag, 1);
         assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
-        // A read of several pieces begins again.
+        // A Read of several pieces begins again from its start.
         s.rig.inject(0, what, s.a.qpn, 1, 0);
         let (far, source) = s.rig.region(1, 3 << 20);
         let (near, sink) = s.rig.region(0, 3 << 20);
@@ -153,7 +154,7 @@ fn lost_requests_and_answers_are_repeated_and_executed_once() {
         s.rig.advance(TIMEOUT);
         assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
         assert!(s.rig.bytes(sink, 3 << 20) == s.rig.bytes(source, 3 << 20));
-        // The sequence goes on.
+        // The sequence continues.
         s.rig.post(&mut s.a, rdma(wqe::Opcode::Write, 1, s.to, 0), &[segment(s.from, 0, 8)]);
         assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
     }

@@ -1,5 +1,5 @@
-//! Unreliable connections: what arrives, what is dropped, and that the requester learns of neither.
-//! By the short cut and by packets.
+//! Unreliable connections: what arrives, and what is dropped. The requester notices neither. By the
+//! short cut and by packets.
 
 use std::cell::Cell;
 use std::mem::offset_of;
@@ -64,7 +64,7 @@ fn scene(way: Way) -> Scene {
 }
 
 impl Scene {
-    /// Posts a request with so many bytes, which has to leave with success.
+    /// Posts a request of this length, which has to complete with success.
     fn sends(&mut self, head: Header, length: u32) {
         self.rig.post(&mut self.a, head, &[segment(self.from, 0, length)]);
         assert_eq!(status(&self.rig.sent(&mut self.a)), Status::Success);
@@ -74,7 +74,7 @@ impl Scene {
         self.rig.post_receive(&mut self.b, tag, &[segment(self.to, 0, length)]);
     }
 
-    /// A Send arrives in the receive with this tag.
+    /// Checks that a Send has arrived in the receive with this tag.
     fn arrives(&mut self, tag: u32, length: u32) {
         let bytes = self.rig.bytes(self.source, length as usize);
         let entry = self.rig.received(&mut self.b);
@@ -82,7 +82,8 @@ impl Scene {
         assert!(self.rig.bytes(self.target, length as usize) == bytes);
     }
 
-    /// Nothing has arrived, and the responder goes on: no event, no completion.
+    /// Checks that nothing has arrived, and that the responder still works: no event, no
+    /// completion.
     fn nothing_arrives(&mut self) {
         self.rig.run();
         assert!(self.rig.poll_cq(&mut self.b.receive_cq).is_none());
@@ -90,7 +91,7 @@ impl Scene {
         assert_eq!(self.rig.query(&self.b).state, QpState::Rts as u32);
     }
 
-    /// How often the responder's NIC gave this reason.
+    /// How many frames the responder's NIC dropped for this reason.
     fn counted(&self, why: Reason) -> u64 {
         reason(&self.rig, 1, why)
     }
@@ -242,7 +243,7 @@ fn what_the_peer_may_not_do_is_dropped_and_the_next_one_arrives() {
             s.nothing_arrives();
             assert!(s.rig.bytes(s.target, 8192) == kept, "{way:?} {case}");
             assert_eq!(s.counted(expected), 1, "{way:?} {case}");
-            // The receive that the long Send had taken is there for this one.
+            // The long Send had taken a receive, which this Send uses.
             s.sends(header(Opcode::Send, 2), 900);
             s.arrives(7, 900);
         }
@@ -430,7 +431,7 @@ fn packets_of_another_service_are_dropped_and_counted() {
     rig.fill(target, 64, 9);
     let mut taken = Vec::new();
     for (qp, peer) in [(&mut uc, &uc_peer), (&mut rc, &rc_peer)] {
-        // The first finds the MAC.
+        // The first request finds the MAC.
         rig.post(qp, rdma(Opcode::Write, 1, to, 0), &[segment(from, 0, 0)]);
         assert_eq!(status(&rig.sent(qp)), Status::Success);
         rig.post(qp, rdma(Opcode::Write, 2, to, 0), &[segment(from, 0, 64)]);
@@ -483,7 +484,7 @@ fn a_lost_packet_costs_its_message_alone() {
     assert_eq!(lose.get(), None, "it was lost");
     assert_eq!(s.counted(Reason::OutOfSequence), 1);
     assert_eq!(s.counted(Reason::IncompleteMessage), 3);
-    // The next one begins at the start of the same receive.
+    // The next Send begins at the start of the same receive.
     s.sends(header(Opcode::Send, 2), 5000);
     s.arrives(1, 5000);
     s.rig.fill(s.target, 8192, 9);
@@ -492,7 +493,7 @@ fn a_lost_packet_costs_its_message_alone() {
     s.sends(rdma(Opcode::Write, 3, s.to, 0), 3000);
     s.nothing_arrives();
     assert!(s.rig.bytes(s.target, 8192) == kept, "a Write without its first packet has no address");
-    // A Write with immediate data completes no receive, if its last packet is lost.
+    // A Write with immediate data whose last packet is lost completes no receive.
     s.receive(4, 8192);
     lose.set(Some(WRITE_LAST + 1));
     s.sends(rdma(Opcode::WriteImmediate, 4, s.to, 0), 3000);

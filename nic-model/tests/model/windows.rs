@@ -1,4 +1,4 @@
-//! Windows: bind, what they grant, whose they are.
+//! Windows: binding, the accesses that they grant, and their owners.
 
 use core::mem::offset_of;
 
@@ -149,7 +149,7 @@ fn a_bind_that_is_wrong_fails() {
             7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind, base),
             8 => (bind(narrow, region ^ 1 << 16, 0x5000, 64), read, Status::WindowBind, region_key),
             9 => (bind(narrow ^ 1 << 16, region, 0x5000, 64), read, Status::WindowBind, key),
-            // A remote key of another slot.
+            // A remote key with another slot.
             11 => (bind(narrow, region, 0x5000, 64), read, Status::WindowBind, remote_at),
             10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind, key),
             12 => (bind(narrow, region, 0x5000, 64), read, Status::LocalQpOperation, reserved),
@@ -165,7 +165,7 @@ fn a_bind_that_is_wrong_fails() {
     }
 }
 
-/// How many narrow windows the queue pair's owner has bound.
+/// The number of narrow windows that the queue pair's owner has bound.
 fn bound(rig: &mut Rig, qp: &Qp) -> u32 {
     let result = rig.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");
     QpInfo::read_from_prefix(&result).expect("large enough").0.windows

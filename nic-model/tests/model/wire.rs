@@ -1,4 +1,4 @@
-//! Frames and links: what a NIC does with the wire that its port is plugged into.
+//! Frames and links: what a NIC does on the wire of its port.
 
 use std::net::Ipv6Addr;
 use std::sync::atomic::Ordering;
@@ -92,7 +92,7 @@ impl Scene {
         self.rig.fabric.packet_counters(self.rig.nics[0].id).unwrap().dropped(why)
     }
 
-    /// Echo requests that the NIC answers with what it was sent; all of its answers.
+    /// Sends echo requests to the NIC; returns all its answers.
     fn pings(&mut self, requests: &[Vec<u8>]) -> Vec<Vec<u8>> {
         for request in requests {
             self.cable.put(request);
@@ -173,7 +173,7 @@ fn the_identity_shows_the_addresses_and_the_mtu_of_the_port() {
     assert_eq!((identity.ipv4, identity.mtu), ([10, 0, 0, 1], 4096));
     assert!(rig.fabric.wire(id).is_some());
     rig.bring_up(0);
-    // They survive a reset, and a NIC that runs keeps them.
+    // The addresses survive a reset, and a NIC that is started keeps them.
     rig.control(0, CONTROL_RESET);
     assert_eq!(self::identity(&rig).gids, identity.gids);
     rig.bring_up(0);
@@ -287,9 +287,9 @@ fn the_port_follows_the_link_and_reports_it() {
     s.rig.run();
     assert!(s.port_up());
     assert_eq!(s.rig.event_types(0), [(EventType::PortUp, 0)]);
-    // It announces its addresses: others may be there now.
+    // The NIC announces its addresses: other neighbours may be on the link now.
     assert_eq!(s.cable.waiting(), 3);
-    // The driver's word counts as well.
+    // The driver's setting counts as well.
     s.rig.inject(0, Injection::Port, 0, 0, 0);
     assert_eq!(s.rig.event_types(0), [(EventType::PortDown, 0)]);
     for plugged in [false, true] {
@@ -315,7 +315,7 @@ fn a_link_that_goes_up_and_down_cannot_fill_the_event_queue() {
     assert_eq!(s.rig.state(0), registers::State::Ready as u32);
     assert_eq!(s.rig.stats(0).link_downed, 1000);
     assert_eq!(s.rig.event_types(0), [(EventType::PortDown, 0)]);
-    // The last word comes when the driver has consumed the first.
+    // The last change is reported when the driver has consumed the first event.
     s.rig.run();
     assert_eq!(s.rig.event_types(0), [(EventType::PortUp, 0)]);
     s.rig.run();

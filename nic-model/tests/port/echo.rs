@@ -36,7 +36,7 @@ fn echo_requests_are_answered_with_their_data() {
     assert_eq!((ip.src, ip.dst), (gid("fd00::1"), gid("fd00::77")));
     assert_eq!(repr, Icmpv6Repr::EchoReply { ident: 3, seq_no: 4, data: &data });
     assert_eq!(a.counters().echoes, 5);
-    // Wrong checksums, other messages, and requests to all.
+    // Wrong checksums, other messages, and requests to broadcast addresses.
     let mut bad = ping(&a, "10.0.0.1", &data);
     bad[40] ^= 1;
     assert_eq!(a.receive(&bad, ms(0)), Input::Dropped(Dropped::BadChecksum));
@@ -57,7 +57,7 @@ fn floods_are_answered_at_a_bounded_rate_and_do_not_starve_each_other() {
     let request = arp(ArpOperation::Request, PEER, "10.0.0.77", "10.0.0.1", BROADCAST);
     let echo = ping(&a, "10.0.0.1", b"");
     let mut sent = 0;
-    // Ten thousand of each in one second.
+    // Ten thousand of each kind in one second.
     for n in 0..10_000 {
         let now = Instant::from_nanos(n * 100_000);
         a.receive(&request, now);
@@ -68,7 +68,7 @@ fn floods_are_answered_at_a_bounded_rate_and_do_not_starve_each_other() {
     assert!((100..130).contains(&answers) && (100..130).contains(&echoes), "{answers} {echoes}");
     assert_eq!(sent as u64, answers + echoes);
     assert_eq!(a.counters().dropped(Dropped::Flood), 20_000 - answers - echoes);
-    // Another neighbour is served meanwhile.
+    // Another neighbour is still served.
     let other = arp(ArpOperation::Request, [2, 0, 0, 0, 0, 9], "10.0.0.78", "10.0.0.1", BROADCAST);
     while a.receive(&request, ms(1000)) == Input::Consumed {}
     assert_eq!(a.receive(&other, ms(1000)), Input::Consumed);
@@ -80,7 +80,8 @@ fn floods_are_answered_at_a_bounded_rate_and_do_not_starve_each_other() {
         own_frames(&mut a);
     }
     assert_eq!(a.counters().answers, 64 * 16);
-    // An owner that does not send them costs bounded memory, and echoes leave room for the rest.
+    // If the owner does not send the replies, they use bounded memory, and leave room for other
+    // frames.
     let mut a = port(1);
     for n in 0..10_000 {
         a.receive(&echo, ms(n));
@@ -100,7 +101,7 @@ fn questions_to_many_addresses_are_asked_at_a_bounded_rate() {
     }
     assert_eq!(own_frames(&mut a).len(), 64);
     assert_eq!(a.counters().questions_delayed, 248 - 64);
-    // Those that were too many are asked when they are due again.
+    // Questions beyond the allowed rate are sent when they are due again.
     let deadline = a.deadline().unwrap();
     a.poll(deadline);
     assert!(!own_frames(&mut a).is_empty());

@@ -1,4 +1,5 @@
-//! Frames from the wire: wrong ones, frames for others, frames that Linux sent, random ones.
+//! Frames from the wire: malformed ones, frames for other nodes, frames that Linux sent, random
+//! ones.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -121,7 +122,7 @@ fn the_port_answers_as_the_linux_guest_did_whose_place_it_takes() {
             let frame = packet.unwrap().data.into_owned();
             if frame[6..12] == linux {
                 if frame[12..14] == [0x08, 0x06] {
-                    // What Linux answered is what the port has answered.
+                    // The port's answer equals the answer of Linux.
                     assert_eq!(answers.pop(), Some(frame));
                 }
                 continue;
@@ -184,7 +185,7 @@ fn no_frame_makes_the_port_panic_or_grow() {
         let mut below = |bound: usize| random.below(bound as u64) as usize;
         now = now + Duration::from_micros(below(2000) as u64);
         let mut frame = seeds[below(seeds.len())].clone();
-        // Few changes, mostly behind the Ethernet header; sometimes with a checksum made right.
+        // Few changes, mostly after the Ethernet header; sometimes with a corrected checksum.
         for _ in 0..below(4) {
             let at = if below(8) == 0 { below(frame.len()) } else { 12 + below(frame.len() - 12) };
             frame[at] = match below(3) {

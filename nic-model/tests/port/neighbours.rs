@@ -69,7 +69,7 @@ fn a_port_that_goes_up_announces_its_addresses_and_knows_no_neighbour() {
         assert_eq!(repr, advert(&own.to_string(), NdiscNeighborFlags::OVERRIDE, Some(a.mac())));
     }
     assert_eq!(send(&mut a, src, dst, b"", ms(2)), Err(Unsent::Resolving));
-    // A successor with another MAC announces itself, and is found at once.
+    // A successor with another MAC announces itself; the port uses the new MAC at once.
     let _ = send(&mut b, dst, src, b"", ms(3));
     for frame in &frames {
         b.receive(frame, ms(3));
@@ -89,10 +89,10 @@ fn an_arp_request_is_answered_and_its_sender_remembered() {
     let own = a.gids()[1];
     let frame = send(&mut a, own, gid("10.0.0.77"), b"", ms(1)).unwrap();
     assert_eq!(frame[..6], PEER);
-    // It was only said, so the port asks whether it is true: that MAC alone.
+    // The announcement was not an answer, so the port asks that MAC alone whether it is true.
     let frames = own_frames(&mut a);
     assert_eq!((frames.len(), &frames[0][..6]), (1, &PEER[..]));
-    // A port that looks for a free address gets an answer, and is no neighbour.
+    // A port that probes for a free address gets an answer, and does not become a neighbour.
     let probe = arp(ArpOperation::Request, PEER, "0.0.0.0", "10.0.0.1", BROADCAST);
     assert_eq!(a.receive(&probe, ms(2)), Input::Consumed);
     assert_eq!(own_frames(&mut a).len(), 1);

@@ -1,4 +1,4 @@
-//! Packets that a port sends: their form, their bound, and the way that they take.
+//! Packets that a port sends: their form, their longest length, and the MAC that they go to.
 
 use nic_model::port::{Arrival, Config, Input, Port, Unsent};
 use roce::wire::datagram::Network;
@@ -31,7 +31,7 @@ fn two_ports_find_each_other_by_ipv4_by_ipv6_and_by_their_link_local_addresses()
         assert_eq!((network.src(), network.dst(), usize::from(local)), (src, dst, index));
         assert_eq!((src_port, packet::Repr::parse(packet).unwrap().payload), (0xc001, &b"hello"[..]));
         assert!(!arrival.is_congested());
-        // The other knows the way back, as it was asked.
+        // The other port knows the MAC already, since it was asked for its own.
         let frame = send(&mut b, dst, src, b"back", ms(2)).unwrap();
         assert!(matches!(a.receive(&frame, ms(2)), Input::Packet(_)));
         let (a, b) = (a.counters(), b.counters());
@@ -60,7 +60,7 @@ fn a_packet_is_built_in_place_and_bounded_by_the_mtu() {
         assert_eq!(room, 1500 - network.headers() - 4);
         let Input::Packet(arrival) = b.receive(&into[..1514], ms(0)) else { panic!() };
         assert_eq!((arrival.packet.len(), arrival.network.traffic_class()), (room, 2));
-        // A builder that fails, one that claims too much, and a buffer without room.
+        // A builder that fails, one that returns too long a length, and a buffer without room.
         let error = roce::Error::Field { field: "test", value: 1 };
         let result = a.transmit(&network, 1, &mut into, ms(0), |_| Err(error));
         assert_eq!(result, Err(Unsent::Invalid(error)));

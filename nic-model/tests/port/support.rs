@@ -1,4 +1,5 @@
-//! What the tests share: ports, frames of a peer that is no port, and what frames say.
+//! Helpers of the tests: ports, frames of a peer that is not a [`Port`], and the contents of
+//! frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use smoltcp::wire::{
 };
 
 pub(crate) const MTU: u32 = 1500;
-/// The MAC of a peer that is no [`Port`].
+/// The MAC of a peer that is not a [`Port`].
 pub(crate) const PEER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x77];
 pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
 
@@ -145,7 +146,7 @@ pub(crate) fn advert(
     Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { flags, target_addr: v6(target), lladdr })
 }
 
-/// What an ICMPv6 message of a port says; its checksum is right.
+/// The contents of a port's ICMPv6 message, after a check of its checksum.
 pub(crate) fn parse_icmpv6(frame: &[u8]) -> (ipv6::Repr, Icmpv6Repr<'_>) {
     let (ip, payload) = ipv6::Repr::parse(&frame[14..]).unwrap();
     let packet = Icmpv6Packet::new_checked(payload).unwrap();

@@ -1,4 +1,4 @@
-//! Calls that move data, and calls about memory.
+//! Calls that move data, and calls that concern memory.
 
 use privileged_api::*;
 
@@ -110,8 +110,8 @@ impl Consumer {
                 let buffer = &self.buffers[input.below(2)];
                 let page = |input: &mut Input<'_>| IoAddr(buffer.bus() + 4096 * input.below(2) as u64);
                 let pages: Vec<IoAddr> = (0..input.below(4)).map(|_| page(input)).collect();
-                // At most a page, or far too long: the device does not check a privileged
-                // consumer's addresses.
+                // At most a page, or far too long: the device does not check the bus addresses of a
+                // privileged consumer.
                 let elt_len = input.pick(&[4096, 0, 1, 4095, 64, 1 << 40, u64::MAX]).unwrap_or(4096);
                 let elements: Vec<IoblVeElt> =
                     pages.iter().map(|&io_addr| IoblVeElt { io_addr, elt_len: elt_len.min(4096) }).collect();

@@ -12,7 +12,7 @@ use privileged_api::*;
 use crate::Input;
 use crate::dat_calls::DatConsumer;
 
-/// Handles of each type that calls have returned, freed or not.
+/// Handles of each type that calls have returned, valid or freed.
 #[derive(Clone, Default)]
 struct Pools {
     pz: Vec<u64>,
@@ -26,8 +26,8 @@ struct Pools {
     svc: Vec<u64>,
 }
 
-/// Three IAs, their objects, and the events that they got; now and then a consumer of the DAT face
-/// beside them.
+/// Three IAs, their objects, and the events that they got. With some inputs a consumer of DAT is
+/// there too.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -42,11 +42,10 @@ pub(crate) struct Consumer {
     dat: Option<DatConsumer>,
 }
 
-/// What the first byte of an input decides. Only from this value on, and so not in the oldest
-/// inputs, there is a consumer of DAT.
+/// Inputs whose first byte is this or more have a consumer of DAT. The oldest inputs have none.
 const WITH_DAT: u8 = 0xe0;
 
-/// A number that most calls accept, and now and then any.
+/// A number that most calls accept, and sometimes any number.
 fn size(input: &mut Input<'_>, usual: usize) -> usize {
     if input.rarely(8) { input.number() as usize } else { input.below(usual) }
 }
@@ -144,7 +143,7 @@ impl Consumer {
         self.ias.clone()
     }
 
-    /// Closes the IAs of the DAT face.
+    /// Closes the DAT IAs.
     pub(crate) fn close_dat(&self) {
         if let Some(dat) = &self.dat {
             dat.close();
@@ -221,7 +220,7 @@ impl Consumer {
             .map(|_| {
                 if input.rarely(8) {
                     // By bus address: only the consumer's own memory, since the device does not
-                    // check it.
+                    // check the address.
                     let (buffer, offset) = (&self.buffers[input.below(2)], input.below(256) as u64);
                     let length = input.number().min(buffer.len() as u64 - offset);
                     return LmrTriplet::direct(IoAddr(buffer.bus() + offset), length);

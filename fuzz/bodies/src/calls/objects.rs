@@ -189,7 +189,7 @@ impl Consumer {
             13 => drop(ia.address_handle_free(AddrHandle::from_raw(self.handle(input, |p| &p.addr)))),
             14 => self.resolution(&ia, input),
             _ => {
-                // Now and then a whole IA is freed, and the calls go on.
+                // Sometimes a whole IA is freed, and calls on it continue.
                 if input.rarely(8) {
                     let _ = ia.ia_free();
                 }

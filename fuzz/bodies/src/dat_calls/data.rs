@@ -1,4 +1,4 @@
-//! Calls that move data, and calls about memory.
+//! Calls that move data, and calls that concern memory.
 
 use dat::*;
 
@@ -42,7 +42,7 @@ impl DatConsumer {
         };
     }
 
-    /// An address, of which now and then a part is another one.
+    /// An address, of which sometimes one part is replaced.
     fn changed(&self, ah: IbAddrHandle, input: &mut Input<'_>) -> IbAddrHandle {
         match input.below(8) {
             5 => IbAddrHandle { qpn: input.number() as u32, ..ah },

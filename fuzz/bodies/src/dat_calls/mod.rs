@@ -1,5 +1,5 @@
-//! A consumer of the DAT face that makes any call with any arguments: its objects, and how it
-//! chooses arguments.
+//! A consumer of DAT that makes any call with any arguments: its objects, and how it chooses
+//! arguments.
 
 mod data;
 mod objects;
@@ -12,10 +12,10 @@ use platform::DmaBuffer;
 
 use crate::Input;
 
-/// How long the calls wait that furnish the consumer, microseconds.
+/// How long the calls that create the first objects wait, in microseconds.
 const PATIENCE: u32 = 10_000_000;
 
-/// Handles of each type that calls have returned, freed or not.
+/// Handles of each type that calls have returned, valid or freed.
 #[derive(Clone, Default)]
 struct Pools {
     pz: Vec<u64>,
@@ -30,13 +30,13 @@ struct Pools {
     cr: Vec<u64>,
 }
 
-/// Two IAs, their objects, and what they learned.
+/// Two IAs, their objects, and what their events brought.
 #[derive(Clone)]
 pub(crate) struct DatConsumer {
     ias: [Ia; 2],
     address: IaAddress,
     pools: Pools,
-    /// Handles of the other face.
+    /// Handles of IT-API objects.
     foreign: Vec<u64>,
     buffers: [Arc<DmaBuffer>; 2],
     local: Vec<LmrContext>,
@@ -45,17 +45,17 @@ pub(crate) struct DatConsumer {
     resolved: Vec<IbAddrHandle>,
 }
 
-/// A number that most calls accept, and now and then any.
+/// A number that most calls accept, and sometimes any number.
 fn size(input: &mut Input<'_>, usual: usize) -> usize {
     if input.rarely(8) { input.number() as usize } else { input.below(usual) }
 }
 
-/// Bits of which most are defined, and now and then any.
+/// Bits of which most are defined, and sometimes any bits.
 fn bits(input: &mut Input<'_>) -> u32 {
     if input.rarely(8) { input.number() as u32 } else { input.byte().into() }
 }
 
-/// Flags of a work request: mostly plain.
+/// Flags of a work request, mostly none.
 fn flags(input: &mut Input<'_>) -> CompletionFlags {
     CompletionFlags::from_bits_retain(match input.below(4) {
         0 | 1 => 0,
@@ -74,8 +74,8 @@ fn private_data<'a>(input: &mut Input<'a>) -> &'a [u8] {
 }
 
 impl DatConsumer {
-    /// Opens two IAs on the first NIC, with a connected pair of endpoints; if it is `rich`, with
-    /// objects of all types, too.
+    /// Opens two IAs on the first NIC, with a connected pair of endpoints, and with objects of all
+    /// types if `rich`.
     pub(crate) fn new(
         node: &Node,
         buffers: [Arc<DmaBuffer>; 2],
@@ -138,7 +138,7 @@ impl DatConsumer {
         Ok(())
     }
 
-    /// Objects of all types, and two datagram endpoints that know each other.
+    /// Creates objects of all types, and two datagram endpoints that have resolved each other.
     fn furnish(&mut self) -> Result<()> {
         self.connect(&EpAttr { service_type: ServiceType::IB_UD, ..attributes() })?;
         let (ia, pz) = (self.ias[0].clone(), PzHandle::from_raw(self.pools.pz[0]));
@@ -251,7 +251,7 @@ impl DatConsumer {
         RmrTriplet { rmr_context, target_address: self.at(input), segment_length: input.number() }
     }
 
-    /// Notes what an event brings.
+    /// Keeps the handles and addresses that an event brings.
     fn heard(&mut self, event: &Event) {
         if let EventData::CrArrival(arrival) = event.event_data {
             self.pools.cr.push(arrival.cr_handle.as_raw());

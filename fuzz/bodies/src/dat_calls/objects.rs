@@ -5,7 +5,7 @@ use dat::*;
 use super::{DatConsumer, attributes, bits, private_data, size, timeout};
 use crate::Input;
 
-/// An agent that calls back in.
+/// An agent that makes calls itself.
 fn agent() -> Agent {
     Box::new(|ia, evd| {
         let _ = ia.evd_dequeue(evd);
@@ -219,7 +219,7 @@ impl DatConsumer {
             6 => drop(ia.srq_query(self.srq(input))),
             _ => {
                 let _ = ia.pz_query(self.pz(input));
-                // A close that works comes rarely, or the rest of the input would do nothing.
+                // A close that succeeds is rare, since the rest of the input then does nothing.
                 let _ = ia.ia_close(CloseFlags::Graceful);
                 if input.rarely(64) {
                     let _ = ia.ia_close(CloseFlags::Abrupt);

@@ -49,12 +49,12 @@ fn the_end_of_a_connection_completes_everything_and_nothing_of_it_reaches_the_ne
             assert_eq!(s.rig.vi_status(at), flushed | Status::OP_RECEIVE);
         }
         for at in sends {
-            // Those that had left are complete, but on Reliable Reception.
+            // Requests that had left are complete, except on Reliable Reception.
             let status = s.rig.vi_status(at);
             let left = status == DONE && level != Reliability::Reception;
             assert!(left || status == flushed, "{level:?} {way:?} {status:?}");
         }
-        // The old number names nothing any more.
+        // The old queue pair number is invalid.
         let old = s.a.qp.qpn;
         assert_eq!(
             s.rig.set_state(&s.a.qp, QpState::Init).map_err(|(status, _)| status),
@@ -85,7 +85,7 @@ fn an_empty_receive_queue_is_an_error_and_never_waited_for() {
         }
         let shown = if level == Reliability::Reception { Status::REMOTE_DESC_ERROR } else { Status::empty() };
         assert_eq!(status, DONE | shown, "{way:?}");
-        // The responder says that it refused a request; the requester has refused none.
+        // The responder reports that it refused a request; the requester has refused none.
         let receive = Status::OP_RECEIVE.bits() >> 16;
         let errors = s.rig.vi_errors(1);
         let lost = (ViError::ConnectionLost, REFUSED, 0);
@@ -172,7 +172,7 @@ fn a_peer_that_reaches_for_wrong_memory_is_refused() {
         s.rig.advance(LONG);
         assert_eq!(s.errors(1), [ViError::ReadProtection, ViError::ConnectionLost]);
     });
-    // With immediate data the receive shows it, and no event.
+    // With immediate data the receive shows the error, and there is no event.
     each(&LEVELS, |mut s, level, way| {
         let (handle, at) = s.rig.vi_region(1, 1, 4096, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
         let to = s.rig.post_vi_receive(&mut s.b, 64);
@@ -243,7 +243,8 @@ fn delivery_is_complete_when_it_has_left_and_reception_when_it_has_arrived() {
         let left = level == Reliability::Delivery;
         assert_eq!(s.rig.vi_status(from).contains(DONE), left, "{level:?} {way:?}");
         assert_eq!(s.rig.vi_status(to), Status::empty());
-        // What is complete is the consumer's: the retry has the data that was sent.
+        // The consumer owns the memory of a completed request: the retry sends the data that it had
+        // before.
         if left {
             s.rig.fill(s.a.data, 5000, 200);
         }

@@ -19,7 +19,7 @@ fn a_descriptor_whose_region_is_gone_cannot_be_completed() {
         assert_eq!(errors[0], (ViError::PostDescriptor, 1, at), "{level:?} {way:?}");
         assert!(s.rig.bytes(at, 4096).iter().all(|byte| *byte == 0));
     });
-    // The device has read the descriptor, and cannot write its status any more.
+    // The device has read the descriptor, and can no longer write its status.
     each(&RELIABLE, |mut s, level, way| {
         let (handle, at) = s.rig.vi_region(0, PD, 4096, ALL_RIGHTS);
         s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, u32::MAX, 0);
@@ -73,7 +73,7 @@ fn a_completion_queue_names_the_queues_and_loses_what_it_has_no_room_for() {
         }
         assert_eq!(rig.event_types(0), [(EventType::Completion, of_a.number)]);
         assert_eq!((rig.event_types(1), rig.stats(0).lost_completions), (vec![], 1));
-        // The queue and its virtual interfaces go on.
+        // The queue and its virtual interfaces still work.
         rig.post_vi_receive(&mut b, 64);
         rig.post_request(&mut a, SEND, None, 64);
         rig.run();
@@ -102,7 +102,7 @@ fn an_armed_ring_raises_one_event() {
     assert_eq!(event(events), [(completion, 0)]);
     let events = s.rig.events(1);
     assert_eq!(event(events), [(completion, 1)]);
-    // A consumer that arms again and again before it takes the event gets no second one.
+    // A consumer that arms several times before it takes the event gets one event.
     for _ in 0..3 {
         arm(&s, send);
         s.rig.post_vi_receive(&mut s.b, 64);
@@ -145,7 +145,7 @@ fn an_overrun_is_reported_and_breaks_a_connection() {
         let errors = s.errors(1);
         assert_eq!(errors.first(), Some(&ViError::Overrun), "{level:?} {way:?}");
     });
-    // Without a connection there is none to break.
+    // A virtual interface without a connection: no connection breaks.
     let mut rig = Rig::new(1);
     let mut vi = rig.create_vi(0, ViSpec::new(Reliability::Delivery));
     rig.ring(0, Kind::Send, nic_abi::ident::qpn_slot(vi.qp.qpn), 65);
@@ -214,7 +214,7 @@ fn what_a_virtual_interface_is_created_with_is_checked() {
         assert!(rig.command(0, Command::CreateQp, qpn, args).is_err(), "{n}");
     }
     rig.command(0, Command::CreateQp, qpn, &good).expect("a virtual interface");
-    // Nor does an ordinary queue pair get a completion queue that loses entries.
+    // An ordinary queue pair gets no completion queue that loses entries either.
     let ordinary = rig.qp_args(nic_model::testing::QpSpec::default(), vi_cq, cq);
     assert!(rig.command(0, Command::CreateQp, nic_abi::ident::qpn(41, 1), &ordinary).is_err());
 }

@@ -28,10 +28,10 @@ const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery
 const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];
 const SEND: Control = Control::empty();
 const DONE: Status = Status::DONE;
-/// Enough for a queue pair to give up.
+/// Enough time for a queue pair to give up.
 const LONG: u64 = 1_000_000_000;
 
-/// What is wrong with a descriptor of the send queue, and the bits that say so.
+/// A fault of a descriptor on the send queue, and the status bits that report it.
 type Wrong = (&'static str, fn(&mut ControlSegment, &mut Option<AddressSegment>, &mut DataSegment), Status);
 
 /// How the two NICs reach each other.
@@ -63,7 +63,7 @@ fn scene(way: Way, spec: ViSpec) -> Scene {
     Scene { rig, a, b }
 }
 
-/// Both ways on each of these levels.
+/// Runs the test on each of these levels, on both ways.
 fn each(levels: &[Reliability], mut test: impl FnMut(Scene, Reliability, Way)) {
     for way in WAYS {
         for &level in levels {

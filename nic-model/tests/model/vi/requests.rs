@@ -1,4 +1,4 @@
-//! What descriptors ask for, and what is wrong with them.
+//! What descriptors ask for, and faults in them.
 
 use super::*;
 
@@ -190,7 +190,7 @@ fn a_post_that_names_no_descriptor_is_an_event_and_the_queue_goes_on() {
             let errors = s.rig.vi_errors(0);
             assert_eq!(errors.first(), Some(&(ViError::PostDescriptor, 0, address)), "{n}");
             if level.is_reliable() {
-                // The connection is gone. The first breaks it; the others are flushed without it.
+                // The connection is gone. The first descriptor breaks it; the others are flushed.
                 assert_eq!(s.state(s.a), QpState::Error as u32);
                 assert_eq!(errors.len(), if n == 0 { 2 } else { 1 }, "{errors:?}");
             } else {
@@ -217,7 +217,7 @@ fn a_region_of_another_tag_holds_neither_descriptors_nor_data() {
         s.rig.post_descriptor(&mut s.a, 0, other, handle);
         s.rig.run();
         assert_eq!(s.errors(0), [ViError::PostDescriptor]);
-        // The virtual interface gets that tag, and then it may use nothing else.
+        // The virtual interface gets that tag. From then on it may use no other memory.
         let tag = ModifyQp { mask: QpMask::PD.bits(), pd: 2, ..ModifyQp::default() };
         s.rig.end_vi(&s.a, &tag).expect("another tag");
         let (a, b) = (s.a, s.b);
