@@ -118,8 +118,8 @@ impl Ia {
 
     /// Posts a Receive: the segments take one message. Allowed in every state, but not on an
     /// endpoint that takes its Receives from a shared receive queue. In DISCONNECTED the Receive is
-    /// flushed. On a datagram endpoint it is not: a disconnect there only ends the relation to the
-    /// resolved remote endpoints.
+    /// flushed, except on a datagram endpoint that the consumer disconnected: a disconnect only
+    /// ends its relation to the remote endpoints.
     ///
     /// On a datagram endpoint 40 bytes with the datagram's header precede the message, so the
     /// segments need 40 bytes more than the longest message.

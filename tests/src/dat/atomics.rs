@@ -28,7 +28,7 @@ pub(crate) fn add(
     end.ia.ib_post_fetch_and_add(end.ep, value, &result, cookie, &to, flags)
 }
 
-/// Posts a compare and swap: the value that is compared, and the one that replaces it.
+/// Posts a compare and swap with the value to compare and the new value.
 pub(crate) fn swap(
     end: &End,
     (compare, value): (u64, u64),
@@ -50,7 +50,7 @@ pub(crate) enum Atomic {
 pub(crate) const BOTH: [Atomic; 2] = [Atomic::Add, Atomic::Swap];
 
 impl Atomic {
-    /// Posts the operation to this endpoint. It makes 1 of 0: it adds 1, or replaces 0 by 1.
+    /// Posts the operation to this endpoint. It changes 0 to 1: it adds 1, or replaces 0 by 1.
     pub(crate) fn post_to(
         self,
         ia: &Ia,
@@ -66,7 +66,7 @@ impl Atomic {
         }
     }
 
-    /// The same for the endpoint of `end`.
+    /// Posts the operation, as [`Atomic::post_to`] does, to the endpoint of `end`.
     pub(crate) fn post(
         self,
         end: &End,
@@ -78,7 +78,7 @@ impl Atomic {
         self.post_to(&end.ia, end.ep, result, cookie, to, flags)
     }
 
-    /// Takes the next completion of a request, which must be one of this operation.
+    /// Takes the next completion of a request, which must be that of this operation.
     #[track_caller]
     pub(crate) fn done(self, end: &End, cookie: u64, status: DtoStatus) -> Outcome {
         let (done, number, extension) = end.done(cookie, status)?;
@@ -94,7 +94,7 @@ impl Atomic {
     }
 }
 
-/// The memory of a region, registered again in an endpoint's zone.
+/// Registers the memory of a region again, in an endpoint's zone.
 pub(crate) fn again(end: &End, region: &Region) -> Result<Region, Failure> {
     let (memory, length) = (RegionDescription::buffer(&region.buffer), region.buffer.len() as u64);
     let lmr = end.ia.lmr_create(memory, length, end.pz, OPEN, VaType::Va)?;
@@ -144,7 +144,7 @@ pub(crate) const TESTS: &[Test] = &[
                     (0x0102_0304_0506_0708, 0x1000_0000_0000_0001),
                 ]) {
                     let (place, cookie) = (far.remote(at, 8), 0xfeed_0000_0000_0001);
-                    // A Write brings the start value to the same place.
+                    // An RDMA Write brings the start value to the operand.
                     own.set_word(0, start);
                     a.ia.ep_post_rdma_write(a.ep, &[own.segment(0, 8)], 1, &place, PLAIN)?;
                     a.done(1, DtoStatus::Success)?;
@@ -156,7 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!((own.word(2000), far.word(at)), (start, start.wrapping_add(value)));
                     check_eq!((own.bytes(1992, 8), own.bytes(2008, 8)), ([9; 8].into(), [9; 8].into()));
                     check_eq!(far.word(at + 8), 0);
-                    // A Read from there agrees.
+                    // An RDMA Read from there returns the same.
                     a.ia.ep_post_rdma_read(a.ep, &[own.segment(512, 8)], 2, &place, PLAIN)?;
                     a.done(2, DtoStatus::Success)?;
                     check_eq!(own.word(512), far.word(at));
@@ -220,8 +220,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Four connections add to one word, each from a thread of its own and through a region of its
-    // own zone. No value is returned twice, and the sum is exact.
+    // Four connections add to one word, each from its own thread and through a region in its own
+    // zone. No value is returned twice, and the sum is exact.
     test(
         "dat_atomics::many_endpoints_add_to_one_word",
         &[
@@ -300,7 +300,8 @@ pub(crate) const TESTS: &[Test] = &[
                     }));
                 }
                 all_pass(f.platform(), bodies)?;
-                // The threads leave a round together: a loser finds the value of a later round.
+                // The threads end a round together: otherwise a loser would find the value of a
+                // later round.
                 for round in 0..ROUNDS {
                     let won = |sink: &&Region| sink.word(8 * round as usize) == round;
                     check_eq!(sinks.iter().filter(won).count(), 1, "round {round}");
@@ -310,7 +311,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An addition of a peer and one of this host's processors never lose each other.
+    // Additions of a peer and of this host's processors to one word never overwrite each other.
     test("dat_atomics::with_the_processors", &["dat-ib-2.2.O01"], |f| {
         world(f, |w| {
             const EACH: u64 = 2000;
@@ -338,8 +339,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // At the peer, an atomic acts after the requests that were posted before it and before those
-    // that were posted after it.
+    // At the peer, an atomic takes effect after the requests that were posted before it, and before
+    // those posted after it.
     test("dat_atomics::in_the_order_of_requests", &["dat-ib-2.2.B08"], |f| {
         world(f, |w| {
             let (a, b, own, far) = w.open_pair()?;
@@ -368,7 +369,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A fenced atomic is not sent before an earlier Read has its data, even if the answer to the
-    // Read is lost at first: the Read sees nothing of the atomic.
+    // Read is lost at first: the Read does not see the effect of the atomic.
     test(
         "dat_atomics::fenced",
         &[
@@ -398,14 +399,15 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An atomic is complete only when the peer has answered. Without an answer it fails, and it
-    // acted once at most although it was sent several times.
+    // An atomic is complete only when the peer has answered. Without an answer it fails, and takes
+    // effect at most once although it was sent several times.
     test("dat_atomics::without_an_answer", &["dat-ib-2.2.B10", "dat-ib-2.2.A03"], |f| {
         world(f, |w| {
             for atomic in BOTH {
                 let (a, b, own, far) = w.open_pair()?;
                 let qpn = w.a.ep_qpn(a.ep)?;
-                // One lost answer is made up for: the peer answers again and does nothing else.
+                // One lost answer is repaired: the peer answers the repeated request, and does not
+                // execute it again.
                 f.inject(qpn, Injection::DropResponses, 1, 0)?;
                 add(&a, 5, own.segment(0, 8), 1, far.remote(0, 8), PLAIN)?;
                 Atomic::Add.done(&a, 1, DtoStatus::Success)?;
@@ -422,9 +424,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // An interface without atomics names none in its attributes and refuses both calls, and
-    // regions for them; Writes with immediate data work. One without datagrams, too, offers none
-    // of the extensions.
+    // An interface without atomics names none in its attributes, and refuses both calls, and
+    // regions for atomics; Writes with immediate data work. An interface without datagrams as well
+    // offers no extension at all.
     test(
         "dat_atomics::limited_interfaces",
         &[

@@ -43,8 +43,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The completion of an unsignalled atomic is queued and wakes nobody; one without the flag
-    // does. The endpoint's requests need the flag, otherwise the post is refused.
+    // The completion of an unsignalled atomic is queued and wakes no waiter; that of a signalled
+    // one does. Without the flag in the endpoint's attributes, the post is refused.
     test(
         "dat_atomics_rules::unsignalled",
         &[
@@ -77,8 +77,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A compare and swap may be solicited, which has no effect: no event of the peer is missing or
-    // wakes a waiter. A fetch and add may not.
+    // A compare and swap may be solicited, without an effect: no waiter of the peer wakes. A fetch
+    // and add may not be.
     test(
         "dat_atomics_rules::solicited",
         &["dat_ib_post_cmp_and_swap.F02", "dat_ib_post_cmp_and_swap.A02"],
@@ -149,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Only in CONNECTED and DISCONNECTED can atomics be posted. In DISCONNECTED they are flushed at
+    // Atomics can be posted only in CONNECTED and DISCONNECTED. In DISCONNECTED they are flushed at
     // once.
     test(
         "dat_atomics_rules::states",
@@ -194,8 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Both calls refuse the same arguments with the same errors: a result of fewer than eight
-    // bytes, undefined flags, handles of no such endpoint, datagram endpoints among them. Nothing
-    // is posted.
+    // bytes, undefined flags, handles that name no endpoint for connections. Nothing is posted.
     test(
         "dat_atomics_rules::refusals",
         &[
@@ -239,10 +238,10 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An atomic whose result cannot be written, or that the peer's memory does not allow, fails
-    // with its own status: the region needs all three remote privileges. So does one of a
-    // misaligned place, and one of an endpoint that has no RDMA Reads outstanding. The connection
-    // breaks, and the memory keeps its value.
+    // An atomic fails with its own status if its result cannot be written, or if the peer's memory
+    // lacks one of the three remote privileges. So does an atomic with a misaligned remote address,
+    // and one of an endpoint that allows no RDMA Reads. The connection breaks, and the memory keeps
+    // its value.
     test(
         "dat_atomics_rules::failures",
         &["DAT_IB_MEM_PRIV_FLAGS.F01", "dat-ib-2.2.L01", "dat-ib-2.2.A01", "dat_ib_post_cmp_and_swap.A03"],
@@ -321,7 +320,7 @@ pub(crate) const TESTS: &[Test] = &[
             ];
             for (spoil, status) in cases {
                 for atomic in BOTH {
-                    // A world of its own for each, since a failed endpoint needs new ones.
+                    // Each case has its own world, since a failed endpoint needs new ones.
                     world(f, |w| {
                         let (a, b, own, far) = w.open_pair()?;
                         receives(&b, 0..1)?;
@@ -346,8 +345,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Atomics count as RDMA Reads: an endpoint that may have none outstanding cannot do them, and
-    // one that may have one does many after each other.
+    // Atomics count as RDMA Reads: an endpoint with a limit of zero cannot do them, and one with a
+    // limit of one does many, one after the other.
     test("dat_atomics_rules::as_many_as_reads", &[], |f| {
         world(f, |w| {
             for atomic in BOTH {

@@ -1,4 +1,4 @@
-//! What an IA says of itself, and the numbers of the InfiniBand extensions.
+//! The attributes of an IA, and the numbers of the InfiniBand extensions.
 
 use dat::*;
 use privileged_api::{Features, Limits};
@@ -21,8 +21,8 @@ fn extensions(ia: &Ia) -> core::result::Result<(u32, u32), Failure> {
     Ok((attr.extension_supported as u32, attr.extension_version))
 }
 
-/// Makes each call of the extensions on a pair that is not connected; returns what kind of error
-/// each returns: atomics, Writes with immediate data, datagrams.
+/// Makes each call of the extensions on a pair that is not connected. Returns the type of error of
+/// each: atomics, Writes with immediate data, datagrams.
 fn refusals(w: &World<'_>, ia: &Ia) -> core::result::Result<[ErrorType; 4], Failure> {
     let end = w.end(ia, &attributes())?;
     let region = w.region(&end, PAGE, MemPriv::ALL)?;
@@ -47,7 +47,7 @@ fn with_features(w: &World<'_>, features: Features, test: impl FnOnce(&Ia) -> Ou
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // The provider says which completion flags, kinds of memory and privileges it has.
+    // The provider names the completion flags, kinds of memory and privileges that it has.
     test("dat_attributes::the_provider_says_what_it_has", &[], |f| {
         world(f, |w| {
             let (_, _, provider) = w.a.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
@@ -69,8 +69,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The masks and the names say the same of each extension as its call does, on an interface that
-    // offers all extensions, some, or none.
+    // For each extension, the masks and the names agree with what its call does, on an interface
+    // that offers all extensions, some, or none.
     test(
         "dat_attributes::masks_names_and_calls_agree",
         &[
@@ -109,7 +109,8 @@ pub(crate) const TESTS: &[Test] = &[
                         check_eq!(named(ia, "DAT_IB_FETCH_AND_ADD")?.is_some(), atomics);
                         check_eq!(named(ia, "DAT_IB_CMP_AND_SWAP")?.is_some(), atomics);
                         check_eq!(named(ia, "DAT_IB_UD")?.is_some(), datagrams);
-                        // An endpoint that is not connected: a call that is offered says that.
+                        // The endpoint is not connected, so a call that is offered returns an error
+                        // about its state.
                         let atomic = if atomics { InvalidState } else { Model };
                         let write = if any { InvalidState } else { Model };
                         let datagram = if datagrams { InvalidHandle } else { Model };
@@ -175,7 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
                 Dto::IB_RECV_UD_IMMED,
             ];
             check_eq!(dtos.map(|dto| dto.0), [8, 9, 10, 11, 12, 13, 14, 15]);
-            // The return codes that the pages list have DAT's numbers.
+            // The return codes that the extensions' pages list have DAT's numbers.
             let error = Error::new(ErrorType::InvalidHandle, Subtype::InvalidHandleEp);
             check_eq!(error.as_raw(), 0x8005_000c);
             check_eq!(Error::from(ErrorType::ModelNotSupported).as_raw(), 0x8009_0000);
@@ -183,8 +184,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // The operation says which extended operation has completed, under the one event number of the
-    // extensions; an ordinary event has no extension data.
+    // The event number of all extended operations is the same; the operation in the event says
+    // which one has completed. An ordinary event has no extension data.
     test(
         "dat_attributes::operations_say_what_completed",
         &[
@@ -225,8 +226,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An endpoint with a shared receive queue gets exactly the attributes that it asks for, those
-    // that it does not name at their defaults. What the adapter cannot do is refused.
+    // An endpoint with a shared receive queue gets exactly the attributes of the call; attributes
+    // that the call leaves out get their defaults. Attributes beyond the adapter's limits are
+    // refused.
     test(
         "dat_attributes::an_endpoint_gets_what_it_asks_for",
         &[
@@ -303,8 +305,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Each bad handle is named, and leaves nothing behind; so does an adapter that lacks shared
-    // receive queues, and one that has no more endpoints.
+    // The error names each bad handle, and the call leaves nothing behind. The same holds on an
+    // adapter without shared receive queues, and on one that has no more endpoints.
     test(
         "dat_attributes::an_endpoint_needs_good_handles",
         &[

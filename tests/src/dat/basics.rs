@@ -7,7 +7,7 @@ use crate::fixture::PAGE;
 use crate::{Test, check_eq, test};
 
 pub(crate) const TESTS: &[Test] = &[
-    // A message goes from one endpoint to another, in both directions, and the connection ends.
+    // Endpoints exchange a message in each direction, and the connection ends.
     test("dat_basics::a_message_goes_through", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair()?;

@@ -25,11 +25,11 @@ fn graceful(ia: &Ia) -> Outcome {
     Ok(ia.ia_close(CloseFlags::Graceful)?)
 }
 
-/// What a thread of a test is waiting with.
+/// What a thread of a test returns.
 type Posted = Thread<Result<u64, Error>>;
 
-/// A thread that posts Sends and takes completions until a call is refused. Returns how many Sends
-/// it posted. Completions after the connection has ended are flushed.
+/// Starts a thread that posts Sends and takes completions until a call is refused. It returns how
+/// many Sends it posted. Completions after the end of the connection are flushed.
 #[track_caller]
 fn load(w: &World<'_>, end: &End) -> Result<Posted, Failure> {
     let (end, begins) = (end.clone(), Signal::new(w.f.platform()));
@@ -39,7 +39,8 @@ fn load(w: &World<'_>, end: &End) -> Result<Posted, Failure> {
         loop {
             match end.ia.ep_post_send(end.ep, &[], posted, PLAIN) {
                 Ok(()) => posted += 1,
-                // The endpoint and the event dispatcher are gone before the IA's own handle is.
+                // The IA frees the endpoint and the event dispatcher before its own handle becomes
+                // invalid.
                 Err(error) if error.kind() == ErrorType::InvalidHandle => return Ok(posted),
                 // The queue is full.
                 Err(error) if error.kind() == ErrorType::InsufficientResources => {
@@ -61,8 +62,8 @@ fn load(w: &World<'_>, end: &End) -> Result<Posted, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A graceful close needs that the consumer has freed all objects. The event dispatcher of
-    // asynchronous events goes with the IA.
+    // A graceful close succeeds only after the consumer has freed all objects. The event dispatcher
+    // of asynchronous events ends with the IA.
     test("dat_closing::a_graceful_close", &[], |f| {
         world(f, |w| {
             let ia = &w.a;
@@ -84,7 +85,8 @@ pub(crate) const TESTS: &[Test] = &[
                     let cno = ia.cno_create(None)?;
                     Ok(("a CNO", Box::new(move || ia.cno_free(cno))))
                 },
-                // Its zone, and its event dispatcher of connection events, are not the consumer's.
+                // The consumer named no zone and no event dispatcher of connection events, so the
+                // endpoint uses the IA's own.
                 |ia| {
                     let null = EvdHandle::NULL;
                     let ep = ia.ep_create(PzHandle::NULL, null, null, null, None)?;
@@ -101,7 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(ia.ia_close(CloseFlags::Abrupt), CLOSED)
         })
     }),
-    // Each object alone prevents a graceful close, and what is refused changes nothing.
+    // Each object alone prevents a graceful close, and the refused close changes nothing.
     test("dat_closing::each_object_prevents_it", &[], |f| {
         world(f, |w| {
             let ia = &w.a;
@@ -134,7 +136,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // An abrupt close with everything open: connections under load from both sides, waiters of
     // event dispatchers and of CNOs, an agent, requests and resolved addresses. All waits end, the
-    // peers learn of it, and nothing is left.
+    // peers get events, and nothing is left.
     test("dat_closing::an_abrupt_close", &[], |f| {
         world(f, |w| {
             let (a, b, _, far) = w.open_pair()?;
@@ -164,7 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
             for evd in [shared.recv, shared.connect, datagrams.recv, requests, w.asynchronous[1]] {
                 waiters.push(waiting(w, &w.b, evd, 1)?);
             }
-            // Receives for the load would be in vain: the Sends wait for some.
+            // The peers post no Receives, so the Sends of the load stay outstanding.
             let loads = [load(w, &b)?, load(w, &b2)?];
             a.send(&[], 3)?;
             w.close(&w.b)?;

@@ -15,7 +15,7 @@ use super::world::*;
 use crate::thread::{Signal, Thread, pause};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// The error of a wait in whose time no event dispatcher triggers.
+/// The error of a wait during which no event dispatcher triggered the CNO.
 pub(crate) const NONE_CAME: Error = Error::new(ErrorType::QueueEmpty, Subtype::None);
 /// The error of a free while the CNO is used.
 const IN_USE: Error = state(Subtype::InvalidStateCnoInUse);
@@ -41,7 +41,7 @@ pub(crate) fn drain(ia: &Ia, evd: EvdHandle) -> Result<usize, Failure> {
     }
 }
 
-/// Frees an event dispatcher for which an agent may still be returning.
+/// Frees an event dispatcher, although an agent for it may not have returned yet.
 #[track_caller]
 pub(crate) fn free(w: &World<'_>, ia: &Ia, evd: EvdHandle) -> Outcome {
     let mut freed = Ok(());
@@ -52,7 +52,7 @@ pub(crate) fn free(w: &World<'_>, ia: &Ia, evd: EvdHandle) -> Outcome {
     Ok(freed?)
 }
 
-/// What agents were called with.
+/// The calls of agents.
 #[derive(Clone)]
 struct Seen {
     calls: Signal,
@@ -106,7 +106,7 @@ fn waited(w: &World<'_>, ia: &Ia, seen: &Seen) -> Result<(CnoHandle, Waiter), Fa
         let cno = ia.cno_create(seen.agent())?;
         let thread = waiter(w, ia, cno)?;
         pause(w.f.platform(), Duration::from_micros(SHORT.into()));
-        // Only the waiter can use it. If there is none yet, the thread finds no CNO.
+        // A free is refused once the thread waits. If the free succeeds, the thread finds no CNO.
         match ia.cno_free(cno) {
             Err(error) if error == IN_USE => return Ok((cno, thread)),
             Err(error) => return Err(error.into()),
@@ -117,7 +117,7 @@ fn waited(w: &World<'_>, ia: &Ia, seen: &Seen) -> Result<(CnoHandle, Waiter), Fa
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // What a CNO is without event dispatchers and with some, and that each bad handle is refused.
+    // A query of a CNO without event dispatchers and with some. Each bad handle is refused.
     test("dat_cno::creation_query_and_free", &[], |f| {
         world(f, |w| {
             let (plain, seen) = (w.a.cno_create(None)?, Seen::new(w));
@@ -152,7 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
             for bad in [EvdHandle::NULL, first, evd(&w.b, EvdFlags::SOFTWARE)?] {
                 refused(w.a.evd_modify_cno(bad, with_agent), invalid(Subtype::InvalidHandle1))?;
             }
-            // A creation that fails for another reason does not leave the CNO in use.
+            // A creation that fails for another reason leaves the CNO unused.
             let alone = w.a.cno_create(None)?;
             refused(w.a.evd_create(0, alone, MERGED), parameter(Subtype::InvalidArg2))?;
             refused(w.a.evd_create(4, alone, EvdFlags::ASYNC), parameter(Subtype::InvalidArg4))?;
@@ -195,7 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(w.b.cno_wait(cno, LONG)?, evd);
                 check_eq!(drain(&w.b, evd)?, 1);
             }
-            // The watermark is above what is left, so its event comes at once.
+            // Fewer Receives are left than the watermark, so its event comes at once.
             let srq = w.b.srq_create(b.pz, &SrqAttr::default())?;
             w.b.srq_set_lw(srq, 1)?;
             check_eq!(w.b.cno_wait(cno, LONG)?, w.asynchronous[1]);
@@ -219,7 +219,7 @@ pub(crate) const TESTS: &[Test] = &[
                 post(&w.a, evd, 3)?;
                 refused(w.a.cno_wait(cno, SHORT), NONE_CAME)?;
                 check_eq!(drain(&w.a, evd)?, 3);
-                // The trigger does not get lost, however fast the next event comes.
+                // No trigger is lost, however fast the next event comes.
                 for data in 0..200 {
                     post(&w.a, evd, data)?;
                     check_eq!(w.a.cno_wait(cno, LONG)?, evd);
@@ -243,7 +243,8 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(w.a.cno_wait(cno, SHORT), NONE_CAME)
             };
             each_once()?;
-            // A wait that leaves events triggers at its end. The CNO holds one trigger of each.
+            // When a wait ends and leaves events, it triggers the CNO. The CNO holds one trigger of
+            // each event dispatcher.
             for data in [0, 1, 2] {
                 for evd in evds {
                     check_eq!(w.a.evd_wait(evd, LONG, 1)?.0, Event::software(evd, data));
@@ -252,8 +253,9 @@ pub(crate) const TESTS: &[Test] = &[
             each_once()
         })
     }),
-    // Who was woken by an event dispatcher can free it at once, although what woke it may not have
-    // returned; also after it was taken off its CNO.
+    // A thread that an event dispatcher's trigger woke can free that event dispatcher at once,
+    // although the callback that triggered may not have returned yet. The same holds after the
+    // event dispatcher has left its CNO.
     test("dat_cno::a_free_waits_for_what_triggered", &[], |f| {
         world(f, |w| {
             let cno = w.a.cno_create(None)?;
@@ -270,7 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(w.a.cno_free(cno)?)
         })
     }),
-    // The trigger of an event dispatcher that is freed, or gets another CNO, is forgotten. The
+    // The CNO forgets the trigger of an event dispatcher that is freed or gets another CNO. The
     // other CNO is triggered at once if events are queued.
     test("dat_cno::an_event_dispatcher_takes_its_trigger_along", &[], |f| {
         world(f, |w| {
@@ -289,11 +291,12 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!(w.a.cno_wait(one, LONG)?, stays);
                 }
                 refused(w.a.cno_wait(one, SHORT), NONE_CAME)?;
-                // To the same CNO: it is triggered again, once.
+                // Setting the same CNO again triggers it once more.
                 w.a.evd_modify_cno(evd, two)?;
                 check_eq!(w.a.cno_wait(two, LONG)?, evd);
                 refused(w.a.cno_wait(two, SHORT), NONE_CAME)?;
-                // Without a CNO an event triggers nothing, and then all that is queued does.
+                // Without a CNO an event triggers nothing. A CNO that is set then is triggered for
+                // all queued events.
                 check_eq!(drain(&w.a, evd)?, 1);
                 w.a.evd_modify_cno(evd, CnoHandle::NULL)?;
                 post(&w.a, evd, 2)?;
@@ -301,7 +304,7 @@ pub(crate) const TESTS: &[Test] = &[
                 w.a.evd_modify_cno(evd, two)?;
                 w.a.evd_free(evd)?;
                 refused(w.a.cno_wait(two, SHORT), NONE_CAME)?;
-                // Nothing queued, nothing triggered.
+                // With no event queued, a new CNO is not triggered.
                 check_eq!(drain(&w.a, stays)?, 1);
                 w.a.evd_modify_cno(stays, two)?;
                 refused(w.a.cno_wait(two, SHORT), NONE_CAME)?;
@@ -311,8 +314,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(w.a.cno_free(two)?)
         })
     }),
-    // While a thread waits on an event dispatcher, its CNO is not triggered; when the wait has
-    // ended, it is if events are left.
+    // While a thread waits on an event dispatcher, the CNO is not triggered. If events are left
+    // when the wait ends, it is.
     test("dat_cno::a_waiter_of_the_event_dispatcher_comes_first", &[], |f| {
         world(f, |w| {
             let cno = w.a.cno_create(None)?;
@@ -335,7 +338,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A thread that waits without a limit is woken. Of two threads, a trigger wakes one.
+    // A trigger wakes a thread that waits without a time limit. Of two threads it wakes one.
     test("dat_cno::a_trigger_wakes_one_waiter", &[], |f| {
         world(f, |w| {
             let seen = Seen::new(w);
@@ -355,7 +358,7 @@ pub(crate) const TESTS: &[Test] = &[
             post(&w.a, evds[1], 1)?;
             check_eq!(other.join()?, Ok(evds[1]));
             refused(w.a.cno_wait(cno, 0), NONE_CAME)?;
-            // The agent was never called.
+            // The agent has never been called.
             check_eq!((seen.calls.count(), w.a.cno_query(cno)?.proxy_type), (0, CnoProxyType::Agent));
             Ok(())
         })
@@ -377,7 +380,7 @@ pub(crate) const TESTS: &[Test] = &[
                 post(&w.a, evd, 2)?;
                 check_eq!(w.a.cno_wait(cno, LONG)?, evd);
                 seen.are(&w.a, &[evd])?;
-                // An agent that is set after an event waits for the next one.
+                // An agent that is set after an event is called at the next event.
                 w.a.cno_modify_agent(cno, seen.agent())?;
                 check_eq!(w.a.cno_query(cno)?.proxy_type, CnoProxyType::Agent);
                 seen.are(&w.a, &[evd])?;
@@ -385,7 +388,7 @@ pub(crate) const TESTS: &[Test] = &[
                 post(&w.a, evd, 3)?;
                 seen.are(&w.a, &[evd, evd])?;
                 check_eq!(drain(&w.a, evd)?, 1);
-                // One that is replaced is never called, and is dropped.
+                // A replaced agent is never called, and is dropped.
                 let former = Seen::new(w);
                 w.a.cno_modify_agent(cno, former.agent())?;
                 check_eq!(Arc::strong_count(&former.named), 2);
@@ -402,8 +405,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A thread that waits gets the trigger rather than the agent, which is called at the next
-    // trigger that nobody waits for.
+    // A waiting thread gets the trigger, and not the agent. The agent is called at the next trigger
+    // for which no thread waits.
     test("dat_cno::a_waiter_comes_before_the_agent", &[], |f| {
         world(f, |w| {
             let seen = Seen::new(w);
@@ -428,7 +431,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(w.b.cno_wait(alone, timeout), NONE_CAME)?;
                 check!(platform.now().since(began) >= Duration::from_micros(timeout.into()), "too early");
             }
-            // A wait that has ended does not keep the CNO in use.
+            // A wait that has ended does not make the CNO in use.
             w.b.cno_free(alone)?;
             let (cno, first) = waited(w, &w.b, &seen)?;
             let (with_event_dispatcher, second) = waited(w, &w.b, &seen)?;
@@ -441,7 +444,7 @@ pub(crate) const TESTS: &[Test] = &[
             let dead = state(Subtype::InvalidStateCnoDead);
             refused(first.join()?, dead)?;
             refused(second.join()?, dead)?;
-            // This thread may have been too late to wait.
+            // This thread may have begun its wait too late.
             let late = third.join()?;
             check!([Err(dead), Err(invalid(Subtype::InvalidHandleIa))].contains(&late), "{late:?}");
             refused(w.b.cno_wait(cno, 0), invalid(Subtype::InvalidHandleIa))?;

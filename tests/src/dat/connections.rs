@@ -28,7 +28,7 @@ pub(super) fn point(ia: &Ia) -> Result<Point, Failure> {
     Ok(Point { requests, conn_qual, psp })
 }
 
-/// A qualifier that nobody listens at.
+/// A qualifier without a listener.
 #[track_caller]
 fn free_qualifier(ia: &Ia) -> Result<u64, Failure> {
     let point = point(ia)?;
@@ -51,7 +51,7 @@ fn connection(event: &Event) -> Result<Connection, Failure> {
     }
 }
 
-/// The error of a call that a state does not allow, by the state.
+/// The error of a call that an endpoint's state does not allow.
 const fn wrong(now: EpState) -> Error {
     state(match now {
         EpState::Unconnected => Subtype::InvalidStateEpUnconnected,
@@ -66,8 +66,8 @@ const fn wrong(now: EpState) -> Error {
     })
 }
 
-/// Checks that the endpoint is in this state, and that the calls which this state does not allow
-/// are refused with its name and change nothing.
+/// Checks that the endpoint is in this state, and that the calls that this state does not allow
+/// fail with its name and change nothing.
 #[track_caller]
 pub(super) fn in_state(w: &World<'_>, end: &End, now: EpState) -> Outcome {
     let here = core::panic::Location::caller();
@@ -112,7 +112,8 @@ pub(super) fn in_state(w: &World<'_>, end: &End, now: EpState) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // A connection through a public service point, state by state, on both sides: requested,
-    // accepted, established, disconnected, reset, and then another one of the same endpoints.
+    // accepted, established, disconnected, reset, and then another connection of the same
+    // endpoints.
     test("dat_connect::states_with_a_public_service_point", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?, point(&w.b)?);
@@ -184,12 +185,12 @@ pub(crate) const TESTS: &[Test] = &[
             in_state(w, &b, EpState::PassiveConnectionPending)?;
             check_eq!(param(&b)?.remote_ia_address, Some(address(&w.a)?));
             check_eq!(w.b.cr_query(cr)?.local_ep_handle, b.ep);
-            // A second request is refused by the provider, not by the consumer.
+            // The provider refuses a second request, not the consumer.
             let late = w.end(&w.a, &attributes())?;
             dial(&late, address(&w.b)?, conn_qual, &[])?;
             nothing(&w.b, requests)?;
             expect(&w.a, late.connect, EventNumber::CONNECTION_NON_PEER_REJECTED)?;
-            // It is accepted with the endpoint that it brought and no other one.
+            // The request is accepted with the reserved endpoint and with no other one.
             let other = w.end(&w.b, &attributes())?;
             refused(w.b.cr_accept(cr, other.ep, &[]), parameter(Subtype::InvalidArg2))?;
             in_state(w, &b, EpState::PassiveConnectionPending)?;
@@ -205,8 +206,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Freeing a reserved service point gives its endpoint back, and so does the rejection of its
-    // request, whether or not the service point is freed before.
+    // Freeing a reserved service point returns its endpoint to UNCONNECTED. So does a rejection of
+    // its request, whether or not the service point was freed before.
     test("dat_connect::reservations_end", &[], |f| {
         world(f, |w| {
             let (a, b) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?);
@@ -237,8 +238,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A service point whose one request was accepted has no part in what the endpoint does later:
-    // neither its free nor a request to it touches a newer reservation.
+    // A service point whose request was accepted does not affect its endpoint any more: neither its
+    // free nor a request to it changes a newer reservation of that endpoint.
     test("dat_connect::an_old_reservation_does_not_touch_a_new_one", &[], |f| {
         world(f, |w| {
             let (a, b) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?);
@@ -324,8 +325,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Nobody listens: the attempt ends with a rejection that is not the consumer's. So does an
-    // attempt at a service point that was freed. A request whose event is queued can be answered.
+    // Without a listener the attempt ends with a rejection by the provider. So does an attempt at a
+    // service point that was freed. A request whose event is queued can be answered.
     test("dat_connect::nobody_listens", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?, point(&w.b)?);
@@ -377,8 +378,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The active side may give up, by a disconnect or by freeing its endpoint. The passive side's
-    // answer then fails with an event, also of an endpoint that a service point reserved.
+    // The active side gives up, by a disconnect or by freeing its endpoint. The passive side's
+    // answer then fails with an event, also with the endpoint of a reserved service point.
     test("dat_connect::the_active_side_gives_up", &[], |f| {
         world(f, |w| {
             let requests = evd(&w.b, EvdFlags::CR)?;
@@ -412,7 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The passive side may give up while the connection is being completed.
+    // The passive side gives up while the connection is being completed.
     test("dat_connect::the_passive_side_gives_up", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?, point(&w.b)?);
@@ -420,7 +421,8 @@ pub(crate) const TESTS: &[Test] = &[
             w.b.cr_accept(request(&w.b, point.requests)?, b.ep, &[])?;
             w.b.ep_disconnect(b.ep, CloseFlags::Abrupt)?;
             in_state(w, &b, EpState::Disconnected)?;
-            // The handshake may have ended before: then both sides see that as well.
+            // The handshake may have ended before the disconnect: then both sides get an
+            // established event first.
             let mut last = next(&w.b, b.connect)?.event_number;
             if last == EventNumber::CONNECTION_ESTABLISHED {
                 last = next(&w.b, b.connect)?.event_number;
@@ -430,7 +432,7 @@ pub(crate) const TESTS: &[Test] = &[
             if last == EventNumber::CONNECTION_ESTABLISHED {
                 last = next(&w.a, a.connect)?.event_number;
             }
-            // Its confirmation may meet an endpoint that has gone.
+            // The active side's confirmation may arrive when the passive endpoint is gone.
             let ended = [
                 EventNumber::CONNECTION_DISCONNECTED,
                 EventNumber::CONNECTION_NON_PEER_REJECTED,
@@ -442,7 +444,7 @@ pub(crate) const TESTS: &[Test] = &[
             nothing(&w.b, b.connect)
         })
     }),
-    // Of several answers to one request, given at the same time, one is made.
+    // Of several answers to one request, given at the same time, one succeeds.
     test("dat_connect::one_answer_is_made", &[], |f| {
         world(f, |w| {
             let (from, to) = (point(&w.b)?, point(&w.b)?);
@@ -485,7 +487,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A request can be handed over to another service point of the IA, with its private data. The
-    // former handle is then invalid. A hand-off to nobody is refused and changes nothing.
+    // former handle is then invalid. A hand-over to a qualifier without a service point is refused
+    // and changes nothing.
     test("dat_connect::handoff", &[], |f| {
         world(f, |w| {
             let (a, b) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?);
@@ -504,7 +507,7 @@ pub(crate) const TESTS: &[Test] = &[
             let event = expect(&w.b, to.requests, EventNumber::CONNECTION_REQUEST)?;
             let cr = self::cr(&event)?;
             match event.event_data {
-                // It looks like the first one.
+                // The new event equals the first one.
                 EventData::CrArrival(arrival) => check_eq!(arrival.sp_handle, SpHandle::Psp(from.psp)),
                 other => return Err(Failure::new(alloc::format!("{other:?}"))),
             }
@@ -514,8 +517,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The service of a connection can be asked for another one. The side that was asked does not
-    // know its peer's service.
+    // An endpoint can connect to the service of another connection. The passive side does not know
+    // its peer's service.
     test("dat_connect::dup_connect", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?, point(&w.b)?);
@@ -548,7 +551,7 @@ pub(crate) const TESTS: &[Test] = &[
             in_state(w, &a, EpState::Connected)
         })
     }),
-    // The arguments of service points and connections.
+    // Bad arguments of service points and connections.
     test("dat_connect::arguments", &[], |f| {
         world(f, |w| {
             let (a, point) = (w.end(&w.a, &attributes())?, point(&w.b)?);
@@ -594,15 +597,15 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(w.a.rsp_create(88, ep, evd(&w.a, EvdFlags::CR)?), ready)?;
                 check_eq!(end.state()?, EpState::Unconnected);
             }
-            // Several paths are asked for, not required: one will do.
+            // The consumer requests several paths, but does not require them, so one is enough.
             dial(to, qual, TIMEOUT_INFINITE, best, ConnectFlags::MultipathRequested)?;
             w.b.cr_accept(request(&w.b, requests)?, b.ep, &[])?;
             expect(&w.a, a.connect, EventNumber::CONNECTION_ESTABLISHED)?;
             Ok(())
         })
     }),
-    // A service point is freed and another thread makes one at the same qualifier: its requests
-    // name it.
+    // One thread frees a service point and another one creates a service point at the same
+    // qualifier: its requests name the new one.
     test("dat_connect::a_qualifier_is_used_again", &[], |f| {
         world(f, |w| {
             let (a, requests) = (w.end(&w.a, &attributes())?, evd(&w.b, EvdFlags::CR)?);

@@ -58,8 +58,8 @@ fn is_bad(ia: &Ia, handle: Handle) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Each object has a type and a context of its own: none at first, the last one that was set,
-    // none after it was removed.
+    // Each object has a type and a context of its own: no context at first, then the last one set,
+    // and none after its removal.
     test("dat_context::each_kind_of_handle", &[], |f| {
         world(f, |w| {
             let (objects, _) = one_of_each(w)?;
@@ -72,7 +72,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             for (n, (handle, _)) in objects.iter().enumerate() {
                 check_eq!(w.b.get_consumer_context(*handle)?, Some(u64::MAX - n as u64), "{handle:?}");
-                // Zero is a context like any other.
+                // Zero is a valid context.
                 w.b.set_consumer_context(*handle, 0)?;
                 check_eq!(w.b.get_consumer_context(*handle)?, Some(0), "{handle:?}");
             }
@@ -84,7 +84,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A handle of another IA, of the other face, with a wrong word or null is refused.
+    // Refused handles: of another IA, of IT-API, with a wrong word, null.
     test("dat_context::bad_handles", &[], |f| {
         world(f, |w| {
             let (objects, _) = one_of_each(w)?;
@@ -100,14 +100,15 @@ pub(crate) const TESTS: &[Test] = &[
             for bad in [Handle::NULL, Handle::from_raw(u64::MAX)].into_iter().chain(of_other_face) {
                 is_bad(&w.b, bad)?;
             }
-            // Nothing of that changed a context.
+            // The refused calls have changed no context.
             for (n, (handle, _)) in objects.iter().enumerate() {
                 check_eq!(w.b.get_consumer_context(*handle)?, Some(n as u64), "{handle:?}");
             }
             Ok(w.f.b.pz_free(other_face)?)
         })
     }),
-    // A freed handle is refused, also when its place has been taken; the new object has no context.
+    // A freed handle is refused, also when another object has its index. That object has no
+    // context.
     test("dat_context::freed_handles", &[], |f| {
         world(f, |w| {
             let ia = &w.b;

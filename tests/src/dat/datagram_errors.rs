@@ -1,5 +1,4 @@
-//! Datagrams with immediate data, and what a Send of a datagram refuses or fails with (page
-//! dat_ib_post_send_ud).
+//! Datagrams with immediate data, and the errors of Sends of datagrams (page dat_ib_post_send_ud).
 
 use dat::*;
 use privileged_api as it;
@@ -15,8 +14,8 @@ const BAD_ENDPOINT: Error = Error::new(ErrorType::InvalidHandle, Subtype::Invali
 const BAD_ADDRESS: Error = Error::new(ErrorType::InvalidHandle, Subtype::InvalidHandle2);
 
 pub(crate) const TESTS: &[Test] = &[
-    // A Receive that a datagram with immediate data completed says so, and has the number as it was
-    // sent. No call of DAT sends one: the sender is a consumer of the other face.
+    // The completion of a Receive says that its datagram had immediate data, and has the number as
+    // it was sent. No call of DAT sends such a datagram, so the sender is an IT-API consumer.
     test(
         "dat_datagrams::immediate_data_arrives",
         &[
@@ -53,7 +52,7 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!((extension.ext_type, extension.immed), (IbExtType::RecvImmedData, number));
                     check_eq!(two.into.bytes(FRONT, length), source.bytes(0, length));
                 }
-                // One without it has no number.
+                // A datagram without immediate data has no number.
                 two.works(w)
             })
         },
@@ -83,7 +82,8 @@ pub(crate) const TESTS: &[Test] = &[
             ] {
                 refused(send(ep, two.of_b.ah), BAD_ENDPOINT)?;
             }
-            // An endpoint in the zone of the first one can use its address handles, another not.
+            // An endpoint in the zone of the first one can use its address handles; an endpoint in
+            // another zone cannot.
             let zone = w.end(&w.a, &datagrams())?;
             let (of_other, _) = w.resolve(&zone, &two.b)?;
             let gone = w.resolve(&two.a, &two.b)?.0.ah;
@@ -108,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.resolve(&near, &two.b)?;
             w.a.ib_post_send_ud(near.ep, &piece, &two.of_b, 6, PLAIN)?;
             near.done(6, DtoStatus::Success)?;
-            // What only connections have.
+            // Calls that only connections allow.
             let (ep, place) = (two.a.ep, two.from.remote(0, 8));
             refused(w.a.ep_post_send(ep, &piece, 1, PLAIN), BAD_ENDPOINT)?;
             refused(w.a.ep_post_rdma_write(ep, &piece, 1, &place, PLAIN), BAD_ENDPOINT)?;
@@ -123,7 +123,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Datagrams can be sent while the endpoint is connected: from the first remote endpoint that it
     // resolves, or that resolves it, until it disconnects. Receives can be posted in all states. In
-    // DISCONNECTED a Send is refused and not flushed: its address handle is gone.
+    // DISCONNECTED a Send is refused and not flushed, since its address handle is freed.
     test(
         "dat_datagrams::only_a_connected_endpoint_sends",
         &["dat_ib_post_send_ud.DAT_INVALID_STATE", "dat_ib_post_send_ud.A01", "dat_ib_post_send_ud.A02"],
@@ -144,7 +144,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let of_a = super::resolving::established(&b)?.0.remote_ah;
                 post(&of_b)?;
                 a.done(1, DtoStatus::Success)?;
-                // While it resolves another one it stays connected.
+                // While the endpoint resolves another one it stays connected.
                 point.ask(&a, &[])?;
                 let _unanswered = point.asked()?;
                 post(&of_b)?;
@@ -216,7 +216,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let extension = some(extension, "extension data")?;
                 check_eq!((extension.ext_type, extension.status as u32), (IbExtType::UdSend, 1));
                 check_eq!(two.a.state()?, EpState::Disconnected);
-                // What is posted now is flushed.
+                // A Receive that is posted now is flushed.
                 two.a.receive(&[two.from.segment(0, 64)], 5)?;
                 two.a.received(5, DtoStatus::Flushed)?;
                 nothing(&w.b, two.b.recv)?;
@@ -227,8 +227,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A datagram that does not fit its Receive is an error of the Receive, after which the endpoint
-    // is in DISCONNECTED; the sender learns nothing.
+    // A datagram that does not fit its Receive fails the Receive, after which the endpoint is in
+    // DISCONNECTED. The sender gets no error.
     test("dat_datagrams::a_short_receive_fails", &[], |f| {
         world(f, |w| {
             let (two, other) = (two(w)?, two(w)?);

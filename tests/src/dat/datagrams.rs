@@ -13,15 +13,15 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
 
 /// Bytes in front of each received message, which hold the header.
 pub(crate) const FRONT: usize = 40;
-/// How long a datagram of a lossy network is awaited, in microseconds, before another one is sent,
-/// and how often one is.
+/// How long a test on a lossy network waits for a datagram before it sends another one, in
+/// microseconds, and how many it sends.
 const LATE: u32 = 100_000;
 const ATTEMPTS: u32 = 100;
-/// How late a datagram of a lossy network may come, behind others or again.
+/// How late a datagram of a lossy network may arrive, out of order or twice.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Sends a datagram and returns the event of the Receive that it completes. On a lossy network it
-/// is sent again until one arrives.
+/// Sends a datagram and returns the event of the Receive that it completes. Repeats it until one
+/// arrives, for a lossy network.
 #[track_caller]
 pub(crate) fn delivered(w: &World<'_>, to: &End, send: impl Fn() -> Outcome) -> Result<Event, Failure> {
     send()?;
@@ -30,7 +30,7 @@ pub(crate) fn delivered(w: &World<'_>, to: &End, send: impl Fn() -> Outcome) -> 
             Err(failure) if failure.error == ErrorType::TimeoutExpired => send()?,
             Err(failure) => return Err(failure.into()),
             Ok((event, _)) => {
-                // What is late or comes twice finds no Receive then.
+                // Datagrams that are late or repeated find no Receive then.
                 pause(w.f.platform(), SETTLED);
                 return Ok(event);
             }
@@ -113,9 +113,9 @@ impl Two {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A datagram of several segments goes to the endpoint that its address names, and to no other.
-    // It lies behind the 40 bytes of the header. Both sides can send first, and the events say what
-    // they are.
+    // A datagram of several segments reaches the endpoint that its address names, and no other one.
+    // Its message is behind the 40 bytes of the header. Either side can send first, and the events
+    // have the right numbers and types.
     test(
         "dat_datagrams::a_datagram_arrives_behind_its_header",
         &[
@@ -137,11 +137,11 @@ pub(crate) const TESTS: &[Test] = &[
             world(f, |w| {
                 let Two { a, b, of_b, of_a, from, into } = two(w)?;
                 check_eq!((Dto::IB_SEND_UD.as_raw(), Dto::IB_RECV_UD.as_raw()), (13, 14));
-                // The other endpoint of the same node, resolved as well, gets nothing.
+                // Another endpoint of the same node, also resolved, gets nothing.
                 let other = w.end(&w.b, &datagrams())?;
                 w.resolve(&a, &other)?;
                 other.receive(&[into.segment(PAGE, 100)], 1)?;
-                // The server first, whose address of the client came with the accept.
+                // The server sends first: it has the client's address from the accept.
                 let sides = [(&b, &a, of_a, &into, &from), (&a, &b, of_b, &from, &into)];
                 for (cookie, (end, to, ah, source, sink)) in (u64::MAX - 9..).step_by(4).zip(sides) {
                     source.fill(cookie as u8);
@@ -250,8 +250,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A datagram completes whether or not anybody receives it, and no error is reported. From then
-    // on the consumer may reuse the memory: what arrives is what it held before.
+    // A Send of a datagram completes whether or not a Receive is there, and no error is reported.
+    // The consumer may reuse the memory from then on: the bytes that arrive are those from before.
     test("dat_datagrams::completion_frees_the_memory_only", &["dat-ib-2.3.B02", "dat-ib-2.3.O02"], |f| {
         world(f, |w| {
             let two = two(w)?;
@@ -272,7 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
             })?;
             is_datagram(&event, &two.b, 4, 200)?;
             check_eq!(two.into.bytes(FRONT, 200), sent);
-            // The endpoint does not exist any more, or has another key.
+            // The endpoint is freed, or has another key.
             w.b.ep_free(two.b.ep)?;
             two.send(&[two.from.segment(0, 200)], 6)?;
             let strange = IbAddrHandle { qkey: 1, ..two.of_b };
@@ -298,8 +298,8 @@ pub(crate) const TESTS: &[Test] = &[
             two.a.done(3, DtoStatus::LocalProtection).map(drop)
         })
     }),
-    // A waiter whose endpoint waits for solicited Receives wakes for a datagram that was sent with
-    // that flag, and not for others.
+    // A waiter on solicited Receives wakes for a datagram that was sent with that flag, and not for
+    // others.
     test("dat_datagrams::a_send_can_be_solicited", &["dat_ib_post_send_ud.F02"], |f| {
         if f.setup.lossy {
             return Ok(());
@@ -327,8 +327,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // On an endpoint whose requests may be unsignalled, such a Send makes an event but wakes
-    // nobody. On others the flag is refused.
+    // If the endpoint's requests may be unsignalled, such a Send makes an event but wakes no
+    // waiter. On other endpoints the flag is refused.
     test(
         "dat_datagrams::a_send_can_be_unsignalled",
         &["dat_ib_post_send_ud.F03", "dat_ib_post_send_ud.DAT_INVALID_PARAMETER"],
@@ -352,8 +352,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Too many segments and flags that a datagram cannot have are refused, and post nothing. The
-    // longest list of segments is taken.
+    // Too many segments, and flags that a datagram cannot have, are refused, and nothing is posted.
+    // The longest list of segments is accepted.
     test("dat_datagrams::wrong_posts_are_refused", &["dat_ib_post_send_ud.DAT_INVALID_PARAMETER"], |f| {
         world(f, |w| {
             let bad = Error::from(ErrorType::InvalidParameter);

@@ -1,4 +1,4 @@
-//! Disconnects: abrupt, graceful, and by a peer that is gone.
+//! Disconnects: abrupt, graceful, and when the peer is gone.
 
 use dat::*;
 
@@ -40,8 +40,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A graceful disconnect lets requests complete first: the endpoint is in DISCONNECT_PENDING
-    // until they have completed. The consumer need not take their completions first. An abrupt
-    // disconnect ends the waiting.
+    // until then. The consumer need not take their completions first. An abrupt disconnect ends the
+    // wait.
     test("dat_connect::a_graceful_disconnect_waits", &[], |f| {
         world(f, |w| {
             for abrupt in [false, true] {
@@ -77,12 +77,12 @@ pub(crate) const TESTS: &[Test] = &[
                 for cookie in 0..3 {
                     a.done(cookie, status)?;
                 }
-                // The consumer sees nothing of what the provider posted.
+                // The provider posts a request of its own, which the consumer does not see.
                 nothing(&w.a, a.request)?;
                 for end in [&a, &b] {
                     end.ia.ep_reset(end.ep)?;
                 }
-                // With nothing outstanding it ends at once.
+                // With no request outstanding the connection ends at once.
                 w.connect(&a, &b)?;
                 w.a.ep_disconnect(a.ep, CloseFlags::Graceful)?;
                 in_state(w, &a, EpState::Disconnected)?;
@@ -93,8 +93,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // If the peer's IA is closed, the connection ends here as well. An endpoint whose connection is
-    // pending, established or ended can be freed.
+    // When the peer's IA is closed, the connection ends here as well. An endpoint whose connection
+    // is pending, established or ended can be freed.
     test("dat_connect::the_peer_is_gone", &[], |f| {
         world(f, |w| {
             let (a, _) = w.pair()?;

@@ -1,4 +1,4 @@
-//! Event dispatchers: streams that share one, thresholds, the one waiter, overflow, resizing,
+//! Event dispatchers: streams that share one, thresholds, the only waiter, overflow, resizing,
 //! frees.
 
 use alloc::vec::Vec;
@@ -69,7 +69,8 @@ pub(crate) fn waiting(w: &World<'_>, ia: &Ia, evd: EvdHandle, threshold: usize) 
     let (waiter, platform) = (ia.clone(), w.f.platform());
     let thread =
         Thread::spawn(platform, "waiter", move || waiter.evd_wait(evd, TIMEOUT_INFINITE, threshold))?;
-    // A dequeue would take an event as long as the thread does not wait.
+    // While the thread does not wait yet, a dequeue would take an event, so this polls with a
+    // resize.
     let qlen = ia.evd_query(evd)?.evd_qlen;
     let waits = || ia.evd_resize(evd, qlen) == Err(state(Subtype::InvalidStateEvdWaiter));
     check!(eventually(platform, || thread.is_done() || waits()), "the thread does not wait");
@@ -78,7 +79,7 @@ pub(crate) fn waiting(w: &World<'_>, ia: &Ia, evd: EvdHandle, threshold: usize) 
 
 pub(crate) const TESTS: &[Test] = &[
     // The events of five streams of one connection come on one event dispatcher, each with its own
-    // number. The order of the events of one stream is that in which they arose.
+    // number. Events of one stream come in the order in which they were made.
     test("dat_evd::streams_share_an_event_dispatcher", &[], |f| {
         world(f, |w| {
             let a = w.end(&w.a, &attributes())?;
@@ -113,7 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.a.ep_disconnect(a.ep, CloseFlags::Abrupt)?;
             expect(&w.b, evd, EventNumber::CONNECTION_DISCONNECTED)?;
             refused(w.b.evd_dequeue(evd), ErrorType::QueueEmpty.into())?;
-            // It feeds from the endpoint and the service point until both are freed.
+            // The endpoint and the service point feed it until both are freed.
             refused(w.b.evd_free(evd), state(Subtype::InvalidStateEvdInUse))?;
             w.b.ep_free(b.ep)?;
             refused(w.b.evd_free(evd), state(Subtype::InvalidStateEvdInUse))?;
@@ -122,9 +123,9 @@ pub(crate) const TESTS: &[Test] = &[
             refused(w.b.evd_dequeue(evd), invalid(Subtype::InvalidHandle1))
         })
     }),
-    // A wait for several events ends when so many are queued, whatever their streams. It takes the
-    // oldest event of a stream and returns how many are left. A timeout takes nothing and returns
-    // how many there are.
+    // A wait for several events ends when that many are queued, of any stream. It takes the oldest
+    // event of a stream and returns how many are left. A timeout takes nothing and returns how many
+    // there are.
     test("dat_evd::a_threshold_counts_all_streams", &[], |f| {
         world(f, |w| {
             let (a, b) = (w.end(&w.a, &attributes())?, end_on_one(&w.b, QLEN, MERGED)?);
@@ -144,7 +145,7 @@ pub(crate) const TESTS: &[Test] = &[
             b.receive(&[], 6)?;
             a.send(&[], 7)?;
             a.done(7, DtoStatus::Success)?;
-            // Both are queued, at the latest when the sender has its completion.
+            // Both are queued at the latest when the sender has its completion.
             check_eq!(w.b.evd_wait(evd, 0, 3).map_err(|failure| failure.nmore), Err(2));
             short(2)?;
             let thread = waiting(w, &w.b, evd, 3)?;
@@ -172,8 +173,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // One thread waits. Meanwhile no other can wait, dequeue, resize or free, but all can post and
-    // query. When the wait has ended, all of that works again.
+    // One thread waits. During the wait no other thread can wait, dequeue, resize or free, but all
+    // can post and query. After the wait all these calls work again.
     test("dat_evd::one_thread_waits", &[], |f| {
         world(f, |w| {
             for flags in [EvdFlags::SOFTWARE, MERGED] {
@@ -201,7 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The same with completions, which a dequeue takes in a shorter way.
+    // One thread waits for completions, which a dequeue takes by a faster path.
     test("dat_evd::a_waiter_takes_the_completions", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair()?;
@@ -227,8 +228,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A software event for which there is no room is refused. The queue keeps its events, and no
-    // asynchronous event reports it.
+    // A software event for which there is no room is refused. The queue keeps its events, and there
+    // is no asynchronous event.
     test("dat_evd::a_full_queue_refuses_software_events", &[], |f| {
         world(f, |w| {
             for flags in [EvdFlags::SOFTWARE, MERGED] {
@@ -277,8 +278,8 @@ pub(crate) const TESTS: &[Test] = &[
             take(&w.a, evd, 1)
         })
     }),
-    // Connection events that find no room are lost, and an asynchronous event names their event
-    // dispatcher. Those that are queued stay.
+    // Connection events for which there is no room are lost, and an asynchronous event names their
+    // event dispatcher. Queued events stay.
     test("dat_evd::an_overflow_is_reported", &[], |f| {
         world(f, |w| {
             let flags = EvdFlags::CONNECTION;
@@ -321,8 +322,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // If completions overflow, the endpoints of that event dispatcher break, and two asynchronous
-    // events say so, of which the first or the second names the event dispatcher by its own handle.
+    // If completions overflow, the connections of the endpoints on that event dispatcher break. Two
+    // asynchronous events report it, of which one names the event dispatcher by its own handle.
     test("dat_evd::an_overflow_of_completions_breaks_the_connection", &[], |f| {
         world(f, |w| {
             // On an event dispatcher with several streams the handle differs from that of the
@@ -378,7 +379,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(w.b.evd_query(one), invalid(Subtype::InvalidHandleIa))
         })
     }),
-    // A queue grows and shrinks around its events. It does not shrink below their number.
+    // A queue grows and shrinks, and keeps its events. It does not shrink below their number.
     test("dat_evd::a_resize_keeps_events", &[], |f| {
         world(f, |w| {
             for flags in [EvdFlags::SOFTWARE, MERGED] {
@@ -416,7 +417,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The same with completions.
+    // A queue of completions grows and shrinks, and keeps its events.
     test("dat_evd::a_resize_keeps_completions", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair()?;
@@ -445,8 +446,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // One dequeue drops 65 events that mean nothing to the consumer, here of binds whose success
-    // it need not hear of, and leaves the rest to later calls.
+    // One dequeue drops 65 events that mean nothing to the consumer (here: successes of suppressed
+    // binds), and leaves the rest to later calls.
     test("dat_evd::a_dequeue_drops_a_bounded_number_of_events", &[], |f| {
         world(f, |w| {
             let (pz, connect) = (w.a.pz_create()?, evd(&w.a, EvdFlags::CONNECTION)?);
@@ -467,8 +468,8 @@ pub(crate) const TESTS: &[Test] = &[
                     b.receive(&[], cookie)?;
                     a.send(&[], cookie)?;
                 }
-                // A queue does not become smaller than what is in it. If this succeeds, the queue
-                // has still room for all.
+                // A queue cannot become smaller than its number of events. If this resize succeeds,
+                // the queue still has room for all.
                 let all = || w.a.evd_resize(request, binds + 1) == Err(state(Subtype::None));
                 check!(eventually(w.f.platform(), all), "{binds} binds and two Sends do not complete");
                 for _ in 0..empty {
@@ -504,7 +505,7 @@ pub(crate) const TESTS: &[Test] = &[
                 w.a.evd_free(evd)?;
                 refused(w.a.evd_query(evd), invalid(Subtype::InvalidHandle1))?;
             }
-            // Nothing shares an event dispatcher with asynchronous events.
+            // No other stream shares an event dispatcher with asynchronous events.
             for bad in [0, 0x100, 0x1f0, 0x101, 0x002, 0x400, 0x020 | 1 << 31] {
                 let made = w.a.evd_create(3, CnoHandle::NULL, flags(bad));
                 refused(made, parameter(Subtype::InvalidArg4))?;

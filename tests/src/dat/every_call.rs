@@ -1,5 +1,5 @@
-//! Every call of the DAT face with valid arguments, and which of them are handles: for the tests
-//! that make each call with bad handles, on a closed IA and on a dead device.
+//! Every call of DAT with valid arguments, and which arguments are handles: for the tests that make
+//! each call with bad handles, on a closed IA and on a dead device.
 //!
 //! A unit test below compares the table with the source of `dat`, so that no call is missing.
 
@@ -52,7 +52,7 @@ pub(crate) const ROLES: [Role; 17] = {
 };
 
 impl Role {
-    /// What kind of object has it.
+    /// The type of objects with this role.
     pub(crate) fn kind(self) -> HandleType {
         match self {
             Role::Pz => HandleType::Pz,
@@ -70,7 +70,7 @@ impl Role {
     }
 }
 
-/// The handles that calls are made with.
+/// One handle for each role.
 #[derive(Clone, Copy)]
 pub(crate) struct Handles([u64; ROLES.len()]);
 
@@ -79,7 +79,7 @@ impl Handles {
         self.0[role as usize]
     }
 
-    /// The same, but for one.
+    /// These handles, with another one for one role.
     pub(crate) fn with(mut self, role: Role, word: u64) -> Handles {
         self.0[role as usize] = word;
         self
@@ -138,7 +138,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Makes them on the second IA; their peers are on the first one.
+    /// Creates the objects on the second IA, and their peers on the first one.
     pub(crate) fn new(w: &World<'_>) -> Result<Objects, Failure> {
         let ia = &w.b;
         let (_, end) = w.pair()?;
@@ -150,7 +150,7 @@ impl Objects {
         let dialer = w.end(&w.a, &attributes())?;
         dial(&dialer, address(ia)?, conn_qual, &[])?;
         let cr = request(ia, requests)?;
-        // A qualifier that is free.
+        // A free qualifier.
         let (free, probe) = ia.psp_create_any(requests, PspFlags::Consumer)?;
         ia.psp_free(probe)?;
         let reserved = w.end(ia, &attributes())?;
@@ -180,7 +180,7 @@ impl Objects {
         Ok(Objects { ia: ia.clone(), handles, region, remote_ah, peer, conn_qual })
     }
 
-    /// The state of all objects, in words.
+    /// The state of all objects, as text.
     pub(crate) fn state(&self) -> Result<String, Failure> {
         let (ia, h) = (&self.ia, &self.handles);
         let mut evds = Vec::new();
@@ -197,7 +197,7 @@ impl Objects {
         Ok(format!("{evds:?} {eps:?} {memory:?} {shared:?} {points:?}"))
     }
 
-    /// Makes every call, which has to return this error, and to change nothing.
+    /// Makes every call. Each has to return this error, and to change nothing.
     pub(crate) fn all_refused(&self, error: Error) -> Outcome {
         for _ in 0..2 {
             for call in CALLS {
@@ -219,9 +219,9 @@ impl Objects {
 /// A call.
 pub(crate) struct Call {
     pub(crate) name: &'static str,
-    /// Its handles, with the subtype of the error if one is invalid.
+    /// The call's handles, with the subtype of the error if one is invalid.
     pub(crate) handles: &'static [(Role, Subtype)],
-    /// Those that may be null.
+    /// The handles that may be null.
     pub(crate) nullable: &'static [Role],
     /// Makes the call; returns its error.
     pub(crate) make: fn(&Objects, &Handles) -> Option<Error>,
@@ -261,7 +261,7 @@ const REQUEST: (Role, Subtype) = (Role::Request, Subtype::InvalidHandleEvdReques
 const CONNECT: (Role, Subtype) = (Role::Connect, Subtype::InvalidHandleEvdConn);
 const ANY: (Role, Subtype) = (Role::Pz, Subtype::InvalidHandle1);
 
-/// Every call, but for those that the unit test names.
+/// Every call, except those in `EXCEPT`.
 pub(crate) const CALLS: &[Call] = &[
     call("ia_query", &[], |o, _| o.ia.ia_query(IaAttrMask::ALL, ProviderAttrMask::ALL).err()),
     call("get_handle_type", &[ANY], |o, h| o.ia.get_handle_type(h.pz()).err()),
@@ -388,7 +388,7 @@ pub(crate) const CALLS: &[Call] = &[
     call("rsp_query", &[RSP], |o, h| o.ia.rsp_query(h.rsp()).err()),
     call("rsp_free", &[RSP], |o, h| o.ia.rsp_free(h.rsp()).err()),
     call("cr_query", &[CR], |o, h| o.ia.cr_query(h.cr()).err()),
-    // Without an endpoint it is another error.
+    // Without an endpoint the error is another one.
     call("cr_accept", &[CR, IDLE], |o, h| o.ia.cr_accept(h.cr(), h.ep(Role::Idle), &[]).err())
         .nullable(&[Role::Idle]),
     call("cr_reject", &[CR], |o, h| o.ia.cr_reject(h.cr(), &[]).err()),

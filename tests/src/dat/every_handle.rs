@@ -1,5 +1,5 @@
-//! Each handle of each call: null, freed, of another IA, of the other face, of another type. The
-//! call fails with the subtype of that argument, and changes nothing. And every call on a dead
+//! Each handle argument of each call: null, freed, of another IA, of IT-API, of another type. The
+//! call fails with the subtype of that argument, and changes nothing. Also: every call on a dead
 //! device.
 
 use alloc::vec::Vec;
@@ -15,10 +15,10 @@ use crate::fixture::{self, Fixture, PAGE};
 use crate::thread::{Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// What is wrong with a handle, and the word of each kind of object that is wrong so.
+/// A kind of bad handle, and how to make one for each role.
 type Bad = (&'static str, fn(&World<'_>, &Objects, Role) -> Result<u64, Failure>);
 
-/// A handle whose object is gone.
+/// The handle of a freed object.
 fn freed(w: &World<'_>, objects: &Objects, role: Role) -> Result<u64, Failure> {
     let ia = &objects.ia;
     let pz = ia.pz_create()?;
@@ -98,7 +98,8 @@ fn freed(w: &World<'_>, objects: &Objects, role: Role) -> Result<u64, Failure> {
     Ok(word)
 }
 
-/// The same kind of object of the other face, on the same NIC; a zone, if it has none.
+/// The handle of an IT-API object of the same kind on the same NIC; if IT-API has no such kind, of
+/// a zone.
 fn of_the_other_face(w: &World<'_>, _: &Objects, role: Role) -> Result<u64, Failure> {
     let ia = &w.f.b;
     let end = w.f.end(ia, &fixture::attributes())?;
@@ -125,7 +126,7 @@ fn of_another_type(_: &World<'_>, objects: &Objects, role: Role) -> Result<u64, 
     Ok(objects.handles.get(if role == Role::Pz { Role::Ep } else { Role::Pz }))
 }
 
-/// Makes a call with one bad handle after the other.
+/// Makes each call with one bad handle at a time.
 fn with_bad_handles(bad: Bad, objects: &Objects, words: &[(Role, u64)], call: &Call) -> Outcome {
     let (what, _) = bad;
     for &(role, subtype) in call.handles {
@@ -164,7 +165,8 @@ pub(crate) const TESTS: &[Test] = &[
     test("dat_handles::null", &[], |f| refused_everywhere(f, ("null", |_, _, _| Ok(0)))),
     test("dat_handles::freed", &[], |f| refused_everywhere(f, ("freed", freed))),
     test("dat_handles::of_another_ia", &[], |f| {
-        // The roles are the same in each IA, so the words of objects differ only by their IA.
+        // Each IA assigns the same words to the same roles, so the words of two IAs differ only by
+        // the IA.
         world(f, |other| {
             let foreign = Objects::new(other)?.handles;
             world(f, |w| {
@@ -198,7 +200,7 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // The IT-API face refuses the handles of DAT's objects.
+    // IT-API refuses the handles of DAT's objects.
     test("dat_handles::in_the_other_face", &[], |f| {
         world(f, |w| {
             let (objects, ia) = (Objects::new(w)?, &f.b);
@@ -223,7 +225,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
 ];
 
-/// Those that leave a dead device behind.
+/// The tests that leave a dead device behind.
 pub(crate) const DEATHS: &[Test] = &[
     // Every call fails, every waiter returns, and the IA can be closed.
     test("dat_death::every_call_is_refused", &[], |f| {

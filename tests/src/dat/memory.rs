@@ -1,4 +1,5 @@
-//! Protection zones and local memory regions: creation, queries, frees, what requests reach.
+//! Protection zones and local memory regions: creation, queries, frees, and the memory that
+//! requests can access.
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -11,7 +12,7 @@ use super::world::*;
 use crate::fixture::{PAGE, pattern};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
 
-/// Constants that a region is made of.
+/// Constants that a region covers.
 static CONSTANTS: [u8; 256] = {
     let mut bytes = [0; 256];
     let mut at = 0;
@@ -57,7 +58,7 @@ fn transfer(from: &End, source: LmrTriplet, to: &End, sink: LmrTriplet) -> Outco
     Ok(())
 }
 
-/// The place at `address` that a region's remote context names.
+/// The remote memory at `address` in a region.
 #[track_caller]
 fn place(lmr: &Lmr, address: u64, segment_length: u64) -> Result<RmrTriplet, Failure> {
     let rmr_context = some(lmr.rmr_context, "a remote context")?;
@@ -115,12 +116,12 @@ pub(crate) const TESTS: &[Test] = &[
             let whole = create(RegionDescription::buffer(&buffer), 2 * PAGE as u64, OPEN)?;
             query_of(&w.a, &whole, &of(base, 2 * PAGE as u64, OPEN))?;
             check_eq!(w.a.get_handle_type(whole.lmr_handle)?, HandleType::Lmr);
-            // A part that begins and ends within a page, for local use.
+            // A part that begins and ends within a page, without remote privileges.
             let memory = RegionDescription::Buffer { buffer: &buffer, offset: 100 };
             let part = create(memory, 77, LOCAL)?;
             query_of(&w.a, &part, &of(base + 100, 77, LOCAL))?;
             check_eq!(part.rmr_context, None);
-            // The machine may keep constants in memory that no device can reach.
+            // The machine may keep constants in memory that devices cannot access.
             let at = CONSTANTS.as_ptr().addr();
             let constants = create(RegionDescription::Static(&CONSTANTS), 200, MemPriv::LOCAL_READ);
             let constants = match w.f.platform().translate(at) {
@@ -133,7 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
             if let Some(constants) = &constants {
                 query_of(&w.a, constants, &of(at, 200, MemPriv::LOCAL_READ))?;
             }
-            // The memory of the region that is a part, with other privileges, and shorter.
+            // The memory of the partial region, with other privileges, and shorter.
             let privs = LOCAL | MemPriv::REMOTE_READ;
             let shared = create(RegionDescription::Lmr(part.lmr_handle), 50, privs)?;
             let expected = LmrParam { mem_type: MemType::Lmr, ..of(base + 100, 50, privs) };
@@ -152,7 +153,8 @@ pub(crate) const TESTS: &[Test] = &[
                 transfer(&a, source, &b, sink.segment(0, 100))?;
                 check_eq!(&sink.bytes(0, content.len()), content);
             }
-            // A region keeps the memory alive, and works without the one whose memory it shares.
+            // A region keeps the memory allocated, and works after the region whose memory it
+            // shares is freed.
             for lmr in [whole, part] {
                 w.a.lmr_free(lmr.lmr_handle)?;
             }
@@ -164,7 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Requests reach a region from its first byte to its last, and nothing behind or before it, and
+    // Requests access a region from its first byte to its last, nothing before or after it, and
     // only as its privileges allow.
     test("dat_memory::bounds_and_privileges", &[], |f| {
         world(f, |w| {
@@ -198,7 +200,7 @@ pub(crate) const TESTS: &[Test] = &[
             let from = place(&writes, base + 64, 8)?;
             w.a.ep_post_rdma_read(a.ep, &[own.segment(0, 8)], 2, &from, PLAIN)?;
             a.done(2, DtoStatus::RemoteAccess)?;
-            // The same from this side: outside the region, and as a sink without the privilege.
+            // On this side: outside the region, and as a sink without the privilege.
             let read_only = make(MemPriv::LOCAL_READ)?;
             let segment = |lmr: &Lmr, at, len| LmrTriplet::new(lmr.lmr_context, at, len);
             for source in [segment(&open, base + 63, 8), segment(&open, base + 185, 8)] {
@@ -211,7 +213,7 @@ pub(crate) const TESTS: &[Test] = &[
             a.send(&[own.segment(0, 8)], 5)?;
             b.received(4, DtoStatus::LocalProtection)?;
             check!(completion(&w.a, a.request)?.0.status != DtoStatus::Success);
-            // Neither name of a freed region reaches anything.
+            // Neither context of a freed region gives access to memory.
             w.b.lmr_free(open.lmr_handle)?;
             reconnect(w, &a, &b)?;
             write(&place(&open, base + 64, 8)?, 8)?;
@@ -251,7 +253,7 @@ pub(crate) const TESTS: &[Test] = &[
             transfer(&b, tail, &a, own.segment(512, 28))?;
             check_eq!(own.bytes(512, 28), own.bytes(100, 28));
             let written = crate::fixture::read(&buffer, 0, PAGE);
-            // Nothing behind it, and not by the address of the memory.
+            // Nothing after it can be accessed, and nothing by the address of the memory.
             for at in [101, buffer.addr() as u64 + 256, u64::MAX - 3] {
                 let to = place(&based, at, 28)?;
                 w.a.ep_post_rdma_write(a.ep, &[own.segment(0, 28)], 2, &to, PLAIN)?;
@@ -265,7 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A region that cannot be made is refused, and leaves nothing in its zone.
+    // A region that cannot be created is refused, and leaves nothing in its zone.
     test("dat_memory::refused_regions", &[], |f| {
         world(f, |w| {
             let (pz, buffer) = (w.a.pz_create()?, w.f.buffer(PAGE)?);
@@ -306,11 +308,11 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(w.a.lmr_query(bad), NO_LMR)?;
                 refused(w.a.lmr_free(bad), NO_LMR)?;
             }
-            // Longer than the region whose memory it would share, although the buffer is longer.
+            // Longer than the region whose memory it shares, although the buffer is longer.
             let base = create(whole, 64, LOCAL)?.lmr_handle;
             refused(create(RegionDescription::Lmr(base), 65, LOCAL), outside)?;
             w.a.lmr_free(base)?;
-            // All that was refused left nothing.
+            // The refused calls left nothing behind.
             w.a.pz_free(pz)?;
             let of_freed = PzHandle::from_raw(freed.as_raw());
             for bad in [PzHandle::NULL, pz, w.b.pz_create()?, of_freed] {

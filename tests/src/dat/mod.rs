@@ -1,5 +1,5 @@
-//! The DAT face: the InfiniBand extensions, endpoints with shared receive queues, and what they
-//! need of DAT 2.0's base.
+//! DAT: the InfiniBand extensions, endpoints with shared receive queues, and the parts of DAT 2.0
+//! that they need.
 
 mod atomics;
 mod atomics_rules;
@@ -64,5 +64,5 @@ pub(crate) const TESTS: &[&[Test]] = &[
     datagram_errors::TESTS,
 ];
 
-/// Those that leave a dead device behind.
+/// The tests that leave a dead device behind.
 pub(crate) const KILLING: &[Test] = every_handle::DEATHS;

@@ -39,7 +39,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let error = (call.make)(&objects, &objects.handles.with(Role::Ep, idle));
                 check_eq!(error, Some(state(Subtype::InvalidStateEpUnconnected)), "{}", call.name);
             }
-            // A connected endpoint neither connects, is accepted with, nor is reserved again.
+            // A connected endpoint can neither connect, nor accept a request, nor be reserved
+            // again.
             let connected = objects.handles.get(Role::Ep);
             for name in ["ep_connect", "cr_accept", "rsp_create"] {
                 for call in CALLS.iter().filter(|call| call.name == name) {

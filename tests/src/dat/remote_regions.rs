@@ -1,4 +1,5 @@
-//! Remote memory regions: creation, queries, frees, binds and what peers reach through them.
+//! Remote memory regions: creation, queries, frees, binds, and the memory that peers can access
+//! through them.
 
 use core::result::Result;
 
@@ -49,12 +50,12 @@ fn window(
     Ok(RmrTriplet { rmr_context, ..region.remote(piece.0, piece.1) })
 }
 
-/// The same context at another address.
+/// The same context with another address.
 fn at(window: &RmrTriplet, region: &Region, offset: usize) -> RmrTriplet {
     RmrTriplet { rmr_context: window.rmr_context, ..region.remote(offset, 8) }
 }
 
-/// Writes eight bytes, which must end with this status; then reconnects if that broke the
+/// Writes eight bytes, which must end with this status; then reconnects if the Write broke the
 /// connection.
 #[track_caller]
 fn write(w: &World<'_>, (a, b): (&End, &End), own: &Region, to: &RmrTriplet, status: DtoStatus) -> Outcome {
@@ -72,7 +73,7 @@ fn read(w: &World<'_>, (a, b): (&End, &End), own: &Region, from: &RmrTriplet, st
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // What a region is before its first bind, and that bad handles are refused.
+    // A query of a region before its first bind. Bad handles are refused.
     test("dat_rmr::creation_query_and_free", &[], |f| {
         world(f, |w| {
             let pz = w.a.pz_create()?;
@@ -108,8 +109,8 @@ pub(crate) const TESTS: &[Test] = &[
             w.close(&ia)
         })
     }),
-    // A bind to a piece: peers reach that piece, as the privileges allow. Another bind replaces it,
-    // and one of no bytes ends it; then the former contexts reach nothing.
+    // Peers can access the bound part of a region, as the privileges allow. Another bind replaces
+    // it, and one of no bytes ends it; then the former contexts give no access.
     test("dat_rmr::bind_rebind_unbind", &[], |f| {
         world(f, |w| {
             let (a, b, own, far) = w.open_pair()?;
@@ -138,7 +139,7 @@ pub(crate) const TESTS: &[Test] = &[
             for offset in outside {
                 write(w, ends, &own, &at(&first, &far, offset), no)?;
             }
-            // To another piece, for Reads only.
+            // Binds another part, for Reads only.
             let second = window(&b, rmr, &far, (1024, 8), MemPriv::REMOTE_READ)?;
             let param = expected(far.segment(1024, 8), MemPriv::REMOTE_READ, second.rmr_context);
             check_eq!(w.b.rmr_query(rmr)?, param);
@@ -147,12 +148,12 @@ pub(crate) const TESTS: &[Test] = &[
             write(w, ends, &own, &second, no)?;
             read(w, ends, &own, &at(&first, &far, 256), no)?;
             read(w, ends, &own, &at(&second, &far, 256), no)?;
-            // For Writes only.
+            // Binds a third part, for Writes only.
             let third = window(&b, rmr, &far, (2048, 8), MemPriv::REMOTE_WRITE)?;
             write(w, ends, &own, &third, ok)?;
             read(w, ends, &own, &third, no)?;
             check_eq!(far.bytes(2048, 8), own.bytes(0, 8));
-            // While it is bound, its local region cannot be freed.
+            // While the remote region is bound, its local region cannot be freed.
             let in_use = state(Subtype::InvalidStateLmrInUse);
             refused(w.b.lmr_free(far.lmr.lmr_handle), in_use)?;
             check_eq!(bind(&b, rmr, &far, (0, 0), REMOTE, PLAIN)?, 0);
@@ -160,7 +161,7 @@ pub(crate) const TESTS: &[Test] = &[
             let param = w.b.rmr_query(rmr)?;
             check_eq!((param.lmr_handle, param.lmr_triplet), (LmrHandle::NULL, None));
             write(w, ends, &own, &third, no)?;
-            // Bound once more, and freed while it is.
+            // The region is bound once more, and freed while it is bound.
             let last = window(&b, rmr, &far, (0, 8), REMOTE)?;
             write(w, ends, &own, &last, ok)?;
             refused(w.b.lmr_free(far.lmr.lmr_handle), in_use)?;
@@ -169,8 +170,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(w.b.lmr_free(far.lmr.lmr_handle)?)
         })
     }),
-    // A region that peers may not reach is reached through a remote one, by all endpoints of its
-    // zone.
+    // Through a remote region, peers of all endpoints of its zone can access a local region without
+    // remote privileges.
     test("dat_rmr::all_endpoints_of_the_zone", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair()?;
@@ -191,7 +192,7 @@ pub(crate) const TESTS: &[Test] = &[
             let source = w.region(&other, PAGE, LOCAL)?;
             write(w, (&other, &second), &source, &opened, DtoStatus::Success)?;
             check_eq!(local.bytes(8, 8), alloc::vec![0; 8]);
-            // And one that is in another zone.
+            // A pair of which one end is in another zone.
             let (far, apart) = w.pair()?;
             let source = w.region(&far, PAGE, LOCAL)?;
             write(w, (&far, &apart), &source, &opened, DtoStatus::RemoteAccess)
@@ -218,7 +219,7 @@ pub(crate) const TESTS: &[Test] = &[
             bound(&b, foreign, DtoStatus::RmrOperationFailed)
         })
     }),
-    // What the device finds wrong fails the bind and breaks the connection: a zone that differs, a
+    // A bind that the device refuses fails and breaks the connection: with another zone, or a
     // privilege that the local region lacks. The former bind stays in force.
     test("dat_rmr::binds_that_fail", &[], |f| {
         world(f, |w| {
@@ -239,7 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(w.b.rmr_query(rmr)?, before);
                 write(w, (&a, &b), &own, &former, DtoStatus::Success)?;
             }
-            // A zone of the remote region's own.
+            // A remote region in another zone.
             let foreign = w.b.rmr_create(elsewhere)?;
             bind(&b, foreign, &far, (0, 8), REMOTE, PLAIN)?;
             bound(&b, foreign, DtoStatus::RmrOperationFailed)?;
@@ -248,7 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
             apart.untouched()
         })
     }),
-    // What the call finds wrong is refused, and binds nothing.
+    // A bind that the call refuses binds nothing.
     test("dat_rmr::refused_binds", &[], |f| {
         world(f, |w| {
             let (_, b, _, far) = w.open_pair()?;
@@ -279,7 +280,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(post(rmr, lmr, &piece, REMOTE, va, bad, PLAIN), no_ep)?;
                 refused(post(rmr, lmr, &far.segment(0, 0), REMOTE, va, bad, PLAIN), no_ep)?;
             }
-            // The piece: outside the region, or of another one.
+            // The part is outside the region, or of another region.
             let other = w.region(&b, PAGE, OPEN)?;
             let context = far.lmr.lmr_context;
             let (base, page) = (far.buffer.addr() as u64, PAGE as u64);
@@ -336,7 +337,7 @@ pub(crate) const TESTS: &[Test] = &[
             // The binds are complete when the message has arrived.
             a.received(1, DtoStatus::Success)?;
             w.b.rmr_free(freed)?;
-            // The next region may get the same place.
+            // The next region may get the same index.
             let next = w.b.rmr_create(b.pz)?;
             for rmr in [RmrHandle::NULL, stays, RmrHandle::NULL] {
                 bound(&b, rmr, DtoStatus::Success)?;

@@ -23,7 +23,7 @@ pub(crate) struct Point {
     pub(crate) at: IaAddress,
 }
 
-/// A public service point with an event dispatcher of its own.
+/// Creates a public service point with its own event dispatcher.
 #[track_caller]
 pub(crate) fn point(ia: &Ia) -> Result<Point, Failure> {
     let evd = evd(ia, EvdFlags::CR)?;
@@ -32,7 +32,7 @@ pub(crate) fn point(ia: &Ia) -> Result<Point, Failure> {
 }
 
 impl Point {
-    /// Has an endpoint ask for the service, or for a connection to it.
+    /// Makes an endpoint ask for the service's datagram endpoint, or for a connection to it.
     #[track_caller]
     pub(crate) fn ask(&self, end: &End, private_data: &[u8]) -> Outcome {
         dial(end, self.at, self.qual, private_data)
@@ -44,7 +44,8 @@ impl Point {
         cr(&expect(&self.ia, self.evd, EventNumber::IB_UD_CONNECTION_REQUEST)?)
     }
 
-    /// Has a datagram endpoint resolve another one. Returns what each side gets.
+    /// Makes a datagram endpoint resolve another one. Returns the address and the private data that
+    /// each side gets.
     #[track_caller]
     pub(crate) fn resolve(
         &self,
@@ -101,7 +102,7 @@ pub(crate) fn says(data: Option<PrivateData>, bytes: &[u8], field: usize) -> Out
     Ok(())
 }
 
-/// The address of an IA as address handles have it.
+/// The address of an IA, as address handles contain it.
 #[track_caller]
 fn mapped(ia: &Ia) -> Result<core::net::Ipv6Addr, Failure> {
     Ok(match address(ia)? {
@@ -115,7 +116,7 @@ pub(crate) fn connect(end: &End, to: IaAddress, qual: u64, timeout: u32, data: &
     end.ia.ep_connect(end.ep, to, qual, timeout, data, Qos::BEST_EFFORT, ConnectFlags::Default)
 }
 
-/// Checks that an address handle names nothing any more.
+/// Checks that an address handle is invalid.
 #[track_caller]
 pub(crate) fn is_freed(end: &End, ah: AhHandle) -> Outcome {
     let error = Error::new(ErrorType::InvalidHandle, Subtype::InvalidHandle1);
@@ -203,7 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // One endpoint resolves several others, of one node and of two, and is resolved by others. Each
+    // One endpoint resolves several others, of one node and of two, and others resolve it. Each
     // address has the number of its endpoint, and the address of its node.
     test(
         "dat_resolving::one_endpoint_resolves_several",
@@ -218,7 +219,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (of_c, a_of_c) = there.resolve(&a, &c)?;
                 let (of_own, a_of_own) = here.resolve(&a, &own)?;
                 let (b_of_c, c_of_b) = there.resolve(&b, &c)?;
-                // The same endpoint has the same number for all.
+                // An endpoint has the same number in all addresses.
                 let numbers = [of_b.qpn, of_c.qpn, of_own.qpn, a_of_b.qpn];
                 check_eq!((a_of_c.qpn, a_of_own.qpn), (a_of_b.qpn, a_of_b.qpn));
                 check_eq!((c_of_b.qpn, b_of_c.qpn), (of_b.qpn, of_c.qpn));
@@ -227,7 +228,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!((of_b.ia_addr, of_c.ia_addr, of_own.ia_addr), (b_addr, b_addr, a_addr));
                 check_eq!((a_of_b.ia_addr, a_of_own.ia_addr, b_of_c.ia_addr), (a_addr, a_addr, b_addr));
                 check_eq!(a_addr != b_addr, f.setup.is_apart());
-                // Again the same one: another address handle for it.
+                // A second resolution of the same endpoint makes another address handle.
                 let (again, _) = there.resolve(&a, &b)?;
                 check_eq!((again.qpn, again.ia_addr), (of_b.qpn, of_b.ia_addr));
                 check!(again.ah != of_b.ah);
@@ -321,7 +322,7 @@ pub(crate) const TESTS: &[Test] = &[
             for data in [&question[..], &[0; 4096]] {
                 refused(connect(&a, point.at, point.qual, LONG, data), long)?;
             }
-            // A request to a service of rdma_cm carries the addresses as well.
+            // A request to a service of rdma_cm contains the addresses as well.
             let of_rdma_cm = some(it::ConnQual::rdma_udp(7).to_service_id(), "a number")?;
             let with_addresses = &question[..OF_REQUEST - 36 + 1];
             refused(connect(&a, point.at, of_rdma_cm, LONG, with_addresses), long)?;
@@ -352,8 +353,9 @@ pub(crate) const TESTS: &[Test] = &[
             established(&a).map(drop)
         })
     }),
-    // A server that refuses, a point without a service, a reserved point, and a server that does
-    // not answer are events of their own. The endpoint is as before and can ask again.
+    // Each failure has its own event: a server that refuses, a qualifier without a service, a
+    // reserved service point, and a server that does not answer. The endpoint is unchanged and can
+    // ask again.
     test("dat_resolving::failures_are_events", &["DAT_IB_STATUS.F02", "DAT_IB_STATUS.B01"], |f| {
         world(f, |w| {
             check_eq!((REJECT.0.as_raw(), REJECT.1 as u32), (0x40003, 10));
@@ -372,7 +374,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 check_eq!(a.state()?, EpState::Unconnected);
             }
-            // Nobody listens there.
+            // No service listens there.
             connect(&a, point.at, point.qual + 0x1000, LONG, &[])?;
             check_eq!(unresolved(&a, ERROR)?, None);
             // A reserved service point is for connections only, and stays reserved.
@@ -382,16 +384,17 @@ pub(crate) const TESTS: &[Test] = &[
             connect(&a, point.at, point.qual + 0x2000, LONG, &[])?;
             nothing(&w.b, evd)?;
             check_eq!((unresolved(&a, ERROR)?, reserved.state()?), (None, EpState::Reserved));
-            // The server takes the request, but does not answer in time.
+            // The server takes the event of the request, but does not answer in time.
             connect(&a, point.at, point.qual, 100_000, &[])?;
             let late = point.asked()?;
             check_eq!((unresolved(&a, ERROR)?, a.state()?), (None, EpState::Unconnected));
             w.b.cr_reject(late, &[])?;
             nothing(&w.a, a.connect)?;
-            // The failures have left nothing, and the endpoint can still be resolved.
+            // The failures have left nothing behind, and the endpoint can still resolve another
+            // one.
             point.resolve(&a, &b)?;
             check_eq!((a.state()?, b.state()?), (EpState::Connected, EpState::Connected));
-            // A failure beside a resolved endpoint leaves the endpoint connected.
+            // A failure does not disconnect an endpoint that has resolved another one.
             connect(&a, point.at, point.qual + 0x1000, LONG, &[])?;
             unresolved(&a, ERROR)?;
             check_eq!(a.state()?, EpState::Connected);

@@ -34,7 +34,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let asked = w.a.ep_connect(a.ep, point.at, point.qual, LONG, &[], qos, flags);
                 refused(asked, ErrorType::ModelNotSupported.into())?;
             }
-            // Without an event dispatcher for connection events it can neither ask nor answer.
+            // Without an event dispatcher for connection events the endpoint can neither ask nor
+            // answer.
             let ready = state(Subtype::InvalidStateEpNotReady);
             let parts = |end: &End| (end.pz, end.recv, end.request, EvdHandle::NULL);
             let (pz, recv, requests, none) = parts(&a);
@@ -58,7 +59,7 @@ pub(crate) const TESTS: &[Test] = &[
             let other = EpAttr { service_type: ServiceType(2), ..EpAttr::default() };
             let made = w.b.ep_create(b.pz, b.recv, b.request, b.connect, Some(&other));
             refused(made, bad(Subtype::InvalidArg6))?;
-            // The endpoints are as before.
+            // The endpoints are unchanged.
             check_eq!((b.state()?, w.b.ep_query(b.ep, EpParamMask::ALL)?), (EpState::Unconnected, param));
             w.b.cr_accept(cr, b.ep, &[])?;
             established(&a)?;
@@ -66,8 +67,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A disconnect gives up what was asked for, frees the addresses, and is an event. An answer
-    // that comes later is none. After a reset the endpoint can be resolved again.
+    // A disconnect cancels the endpoint's requests, frees its addresses, and is reported by an
+    // event. An answer that comes later makes no event. After a reset the endpoint can resolve and
+    // be resolved again.
     test("dat_resolving::a_disconnect_forgets_everything", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
@@ -96,7 +98,7 @@ pub(crate) const TESTS: &[Test] = &[
                     w.b.cr_accept(cr, b.ep, &[])?;
                     established(&b)?;
                     nothing(&w.a, a.connect)?;
-                    // A second disconnect does nothing, and nothing can be asked.
+                    // A second disconnect does nothing, and the endpoint can ask for nothing.
                     w.a.ep_disconnect(a.ep, flags)?;
                     nothing(&w.a, a.connect)?;
                     let over = is(Subtype::InvalidStateEpDisconnected);
@@ -107,7 +109,7 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!(w.a.ep_query(a.ep, EpParamMask::ALL)?.remote_ia_address, None);
                 }
             }
-            // The server's endpoint as well.
+            // The server's endpoint also disconnects.
             point.ask(&a, &[])?;
             let cr = point.asked()?;
             w.b.ep_disconnect(b.ep, CloseFlags::Abrupt)?;
@@ -120,13 +122,14 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A datagram endpoint can be freed at any time: its requests are given up, its addresses freed,
-    // and no event of it is left, so that its zone and its event dispatchers can be freed.
+    // A datagram endpoint can be freed at any time: its requests are cancelled, its addresses
+    // freed, and no event of it is left, so that its zone and its event dispatchers can be freed.
     test("dat_resolving::an_endpoint_is_freed_without_a_disconnect", &["dat-ib-usage.B07"], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
             let (of_b, of_a) = point.resolve(&a, &b)?;
-            // One request is not answered, one answer and one event of the server are not taken.
+            // One request is not answered, and the consumer does not take one answer and one event
+            // of the server.
             point.ask(&a, &[])?;
             let unanswered = point.asked()?;
             point.ask(&a, &[])?;
@@ -152,8 +155,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The consumer can free an address handle earlier. Nothing is sent to it then; the others of
-    // the endpoint stay.
+    // The consumer can free an address handle earlier. No datagram can be sent with it then; the
+    // endpoint's other address handles stay valid.
     test("dat_resolving::an_address_handle_is_freed", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
@@ -215,7 +218,8 @@ pub(crate) const TESTS: &[Test] = &[
             nothing(&w.a, a.connect)
         })
     }),
-    // An IT-API consumer answers a DAT client with any endpoint's number and key, and refuses.
+    // An IT-API consumer answers a DAT client with the number and key of any endpoint, and refuses
+    // another request.
     test("dat_resolving::another_face_answers", &["DAT_IB_ADDR_HANDLE.F02"], |f| {
         world(f, |w| {
             let (a, listener) = (w.end(&w.a, &datagrams())?, f.listen(&f.b)?);
@@ -243,7 +247,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A DAT server answers an IT-API client, whose endpoint it does not get to know: the number is
+    // A DAT server answers an IT-API client. It does not get the client's endpoint: the number is
     // 0.
     test("dat_resolving::another_face_asks", &["DAT_IB_ADDR_HANDLE.F02"], |f| {
         world(f, |w| {
@@ -258,7 +262,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let cr = point.asked()?;
                 match (w.b.cr_query(cr)?.private_data, data.is_empty()) {
                     (None, true) => {}
-                    // The header of DAT's requests is not the consumer's data.
+                    // The consumer's data does not contain the header of DAT's requests.
                     (None, false) => check_eq!(data, b"DAT2"),
                     (came, _) => says(came, data, 216)?,
                 }
@@ -272,7 +276,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!((remote.qpn, remote.qkey), (0, 0));
                 check!(!remote.ah.is_null());
             }
-            // The number is that of the endpoint: a datagram to it arrives there.
+            // The number is the right one: a datagram to it arrives at the endpoint.
             let peer = ud::peer(&f.a, &ud::datagrams())?;
             let ep_info = it::RemoteEpInfo { ud_ep_id: number.unwrap_or_default(), ud_ep_key: 0x0123_4567 };
             let to = it::DgRemoteEpAddr::IbUd { addr: ud::address(&f.a, peer.pz, &f.b)?, ep_info };
@@ -282,7 +286,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_sendto(peer.ep, &[], 1, crate::fixture::SIGNALLED, &to)?;
                 peer.sent(1, it::DtoStatus::Success)
             })?;
-            // And so is the number that a DAT client gets.
+            // So is the number that a DAT client gets.
             let a = w.end(&w.a, &datagrams())?;
             check_eq!(Some(point.resolve(&a, &b)?.0.qpn), number);
             Ok(())
@@ -312,7 +316,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.a.ep_disconnect(a.ep, CloseFlags::Abrupt)?;
             expect(&w.a, a.connect, EventNumber::CONNECTION_DISCONNECTED)?;
             w.b.psp_free(psp)?;
-            // It takes nothing else.
+            // It takes no other events.
             let (pz, refuse) = (a.pz, |subtype| Error::new(ErrorType::InvalidHandle, subtype));
             let made = w.a.ep_create(pz, a.connect, a.request, a.connect, Some(&datagrams()));
             refused(made, refuse(Subtype::InvalidHandleEvdRecv))?;

@@ -42,7 +42,7 @@ impl Stream {
     }
 }
 
-/// Creates an endpoint on `b` of which this stream feeds the event dispatcher.
+/// Creates an endpoint on `b` whose stream feeds the event dispatcher.
 fn feed(w: &World<'_>, q: &Queue, evd: EvdHandle, stream: Stream) -> Result<EpHandle, Error> {
     let none = EvdHandle::NULL;
     let (recv, request, attr) = match stream {
@@ -52,12 +52,12 @@ fn feed(w: &World<'_>, q: &Queue, evd: EvdHandle, stream: Stream) -> Result<EpHa
     w.b.ep_create_with_srq(q.pz, recv, request, none, q.srq, &attr)
 }
 
-/// What the state of an event dispatcher says about notification.
+/// The part of an event dispatcher's state that concerns notification.
 fn config(ia: &Ia, evd: EvdHandle) -> Result<EvdState, Failure> {
     Ok(ia.evd_query(evd)?.evd_state & EvdState::CONFIG_THRESHOLD)
 }
 
-/// The state with these flags.
+/// The state for these flags.
 fn config_of(flags: CompletionFlags) -> u32 {
     match flags {
         UNSIGNALLED => 0x10,
@@ -67,7 +67,7 @@ fn config_of(flags: CompletionFlags) -> u32 {
     }
 }
 
-/// A connected pair; the endpoint on `b` has these flags.
+/// A connected pair, of which the endpoint on `b` has these flags.
 fn pair(
     w: &World<'_>,
     q: &Queue,
@@ -80,7 +80,7 @@ fn pair(
     Ok((far, own))
 }
 
-/// Waits until so many events are queued, none of which may notify.
+/// Waits until this many events are queued, none of which may notify.
 #[track_caller]
 fn quiet(w: &World<'_>, ia: &Ia, evd: EvdHandle, events: usize) -> Outcome {
     let mut last = None;
@@ -93,7 +93,7 @@ fn quiet(w: &World<'_>, ia: &Ia, evd: EvdHandle, events: usize) -> Outcome {
         (true, Some(Err(WaitError { error, .. }))) if error == timeout => {}
         (_, last) => return Err(Failure::new(alloc::format!("{events} quiet events: {last:?}"))),
     }
-    // A wait that has begun is not woken either.
+    // These events do not wake a wait that has begun, either.
     match ia.evd_wait(evd, SHORT, 1) {
         Err(WaitError { error, nmore }) if error == timeout && nmore == events => Ok(()),
         other => Err(Failure::new(alloc::format!("{events} quiet events: {other:?}"))),
@@ -116,9 +116,9 @@ fn solicit(from: &End, cookie: u64, flags: CompletionFlags) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // All streams of completions of an event dispatcher have the same completion flags; others are
+    // All streams of completions of an event dispatcher have the same completion flags. Others are
     // refused, as a bad combination, and change nothing. When the last stream is gone, the event
-    // dispatcher takes any.
+    // dispatcher takes any flags.
     test(
         "dat_sharing::streams_have_the_same_flags",
         &[
@@ -132,7 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
             world(f, |w| {
                 let q = queue(w)?;
                 let evd = evd(&w.b, EvdFlags::DTO)?;
-                // What unwanted completions need is made once.
+                // The IA creates what unwanted completions need only once.
                 w.b.ep_free(feed(w, &q, evd, Requests(DEFAULT))?)?;
                 let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7);
                 let counts = || w.f.setup.b.agent.counts();
@@ -191,7 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
                         }
                     }
                 }
-                // An endpoint with Receives of its own.
+                // An endpoint that does not use the shared queue.
                 let plain = w.b.ep_create(q.pz, evd, evd, none, Some(&of(UNSIGNALLED, UNSIGNALLED)))?;
                 let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7);
                 for stream in STREAMS {
@@ -218,7 +218,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let mask = mask | EpParamMask::EP_ATTR_REQUEST_COMPLETION_FLAGS;
                 w.b.ep_modify(second, mask, &wanted)?;
                 check_eq!(w.b.ep_query(second, EpParamMask::ALL)?, wanted);
-                // An endpoint alone on its event dispatcher can change its flags.
+                // An endpoint whose streams alone feed its event dispatcher can change its flags.
                 w.b.ep_free(one)?;
                 let mask = EpParamMask::EP_ATTR_REQUEST_COMPLETION_FLAGS;
                 let wanted = EpParam { ep_attr: of(DEFAULT, UNSIGNALLED), ..wanted };
@@ -229,8 +229,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Solicited Receives share an event dispatcher with no other stream than such Receives; those
-    // with EVD_THRESHOLD may share it with streams that are not completions.
+    // Solicited Receives share an event dispatcher only with solicited Receives. Streams with
+    // EVD_THRESHOLD may share it with streams that are not completions.
     test("dat_sharing::other_streams", &["dat_ep_create_with_srq.B30", "dat_ep_create_with_srq.B32"], |f| {
         world(f, |w| {
             let q = queue(w)?;
@@ -317,7 +317,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // With SOLICITED_WAIT the sender decides: only the Receive of a solicited message wakes a
-    // waiter or triggers the CNO. A failed Receive always does. A threshold is refused.
+    // waiter or triggers the CNO. A failed Receive always does. A wait with a threshold is refused.
     test("dat_sharing::solicited_receives", &["dat_ep_create_with_srq.B33"], |f| {
         world(f, |w| {
             let q = queue(w)?;
@@ -348,7 +348,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(w.b.evd_dequeue(own.recv)?.dto().map(|done| done.user_cookie), Some(cookie));
             }
             refused(w.b.evd_dequeue(own.recv), ErrorType::QueueEmpty.into())?;
-            // The Receive is too short for the message.
+            // The Receive is shorter than the message.
             let memory = w.region(&far, 64, MemPriv::ALL)?;
             far.send(&[memory.segment(0, 8)], 1)?;
             check_eq!(w.b.cno_wait(cno, LONG)?, own.recv);
@@ -356,9 +356,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Where requests have UNSIGNALLED, the poster decides for each: only a signalled one wakes a
-    // waiter or triggers the CNO; the completions of all come, in order. A failure always notifies.
-    // Elsewhere an unsignalled request is refused.
+    // If requests have UNSIGNALLED, the poster decides for each request: only a signalled one wakes
+    // a waiter or triggers the CNO. All completions come, in order. A failure always notifies. On
+    // other endpoints an unsignalled request is refused.
     test("dat_sharing::unsignalled_requests", &["dat_ep_create_with_srq.A05"], |f| {
         world(f, |w| {
             let q = queue(w)?;
@@ -406,7 +406,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // With EVD_THRESHOLD a waiter sleeps until as many events are queued as it says.
+    // With EVD_THRESHOLD a waiter sleeps until as many events are queued as its threshold.
     test("dat_sharing::threshold_of_a_wait", &["dat_ep_create_with_srq.B34"], |f| {
         world(f, |w| {
             let q = queue(w)?;
@@ -427,7 +427,7 @@ pub(crate) const TESTS: &[Test] = &[
             message(&far, 1)?;
             let (event, nmore) = waits.join()??;
             check_eq!((cookie(event), nmore), (Some(1), 2));
-            // The threshold is from one to what the queue holds.
+            // The threshold is between one and what the queue holds.
             let most = w.b.evd_query(own.recv)?.evd_qlen;
             let bad = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg3);
             for threshold in [0, most + 1, usize::MAX] {

@@ -24,8 +24,8 @@ pub(crate) fn queue(w: &World<'_>) -> Result<Queue, Failure> {
     Ok(Queue { pz, srq, memory: w.region_in(&w.b, pz, PAGE, OPEN)? })
 }
 
-/// An endpoint on `a`, and connected to it an endpoint on `b` that takes its Receives from the
-/// queue, in a zone of its own.
+/// An endpoint on `a`, connected to an endpoint on `b` that takes its Receives from the queue and
+/// has its own zone.
 #[track_caller]
 pub(crate) fn client(w: &World<'_>, q: &Queue) -> Result<(End, End), Failure> {
     let far = w.end(&w.a, &attributes())?;
@@ -64,19 +64,19 @@ pub(crate) fn reconnect(w: &World<'_>, active: &End, passive: &End) -> Outcome {
     w.connect(active, passive)
 }
 
-/// The handles that an endpoint was created with.
+/// The zone and the event dispatchers with which an endpoint was created.
 fn parts(end: &End) -> (PzHandle, EvdHandle, EvdHandle, EvdHandle) {
     (end.pz, end.recv, end.request, end.connect)
 }
 
-/// Those that a query returns.
+/// The zone and the event dispatchers that a query returns.
 fn parts_of(param: &EpParam) -> (PzHandle, EvdHandle, EvdHandle, EvdHandle) {
     (param.pz_handle, param.recv_evd_handle, param.request_evd_handle, param.connect_evd_handle)
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Endpoints of one queue take their Receives from it, in the order of the messages; each
-    // completion comes on the event dispatcher of the endpoint that the message came to.
+    // Endpoints of one queue take their Receives from it, in the order of the messages. Each
+    // completion comes on the event dispatcher of the endpoint that received the message.
     test(
         "dat_srq::receives_come_from_the_queue",
         &[
@@ -130,8 +130,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Completions of Sends, Writes, Reads and binds come on the event dispatcher of requests,
-    // connection events on that of connections, and nothing comes on another one.
+    // Completions of Sends, Writes, Reads and binds come on the event dispatcher of requests, and
+    // connection events on that of connections. No event comes on another one.
     test(
         "dat_srq::each_event_has_its_dispatcher",
         &["dat_ep_create_with_srq.B08", "dat_ep_create_with_srq.B09", "dat_ep_create_with_srq.B10"],
@@ -182,9 +182,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The zone of the queue decides over the memory of Receives; the zone of the endpoint over that
-    // of its Sends and of the peer's transfers, by a region or by a window. So clients of one queue
-    // do not reach each other's memory.
+    // The zone of the queue applies to the memory of Receives. The zone of the endpoint applies to
+    // the memory of its Sends and of the peer's transfers, by a region or by a window. So clients
+    // of one queue cannot access each other's memory.
     test(
         "dat_srq::zones",
         &[
@@ -202,7 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (_, _, provider) = w.b.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
                 check!(provider.is_some_and(|attr| attr.srq_ep_pz_difference_supported));
                 let q = queue(w)?;
-                // Two endpoints in zones of their own, and one in the queue's zone.
+                // Two endpoints, each in its own zone, and one in the queue's zone.
                 let ((far, own), (_, second)) = (client(w, &q)?, client(w, &q)?);
                 let same = w.end_with_srq(&w.b, q.pz, q.srq, &attributes())?;
                 let zones = [&own, &second, &same].map(|end| end.pz);
@@ -210,7 +210,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let there = w.region(&far, PAGE, OPEN)?;
                 there.fill(3);
                 let (mine, others) = (w.region(&own, PAGE, OPEN)?, w.region(&second, PAGE, OPEN)?);
-                // What the zones allow.
+                // Transfers that the zones allow.
                 w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], 1)?;
                 far.send(&[there.segment(0, 64)], 2)?;
                 own.received(1, DtoStatus::Success)?;
@@ -270,7 +270,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // No Receive can be posted to the endpoint: the call fails with this state. Nothing changes.
+    // No Receive can be posted to the endpoint: the call fails with this error, and nothing
+    // changes.
     test(
         "dat_srq::receives_are_not_posted_to_the_endpoint",
         &["dat_ep_create_with_srq.B14", "dat_ep_create_with_srq.A01"],
@@ -298,9 +299,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The event dispatchers, the zone and the attributes can be changed before the endpoint is
-    // connected, and take effect; the queue cannot be changed. A queue cannot be freed before its
-    // endpoints.
+    // The event dispatchers, the zone and the attributes can be changed before the endpoint
+    // connects, and the changes take effect. The queue cannot be changed. A queue cannot be freed
+    // before its endpoints.
     test(
         "dat_srq::modified_before_connecting",
         &["dat_ep_create_with_srq.A08", "dat_ep_create_with_srq.B13"],
@@ -343,7 +344,7 @@ pub(crate) const TESTS: &[Test] = &[
                 };
                 w.b.ep_modify(end.ep, mask, &EpParam { srq_handle: other.srq, ..wanted })?;
                 check_eq!(w.b.ep_query(end.ep, EpParamMask::ALL)?, wanted);
-                // The former ones are free.
+                // The former zone and event dispatchers are not in use any more.
                 w.b.pz_free(end.pz)?;
                 for evd in [end.recv, end.request, end.connect] {
                     w.b.evd_free(evd)?;
@@ -355,7 +356,7 @@ pub(crate) const TESTS: &[Test] = &[
                 own.received(1, DtoStatus::Success)?;
                 w.a.ep_post_rdma_read(far.ep, &[there.segment(0, 64)], 3, &here.remote(0, 64), PLAIN)?;
                 far.done(3, DtoStatus::Success)?;
-                // As many Sends as it has now, and not one more.
+                // The endpoint takes as many Sends as it has now, and not one more.
                 for cookie in 0..9 {
                     own.send(&[here.segment(0, 8)], cookie)?;
                 }
@@ -379,7 +380,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A reset endpoint keeps its handle and its queue, connects again at once and takes Receives
-    // from the queue. So does one that is created right after a connected one was freed.
+    // from the queue. So does an endpoint that is created right after a connected one was freed.
     test(
         "dat_srq::reset_and_reconnected",
         &[
@@ -412,7 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
                         own.ep = w.b.ep_create_with_srq(own.pz, recv, request, connect, q.srq, &attr)?;
                         w.connect(&far, &own)?;
                     }
-                    // The Receive that is left stayed in the queue.
+                    // The Receive that was not taken stayed in the queue.
                     check_eq!(outstanding(&w.b, q.srq)?, 1);
                     let now = param(&own)?;
                     check_eq!((now.srq_handle, now.ep_state), (q.srq, EpState::Connected));
@@ -420,7 +421,7 @@ pub(crate) const TESTS: &[Test] = &[
                     message(&far, 1)?;
                     own.received(round * 2 + 1, DtoStatus::Success)?;
                 }
-                // A reset in UNCONNECTED does nothing; of a connected endpoint it is refused.
+                // In UNCONNECTED a reset does nothing; in CONNECTED it is refused.
                 let connected = Error::new(ErrorType::InvalidState, Subtype::InvalidStateEpConnected);
                 refused(w.b.ep_reset(own.ep), connected)?;
                 own.disconnect()?;
@@ -432,9 +433,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Two threads create endpoints on one queue at the same time, with the same event dispatchers,
-    // while they free others: each endpoint works afterwards, and the queue and the event
-    // dispatchers can be freed when all endpoints are.
+    // Two threads create and free endpoints on one queue at the same time, with the same event
+    // dispatchers. Each endpoint works afterwards. The queue and the event dispatchers can be freed
+    // when all endpoints are.
     test("dat_srq::made_by_two_threads", &["dat_ep_create_with_srq.B38"], |f| {
         world(f, |w| {
             const EACH: usize = 6;
@@ -447,7 +448,7 @@ pub(crate) const TESTS: &[Test] = &[
                         let (pz, connect, attr) = (with.pz, with.connect, attributes());
                         ia.ep_create_with_srq(pz, with.recv, with.request, connect, srq, &attr)
                     };
-                    // Some are freed while the other thread creates.
+                    // This thread frees some while the other one creates.
                     for _ in 0..EACH {
                         ia.ep_free(create(0)?)?;
                     }
@@ -479,7 +480,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 w.a.pz_free(far.pz)?;
             }
-            // No stream of the event dispatchers is left over.
+            // The event dispatchers have no stream left.
             w.b.ep_free(shared.ep)?;
             for evd in [shared.recv, shared.request, shared.connect] {
                 w.b.evd_free(evd)?;

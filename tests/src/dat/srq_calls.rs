@@ -49,7 +49,7 @@ fn low(w: &World<'_>, srq: SrqHandle) -> Outcome {
     Ok(())
 }
 
-/// Has the next Receive of the queue taken.
+/// Makes a message take the next Receive of the queue.
 #[track_caller]
 fn use_one(far: &End, own: &End, cookie: u64) -> Outcome {
     message(far, 1)?;
@@ -58,7 +58,8 @@ fn use_one(far: &End, own: &End, cookie: u64) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // The least and the most that a queue can hold; what is outside is refused and makes nothing.
+    // The least and the most that a queue can hold. Sizes outside these limits are refused and
+    // create nothing.
     test("dat_srq_calls::creation", &[], |f| {
         world(f, |w| {
             let (pz, most) = (w.a.pz_create()?, limits(&w.a)?);
@@ -130,8 +131,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A queue takes as many Receives as it holds, of as many segments as its Receives have. What is
-    // refused leaves no Receive.
+    // A queue takes as many Receives as it holds, of as many segments as its Receives have. A
+    // refused post adds no Receive.
     test("dat_srq_calls::posts", &[], |f| {
         world(f, |w| {
             let pz = w.b.pz_create()?;
@@ -153,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
             source.fill(7);
             far.send(&[source.segment(0, 16)], 9)?;
             far.done(9, DtoStatus::Success)?;
-            // Its completion has to be taken before there is room again.
+            // There is room again only when the consumer has taken the completion.
             is_full(&w.b, srq)?;
             let (done, _, _) = own.received(0, DtoStatus::Success)?;
             check_eq!(done.transferred_length, 16);
@@ -167,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A queue grows and shrinks around its Receives, and not below their number.
+    // A queue grows and shrinks, keeps its Receives, and does not shrink below their number.
     test("dat_srq_calls::resizes", &[], |f| {
         world(f, |w| {
             let q = queue(w)?;
@@ -218,7 +219,7 @@ pub(crate) const TESTS: &[Test] = &[
             use_one(&far, &own, 2)?;
             low(w, srq)?;
             check_eq!(w.b.srq_query(srq)?.low_watermark, 0);
-            // It is not armed any more, whatever comes and goes.
+            // The watermark is no longer armed, whatever is posted and taken.
             use_one(&far, &own, 3)?;
             fill(&w.b, srq, 8..14)?;
             for cookie in 4..10 {
@@ -230,7 +231,7 @@ pub(crate) const TESTS: &[Test] = &[
             low(w, srq)?;
             w.b.srq_set_lw(srq, 4)?;
             nothing(&w.b, asynchronous)?;
-            // The last one counts.
+            // The watermark that was set last counts.
             w.b.srq_set_lw(srq, 2)?;
             check_eq!(w.b.srq_query(srq)?.low_watermark, 2);
             use_one(&far, &own, 10)?;
@@ -264,7 +265,7 @@ pub(crate) const TESTS: &[Test] = &[
             nothing(&w.b, w.asynchronous[1])?;
             use_one(&far, &own, 0)?;
             low(w, q.srq)?;
-            // Armed and empty but for two Receives.
+            // Armed, with two Receives left.
             for cookie in 1..room as u64 - 2 {
                 use_one(&far, &own, cookie)?;
             }
@@ -277,7 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
             low(w, q.srq)
         })
     }),
-    // A queue is freed with its Receives, and not while an endpoint uses it.
+    // A queue can be freed with its Receives, but not while an endpoint uses it.
     test("dat_srq_calls::frees", &[], |f| {
         world(f, |w| {
             let q = queue(w)?;

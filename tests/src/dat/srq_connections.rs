@@ -1,5 +1,4 @@
-//! How endpoints with a shared receive queue are connected, and endpoints whose consumer wants no
-//! events.
+//! How endpoints with a shared receive queue connect, and endpoints whose consumer wants no events.
 
 use alloc::vec::Vec;
 
@@ -37,9 +36,9 @@ fn established(one: &End, other: &End) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // An endpoint with a shared receive queue asks for a connection, also for one to the service of
-    // another endpoint; accepts a request that has no endpoint; and waits for a request at a
-    // reserved service point. Each connection takes its Receives from the queue.
+    // An endpoint with a shared receive queue connects in each way: it asks for a connection, also
+    // to the service of another endpoint; it accepts a request at a public service point; and a
+    // reserved service point reserves it. Each connection takes its Receives from the queue.
     test(
         "dat_srq::ways_to_connect",
         &["dat_ep_create_with_srq.S02", "dat_ep_create_with_srq.S03", "dat_ep_create_with_srq.S04"],
@@ -86,9 +85,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Connecting changes no attribute, neither of the side that asks nor of the one that accepts,
-    // and neither what was asked for nor a default. By default there are no RDMA Reads at a time,
-    // and endpoints with the defaults connect.
+    // Connecting changes no attribute: not of the active side and not of the passive side, whether
+    // it was given or a default. By default an endpoint allows no RDMA Reads, and endpoints with
+    // the defaults connect.
     test(
         "dat_srq::connecting_changes_no_attribute",
         &[
@@ -112,7 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
                     max_request_dtos: 6,
                     ..defaults
                 };
-                // The peer of the endpoint with RDMA Reads has others than that one.
+                // The peer of the endpoint with RDMA Reads has other limits than that endpoint.
                 let peers = EpAttr { max_rdma_read_in: 5, max_rdma_read_out: 6, ..defaults };
                 for (of_far, of_own) in [(defaults, defaults), (peers, reads), (attributes(), attributes())] {
                     for active in [true, false] {
@@ -133,8 +132,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The limits of RDMA Reads at a time and of their segments can both be used at once; how the
-    // two fit each other is not checked.
+    // The limit of outstanding RDMA Reads and the limit of their segments can both be reached at
+    // once. The limits of the two sides are not compared.
     test(
         "dat_srq::both_limits_of_reads_at_once",
         &["dat_ep_create_with_srq.B37", "dat_ep_create_with_srq.O07"],
@@ -184,7 +183,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Without event dispatchers of completions no events come, however many Receives and requests
-    // complete, and nothing overflows, also when the queue is larger than the endpoint asked for.
+    // complete, and nothing overflows, even when the queue holds more Receives than the endpoint's
+    // attributes.
     test(
         "dat_srq::unwanted_completions",
         &["dat_ep_create_with_srq.F03", "dat_ep_create_with_srq.F04"],
@@ -223,7 +223,7 @@ pub(crate) const TESTS: &[Test] = &[
                     .b
                     .srq_query(q.srq)
                     .is_ok_and(|srq| { srq.outstanding_dto_count == 0 })));
-                // The queue has grown since the endpoint was created.
+                // The queue grew after the endpoint was created.
                 const GROWN: u64 = 300;
                 w.b.srq_resize(q.srq, GROWN as usize)?;
                 for cookie in 0..GROWN {
@@ -235,7 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
                 for cookie in 0..GROWN {
                     far.done(cookie, DtoStatus::Success)?;
                 }
-                // Requests, binds too.
+                // Requests, including binds.
                 let rmr = w.b.rmr_create(pz)?;
                 let memory = w.region(&own, PAGE, OPEN)?;
                 let (lmr, piece) = (memory.lmr.lmr_handle, memory.segment(0, 64));
@@ -259,7 +259,7 @@ pub(crate) const TESTS: &[Test] = &[
                     let ia = if evd == w.asynchronous[0] { &w.a } else { &w.b };
                     refused(ia.evd_dequeue(evd), ErrorType::QueueEmpty.into())?;
                 }
-                // A graceful disconnect waits for nobody to take completions.
+                // A graceful disconnect does not wait for the consumer to take completions.
                 w.b.ep_disconnect(ep, CloseFlags::Graceful)?;
                 expect(&w.b, connect, EventNumber::CONNECTION_DISCONNECTED)?;
                 expect(&w.a, far.connect, EventNumber::CONNECTION_DISCONNECTED)?;
@@ -270,7 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // One kind of completions can be unwanted alone: the other kind comes.
+    // One kind of completions can be unwanted: the other kind still comes.
     test(
         "dat_srq::some_completions_unwanted",
         &["dat_ep_create_with_srq.F03", "dat_ep_create_with_srq.F04"],
@@ -309,8 +309,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An endpoint without an event dispatcher of connection events is created, but connected only
-    // when it has one. So it is without a zone.
+    // An endpoint can be created without an event dispatcher of connection events, but connects
+    // only after it gets one. The same holds for the zone.
     test("dat_srq::no_connection_events_for_now", &["dat_ep_create_with_srq.F05"], |f| {
         world(f, |w| {
             let q = queue(w)?;
@@ -346,8 +346,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Of several clients of one queue, one that goes away while messages come takes no Receive of
-    // the others with it.
+    // A client of the queue that goes away while messages arrive takes no Receive of the other
+    // clients with it.
     test("dat_srq::a_client_leaves", &["dat_ep_create_with_srq.B07"], |f| {
         world(f, |w| {
             let q = queue(w)?;

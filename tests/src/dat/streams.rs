@@ -1,5 +1,5 @@
-//! Which event dispatchers endpoints and service points take, and which service point an event of a
-//! request names.
+//! Which event dispatchers endpoints and service points accept, and which service point the event
+//! of a request names.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,8 +16,8 @@ use crate::{Outcome, Test, check, check_eq, refused, test};
 const TURNS: usize = if cfg!(miri) { 2 } else { 10 };
 
 pub(crate) const TESTS: &[Test] = &[
-    // An endpoint needs event dispatchers for its completions (DTO) and its connection events
-    // (CONNECTION; for datagrams IB_EXTENSION does as well).
+    // An endpoint needs an event dispatcher with the stream DTO for its completions, and one with
+    // CONNECTION for its connection events (a datagram endpoint also takes IB_EXTENSION).
     test("dat_streams::endpoints_need_theirs", &[], |f| {
         world(f, |w| {
             let (pz, good) = (w.a.pz_create()?, evd(&w.a, MERGED)?);
@@ -66,7 +66,8 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 w.a.evd_free(bad)?;
             }
-            // The same when an endpoint is changed; the endpoint stays as it was.
+            // The same rules hold when an endpoint is changed. A refused change leaves the endpoint
+            // as it was.
             let ep = w.a.ep_create(pz, good, good, good, Some(&connections))?;
             let before = w.a.ep_query(ep, EpParamMask::ALL)?;
             let (bind, extension) = (evd(&w.a, EvdFlags::RMR_BIND)?, evd(&w.a, EvdFlags::IB_EXTENSION)?);
@@ -83,8 +84,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(w.a.evd_free(good)?)
         })
     }),
-    // A service point needs an event dispatcher for requests (CR; a public one for datagrams
-    // IB_EXTENSION does as well).
+    // A service point needs an event dispatcher with the stream CR for its requests (a public one
+    // for datagrams also takes IB_EXTENSION).
     test("dat_streams::service_points_need_theirs", &[], |f| {
         world(f, |w| {
             let end = w.end(&w.a, &attributes())?;
@@ -108,7 +109,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A qualifier has one service point at a time. A refused one leaves the other as it was.
+    // A qualifier has one service point at a time. A refused creation leaves the first one as it
+    // was.
     test("dat_streams::a_qualifier_in_use", &[], |f| {
         world(f, |w| {
             let (requests, end) = (evd(&w.b, EvdFlags::CR)?, w.end(&w.b, &attributes())?);
@@ -119,12 +121,13 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(end.state()?, EpState::Unconnected);
             let dialer = w.end(&w.a, &attributes())?;
             asks(&dialer, address(&w.b)?, conn_qual, &w.b, requests, SpHandle::Psp(psp))?;
-            // When it is free, either kind can have it.
+            // A free qualifier can have either kind of service point.
             w.b.psp_free(psp)?;
             let rsp = w.b.rsp_create(conn_qual, end.ep, requests)?;
             refused(w.b.psp_create(conn_qual, requests, PspFlags::Consumer), in_use)?;
             asks(&dialer, address(&w.b)?, conn_qual, &w.b, requests, SpHandle::Rsp(rsp))?;
-            // It has had its request, and another one takes the qualifier over.
+            // The reserved service point has had its request, so another one can take the
+            // qualifier.
             let psp = w.b.psp_create(conn_qual, requests, PspFlags::Consumer)?;
             w.b.rsp_free(rsp)?;
             asks(&dialer, address(&w.b)?, conn_qual, &w.b, requests, SpHandle::Psp(psp))

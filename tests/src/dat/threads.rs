@@ -31,7 +31,8 @@ fn cookie(thread: usize, n: usize) -> u64 {
     (thread as u64) << 32 | n as u64
 }
 
-/// Fails unless the cookies of all threads are there once each; those of a thread, in their order.
+/// Fails unless each cookie of all threads is there once, and those of one thread are in their
+/// order.
 fn in_order(cookies: &[u64]) -> Outcome {
     let mut next = vec![0; THREADS];
     for &got in cookies {
@@ -96,7 +97,7 @@ fn one_of_each(ia: &Ia, buffer: &Arc<platform::DmaBuffer>, thread: usize) -> Out
 
 pub(crate) const TESTS: &[Test] = &[
     // Threads post Sends and Receives to one pair, and others take the completions. Each request
-    // completes once; those of a thread, in their order.
+    // completes once; the requests of one thread complete in their order.
     test("dat_threads::posts_to_one_endpoint", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair_of(&roomy(), &roomy())?;
@@ -175,7 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Threads create, use and free objects of each type, and none sees what another one does.
+    // Threads create, use and free objects of each type. No thread is affected by the others.
     test("dat_threads::objects_of_each_type", &[], |f| {
         world(f, |w| {
             let mut bodies: Vec<Body<Outcome>> = Vec::new();
@@ -195,8 +196,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(closed?)
         })
     }),
-    // Of two calls that free an object one succeeds, and the other one finds no object. Calls
-    // beside them succeed or find none.
+    // Of two calls that free an object one succeeds, and the other one finds no object. Other calls
+    // at the same time succeed or find no object.
     test("dat_threads::two_frees", &[], |f| {
         world(f, |w| {
             type Free = fn(&Ia, u64) -> Result<(), Error>;
@@ -264,7 +265,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A connection ends and its endpoint is freed under its posters and the thread that takes the
+    // A connection ends and its endpoint is freed while threads post to it and take its
     // completions.
     test("dat_threads::an_endpoint_is_freed_under_its_users", &[], |f| {
         world(f, |w| {

@@ -21,8 +21,8 @@ const IN_UPCALL: Error = state(Subtype::None);
 /// The error of a free of an event dispatcher whose upcall runs.
 const IN_USE: Error = state(Subtype::InvalidStateEvdInUse);
 
-/// Runs `body` in an agent, for an event dispatcher of `ia` with these streams, and returns what it
-/// returns. The event stays queued.
+/// Runs `body` in an agent, for an event dispatcher of `ia` with these streams, and returns the
+/// result. The event stays queued.
 #[track_caller]
 fn in_upcall<T: Send + 'static>(
     w: &World<'_>,
@@ -86,7 +86,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!(end.state()?, EpState::Unconnected);
             nothing(&w.a, w.asynchronous[0])?;
             check_eq!(drain(&w.a, evd)?, 1);
-            // Nothing is left that would use these.
+            // No object is left that uses these.
             w.a.ep_free(end.ep)?;
             for evd in [end.recv, end.request, end.connect, requests] {
                 w.a.evd_free(evd)?;
@@ -136,7 +136,7 @@ pub(crate) const TESTS: &[Test] = &[
                 ia.set_consumer_context(evd, 5)?;
                 ia.evd_post_se(evd, &Event::software(evd, 2))?;
                 ia.evd_dequeue(evd)?;
-                // Of event dispatchers for which no upcall runs, also those that have a CNO.
+                // The event dispatchers of which no upcall runs, also those with a CNO.
                 ia.evd_modify_cno(first, spare)?;
                 ia.evd_free(first)?;
                 ia.evd_free(second)?;
@@ -195,14 +195,14 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(w.a.evd_query(evd)?.cno_handle, CnoHandle::NULL);
                 check_eq!(drain(&w.a, evd)?, 1);
                 w.a.cno_free(cno)?;
-                // The agent may still be returning.
+                // The agent may not have returned yet.
                 free(w, &w.a, evd)?;
                 refused(w.a.evd_query(evd), super::events::invalid(Subtype::InvalidHandle1))?;
             }
             Ok(())
         })
     }),
-    // While an agent runs, no thread can free its event dispatcher or close the IA. What is refused
+    // While an agent runs, no thread can free its event dispatcher or close the IA. A refused call
     // changes nothing: the CNO is triggered again later.
     test("dat_upcalls::a_running_agent_holds_its_event_dispatcher", &[], |f| {
         world(f, |w| {
@@ -230,7 +230,7 @@ pub(crate) const TESTS: &[Test] = &[
                 goes_on.raise();
                 held.map_err(Failure::new)?;
                 check_eq!(w.a.evd_query(evd)?.cno_handle, cno);
-                // A refused free may trigger the CNO anew, since an event is queued.
+                // A refused free may trigger the CNO again, since an event is queued.
                 drained(w, evd)?;
                 while w.a.cno_wait(cno, SHORT).is_ok() {}
                 post(&w.a, evd, 2)?;
@@ -250,7 +250,7 @@ fn drained(w: &World<'_>, evd: EvdHandle) -> Outcome {
     Ok(())
 }
 
-/// An agent that sets its like before it says that it runs.
+/// An agent that sets a new agent of the same kind, and then signals that it runs.
 fn again(cno: CnoHandle, runs: Signal) -> Agent {
     Box::new(move |ia: &Ia, _| {
         let next = again(cno, runs.clone());

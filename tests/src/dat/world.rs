@@ -1,4 +1,4 @@
-//! What a test of the DAT face is given: two DAT IAs of its own, and helpers that make objects,
+//! The environment of a DAT test: two DAT IAs of its own, and helpers that create objects,
 //! connections and memory.
 
 use alloc::format;
@@ -15,13 +15,13 @@ use crate::{Failure, Outcome, check_eq, some};
 
 /// How long a test waits for an event that must come, in microseconds.
 pub(crate) const LONG: u32 = WAIT as u32;
-/// How long a test waits where no event may come, in microseconds.
+/// How long a test waits to see that no event comes, in microseconds.
 pub(crate) const SHORT: u32 = fixture::MOMENT as u32;
 /// Plain work requests.
 pub(crate) const PLAIN: CompletionFlags = CompletionFlags::DEFAULT;
 /// All privileges, atomics too.
 pub(crate) const OPEN: MemPriv = MemPriv::ALL.union(MemPriv::IB_REMOTE_ATOMIC);
-/// The events that a queue holds at least.
+/// The least number of events that a queue holds.
 pub(crate) const QLEN: usize = 128;
 
 impl From<Error> for Failure {
@@ -40,7 +40,7 @@ impl From<WaitError> for Failure {
 
 /// Two DAT IAs that reach each other.
 pub(crate) struct World<'a> {
-    /// The fixture of the test, with IAs of the other face on the same NICs.
+    /// The fixture of the test, with IT-API IAs on the same NICs.
     pub(crate) f: &'a Fixture,
     /// The IA on the first NIC.
     pub(crate) a: Ia,
@@ -65,7 +65,7 @@ pub(crate) fn world(f: &Fixture, test: impl FnOnce(&World<'_>) -> Outcome) -> Ou
     outcome.and(closed)
 }
 
-/// An endpoint with event dispatchers of its own.
+/// An endpoint with its own event dispatchers.
 #[derive(Clone)]
 pub(crate) struct End {
     pub(crate) ia: Ia,
@@ -148,7 +148,8 @@ pub(crate) fn address(ia: &Ia) -> Result<IaAddress, Failure> {
 }
 
 impl World<'_> {
-    /// Closes an IA abruptly. That is refused while an upcall is still returning.
+    /// Closes an IA abruptly. Repeats the call while an upcall has not returned, since it is
+    /// refused then.
     pub(crate) fn close(&self, ia: &Ia) -> Outcome {
         let mut last = Ok(());
         let closed = crate::thread::eventually(self.f.platform(), || {
@@ -167,7 +168,7 @@ impl World<'_> {
         Ok(ia_open(&provider, "limited", setup.privileged, 16, EvdHandle::NULL)?.0)
     }
 
-    /// An endpoint in a zone and with event dispatchers of its own.
+    /// Creates an endpoint in a zone and with event dispatchers of its own.
     #[track_caller]
     pub(crate) fn end(&self, ia: &Ia, attr: &EpAttr) -> Result<End, Failure> {
         let pz = ia.pz_create()?;
@@ -192,7 +193,7 @@ impl World<'_> {
         Ok(End { ia: ia.clone(), ep, pz, recv, request, connect })
     }
 
-    /// Connects two endpoints and takes all events of it.
+    /// Connects two endpoints and takes all events of the connection.
     #[track_caller]
     pub(crate) fn connect(&self, active: &End, passive: &End) -> Outcome {
         let requests = evd(&passive.ia, EvdFlags::CR)?;
@@ -249,8 +250,8 @@ impl World<'_> {
         Ok(Region { buffer, lmr })
     }
 
-    /// Two datagram endpoints, of which the first has asked for the second: each with the address
-    /// of the other.
+    /// Two datagram endpoints, of which the first has resolved the second, each with the address of
+    /// the other.
     #[track_caller]
     pub(crate) fn resolved(&self) -> Result<(Resolved, Resolved), Failure> {
         let (a, b) = (self.end(&self.a, &datagrams())?, self.end(&self.b, &datagrams())?);
@@ -258,7 +259,7 @@ impl World<'_> {
         Ok(((a, of_b), (b, of_a)))
     }
 
-    /// Has a datagram endpoint ask for another one. Returns the address that each side gets.
+    /// Makes a datagram endpoint resolve another one. Returns the address that each side gets.
     #[track_caller]
     pub(crate) fn resolve(
         &self,
@@ -363,7 +364,7 @@ impl Region {
         LmrTriplet::new(self.lmr.lmr_context, at, len as u64)
     }
 
-    /// The place at `offset`, as peers name it.
+    /// The remote memory at `offset`, as peers name it.
     pub(crate) fn remote(&self, offset: usize, len: usize) -> RmrTriplet {
         RmrTriplet {
             rmr_context: self.lmr.rmr_context.unwrap_or_default(),
@@ -399,7 +400,7 @@ impl Region {
         self.write(offset, &value.to_ne_bytes());
     }
 
-    /// Checks that the memory is zeroed, as it was at first.
+    /// Checks that the memory still is zero.
     #[track_caller]
     pub(crate) fn untouched(&self) -> Outcome {
         let bytes = self.bytes(0, self.buffer.len());

@@ -35,7 +35,7 @@ pub(crate) fn written(end: &End, cookie: u64, status: DtoStatus) -> Outcome {
     Ok(())
 }
 
-/// Takes the next completion of a Receive, which an RDMA Write of so many bytes must have taken.
+/// Takes the next completion of a Receive, which must be that of an RDMA Write of this length.
 #[track_caller]
 pub(crate) fn notified(end: &End, cookie: u64, immediate: u32, length: u64) -> Outcome {
     let (done, number, extension) = end.received(cookie, DtoStatus::Success)?;
@@ -47,7 +47,7 @@ pub(crate) fn notified(end: &End, cookie: u64, immediate: u32, length: u64) -> O
     Ok(())
 }
 
-/// Takes the next completion of a Receive, which a message without immediate data must have taken.
+/// Takes the next completion of a Receive, which must be that of a message without immediate data.
 #[track_caller]
 pub(crate) fn got_message(end: &End, cookie: u64, length: u64) -> Outcome {
     let (done, number, extension) = end.received(cookie, DtoStatus::Success)?;
@@ -56,7 +56,7 @@ pub(crate) fn got_message(end: &End, cookie: u64, length: u64) -> Outcome {
     Ok(())
 }
 
-/// Connects an endpoint of the other face, on `a`, to one of this face, on `b`.
+/// Connects an IT-API endpoint on `a` to a DAT endpoint on `b`.
 #[track_caller]
 pub(crate) fn connect_other_face(w: &World<'_>, active: &fixture::End, passive: &End) -> Outcome {
     let requests = evd(&passive.ia, EvdFlags::CR)?;
@@ -82,9 +82,10 @@ pub(crate) fn receives(end: &End, cookies: core::ops::Range<u64>) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // One post transfers the bytes of all segments, in the order of the list and with any
-    // alignment, and the number. The peer's Receive completes when both are there, with the number
-    // as it was given and the length of the bytes; none of its segments is used, and no other
-    // Receive is taken. The list of segments is the consumer's again when the post returns.
+    // alignment, and the immediate data. The peer's Receive completes when both have arrived, with
+    // the immediate data as it was given and the length of the bytes. The Write uses none of the
+    // Receive's segments, and takes no other Receive. When the post returns, the consumer owns the
+    // list of segments again.
     test(
         "dat_write_immed::data_and_number_arrive",
         &[
@@ -128,7 +129,7 @@ pub(crate) const TESTS: &[Test] = &[
                     b.receive(&[], 99)?;
                     let odd = [own.segment(1, 3), own.segment(1001, 500), own.segment(64, 0)];
                     let mut segments = Vec::from([odd[0], odd[1], odd[2], own.segment(8, 1)]);
-                    // The cookies are the same in all rounds.
+                    // All rounds use the same cookie.
                     write(&a, &segments, u64::MAX, far.remote(5, 504), immediate, PLAIN)?;
                     segments.fill(LmrTriplet::default());
                     notified(&b, round, immediate, 504)?;
@@ -142,7 +143,7 @@ pub(crate) const TESTS: &[Test] = &[
                     a.done(1, DtoStatus::Success)?;
                 }
                 sink.untouched()?;
-                // A Write without bytes brings its number, too.
+                // A Write without bytes transfers its immediate data, too.
                 receives(&b, 5..6)?;
                 write(&a, &[], 6, far.remote(0, 0), 77, PLAIN)?;
                 notified(&b, 5, 77, 0)?;
@@ -152,8 +153,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A Receive says which kind of message took it: a Send, even one of four bytes, a Send with
-    // immediate data of the other face, a Write with immediate data, a datagram with immediate
+    // A Receive's completion tells the kinds of messages apart: a Send, even one of four bytes; a
+    // Send with immediate data from IT-API; a Write with immediate data; a datagram with immediate
     // data.
     test(
         "dat_write_immed::each_kind_of_immediate_data",
@@ -221,7 +222,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A dequeue, which takes such a completion in a shorter way, returns the same event as a wait.
+    // A dequeue, which has a faster path for such a completion, returns the same event as a wait.
     test("dat_write_immed::a_dequeue_and_a_wait_return_the_same", &[], |f| {
         world(f, |w| {
             let (a, b, own, far) = w.open_pair()?;
@@ -244,7 +245,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // Sends and Writes with immediate data take one Receive each, in the order in which they were
-    // posted; plain Writes, Reads and atomics take none. The same through a shared receive queue.
+    // posted; plain Writes, Reads and atomics take none. A shared receive queue behaves the same.
     test(
         "dat_write_immed::each_takes_one_receive_in_order",
         &["dat-ib-2.1.B05", "dat-ib-2.1.B06", "dat-ib-2.1.B07", "dat-ib-2.2.B05"],
@@ -296,8 +297,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The size of the remote buffer is that of the region. The length in the triplet is not looked
-    // at, whether it is too small or too large.
+    // The size of the remote buffer is that of the region. The length in the triplet is ignored,
+    // whether it is too small or too large.
     test(
         "dat_write_immed::the_triplets_length_does_not_matter",
         &["dat_ib_post_rdma_write_with_immed.B17"],
@@ -317,8 +318,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Many Writes to the same place succeed, with every alignment. Of Writes that a Read of no
-    // bytes and a fence separate, the last one stays.
+    // Many Writes to the same address succeed, with every alignment. If a Read of no bytes and a
+    // fence separate the Writes, the last one's data stays.
     test(
         "dat_write_immed::writes_to_one_place",
         &["dat_ib_post_rdma_write_with_immed.B18", "dat_ib_post_rdma_write_with_immed.A05"],
@@ -346,7 +347,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A shared receive queue's Receives bring the number, and name the endpoint that took them.
+    // The completion of a shared receive queue's Receive has the immediate data, and names the
+    // endpoint whose message took it.
     test("dat_write_immed::through_a_shared_receive_queue", &[], |f| {
         world(f, |w| {
             let pz = w.b.pz_create()?;
@@ -377,8 +379,8 @@ pub(crate) const TESTS: &[Test] = &[
             refused(w.b.evd_dequeue(first.1.recv), Error::from(ErrorType::QueueEmpty))
         })
     }),
-    // Each operation of the extensions has its number in the one entry point. Arguments of another
-    // operation and unknown operations are refused, and post nothing.
+    // Each operation of the extensions has its number at the common entry point. Arguments of
+    // another operation and unknown operations are refused, and post nothing.
     test(
         "dat_write_immed::one_entry_for_all_operations",
         &["DAT_IB_OP.F01", "DAT_IB_OP.F02", "DAT_IB_OP.F03", "DAT_IB_OP.B01"],

@@ -26,7 +26,7 @@ pub(crate) fn unsignalled() -> EpAttr {
     EpAttr { request_completion_flags: CompletionFlags::UNSIGNALLED, ..attributes() }
 }
 
-/// Waits until so many events are queued, none of which may end a wait.
+/// Waits until this many events are queued, none of which may end a wait.
 #[track_caller]
 pub(crate) fn silently(w: &World<'_>, ia: &Ia, evd: EvdHandle, count: usize) -> Outcome {
     let mut last = None;
@@ -41,8 +41,8 @@ pub(crate) fn silently(w: &World<'_>, ia: &Ia, evd: EvdHandle, count: usize) -> 
     Ok(())
 }
 
-/// Number of heap allocations during the work. Other threads may allocate at the same time, so the
-/// fewest of some attempts counts.
+/// The number of heap allocations during the work. Other threads may allocate at the same time, so
+/// this is the lowest number of several attempts.
 pub(crate) fn allocations(w: &World<'_>, mut work: impl FnMut() -> Outcome) -> Result<u64, Failure> {
     let mut fewest = u64::MAX;
     for _ in 0..5 {
@@ -53,20 +53,20 @@ pub(crate) fn allocations(w: &World<'_>, mut work: impl FnMut() -> Outcome) -> R
     Ok(fewest)
 }
 
-/// Endpoints of `a` in each state in which no request can be posted, with the state.
+/// Endpoints of `a`, one in each state in which no request can be posted.
 pub(crate) fn in_other_states(w: &World<'_>) -> Result<Vec<(EpHandle, EpState, Subtype)>, Failure> {
     let requests = evd(&w.a, EvdFlags::CR)?;
     let idle = w.end(&w.a, &attributes())?;
     // Reserved by a service point.
     let reserved = w.end(&w.a, &attributes())?;
     w.a.rsp_create(0x7101, reserved.ep, requests)?;
-    // A request came to the service point, and nobody answers it.
+    // A request came to the service point, and is not answered.
     let pending = w.end(&w.a, &attributes())?;
     w.a.rsp_create(0x7102, pending.ep, requests)?;
     let caller = w.end(&w.b, &attributes())?;
     dial(&caller, address(&w.a)?, 0x7102, &[])?;
     request(&w.a, requests)?;
-    // Nobody answers the endpoint's own request.
+    // The endpoint's own request is not answered.
     let there = evd(&w.b, EvdFlags::CR)?;
     let (conn_qual, _) = w.b.psp_create_any(there, PspFlags::Consumer)?;
     let active = w.end(&w.a, &attributes())?;
@@ -93,7 +93,7 @@ pub(crate) fn in_other_states(w: &World<'_>) -> Result<Vec<(EpHandle, EpState, S
 }
 
 /// Handles that name no endpoint for connections of `a`: null, freed, of another IA, of another
-/// type, of a datagram endpoint, of the other face.
+/// type, of a datagram endpoint, of IT-API.
 pub(crate) fn no_endpoints(w: &World<'_>, own: &End) -> Result<Vec<EpHandle>, Failure> {
     let (freed, foreign) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?);
     w.a.ep_free(freed.ep)?;
@@ -105,7 +105,7 @@ pub(crate) fn no_endpoints(w: &World<'_>, own: &End) -> Result<Vec<EpHandle>, Fa
 
 pub(crate) const TESTS: &[Test] = &[
     // A suppressed Write makes no event if it succeeds, and makes one if it fails. The peer gets
-    // its event in any case.
+    // its event in either case.
     test(
         "dat_write_immed_rules::suppressed",
         &["dat_ib_post_rdma_write_with_immed.F01", "DAT_IB_STATUS.F02", "DAT_IB_STATUS.B01"],
@@ -128,8 +128,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The completion of an unsignalled Write is queued and wakes nobody; one without the flag does.
-    // The endpoint's requests need the flag, otherwise the post is refused.
+    // The completion of an unsignalled Write is queued and wakes no waiter; that of a signalled one
+    // does. Without the flag in the endpoint's attributes, the post is refused.
     test(
         "dat_write_immed_rules::unsignalled",
         &["dat_ib_post_rdma_write_with_immed.F03", "dat_ib_post_rdma_write_with_immed.B08"],
@@ -160,7 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // On an event dispatcher of solicited Receives, only a solicited Write wakes the peer's waiter,
-    // who then gets all events in their order. The same through a shared receive queue.
+    // which then gets all events in order. A shared receive queue behaves the same.
     test("dat_write_immed_rules::solicited", &["dat_ib_post_rdma_write_with_immed.F02"], |f| {
         world(f, |w| {
             let flag = CompletionFlags::SOLICITED_WAIT;
@@ -198,8 +198,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A fenced Write waits until an earlier Read has its data: the Read sees nothing of the Write,
-    // and the Write sends what the Read brought. The answer to the Read is lost once.
+    // A fenced Write waits until an earlier Read has its data: the Read returns no byte of the
+    // Write, and the Write sends what the Read returned. The answer to the Read is lost once.
     test("dat_write_immed_rules::fenced", &["dat_ib_post_rdma_write_with_immed.F04"], |f| {
         world(f, |w| {
             check_eq!(CompletionFlags::BARRIER_FENCE.bits(), 8);
@@ -264,7 +264,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Threads post Writes and Receives to one endpoint at the same time, while the peer does the
-    // same. Each request completes once, those of one thread in their order.
+    // same. Each request completes once, and those of one thread complete in their order.
     test(
         "dat_write_immed_rules::several_threads",
         &["dat_ib_post_rdma_write_with_immed.B13", "dat_ib_post_rdma_write_with_immed.O02"],
@@ -311,7 +311,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Only in CONNECTED and DISCONNECTED can it be posted. In DISCONNECTED it is flushed at once.
+    // A Write with immediate data can be posted only in CONNECTED and DISCONNECTED. In DISCONNECTED
+    // it is flushed at once.
     test(
         "dat_write_immed_rules::states",
         &[
@@ -343,8 +344,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Too many segments, undefined flags and handles of no such endpoint are refused, and nothing
-    // is posted.
+    // Too many segments, undefined flags, and handles that name no endpoint for connections are
+    // refused, and nothing is posted.
     test(
         "dat_write_immed_rules::refusals",
         &[
@@ -378,8 +379,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A Write whose own memory cannot be read, or that the peer's memory does not take, fails
-    // with its own status. The peer's Receive does not succeed, and the connection breaks.
+    // A Write whose own memory cannot be read, or that the peer's memory does not allow, fails with
+    // its own status. The peer's Receive does not succeed, and the connection breaks.
     test(
         "dat_write_immed_rules::failures",
         &["dat_ib_post_rdma_write_with_immed.B03", "dat_ib_post_rdma_write_with_immed.X01"],
@@ -440,7 +441,7 @@ pub(crate) const TESTS: &[Test] = &[
                 (|_, _, _, (from, to)| Ok((from, RmrTriplet { rmr_context: !to.rmr_context, ..to })), remote),
             ];
             for (number, (spoil, status)) in cases.into_iter().enumerate() {
-                // A world of its own for each, since a failed endpoint needs new ones.
+                // Each case has its own world, since a failed endpoint needs new ones.
                 world(f, |w| {
                     let (a, b, own, far) = w.open_pair()?;
                     own.fill(1);
