@@ -1,4 +1,5 @@
-//! What the kernel agent does for consumers, and what works without it (2.1.1, 2.4, 6.4.1.1, 11.3).
+//! What the kernel agent does for consumers, and what works while it does nothing (2.1.1, 2.4,
+//! 6.4.1.1, 11.3).
 
 use alloc::sync::{Arc, Weak};
 use core::result::Result;
@@ -16,7 +17,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// A client of the agent in whose upcalls the thread that serves interrupts is held.
+/// A client of the agent whose upcalls block the thread that handles interrupts.
 struct Holder {
     entered: Signal,
     release: Signal,
@@ -37,7 +38,7 @@ impl Upcalls for Holder {
     fn catastrophic(&self, _: Death) {}
 }
 
-/// Runs `test` while no interrupt of `a`'s NIC is served.
+/// Runs `test` while the agent handles no interrupt of `a`'s NIC.
 fn without_interrupts(w: &World<'_>, test: impl FnOnce() -> Outcome) -> Outcome {
     let signal = || Signal::new(w.f.platform());
     let holder = Arc::new(Holder { entered: signal(), release: signal() });
@@ -55,7 +56,7 @@ fn without_interrupts(w: &World<'_>, test: impl FnOnce() -> Outcome) -> Outcome 
     outcome
 }
 
-/// Has a thread wait for the next descriptor of a receive queue.
+/// Starts a thread that waits for the next descriptor of a receive queue.
 fn waiter(w: &World<'_>, side: &Side) -> Result<Thread<Result<u64, Error>>, Failure> {
     let (nic, vi) = (side.nic.clone(), side.vi);
     Thread::spawn(w.f.platform(), "waiter", move || nic.recv_wait(vi, LONG))
@@ -67,9 +68,9 @@ fn moment(w: &World<'_>) {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // While the kernel agent serves no interrupt at all, consumers post and poll on: the NIC
-    // processes descriptors, writes their status and the entries of completion queues. The thread
-    // that posts and polls never waits.
+    // While the kernel agent handles no interrupt, consumers can still post and poll: the NIC
+    // processes descriptors, and writes their status and the entries of completion queues. The
+    // thread that posts and polls never waits.
     test(
         "via_agent::the_fast_path_goes_without_it",
         &["via-2.1.1.B03", "via-2.4.B03", "via-6.4.1.1.B01"],
@@ -105,8 +106,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A thread that waits sleeps until there is something on its queue; threads that wait on other
-    // queues go on to sleep.
+    // A waiting thread sleeps until its queue has a completion; threads that wait on other queues
+    // stay asleep.
     test(
         "via_agent::the_right_thread_wakes",
         &["via-6.A01", "via-11.3.B02", "via-11.3.B12", "via-11.3.B15"],
@@ -141,7 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Two threads wait on one queue: each gets a descriptor of its own.
+    // Two threads wait on one queue: each gets one descriptor.
     test("via_agent::two_threads_wait_on_a_queue", &["via-11.2.2.A08"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
@@ -161,7 +162,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(b.nic.recv_done(b.vi), Error::NotDone)
         })
     }),
-    // Each asynchronous error reaches the handler, once, while no thread of the consumer makes a
+    // Each asynchronous error reaches the handler once, while no thread of the consumer makes a
     // call.
     test("via_agent::each_error_is_delivered", &["via-6.4.1.1.B02", "via-11.3.B17"], |f| {
         world(f, |w| {
@@ -179,9 +180,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A NIC is usable when it is opened, and the agent answers the peers' connection management by
-    // itself: a request waits, and a lost connection is noticed, while no thread of the server
-    // waits for them.
+    // A NIC is usable when it is open, and the agent handles the peers' connection management by
+    // itself: a request waits, and the loss of a connection is reported, without a server thread
+    // that waits for them.
     test("via_agent::connections_need_no_thread", &["via-11.3.B01", "via-11.3.B11"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;

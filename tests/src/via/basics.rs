@@ -6,8 +6,8 @@ use super::world::*;
 use crate::{Test, check, check_eq, test};
 
 pub(crate) const TESTS: &[Test] = &[
-    // On each level one Send takes one Receive, each end has a completion of its own descriptor,
-    // and both work queues give back the posted descriptor.
+    // On each level one Send takes one Receive, each end gets the completion of its own descriptor,
+    // and both work queues return the posted descriptor.
     test("via_basics::a_message_goes_through", &["via-2.3.1.B02"], |f| {
         world(f, |w| {
             for level in LEVELS {

@@ -14,10 +14,10 @@ use crate::{Failure, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// What a client's request returns.
+/// The result of a client's request.
 pub(super) type Answer = Thread<Result<ViAttributes, Error>>;
 
-/// Has a thread ask for a connection to this address, by this name.
+/// Starts a thread that asks for a connection to this address, under this name.
 #[track_caller]
 pub(super) fn ask(
     w: &World<'_>,
@@ -30,12 +30,12 @@ pub(super) fn ask(
     Thread::spawn(w.f.platform(), "client", move || nic.connect_request(vi, &own, &to, timeout))
 }
 
-/// The attributes of a virtual interface as its peer sees them: without the tag.
+/// The attributes of a virtual interface that its peer gets: without the tag.
 pub(super) fn seen_by_peer(side: &Side) -> Result<ViAttributes, Failure> {
     Ok(ViAttributes { ptag: PtagHandle::NULL, ..side.nic.query_vi(side.vi)?.1 })
 }
 
-/// A host of the same kind as this NIC, which is not there.
+/// The address of a host that does not exist, with the same kind of address as this NIC.
 pub(super) fn nobody(nic: &Nic) -> Result<NetAddress, Failure> {
     let mut host = nic.query_nic()?.local_nic_address;
     host[15] ^= 0x55;
@@ -43,9 +43,9 @@ pub(super) fn nobody(nic: &Nic) -> Result<NetAddress, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A server waits. It gets the client's address and attributes, and for each request a handle of
-    // its own; it accepts the one with a virtual interface that it makes then, and rejects the
-    // other. The client gets the attributes of the server's, or Reject.
+    // A server waits. For each request it gets the client's address and attributes, and a handle.
+    // It accepts one request with a virtual interface that it creates then, and rejects the other.
+    // The client gets the attributes of the server's virtual interface, or Reject.
     test(
         "via_connect::accept_and_reject",
         &[
@@ -108,8 +108,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A server waits for a discriminator, or for any; from any client, or from one by its host or
-    // its discriminator. Requests that do not match stay for others.
+    // A server waits for one discriminator or for any; from any client, or from one with a given
+    // host or discriminator. Requests that do not match stay for other waits.
     test(
         "via_connect::who_is_waited_for",
         &["via-4.1.B03", "via-4.3.B01", "via-4.3.B02", "VipConnectWait.B01"],
@@ -123,7 +123,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let any = NetAddress::new(&[], b"")?;
                 let request = w.b.connect_wait(&x, None, LONG)?;
                 let to_y = ask(w, &two, b"two", &y, LONG)?;
-                // It is there when a wait by another filter has found it.
+                // The request has arrived when a wait with another filter has found it.
                 let peer = |name: &[u8]| NetAddress::new(&[], name);
                 let host = w.a.address(b"")?;
                 refused(w.b.connect_wait(&any, Some(&peer(b"one")?), 5), Error::Timeout)?;
@@ -154,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A wait ends when its time is over, at once for 0, and otherwise with a request that comes.
+    // A wait ends with a request, or when its time is over, which is at once for 0.
     test(
         "via_connect::waiting_for_requests",
         &[
@@ -183,8 +183,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A virtual interface is connected again at once, also with a message of the former connection
-    // still on its way: nothing of that reaches the next one.
+    // A virtual interface is connected again at once, also while a message of the former connection
+    // is on its way: nothing of that message reaches the next connection.
     test("via_connect::nothing_of_a_former_connection_arrives", &["via-4.1.B01", "via-4.2.B03"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -214,8 +214,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A disconnect needs no help of the peer, which answers nothing here. All that is posted is
-    // flushed, nothing goes out any more, and the virtual interface is Idle.
+    // A disconnect needs no help of the peer, which answers nothing here. All posted descriptors
+    // are flushed, no message leaves any more, and the virtual interface is Idle.
     test(
         "via_connect::disconnect",
         &[
@@ -257,8 +257,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The peer disconnects: on each level the virtual interface is in Error and the handler is
-    // called at once. A Send is flushed then.
+    // The peer disconnects: on each level the virtual interface goes to Error, and the handler is
+    // called at once. Later Sends are flushed.
     test("via_connect::the_peer_disconnects", &["via-4.2.O01", "via-4.2.B04", "via-4.2.A01"], |f| {
         world(f, |w| {
             for level in LEVELS {

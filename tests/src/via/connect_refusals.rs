@@ -1,5 +1,5 @@
-//! Connections that are not made (chapter 4, pages VipConnectWait to VipConnectRequest): arguments
-//! that are not valid, attributes that do not fit, ends that are not there.
+//! Connections that are not established (chapter 4, pages VipConnectWait to VipConnectRequest):
+//! invalid arguments, attributes that do not fit, ends that do not exist.
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -14,7 +14,7 @@ use crate::{Failure, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// Handles that name no request of this opening: null, and these.
+/// Handles that name no request of this opening: null, and `others`.
 fn no_conns(others: &[ConnHandle]) -> Vec<ConnHandle> {
     let raw = others.iter().map(|conn| conn.as_raw());
     let near = others.iter().map(|conn| conn.as_raw() ^ 1);
@@ -22,7 +22,8 @@ fn no_conns(others: &[ConnHandle]) -> Vec<ConnHandle> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Addresses that are not this NIC's, too long, or of a closed NIC; and no room for the request.
+    // Addresses that are of another NIC, too long, or of a closed NIC; and a request for which
+    // there is no room.
     test(
         "via_connect_refusals::waits_that_are_refused",
         &[
@@ -38,7 +39,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let server = w.a.address(b"server")?;
                 w.b.close_nic()?;
                 refused(w.b.connect_wait(&server, None, LONG), Error::InvalidParameter)?;
-                // The other provider below listens in the place of this one.
+                // The agent listens for one provider at a time, and next for the provider below.
                 w.a.close_nic()?;
                 let interfaces = privileged_api::Provider::new(f.platform().clone());
                 let none = privileged_api::Limits { connections: 0, ..privileged_api::Limits::NONE };
@@ -55,7 +56,7 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!(b.state()?, ViState::Idle);
                     let answer = ask(w, &a, b"client", &server, LONG)?;
                     refused(limited.connect_wait(&server, None, LONG), Error::ErrorResource)?;
-                    // The request is still there for another opening.
+                    // Another opening can still take the request.
                     let request = free.connect_wait(&server, None, LONG)?;
                     free.connect_reject(request.conn)?;
                     check_eq!(answer.join()?, Err(Error::Reject));
@@ -67,8 +68,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An accept whose virtual interface does not fit fails with a code for what differs, and the
-    // client waits on; with attributes that fit, the same request is accepted.
+    // An accept fails if its virtual interface does not fit, with a code for the difference, and
+    // the client keeps waiting. The same request is then accepted with fitting attributes.
     test(
         "via_connect_refusals::a_refused_accept_leaves_the_request",
         &[
@@ -112,8 +113,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Requests that are answered already, of another opening, or null; virtual interfaces that are
-    // null, destroyed, foreign, connected or about to be.
+    // Requests that are answered, of another opening, or null; virtual interfaces that are null,
+    // destroyed, of another opening, connected or connecting.
     test(
         "via_connect_refusals::answers_that_are_refused",
         &["VipConnectAccept.VIP_INVALID_PARAMETER", "VipConnectReject.VIP_INVALID_PARAMETER"],
@@ -158,9 +159,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Nobody waits for the discriminator, the host is not there, the server's virtual interface is
-    // in a wrong state: the client gets Timeout when its time is over, and is Idle. A time of 0 is
-    // Timeout at once.
+    // Nothing waits for the discriminator, the host does not exist, or the server's virtual
+    // interface is in a wrong state: the client gets Timeout when its time is over, and is Idle.
+    // With a time of 0 it gets Timeout at once.
     test(
         "via_connect_refusals::requests_that_nobody_accepts",
         &[
@@ -196,7 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Handles and addresses that are not valid, and virtual interfaces that are not Idle.
+    // Invalid handles and addresses, and virtual interfaces that are not Idle.
     test(
         "via_connect_refusals::requests_that_are_refused",
         &["VipConnectRequest.VIP_INVALID_PARAMETER"],
@@ -228,8 +229,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The client gives up before the server accepts: Timeout, and the server's virtual interface is
-    // Idle again.
+    // The client gives up before the server accepts: the server gets Timeout, and its virtual
+    // interface is Idle again.
     test(
         "via_connect_refusals::a_client_that_has_gone",
         &["via-5.1.A01", "via-5.1.S04", "VipConnectAccept.A01"],

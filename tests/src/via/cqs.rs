@@ -19,7 +19,7 @@ fn entry(nic: &Nic, cq: CqHandle, vi: ViHandle, receive: bool) -> Outcome {
     Ok(())
 }
 
-/// Sends messages of no bytes from `a`; waits until all are there, without the completion queue.
+/// Sends messages of no bytes from `a`; waits until all have arrived, without the completion queue.
 #[track_caller]
 fn messages(w: &World<'_>, a: &Side, b: &Side, count: usize) -> Outcome {
     for number in 0..count {
@@ -31,7 +31,7 @@ fn messages(w: &World<'_>, a: &Side, b: &Side, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Takes all entries, each of which must be of this receive queue. Returns how many there were.
+/// Takes all entries, each of which must be of this receive queue. Returns their number.
 #[track_caller]
 fn entries(nic: &Nic, cq: CqHandle, of: &Side) -> Result<usize, Failure> {
     let mut count = 0;
@@ -46,9 +46,10 @@ fn entries(nic: &Nic, cq: CqHandle, of: &Side) -> Result<usize, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Two virtual interfaces share a completion queue, and another queue has one side only. Each
-    // entry names the virtual interface and the side; when it is there, the descriptor is complete,
-    // and stays on its work queue until it is taken off there.
+    // Two virtual interfaces share a completion queue; on another one only one work queue of the
+    // interface is tied. Each entry names the virtual interface and the work queue. When an entry
+    // is there, the descriptor is complete, and stays on its work queue until the consumer takes it
+    // there.
     test(
         "via_cqs::entries_name_the_work_queue",
         &[
@@ -103,7 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
                         refused(nic.send_wait(near.vi, 0), Error::ErrorResource)?;
                         check_eq!(nic.send_done(near.vi)?, near.descriptor(1)?.address());
                     } else {
-                        // Its send queue is not tied.
+                        // Its send queue is tied to no completion queue.
                         near.sent_well(1)?;
                     }
                     for cq in [shared, sends] {
@@ -117,7 +118,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A work queue is tied to an existing completion queue of its own NIC only.
+    // A work queue can be tied only to an existing completion queue of its own NIC.
     test("via_cqs::of_another_nic", &["VipCreateVi.VIP_INVALID_PARAMETER", "via-3.1.B03"], |f| {
         world(f, |w| {
             let (ptag, null) = (w.a.create_ptag()?, CqHandle::NULL);
@@ -130,7 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             check_eq!(w.a.opening_counts().vis, 0);
             refused(w.a.destroy_cq(foreign), Error::InvalidParameter)?;
-            // Nor does its memory serve there.
+            // Memory of one NIC's opening cannot be used with the other one either.
             let near = w.side(&w.a, ReliabilityLevel::Unreliable, NO_CQS)?;
             let far = w.side(&w.b, ReliabilityLevel::Unreliable, NO_CQS)?;
             let errors = w.errors(&w.a)?;
@@ -144,7 +145,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A thread takes the descriptor off its work queue before the entry is taken: the entry stays,
-    // and leads to an empty queue.
+    // and its work queue is empty.
     test("via_cqs::an_entry_without_a_descriptor", &["VipCQDone.B04"], |f| {
         world(f, |w| {
             let cq = w.b.create_cq(4)?;
@@ -156,9 +157,9 @@ pub(crate) const TESTS: &[Test] = &[
             refused(b.nic.recv_done(b.vi), Error::NotDone)
         })
     }),
-    // A queue keeps as many entries as it was made for. What comes beyond is lost, and nothing
-    // else: the descriptors complete, and the queue goes on. Resizing changes the number, up and
-    // down, and keeps the entries that are there, or is refused.
+    // A completion queue keeps as many entries as it was created for. Further entries are lost, but
+    // the descriptors complete, and the queue still works. A resize changes the number, up or down,
+    // and keeps the queued entries, or is refused.
     test(
         "via_cqs::capacity",
         &[
@@ -243,7 +244,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(b.nic.cq_done(cq), Error::NotDone)
         })
     }),
-    // A queue with a work queue that is tied to it is not destroyed, and goes on.
+    // A completion queue to which a work queue is tied cannot be destroyed, and still works.
     test(
         "via_cqs::destroy",
         &[
@@ -275,8 +276,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Queues as large as can be are made until there is no memory for another one: that one is
-    // refused and leaves nothing. When one is destroyed there is room again.
+    // Completion queues of the largest size are created until there is no memory for another one.
+    // The failed creation leaves nothing behind. When one is destroyed, there is room again.
     test("via_cqs::without_memory", &["via-3.4.B04", "VIP_NIC_ATTRIBUTES.F15"], |f| {
         world(f, |w| {
             let nic = &w.a;
@@ -302,7 +303,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
 ];
 
-/// A message whose receive queue is tied: it arrives as ever.
+/// A message whose receive queue is tied to a completion queue: it arrives as usual.
 fn exchange_alone(a: &Side, b: &Side) -> Outcome {
     b.receive(0, &[b.data(0, 4)])?;
     a.write(0, b"good");

@@ -1,4 +1,4 @@
-//! Descriptors: operations, reserved fields, segments, lengths, places (6.1, 10.2 to 10.4).
+//! Descriptors: operations, reserved fields, segments, lengths, addresses (6.1, 10.2 to 10.4).
 
 use core::result::Result;
 
@@ -13,8 +13,8 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const UNRELIABLE: ReliabilityLevel = ReliabilityLevel::Unreliable;
 
-/// Fails if a status has a reserved bit, an undefined operation, one of the other queue's
-/// operations, or immediate data where there is none.
+/// Fails if a status has a reserved bit, an undefined operation, an operation of the other queue,
+/// or immediate data that was not sent.
 #[track_caller]
 fn sound(status: Status, receive: bool) -> Outcome {
     let bits = status.bits();
@@ -26,8 +26,7 @@ fn sound(status: Status, receive: bool) -> Outcome {
     Ok(())
 }
 
-/// A Send with what `change` does to its descriptor ends with these errors, and the next one
-/// arrives.
+/// A Send whose descriptor `change` has changed ends with these errors, and the next Send arrives.
 #[track_caller]
 fn bad_send(a: &Side, b: &Side, errors: Status, change: impl FnOnce(&Descriptor<'_>) -> Outcome) -> Outcome {
     a.descriptor(0)?.send(&[a.data(0, 8)], None)?;
@@ -44,8 +43,8 @@ fn bad_send(a: &Side, b: &Side, errors: Status, change: impl FnOnce(&Descriptor<
     Ok(())
 }
 
-/// A Receive with what `change` does to its descriptor ends with these errors when a message
-/// comes, and nothing is written.
+/// A Receive whose descriptor `change` has changed ends with these errors when a message arrives,
+/// and no data is written.
 #[track_caller]
 fn bad_receive(
     a: &Side,
@@ -87,7 +86,7 @@ fn transfer(a: &Side, b: &Side, lengths: &[usize], room: usize) -> Result<Status
 }
 
 /// Deregisters the memory of a Send as soon as its first bytes have arrived. False if all of it had
-/// left, or what was on its way was not to be had back.
+/// left, or if it could not be stopped.
 fn partly_sent(w: &World<'_>) -> Result<bool, Failure> {
     const LEN: usize = 8 << 20;
     let large = |ptag| ViAttributes {
@@ -119,7 +118,7 @@ fn partly_sent(w: &World<'_>) -> Result<bool, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Each operation, with its code in the status of both ends; immediate data where it was sent,
+    // Each operation, with its code in the status of both ends; the immediate data if it was sent;
     // and a status without reserved bits.
     test(
         "via_descriptors::operations",
@@ -157,7 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
                         Ok(status)
                     };
                     for immediate in [None, Some(0x8765_4321)] {
-                        // The descriptor of the Receive is that of a Send.
+                        // The Receive uses a descriptor that is formatted as a Send.
                         b.descriptor(0)?.send(&[b.data(0, 8)], (immediate.is_none()).then_some(7))?;
                         b.post_recv(0)?;
                         a.send(0, &[a.data(0, 8)], immediate)?;
@@ -199,8 +198,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Reserved fields and bits, operations that do not exist, that are not for the receive queue,
-    // or that the level lacks.
+    // Reserved fields and bits, and operations that do not exist, that the receive queue does not
+    // take, or that the level lacks.
     test(
         "via_descriptors::format",
         &[
@@ -254,7 +253,7 @@ pub(crate) const TESTS: &[Test] = &[
                     };
                     bad_receive(&a, &b, format, |descriptor| formed(descriptor, &b, &a))?;
                     if !sends {
-                        // An RDMA Read is not for this level.
+                        // This level has no RDMA Read.
                         bad_send(&a, &b, format, |descriptor| formed(descriptor, &a, &b))?;
                     }
                 }
@@ -268,9 +267,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The length of what is transferred is the sum of the segments, from nothing to the most that
-    // the virtual interface transfers. More is an error and is not cut up; so is a wrong sum. A
-    // Receive goes by its segments.
+    // The length of a transfer is the sum of its segments, from zero to the maximum of the virtual
+    // interface. A longer one is an error and is not split; so is a wrong sum. A Receive uses the
+    // length of its segments.
     test(
         "via_descriptors::lengths",
         &[
@@ -335,8 +334,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A message that is larger than its Receive, or finds none, is an error of that transfer. The
-    // Receive says so, with a length of 0; a reliable connection breaks.
+    // A message that is larger than its Receive, or for which there is no Receive, is an error of
+    // that transfer. The Receive shows the error, with a length of 0; a reliable connection breaks.
     test(
         "via_descriptors::overruns",
         &[
@@ -394,7 +393,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // As many segments as the NIC says; one more is a format error, on both queues.
+    // As many segments as the NIC's attributes say are accepted; one more is a format error, on
+    // both queues.
     test(
         "via_descriptors::segments",
         &["via-6.1.1.L01", "via-6.1.1.L02", "VIP_DATA_SEGMENT.L01", "VIP_NIC_ATTRIBUTES.F13"],
@@ -441,8 +441,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Where a descriptor may be: on a 64-byte boundary, wholly in one registered region, with its
-    // handle. Another one is an error of the post, which the call does not return, and no transfer.
+    // Where a descriptor may be: on a 64-byte boundary, wholly in one registered region, with the
+    // region's handle. Elsewhere the descriptor is never processed: the call returns success, and
+    // an asynchronous error reports it.
     test(
         "via_descriptors::places",
         &[
@@ -460,7 +461,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let (a, b) = w.pair(UNRELIABLE)?;
                 let errors = w.errors(&a.nic)?;
                 let region = w.region(&a.nic, 2 * PAGE, &open_memory(a.ptag))?;
-                // Across two pages.
+                // A descriptor across two pages.
                 let across = region.descriptor(PAGE - 64, 6)?;
                 across.send(&[a.data(0, 3), a.data(3, 3), a.data(6, 3)], None)?;
                 b.receive(0, &[b.data(0, 9)])?;
@@ -470,7 +471,8 @@ pub(crate) const TESTS: &[Test] = &[
                 success(across.status())?;
                 b.received_well(0)?;
                 check_eq!(b.bytes(0, 9), a.bytes(0, 9));
-                // Segments beyond the region's end: the control segment can still say so.
+                // The segments extend beyond the region's end, but the control segment does not, so
+                // its status can show the error.
                 let buffer = f.buffer(PAGE)?;
                 let short =
                     a.nic.register_mem(Memory::buffer(&buffer), PAGE as u64 - 16, &open_memory(a.ptag))?;
@@ -515,7 +517,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The memory of a Send is deregistered when a part of the message has left.
     test("via_descriptors::partly_sent", &["VIP_STATUS.VIP_STATUS_PARTIAL_ERROR"], |f| {
         world(f, |w| {
-            // The message may be gone before the memory is.
+            // The whole message may have left before the deregistration.
             for _ in 0..100 {
                 if partly_sent(w)? {
                     return Ok(());
@@ -524,8 +526,8 @@ pub(crate) const TESTS: &[Test] = &[
             Err(Failure::new("each message was gone in time"))
         })
     }),
-    // A queue holds as many descriptors as the NIC says; one more is an asynchronous error. The
-    // longest discriminator serves, and a longer one is refused.
+    // A queue holds as many descriptors as the NIC's attributes say; one more is an asynchronous
+    // error. The longest discriminator is accepted, and a longer one is refused.
     test(
         "via_descriptors::as_many_as_the_nic_says",
         &["VIP_NIC_ATTRIBUTES.F07", "VIP_NIC_ATTRIBUTES.F12"],

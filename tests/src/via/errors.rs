@@ -1,5 +1,5 @@
-//! Asynchronous errors (page VipErrorCallback, 9.10.3): which there are, at which end, what the
-//! error descriptor says, and who is called.
+//! Asynchronous errors (page VipErrorCallback, 9.10.3): the errors, the end that gets them, the
+//! error descriptor, and the handler that is called.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,7 +22,7 @@ const fn op_code(operation: Status) -> u32 {
     operation.bits() >> 16
 }
 
-/// How many errors of this NIC were passed to a handler or logged.
+/// How many errors of this NIC went to a handler or to the log.
 fn reported(nic: &Nic) -> Result<u64, Failure> {
     match nic.query_system_management_info(InfoType::Errors as u32)? {
         SystemManagementInfo::Errors { reported, .. } => Ok(reported),
@@ -36,8 +36,8 @@ pub(super) fn provoke(side: &Side) -> Outcome {
     Ok(side.nic.post_send(side.vi, side.descriptor(0)?.address() + 32, side.region.handle)?)
 }
 
-/// An RDMA Write or Read of `a` that fails at `b`. The descriptor of this end shows what its level
-/// shows, and the handler of the target gets this error, with this operation.
+/// An RDMA Write or Read of `a` fails at `b`. The descriptor of `a` shows what its level shows, and
+/// the handler of `b` gets this error, with this operation.
 fn fails_at_target(
     w: &World<'_>,
     harm: Option<Injection>,
@@ -76,7 +76,7 @@ fn fails_at_target(
 }
 
 /// Deregisters the region of a descriptor while an RDMA Read waits for its answer. False if the NIC
-/// had not begun with the descriptor yet, which is another error.
+/// had not begun with the descriptor, which is another error.
 fn deregistered_under_way(w: &World<'_>, level: ReliabilityLevel) -> Result<bool, Failure> {
     let (a, b) = w.pair(level)?;
     let errors = w.errors(&a.nic)?;
@@ -85,7 +85,7 @@ fn deregistered_under_way(w: &World<'_>, level: ReliabilityLevel) -> Result<bool
     let descriptor = region.descriptor(0, 2)?;
     descriptor.rdma_read(&b.remote(0), &[a.data(0, 8)])?;
     a.nic.post_send(a.vi, region.address(0), region.handle)?;
-    // Nothing tells that the NIC has begun.
+    // Nothing shows that the NIC has begun, so the test waits.
     pause(w.f.platform(), Duration::from_millis(SHORT.into()));
     a.nic.deregister_mem(region.address(0), region.handle)?;
     w.inject(&b, Injection::HoldReads, 0, 0)?;
@@ -105,8 +105,8 @@ fn deregistered_under_way(w: &World<'_>, level: ReliabilityLevel) -> Result<bool
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // The handler gets its context and the error, not inside a call. Another handler takes its
-    // place, and none restores the default, which logs: the former handler is dropped.
+    // The handler gets its context and the error, outside all calls. Another handler replaces it,
+    // and `None` restores the default, which logs: the former handler is dropped.
     test(
         "via_errors::the_handler",
         &[
@@ -135,7 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
                 provoked?;
                 came.wait(1)?;
                 a.nic.error_callback(8, handler())?;
-                // The former one may still be returning.
+                // The former handler may still be running.
                 w.until("one handler is left", || Arc::strong_count(&list) == 2)?;
                 provoke(&a)?;
                 came.wait(2)?;
@@ -151,8 +151,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A closed NIC takes no handler; one that was there is dropped by closing it. The handler of
-    // one opening learns nothing of another one.
+    // A closed NIC accepts no handler, and the close drops the handler that was set. The handler of
+    // one opening gets no error of another one.
     test("via_errors::openings_have_a_handler_each", &["VipErrorCallback.VIP_INVALID_PARAMETER"], |f| {
         world(f, |w| {
             let nic = w.another()?;
@@ -198,8 +198,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A post whose address and handle name no descriptor: misaligned, another handle, outside of
-    // the region, across its end, in a region of another tag; in either queue. It never comes back.
+    // A post whose address and handle name no descriptor: misaligned, with another handle, outside
+    // the region, across its end, in a region with another tag; on either queue. The queue never
+    // returns it.
     test(
         "via_errors::post_descriptor",
         &[
@@ -233,7 +234,7 @@ pub(crate) const TESTS: &[Test] = &[
                     ];
                     for (address, handle) in posts {
                         if receives {
-                            // The NIC looks at a receive when a message needs it.
+                            // The NIC reads a receive descriptor when a message needs it.
                             b.nic.post_recv(b.vi, address, handle)?;
                             a.send(0, &[], None)?;
                             a.sent_well(0)?;
@@ -256,8 +257,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The connection is lost because the peer disconnects: on each level the virtual interface is
-    // in Error, and the handler is called once.
+    // The connection is lost because the peer disconnects: on each level the virtual interface goes
+    // to Error, and the handler is called once.
     test("via_errors::connection_lost", &["VipErrorCallback.VIP_ERROR_CONN_LOST"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -290,7 +291,7 @@ pub(crate) const TESTS: &[Test] = &[
             let at = b.descriptor(5)?.address();
             check_eq!((error.descriptor, error.op_code), (at, op_code(Status::OP_RECEIVE)));
             check_eq!((error.resource_code, error.error_code as u32), (ResourceCode::Vi, 3));
-            // The others are still there, in their order.
+            // The other descriptors are still on the queue, in their order.
             b.disconnect()?;
             for number in 0..room {
                 check_eq!(b.nic.recv_done(b.vi)?, b.descriptor(number % DESCRIPTORS)?.address());
@@ -299,8 +300,8 @@ pub(crate) const TESTS: &[Test] = &[
             a.disconnect()
         })
     }),
-    // An RDMA request fails at its target, whose handler learns of it: protection of a Write and of
-    // a Read, corrupt data, a part that is missing. The code of the Read's is a code of its own.
+    // An RDMA request fails at its target, whose handler gets the error: protection of a Write and
+    // of a Read, corrupt data, a missing part. The Read has an error code of its own.
     test(
         "via_errors::rdma_that_fails_at_its_target",
         &[
@@ -325,7 +326,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // With immediate data the receive that the RDMA Write takes shows the error, and the handler of
-    // the target does not.
+    // the target is not called.
     test("via_errors::rdma_with_immediate_data_that_fails", &["VipErrorCallback.B04"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -359,7 +360,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // The region of a descriptor is deregistered while the NIC processes it, here an RDMA Read
-    // whose answer is held back: its status cannot be written, and nothing is.
+    // whose answer is delayed: the NIC cannot write its status, and writes nothing.
     test("via_errors::completion_protection", &["VipErrorCallback.VIP_ERROR_COMP_PROT"], |f| {
         world(f, |w| {
             for level in RELIABLE {

@@ -71,8 +71,8 @@ fn spoiled(w: &World<'_>, what: Injection, at_receiver: Status) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Corrupt data shows in the receive that took it on each level, and the data of a connection
-    // that goes on is intact.
+    // Corrupt data shows in the receive that the message took, on each level. If the connection
+    // survives, later data is intact.
     test(
         "via_faults::corrupt_data_is_detected",
         &[
@@ -85,16 +85,16 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| world(f, |w| spoiled(w, Injection::Corrupt, Status::TRANSPORT_ERROR)),
     ),
-    // So does a message of which a part is missing.
+    // So does a message with a missing part.
     test(
         "via_faults::incomplete_messages_are_detected",
         &["via-2.5.3.B02", "VIP_STATUS.VIP_STATUS_PARTIAL_ERROR.recv"],
         |f| world(f, |w| spoiled(w, Injection::Truncate, Status::PARTIAL_ERROR)),
     ),
-    // The peer answers nothing. Sends of Unreliable and of Reliable Delivery are complete when they
-    // have left. Unreliable Delivery reports no loss, and goes on. On Reliable Delivery the handler
-    // reports it, and on Reliable Reception the descriptor of the Send does; the descriptors behind
-    // it are flushed.
+    // The peer does not answer. Sends on Unreliable and on Reliable Delivery complete when they
+    // have left. Unreliable Delivery reports no loss and still works. On Reliable Delivery the
+    // handler reports the loss, and on Reliable Reception the descriptor of the Send does; later
+    // descriptors are flushed.
     test(
         "via_faults::a_peer_that_does_not_answer",
         &[
@@ -126,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
                     shows(level, a.sent(0)?, Status::TRANSPORT_ERROR)?;
                     for number in 1..3 {
                         let status = a.sent(number)?;
-                        // Those that had not left yet are flushed.
+                        // Sends that had not left are flushed.
                         if level != ReliabilityLevel::Delivery || !is_success(status) {
                             let flushed = level.is_reliable().then_some(Status::DESC_FLUSHED_ERROR);
                             failed(status, flushed.unwrap_or(Status::empty()))?;
@@ -166,8 +166,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A mistake of this end shows in its descriptor. Unreliable Delivery goes on, and no handler is
-    // called. The other levels break the connection, flush all that is posted, and call it.
+    // An error of this end shows in its descriptor. On Unreliable Delivery the connection survives,
+    // and no handler is called. On the other levels the connection breaks, all posted descriptors
+    // are flushed, and the handler is called.
     test(
         "via_faults::a_mistake_of_this_end",
         &[
@@ -210,8 +211,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A message finds no receive. It is dropped on Unreliable Delivery; on the other levels both
-    // ends learn of it, and the connection is broken.
+    // A message finds no receive. On Unreliable Delivery it is dropped; on the other levels both
+    // ends get an error, and the connection breaks.
     test(
         "via_faults::a_message_without_a_receive",
         &["via-2.5.2.B03", "via-7.1.A01", "VipErrorCallback.VIP_ERROR_RECVQ_EMPTY"],
@@ -227,7 +228,7 @@ pub(crate) const TESTS: &[Test] = &[
                     }
                     shows(level, a.sent(0)?, Status::REMOTE_DESC_ERROR)?;
                     if level == ReliabilityLevel::Unreliable {
-                        // It has come and gone when the one behind it is there.
+                        // The message has been dropped when a later one has arrived.
                         w.arrived(&a, &b)?;
                         exchange(&a, &b)?;
                     } else {
@@ -247,7 +248,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A message does not fit into its receive: that one shows it, and nothing is written behind it.
+    // A message does not fit into its receive: the receive shows the error, and nothing is written
+    // after its end.
     test(
         "via_faults::a_message_too_long_for_its_receive",
         &["via-2.5.2.B04", "VIP_STATUS.VIP_STATUS_LENGTH_ERROR.recv"],
@@ -265,9 +267,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The port goes down: the handler is called at every level, though no virtual interface has
-    // done anything. Messages that are sent meanwhile are lost on Unreliable Delivery, and break
-    // the connection on the other levels.
+    // The port goes down: the handler is called on every level, although no virtual interface has
+    // done anything. Messages that are sent then are lost on Unreliable Delivery, and break the
+    // connection on the other levels.
     test("via_faults::the_link_is_lost", &["via-2.5.3.O01", "via-7.B03", "via-7.1.B01"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -299,8 +301,8 @@ pub(crate) const TESTS: &[Test] = &[
     .limit(120),
 ];
 
-/// The device dies under connections of each level with descriptors on their queues: all waits end,
-/// the handler is called, and all calls but closing return ErrorResource.
+/// The device dies under connections of each level with posted descriptors: all waits end, the
+/// handler is called, and all calls except closing return ErrorResource.
 pub(crate) const DEATHS: &[Test] = &[test("via_faults::the_device_dies", &[], |f| {
     world(f, |w| {
         let mut waiters = Vec::new();

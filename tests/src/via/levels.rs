@@ -1,5 +1,5 @@
-//! The levels of reliability (2.5, chapter 7): what each of them promises when a message is lost,
-//! late, corrupt or incomplete, when the peer does not answer, and when an end makes a mistake.
+//! The levels of reliability (2.5, chapter 7): what each level guarantees when a message is lost,
+//! late, corrupt or incomplete, when the peer does not answer, and when an end makes an error.
 
 use nic_abi::admin::Injection;
 use privileged_api::{Features, Limits};
@@ -10,10 +10,10 @@ use crate::fixture::pattern;
 use crate::thread::Thread;
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
-/// The number of a descriptor for a message after the others of a test.
+/// The descriptor for a message after all others of a test.
 const LAST: usize = DESCRIPTORS - 1;
 
-/// Sends a message, which must arrive: the queues of both ends are empty.
+/// Sends a message, which must arrive. The queues of both ends must be empty.
 #[track_caller]
 pub(super) fn exchange(a: &Side, b: &Side) -> Outcome {
     b.receive(LAST, &[b.data(0, 64)])?;
@@ -24,7 +24,8 @@ pub(super) fn exchange(a: &Side, b: &Side) -> Outcome {
     Ok(())
 }
 
-/// Checks that no error of this virtual interface waits: one that is provoked now comes first.
+/// Checks that no error of this virtual interface is pending: the next error must be one that this
+/// function provokes.
 #[track_caller]
 pub(super) fn quiet(errors: &Errors, side: &Side) -> Outcome {
     side.nic.post_send(side.vi, side.descriptor(LAST)?.address() + 8, side.region.handle)?;
@@ -32,8 +33,8 @@ pub(super) fn quiet(errors: &Errors, side: &Side) -> Outcome {
     Ok(())
 }
 
-/// Destroys a virtual interface, and what of its region and its tag nothing else uses: a NIC has
-/// few.
+/// Destroys a virtual interface, deregisters its region, and destroys its tag unless something else
+/// uses it: a NIC has few of them.
 #[track_caller]
 pub(super) fn retire(side: &Side) -> Outcome {
     side.destroy()?;
@@ -51,8 +52,8 @@ pub(super) fn broken(w: &World<'_>, side: &Side) -> Outcome {
     w.until("the virtual interface is in Error", || seen() == Ok(ViState::Error))
 }
 
-/// Checks what a Send or RDMA Write shows of an error beyond this end: on Reliable Reception this
-/// bit, on the other levels none.
+/// Checks how a Send or RDMA Write shows an error at the peer: on Reliable Reception with this bit,
+/// on the other levels not at all.
 #[track_caller]
 pub(super) fn shows(level: ReliabilityLevel, status: Status, error: Status) -> Outcome {
     match level {
@@ -61,8 +62,8 @@ pub(super) fn shows(level: ReliabilityLevel, status: Status, error: Status) -> O
     }
 }
 
-/// Sends numbered messages of changing length, four at a time, and checks that each arrives once,
-/// whole and in its turn. A fifth receive is left over.
+/// Sends numbered messages of different lengths, four at a time, and checks that each arrives once,
+/// whole and in order. A fifth receive is left over.
 fn stream(a: &Side, b: &Side, rounds: usize) -> Outcome {
     const AT_ONCE: usize = 4;
     const ROOM: usize = DATA_LEN / AT_ONCE;
@@ -97,7 +98,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let side = w.side(&w.a, level, NO_CQS)?;
                 check_eq!(side.nic.query_vi(side.vi)?.1.reliability_level, level);
             }
-            // The other provider below listens in the place of this one.
+            // The agent listens for one provider at a time, and next for the provider below.
             w.a.close_nic()?;
             w.b.close_nic()?;
             let provider = privileged_api::Provider::new(f.platform().clone());
@@ -143,7 +144,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // Requests and answers get lost, so requests are repeated: each message arrives once, whole and
-    // in its turn.
+    // in order.
     test(
         "via_levels::reliable_levels_deliver_all_once_and_in_order",
         &["via-2.5.B05", "via-2.5.B06", "via-2.5.2.B01", "via-2.5.3.B04"],
@@ -164,8 +165,8 @@ pub(crate) const TESTS: &[Test] = &[
         },
     )
     .limit(120),
-    // A message takes one receive on each level, also if the network repeats it or if the answer to
-    // it is lost.
+    // A message takes one receive on each level, even if the network repeats it or loses its
+    // answer.
     test(
         "via_levels::a_message_takes_one_receive",
         &["via-2.5.B04", "via-2.5.1.B01", "via-2.5.1.O02"],
@@ -182,8 +183,9 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // RDMA Writes go through on each level. RDMA Reads do on the reliable ones, and have their data
-    // when they are complete; on Unreliable Delivery they are a format error, and nothing moves.
+    // RDMA Writes work on each level. RDMA Reads work on the reliable levels, and their data is
+    // there when they are complete; on Unreliable Delivery they are a format error, and no data
+    // moves.
     test(
         "via_levels::rdma_by_level",
         &["via-2.5.B09", "via-2.5.B10", "via-2.5.1.B04", "via-2.5.2.B07"],
@@ -214,7 +216,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // On Reliable Reception nothing behind a request that fails has an effect.
+    // On Reliable Reception no request after a failed one has an effect.
     test("via_levels::nothing_follows_a_failure", &["via-2.5.B12", "via-2.5.3.B03"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(ReliabilityLevel::Reception)?;
@@ -235,8 +237,8 @@ pub(crate) const TESTS: &[Test] = &[
             closed.untouched()
         })
     }),
-    // A short message of one virtual interface goes through while another one sends the longest
-    // messages without end.
+    // A short message of one virtual interface gets through while another one sends messages of the
+    // maximum length without pause.
     test("via_levels::long_messages_do_not_starve_short_ones", &["via-2.5.1.B06"], |f| {
         world(f, |w| {
             let (long, sink) = w.pair(ReliabilityLevel::Unreliable)?;
@@ -252,7 +254,7 @@ pub(crate) const TESTS: &[Test] = &[
                 b.receive(LAST, &[b.data(0, 8)])?;
                 a.send(LAST, &[a.data(0, 8)], None)?;
                 w.until("the short message is there", || {
-                    // Keeps the other one busy.
+                    // Keeps the other virtual interface busy.
                     while let Ok(address) = long.nic.send_done(long.vi) {
                         let number = (0..8).find(|&number| {
                             long.descriptor(number).is_ok_and(|found| found.address() == address)

@@ -12,9 +12,9 @@ use crate::{Test, check, check_eq, refused, test};
 static CONSTANTS: [u8; 64] = [0xa5; 64];
 
 pub(crate) const TESTS: &[Test] = &[
-    // Memory of any length from any address on is registered, as often as one likes, each time
-    // under another handle, and its bytes stay as they are. Handle and address together name it,
-    // until it is deregistered.
+    // Memory of any length from any address on can be registered, any number of times, each time
+    // with another handle, and its bytes do not change. Handle and address together name it, until
+    // it is deregistered.
     test(
         "via_memory::register_query_deregister",
         &[
@@ -97,8 +97,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The same bytes under two handles, one of which ends; one byte at an odd address; and not one
-    // byte more, in the same page or the next.
+    // The same bytes under two handles, one of which is deregistered; one byte at an odd address;
+    // and not one byte more, in the same page or the next.
     test(
         "via_memory::bounds",
         &["via-3.2.1.B05", "via-3.2.1.B10", "via-3.2.1.O01", "via-2.2.B01", "via-2.2.B02"],
@@ -151,8 +151,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // While it is registered, memory stays where it is, also if the consumer gives up its buffer:
-    // the peer reads it. Deregistration gives it back.
+    // Registered memory stays allocated, even if the consumer drops its buffer: the peer reads it.
+    // The deregistration frees it.
     test(
         "via_memory::it_stays_in_its_place",
         &["via-3.2.1.B03", "VipRegisterMem.B02", "VipDeregisterMem.B01"],
@@ -186,7 +186,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Memory of one thread serves all threads; a region serves two virtual interfaces of its tag.
+    // All threads can use memory that one thread registered, and two virtual interfaces can use a
+    // region with their tag.
     test("via_memory::threads_share_it", &["via-3.2.1.B06", "VipRegisterMem.B04"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(ReliabilityLevel::Delivery)?;
@@ -204,7 +205,7 @@ pub(crate) const TESTS: &[Test] = &[
             a.sent_well(0)?;
             b.received_well(0)?;
             check_eq!(b.bytes(0, 11), b"of a thread");
-            // The second one takes the same region for its descriptors.
+            // The second virtual interface uses the same region for its descriptors.
             a.descriptor(1)?.send(&[a.data(0, 11)], None)?;
             a.nic.post_send(second, a.descriptor(1)?.address(), a.region.handle)?;
             check_eq!(a.nic.send_wait(second, LONG)?, a.descriptor(1)?.address());
@@ -212,8 +213,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Descriptors that refer to memory, or lie in it, fail when the NIC comes to them after the
-    // memory was deregistered, and not before.
+    // Descriptors that refer to memory, or that lie in it, fail if the NIC processes them after its
+    // deregistration, and only then.
     test("via_memory::deregistered_under_descriptors", &["via-3.2.1.B11", "via-11.3.B04"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
@@ -241,7 +242,7 @@ pub(crate) const TESTS: &[Test] = &[
             a.sent_well(0)?;
             let error = errors.expect(&b, ErrorCode::PostDesc)?;
             check_eq!((error.descriptor, lost.status()), (lost.address(), Status::empty()));
-            // The message was lost with the descriptor, or took the next one.
+            // The first message was lost with the descriptor, or took the next one.
             a.send(0, &[a.data(0, 10)], None)?;
             a.sent_well(0)?;
             b.received_well(1)?;
@@ -249,13 +250,13 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Constants can be sent, and nothing can be written there; the peer cannot get the right to.
+    // Constants can be sent, and not be written. A peer cannot get the right to write them.
     test("via_memory::constants", &["VipRegisterMem.B06", "via-11.3.B06"], |f| {
         world(f, |w| {
             let write = MemAttributes { enable_rdma_write: true, ..MemAttributes::new(w.a.create_ptag()?) };
             let constants = Memory::Static(&CONSTANTS);
             refused(w.a.register_mem(constants, 64, &write), Error::InvalidParameter)?;
-            // The machine may keep constants in memory that no device can reach.
+            // The machine may keep constants in memory that devices cannot access.
             if f.platform().translate(CONSTANTS.as_ptr().addr()).is_none() {
                 return Ok(());
             }
@@ -277,8 +278,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Another opening's handle is of no use, neither for what its own virtual interface sends or
-    // receives nor for what its peer reaches for; nor is a handle of another region.
+    // A handle of another opening is invalid: for what the virtual interface sends or receives, and
+    // for what its peer accesses. So is a handle of another region.
     test(
         "via_memory::of_another_consumer",
         &[
@@ -308,7 +309,7 @@ pub(crate) const TESTS: &[Test] = &[
                 stranger.untouched()?;
                 region.untouched()?;
                 for nic in [w.a.clone(), w.another()?] {
-                    // At the target: a region of another opening of its NIC, and a handle of
+                    // At the target: a region of another opening of its NIC, and the handle of
                     // another region.
                     let (a, b) = (
                         w.side(&w.b, ReliabilityLevel::Reception, NO_CQS)?,

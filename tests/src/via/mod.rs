@@ -1,4 +1,4 @@
-//! The VIPL face: virtual interfaces on their three levels of reliability.
+//! VIPL: virtual interfaces on their three levels of reliability.
 
 mod agent;
 mod basics;
@@ -48,5 +48,5 @@ pub(crate) const TESTS: &[&[Test]] = &[
     errors::TESTS,
 ];
 
-/// Those that leave a dead device behind.
+/// The tests that leave a dead device behind.
 pub(crate) const KILLING: &[Test] = faults::DEATHS;

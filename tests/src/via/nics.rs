@@ -19,7 +19,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// Creates objects until that is refused for lack of resources. Returns them.
+/// Creates objects until a creation is refused for lack of resources. Returns the objects.
 pub(super) fn most<T>(mut create: impl FnMut() -> Result<T, Error>) -> Result<Vec<T>, Failure> {
     let mut objects = Vec::new();
     loop {
@@ -32,7 +32,7 @@ pub(super) fn most<T>(mut create: impl FnMut() -> Result<T, Error>) -> Result<Ve
     }
 }
 
-/// A client of the agent that is told nothing.
+/// A client of the agent that ignores all upcalls.
 struct Nobody;
 
 impl Upcalls for Nobody {
@@ -97,8 +97,9 @@ fn every_call(side: &Side, cq: CqHandle) -> Result<(), Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A NIC is opened by its name; no other name opens one. Its handle serves for all calls.
-    // Closing frees all objects of the opening, and no call works afterwards; other openings go on.
+    // A NIC is opened by its name; no other name opens it. Its handle is valid in all calls.
+    // Closing frees all objects of the opening, and no call works afterwards; other openings still
+    // work.
     test(
         "via_nics::open_and_close",
         &[
@@ -142,8 +143,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // An agent has a bounded number of clients. When there is no room, a NIC cannot be opened, and
-    // nothing is left of the attempt; with room again it can.
+    // An agent has a bounded number of clients. Without room, opening a NIC fails and leaves
+    // nothing behind; once there is room again it succeeds.
     test("via_nics::an_agent_without_room", &["VipOpenNic.VIP_ERROR_RESOURCE"], |f| {
         world(f, |w| {
             let agent = &f.setup.a.agent;
@@ -169,8 +170,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The attributes of a NIC: its name, its versions, its address and what it can do. They are the
-    // same whenever they are asked for.
+    // The attributes of a NIC: its name, its versions, its address and its features. Every query
+    // returns the same.
     test(
         "via_nics::attributes",
         &[
@@ -202,7 +203,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let before = w.a.query_nic()?;
                 let (a, b) = w.pair(LEVEL)?;
                 exchange(&a, &b)?;
-                // Remote consumers reach the NIC by the address.
+                // Remote consumers connect to the NIC by this address.
                 let (host, c) = (b.nic.query_nic()?.local_nic_address, w.side(&w.a, LEVEL, NO_CQS)?);
                 let to = NetAddress::new(&host, b"by address")?;
                 let asked = super::connect::ask(w, &c, b"client", &to, LONG)?;
@@ -216,8 +217,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The numbers of objects that the attributes tell can be made, and one more is refused without
-    // a trace. There is a tag for each virtual interface.
+    // As many objects can be created as the attributes say; a further creation fails and leaves
+    // nothing behind. There is a tag for each virtual interface.
     test(
         "via_nics::limits",
         &[
@@ -280,7 +281,7 @@ pub(crate) const TESTS: &[Test] = &[
                     for region in regions {
                         nic.deregister_mem(buffer.addr() as u64, region)?;
                     }
-                    // The failed calls hold no tag.
+                    // The failed calls use no tag.
                     for ptag in ptags {
                         nic.destroy_ptag(ptag)?;
                     }
@@ -298,8 +299,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Two virtual interfaces on each of two NICs, all in use at once; threads post to one virtual
-    // interface without a lock of theirs.
+    // Two virtual interfaces on each of two NICs, all in use at once; several threads post to one
+    // virtual interface without a lock between them.
     test("via_nics::many_threads_and_interfaces", &["via-2.B01", "VIP_NIC_ATTRIBUTES.F06"], |f| {
         world(f, |w| {
             check!(w.a.query_nic()?.thread_safe);
@@ -340,7 +341,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Each type of management information is returned, and tells what there is.
+    // Each type of management information is returned, with correct contents.
     test("via_nics::management", &["VipQuerySystemManagementInfo.O01"], |f| {
         world(f, |w| {
             let ask = |number: u32| w.a.query_system_management_info(number);
@@ -368,8 +369,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The error of a port that is down is one of the NIC; of a lost connection, one of the virtual
-    // interface; of a descriptor that is not in registered memory, one of the descriptor.
+    // A port that is down is an error of the NIC, a lost connection is an error of the virtual
+    // interface, and a descriptor outside registered memory is an error of the descriptor.
     test(
         "via_nics::resource_codes",
         &["VIP_RESOURCE_CODE.F01", "VIP_RESOURCE_CODE.F02", "VIP_RESOURCE_CODE.F04"],

@@ -16,15 +16,15 @@ use crate::{Outcome, Test, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// What a handler was called with: its context, the NIC, the virtual interface, and the descriptor
-/// or, for a completion queue, 1 for the receive queue.
+/// The arguments of a handler: its context, the NIC, the virtual interface, and the descriptor or,
+/// for a completion queue, 1 for the receive queue.
 type Called = (u64, NicHandle, ViHandle, u64);
 
 /// Records the calls of handlers.
 #[derive(Clone)]
 struct Calls {
     came: Signal,
-    /// Held by a test, it keeps handlers from running on.
+    /// While a test holds this lock, handlers cannot finish.
     list: Arc<Mutex<Vec<Called>>>,
 }
 
@@ -48,7 +48,7 @@ impl Calls {
         Box::new(move |context, nic, vi, receives| calls.record((context, nic.handle(), vi, receives.into())))
     }
 
-    /// Waits until handlers were called exactly so.
+    /// Waits until handlers were called exactly with these arguments.
     #[track_caller]
     fn are(&self, expected: &[Called]) -> Outcome {
         self.came.wait(expected.len() as u32)?;
@@ -72,7 +72,7 @@ enum Queue {
 const QUEUES: [Queue; 2] = [Queue::Send, Queue::Receive];
 
 impl Queue {
-    /// The end of a pair whose queue it is: the first one sends.
+    /// The end of a pair that uses this queue: the first one sends.
     fn of<'a>(self, (a, b): (&'a Side, &'a Side)) -> &'a Side {
         if self == Queue::Send { a } else { b }
     }
@@ -101,8 +101,8 @@ fn message(w: &World<'_>, a: &Side, b: &Side, number: usize) -> Outcome {
     success(w.done(&b.descriptor(number)?)?)
 }
 
-/// Waits until a work queue is tied up in nothing: an answer of the handler thread to a later
-/// request, on another virtual interface of the NIC. Handlers that were due before have run.
+/// Waits until the handler thread has no work left: it answers a later request on another virtual
+/// interface of the NIC, so all earlier handlers have run.
 #[track_caller]
 fn all_due_have_run(w: &World<'_>, nic: &Nic) -> Outcome {
     let (side, calls) = (w.side(nic, LEVEL, NO_CQS)?, Calls::new(w));
@@ -113,8 +113,8 @@ fn all_due_have_run(w: &World<'_>, nic: &Nic) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A descriptor that is complete already is taken off, and the handler gets it, with its
-    // context, the NIC and the virtual interface; not inside the call.
+    // A descriptor that is complete already is taken off the queue, and passed to the handler with
+    // its context, the NIC and the virtual interface, but not inside the call.
     test(
         "via_notify::what_is_complete_goes_to_the_handler",
         &[
@@ -132,7 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
                 for queue in QUEUES {
                     let (side, calls) = (queue.of((&a, &b)), Calls::new(w));
                     let outside = calls.list.lock();
-                    // A handler that ran inside would never get the lock.
+                    // A handler that ran inside the call would deadlock on this lock.
                     let notified = queue.notify(side, 77, calls.descriptor());
                     let untaken = queue.done(side);
                     drop(outside);
@@ -143,8 +143,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Otherwise the handler gets the next descriptor that completes, and no other: one call brings
-    // one. The second one stays on the queue.
+    // Otherwise the handler gets the next descriptor that completes, and no other one: one call of
+    // notify makes one call of a handler. The second descriptor stays on the queue.
     test(
         "via_notify::the_next_descriptor_goes_to_the_handler",
         &["VipSendNotify.B02", "VipSendNotify.B03", "VipRecvNotify.B02", "VipRecvNotify.B03"],
@@ -167,7 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Destroying the virtual interface drops the handlers that wait; so does closing the NIC.
+    // Destroying the virtual interface drops the waiting handlers; so does closing the NIC.
     test(
         "via_notify::destruction_cancels_handlers",
         &["VipSendNotify.B04", "VipRecvNotify.B04", "VipCQNotify.B05"],
@@ -195,7 +195,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A queue that is tied to a completion queue has no handlers; the other queue has.
+    // A queue that is tied to a completion queue accepts no handlers; the other queue does.
     test(
         "via_notify::tied_queues_have_no_handlers",
         &[
@@ -218,7 +218,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Handles that are null, destroyed, of another opening or of another type. A handler cannot be
-    // null. The handlers of calls that are refused are dropped.
+    // null. Refused calls drop their handlers.
     test(
         "via_notify::bad_handles",
         &[
@@ -257,7 +257,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Handlers are called in the order in which they came, with the descriptors in their order.
+    // Handlers are called in the order of their calls, with the descriptors in queue order.
     test("via_notify::handlers_take_turns", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
@@ -310,9 +310,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Entries of a completion queue go to handlers: one that is there already, then the next one.
-    // The handler gets context, NIC, virtual interface and queue, one entry a call; the descriptor
-    // stays on its queue.
+    // Handlers get entries of a completion queue: one that is queued already, then the next one. A
+    // handler gets its context, the NIC, the virtual interface and the queue, one entry for each
+    // call of notify; the descriptor stays on its queue.
     test(
         "via_notify::entries_go_to_handlers",
         &[

@@ -1,5 +1,5 @@
-//! Order of processing (6.3): queues are first in first out, what may pass what, fences, and what
-//! RDMA checks before data moves.
+//! Order of processing (6.3): queues are first in, first out; which requests may pass which,
+//! fences, and what RDMA checks before data moves.
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -11,12 +11,12 @@ use super::levels::{broken, retire};
 use super::world::*;
 use crate::{Failure, Outcome, Test, check, check_eq, test};
 
-/// Waits until all of these descriptors are complete, and checks at each moment that none of them
-/// is before an earlier one.
+/// Waits until all of these descriptors are complete, and checks all the time that none completes
+/// before an earlier one.
 fn complete_in_order(w: &World<'_>, descriptors: &[Descriptor<'_>]) -> Outcome {
     let mut early = None;
     w.until("all are complete", || {
-        // From the last one on: one that is complete stays complete.
+        // Read from the last one on: a descriptor that is complete stays complete.
         let mut later = false;
         let mut all = true;
         for (number, descriptor) in descriptors.iter().enumerate().rev() {
@@ -46,7 +46,7 @@ fn post_fenced(side: &Side, number: usize) -> Outcome {
     side.post_send(number)
 }
 
-/// What a test of protection spoils.
+/// The fault that a test of protection injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spoiled {
     Handle,
@@ -57,7 +57,7 @@ enum Spoiled {
     Interface,
 }
 
-/// An RDMA request to a target with one thing wrong: a protection error, and no byte moves.
+/// An RDMA request to a target with one fault: a protection error, and no byte moves.
 fn refused_by_target(w: &World<'_>, what: Spoiled, reads: bool) -> Outcome {
     let level = ReliabilityLevel::Reception;
     let (a, b) = (w.side(&w.a, level, NO_CQS)?, w.side(&w.b, level, NO_CQS)?);
@@ -96,8 +96,8 @@ fn refused_by_target(w: &World<'_>, what: Spoiled, reads: bool) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Sends and RDMA Writes complete in the order of their posts, and so do receives; both queues
-    // give them back in that order.
+    // Sends and RDMA Writes complete in the order of their posts, and so do receives. Both queues
+    // return them in that order.
     test(
         "via_order::queues_are_first_in_first_out",
         &["via-6.3.1.B02", "via-6.3.1.B03", "via-6.3.1.B05", "via-5.3.B01"],
@@ -132,7 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // RDMA Reads whose answers are late complete in the order of their posts.
+    // RDMA Reads with late answers complete in the order of their posts.
     test("via_order::reads_do_not_pass_reads", &["via-6.3.1.B06"], |f| {
         world(f, |w| {
             for level in RELIABLE {
@@ -153,9 +153,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A Send may pass an RDMA Read that waits for its answer, or not; the queue gives the Read back
-    // first. On Reliable Reception the peer gets the Send, and the Write behind it, only when the
-    // Read is complete.
+    // A Send may or may not pass an RDMA Read that waits for its answer; the queue returns the Read
+    // first. On Reliable Reception the peer gets the Send, and a later Write, only when the Read is
+    // complete.
     test(
         "via_order::what_passes_a_held_read",
         &[
@@ -197,8 +197,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The RDMA Read fails. On Reliable Reception what was posted behind it has no effect; on
-    // Reliable Delivery it may have one.
+    // The RDMA Read fails. On Reliable Reception later requests have no effect; on Reliable
+    // Delivery they may have one.
     test(
         "via_order::what_follows_a_read_that_fails",
         &["via-6.3.1.B11", "via-6.3.1.B13", "via-6.3.1.B14", "via-6.3.1.B16"],
@@ -232,7 +232,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Sends and RDMA Writes do not pass one another, in any pairing, also if the first one is late.
+    // Sends and RDMA Writes do not pass one another, in any combination, even if the first one is
+    // late.
     test("via_order::sends_and_writes_do_not_pass", &["via-6.3.1.B08"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -272,7 +273,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // An RDMA Read finds what was sent and written before it.
+    // An RDMA Read returns the data of earlier Sends and Writes.
     test("via_order::reads_do_not_pass_what_is_before_them", &["via-6.3.1.B09"], |f| {
         world(f, |w| {
             for level in RELIABLE {
@@ -294,8 +295,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A request with a fence begins when all before it are complete: here an RDMA Read whose answer
-    // is held back, into the memory that the fenced Send reads.
+    // A request with a fence begins when all earlier ones are complete: here an RDMA Read whose
+    // answer is delayed, into the memory that the fenced Send reads.
     test("via_order::fences", &["via-6.3.1.2.B01", "via-6.3.1.2.A01", "VIP_CONTROL.F06"], |f| {
         world(f, |w| {
             for level in RELIABLE {
@@ -318,7 +319,7 @@ pub(crate) const TESTS: &[Test] = &[
                 retire(&a)?;
                 retire(&b)?;
             }
-            // On Unreliable Delivery a fence delays nothing for ever.
+            // On Unreliable Delivery a fence delays no request for ever.
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
             b.receive(0, &[])?;
             a.rdma_write(0, &b.remote(0), &[a.data(0, 8)], None)?;
@@ -329,8 +330,8 @@ pub(crate) const TESTS: &[Test] = &[
             b.received_well(0)
         })
     }),
-    // Before data moves, the target checks handle, address, bounds, tag, and what region and
-    // virtual interface allow.
+    // Before data moves, the target checks the handle, the address, the bounds, the tag, and the
+    // rights of the region and of the virtual interface.
     test(
         "via_order::the_target_checks_rdma",
         &["via-6.3.2.B01", "VIP_STATUS.VIP_STATUS_RDMA_PROT_ERROR"],
@@ -358,7 +359,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Immediate data arrives with the data of its descriptor: when the receive is complete, both
-    // are there.
+    // have arrived.
     test("via_order::immediate_data_comes_with_the_data", &["via-6.3.B01"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -386,7 +387,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Two busy connections of one NIC both go on while the other one is busy.
+    // Each of two busy connections of one NIC makes progress while the other one is busy.
     test("via_order::queues_share_the_nic", &["via-6.3.1.B01"], |f| {
         world(f, |w| {
             let pairs = [w.pair(ReliabilityLevel::Delivery)?, w.pair(ReliabilityLevel::Delivery)?];
@@ -397,7 +398,7 @@ pub(crate) const TESTS: &[Test] = &[
                         a.send(number, &[a.data(0, DATA_LEN)], None)?;
                     }
                 }
-                // The second one ends its round while the first one has not begun the next.
+                // The second one ends its round before the first one begins the next.
                 for (a, b) in pairs.iter().rev() {
                     for number in 0..4 {
                         a.sent_well(number)?;

@@ -1,5 +1,5 @@
-//! Work queues: posting, completion in place, taking off (2.1.1, 2.3, 6.2, 6.4.1; pages
-//! VipPostSend, VipPostRecv, VipSendDone, VipRecvDone).
+//! Work queues: posting, completion in place, taking completed descriptors (2.1.1, 2.3, 6.2, 6.4.1;
+//! pages VipPostSend, VipPostRecv, VipSendDone, VipRecvDone).
 
 use nic_abi::admin::Injection;
 use vipl::*;
@@ -12,8 +12,8 @@ use crate::{Failure, Test, check, check_eq, refused, test};
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
 pub(crate) const TESTS: &[Test] = &[
-    // Descriptors leave a queue in the order of their posts, each Send with one Receive; nothing
-    // leaves before the head is complete. What was posted earlier is processed while more is
+    // Descriptors leave a queue in the order of their posts, each Send with one Receive; none
+    // leaves before the head is complete. The NIC processes earlier descriptors while more are
     // posted.
     test(
         "via_queues::in_order",
@@ -47,7 +47,8 @@ pub(crate) const TESTS: &[Test] = &[
                     }
                     for number in 0..6 {
                         a.send(number, &[a.data(number * 8, 8)], None)?;
-                        // Complete, and on the queue still, while the next one is posted.
+                        // The descriptor is complete, and still on the queue, while the next one is
+                        // posted.
                         success(w.done(&a.descriptor(number)?)?)?;
                         success(w.done(&b.descriptor(number)?)?)?;
                     }
@@ -71,8 +72,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A post returns before the data has moved; the status word tells when it has. Until then the
-    // descriptor is the NIC's, and stays as it is.
+    // A post returns before the data has moved; the status word shows when it has. Until then the
+    // NIC owns the descriptor, and does not change it.
     test(
         "via_queues::posts_do_not_wait",
         &["via-2.1.1.B02", "via-2.3.1.B05", "via-6.1.B04", "VIP_CONTROL_SEGMENT.F08"],
@@ -99,8 +100,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Once a poll sees Done, length, immediate data and payload are final, and the descriptor may
-    // be used again at once.
+    // Once a poll returns Done, the length, immediate data and payload are final, and the
+    // descriptor may be used again at once.
     test("via_queues::the_status_is_last", &["via-6.4.1.B03", "via-6.4.1.B04", "via-2.3.2.B06"], |f| {
         world(f, |w| {
             const COUNT: u32 = 200;
@@ -122,7 +123,7 @@ pub(crate) const TESTS: &[Test] = &[
                     nic.post_send(vi, descriptor.address(), region.handle)?;
                     nic.send_wait(vi, LONG)?;
                     success(descriptor.status())?;
-                    // The receiver has posted again.
+                    // The receiver has posted its next receive.
                     ready.wait(number + 1)?;
                 }
                 Ok::<(), Failure>(())
@@ -147,8 +148,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // RDMA without immediate data takes no Receive and tells the peer nothing; with it, an RDMA
-    // Write takes one when its data is there.
+    // RDMA without immediate data takes no Receive, and the peer gets no event. An RDMA Write with
+    // immediate data takes a Receive when its data has arrived.
     test("via_queues::rdma_is_silent", &["via-2.3.2.B04", "via-2.3.2.B05", "via-11.2.2.A05"], |f| {
         world(f, |w| {
             for level in RELIABLE {
@@ -159,7 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
                 a.fill(5);
                 b.receive(0, &[])?;
                 a.rdma_write(0, &b.remote(0), &[a.data(0, 500)], None)?;
-                // The read comes after the write.
+                // The Read is carried out after the Write.
                 a.rdma_read(1, &b.remote(0), &[a.data(1000, 500)])?;
                 a.sent_well(0)?;
                 a.sent_well(1)?;
@@ -179,8 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A Receive that was posted before there is a connection waits for the connection and for a
-    // message.
+    // A Receive that was posted before the connection waits for the connection and for a message.
     test("via_queues::receives_before_the_connection", &["via-6.2.B02"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -199,7 +199,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A post writes the address and the handle of its descriptor into the one before it, which may
+    // A post writes the address and the handle of its descriptor into the previous one, which may
     // be in another region.
     test("via_queues::posts_are_linked", &["VIP_CONTROL_SEGMENT.F01", "VIP_CONTROL_SEGMENT.F02"], |f| {
         world(f, |w| {
@@ -229,15 +229,16 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Completions and errors are the two kinds of events; the descriptor holds its error, and the
-    // event tells of the connection.
+    // There are two kinds of events, completions and errors: the descriptor shows its own error,
+    // and an asynchronous error reports the loss of the connection.
     test("via_queues::errors_and_completions", &["via-11.2.2.B01"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
             let errors = w.errors(&b.nic)?;
             b.receive(0, &[b.data(0, 1)])?;
             a.send(0, &[a.data(0, 8)], None)?;
-            // The descriptor holds the error, and the loss of the connection is an event.
+            // The descriptor shows the error, and an asynchronous error reports the loss of the
+            // connection.
             failed(b.received(0)?, Status::LENGTH_ERROR)?;
             errors.expect(&b, ErrorCode::ConnLost)?;
             broken(w, &a)

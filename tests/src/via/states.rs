@@ -1,5 +1,5 @@
-//! The states of a virtual interface (chapter 5): what moves it from one to the other, and what its
-//! queues do in each.
+//! The states of a virtual interface (chapter 5): the transitions between them, and what its queues
+//! do in each.
 
 use core::result::Result;
 
@@ -13,7 +13,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
-/// A virtual interface that asks for a connection which nobody accepts.
+/// A virtual interface with a pending connection request that no server accepts.
 fn pending(w: &World<'_>, level: ReliabilityLevel) -> Result<(Side, Answer), Failure> {
     let a = w.side(&w.a, level, NO_CQS)?;
     let answer = ask(w, &a, b"client", &w.b.address(b"nobody waits for this")?, LONG)?;
@@ -44,8 +44,8 @@ fn sends_are_flushed(a: &Side) -> Outcome {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Idle after its creation, pending while it asks, connected at both ends when the calls return,
-    // Idle after a disconnect; the peer is in Error until it disconnects.
+    // Idle after its creation, pending while it connects, connected at both ends when the calls
+    // return, Idle after a disconnect; the peer is in Error until it disconnects.
     test(
         "via_states::the_way_of_a_connection",
         &[
@@ -83,8 +83,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // What a state does not allow returns InvalidParameter, from DestroyVi ErrorResource, and
-    // changes nothing: an attempt to connect goes on, and so does a connection.
+    // A call that a state does not allow returns InvalidParameter (DestroyVi: ErrorResource), and
+    // changes nothing: a connection attempt continues, and so does a connection.
     test("via_states::what_a_state_does_not_allow", &["via-5.B01", "via-5.A01"], |f| {
         world(f, |w| {
             let server = w.b.address(b"server")?;
@@ -116,8 +116,8 @@ pub(crate) const TESTS: &[Test] = &[
             w.connect(&a, &b)
         })
     }),
-    // An attempt that runs out of time or is rejected leaves the virtual interface Idle, and so
-    // does a disconnect, which ends the attempt.
+    // An attempt that times out or is rejected leaves the virtual interface Idle, and so does a
+    // disconnect, which ends the attempt.
     test("via_states::attempts_that_fail", &["via-5.1.S03", "via-5.2.S03", "via-5.2.S04"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -125,7 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(ask(w, &a, b"client", &server, 20)?.join()?, Err(Error::Timeout));
                 check_eq!(a.state()?, ViState::Idle);
                 let answer = ask(w, &a, b"client", &server, LONG)?;
-                // The earlier request may still be there.
+                // The earlier request may still be pending at the server.
                 while !answer.is_done() {
                     if let Ok(request) = w.b.connect_wait(&server, None, 10) {
                         w.b.connect_reject(request.conn)?;
@@ -138,7 +138,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Receives may be posted to an idle virtual interface, and wait there; a disconnect, which
+    // Receives can be posted to an idle virtual interface, and wait there. A disconnect, which
     // succeeds in Idle too, flushes them. Sends complete in error at once.
     test(
         "via_states::queues_in_idle",
@@ -160,7 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
                         failed(a.received(number)?, Status::DESC_FLUSHED_ERROR)?;
                     }
                     a.untouched()?;
-                    // Receives that are posted before the connection take its messages.
+                    // Messages of the connection take the receives that were posted before it.
                     let peer = w.peer(level)?;
                     let b = w.side(&peer, level, NO_CQS)?;
                     a.receive(0, &[a.data(0, 8)])?;
@@ -175,8 +175,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // So it is while it is pending: receives wait, sends complete in error, and nothing goes out or
-    // comes in.
+    // The same holds while it is pending: receives wait, Sends complete in error, and no message is
+    // sent or received.
     test("via_states::queues_while_pending", &["via-5.2.B01", "via-5.2.B02", "via-5.2.B03"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -209,7 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // An error of an idle virtual interface calls no handler. The next attempt to connect it, by
-    // either call, returns ErrorResource; the one after that succeeds.
+    // either call, returns ErrorResource; the attempt after that succeeds.
     test("via_states::errors_in_idle", &["via-5.1.B04", "via-5.1.A04"], |f| {
         world(f, |w| {
             for serves in [false, true] {
@@ -217,7 +217,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let errors = w.errors(if serves { &w.b } else { &w.a })?;
                 let server = w.b.address(b"server")?;
                 let faulty = if serves { &b } else { &a };
-                // The event of the error comes before that of the next descriptor of the queue.
+                // The event of the error precedes the event of the queue's next descriptor.
                 let came = crate::thread::Signal::new(f.platform());
                 let raises = came.clone();
                 let handler = move |_: u64, _: &Nic, _: ViHandle, _: u64| raises.raise();
@@ -246,8 +246,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // In Error whatever is posted completes in error, on both queues; nothing comes in. Work that
-    // had not gone out when the error came does not go out.
+    // In Error all posted descriptors complete in error, on both queues, and no message is
+    // received. Messages that had not left when the error occurred do not leave.
     test("via_states::queues_in_error", &["via-5.4.B01", "via-5.4.B02", "via-5.4.B03"], |f| {
         world(f, |w| {
             for level in RELIABLE {
@@ -288,7 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
                 retire(&a)?;
                 retire(&b)?;
             }
-            // Unreliable Delivery comes to Error by the peer's disconnect.
+            // On Unreliable Delivery the peer's disconnect leads to Error.
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
             a.receive(0, &[])?;
             b.disconnect()?;
@@ -302,7 +302,7 @@ pub(crate) const TESTS: &[Test] = &[
             exchange(&a, &b)
         })
     }),
-    // The NIC is closed under attempts to connect of both kinds: the calls return.
+    // The NIC is closed during attempts of both kinds to connect: the calls return.
     test("via_states::closing_ends_attempts", &[], |f| {
         world(f, |w| {
             let (a, answer) = pending(w, LEVEL)?;

@@ -1,5 +1,5 @@
-//! The error bits of a descriptor's status (10.2): what sets each of them, on which level, and for
-//! which operation.
+//! The error bits of a descriptor's status (10.2): the causes of each bit, by level and by
+//! operation.
 
 use alloc::vec::Vec;
 use core::result::Result;
@@ -25,7 +25,7 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Send, Kind::Write, Kind::WriteImmediate, Kind::Read];
 
-/// Posts an operation of 8 bytes as descriptor 0; RDMA goes to this place.
+/// Posts an operation of 8 bytes as descriptor 0. `to` is the target of RDMA.
 #[track_caller]
 fn post(side: &Side, kind: Kind, to: &AddressSegment) -> Outcome {
     let data = [side.data(0, 8)];
@@ -37,8 +37,9 @@ fn post(side: &Side, kind: Kind, to: &AddressSegment) -> Outcome {
     }
 }
 
-/// For each operation on each of the levels a pair: `prepare` spoils the second end, the first end
-/// posts the operation, and its status must be what `expected` says. The pairs run side by side.
+/// For each operation on each level: `prepare` injects a fault at the second end of a pair, the
+/// first end posts the operation, and its status must be what `expected` returns. The pairs run
+/// concurrently.
 fn matrix(
     w: &World<'_>,
     kinds: &[Kind],
@@ -68,12 +69,12 @@ fn matrix(
     Ok(())
 }
 
-/// What the peer's errors show on Reliable Reception.
+/// The status that Reliable Reception shows for an error of the peer.
 fn on_reception(level: ReliabilityLevel, error: Status) -> Status {
     if level == ReliabilityLevel::Reception { error } else { Status::empty() }
 }
 
-/// Formats a descriptor badly, and names what is wrong.
+/// The name of a format error, and a function that makes it.
 type Spoil = (&'static str, fn(&Side, &Descriptor<'_>) -> Outcome);
 
 /// Each way to format a request badly.
@@ -130,7 +131,7 @@ const BAD_RECEIVES: &[Spoil] = &[
 ];
 
 /// Checks that this data segment is a protection error of a Send, and of a Receive on Reliable
-/// Delivery; and that an RDMA Read does not bring data there.
+/// Delivery; and that an RDMA Read does not write data to it.
 fn unusable(w: &World<'_>, segment: impl Fn(&Side) -> Result<DataSegment, Failure>, sends: bool) -> Outcome {
     if sends {
         let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
@@ -154,8 +155,8 @@ fn unusable(w: &World<'_>, segment: impl Fn(&Side) -> Result<DataSegment, Failur
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // Each fault in the format of a request or a receive is a format error and nothing else, on
-    // each level; so is each reserved bit. Unreliable Delivery goes on.
+    // Each format fault of a request or a receive is a format error and no other error, on each
+    // level; so is each reserved bit. On Unreliable Delivery the connection survives.
     test("via_statuses::format_errors", &["VIP_STATUS.VIP_STATUS_FORMAT_ERROR"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
@@ -190,7 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
             }
             exchange(&a, &b)?;
             for level in RELIABLE {
-                // An RDMA Read is no fault here.
+                // The last one, an RDMA Read, is no fault on this level.
                 for (what, spoil) in &BAD_REQUESTS[..BAD_REQUESTS.len() - 1] {
                     let (a, b) = w.pair(level)?;
                     let descriptor = a.descriptor(0)?;
@@ -206,8 +207,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A data segment whose handle, address, bounds, tag or rights do not fit is a protection error
-    // at either end, and for what an RDMA Read brings.
+    // A data segment with a wrong handle, address, bounds, tag or right is a protection error at
+    // either end, and as the sink of an RDMA Read.
     test("via_statuses::protection_errors", &["VIP_STATUS.VIP_STATUS_PROTECTION_ERROR"], |f| {
         world(f, |w| {
             let handle = |side: &Side| {
@@ -226,8 +227,8 @@ pub(crate) const TESTS: &[Test] = &[
                 Ok(region.segment(0, 8))
             };
             unusable(w, of_another_tag, true)?;
-            // Constants can be sent, but nothing can be written there. The machine may keep them in
-            // memory that no device can reach.
+            // Constants can be sent, but not be written. The machine may keep them in memory that
+            // devices cannot access.
             static CONSTANTS: [u8; 64] = [5; 64];
             if f.platform().translate(CONSTANTS.as_ptr().addr()).is_none() {
                 return Ok(());
@@ -243,8 +244,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The data segments of a request exceed the maximum transfer size, or do not add up to the
-    // length; on each level.
+    // The data segments of a request exceed the maximum transfer size, or do not add up to its
+    // length: a length error on each level.
     test("via_statuses::length_errors", &["VIP_STATUS.VIP_STATUS_LENGTH_ERROR"], |f| {
         world(f, |w| {
             for level in LEVELS {
@@ -275,8 +276,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // What is posted when the connection ends is flushed, whether an error or a call ended it; with
-    // the operation that the descriptor would have been.
+    // Descriptors that are posted when the connection ends are flushed, whether an error or a call
+    // ended it. Their status names the operation of the descriptor.
     test("via_statuses::flushed", &["VIP_STATUS.VIP_STATUS_DESC_FLUSHED_ERROR"], |f| {
         world(f, |w| {
             for level in RELIABLE {
@@ -308,8 +309,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The peer does not answer: of the send queue, any descriptor of Reliable Reception shows a
-    // transport error, on Reliable Delivery only an RDMA Read, on Unreliable Delivery none.
+    // The peer does not answer. On the send queue of Reliable Reception every descriptor shows a
+    // transport error; on Reliable Delivery only an RDMA Read does, and on Unreliable Delivery
+    // none.
     test("via_statuses::transport_errors_by_level", &["VIP_STATUS.B01"], |f| {
         world(f, |w| {
             let silent = |_: &Side, b: &Side, _| {
@@ -324,8 +326,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     })
     .limit(120),
-    // RDMA reaches for memory that is not open: RDMA Reads show it, and on Reliable Reception
-    // Writes too; nothing else does.
+    // RDMA to memory that is not enabled for it: RDMA Reads show the error, and on Reliable
+    // Reception Writes too. Sends do not.
     test("via_statuses::rdma_protection_errors_by_level", &["VIP_STATUS.B02"], |f| {
         world(f, |w| {
             let closed = |_: &Side, b: &Side, _| {
@@ -339,8 +341,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         })
     }),
-    // The peer's descriptor has a fault, or there is none: on Reliable Reception Sends and RDMA
-    // Writes with immediate data show it, and nothing else does.
+    // The peer's descriptor has a fault, or there is none. On Reliable Reception Sends and RDMA
+    // Writes with immediate data show the error. No other request shows it.
     test(
         "via_statuses::remote_descriptor_errors_by_level",
         &["VIP_STATUS.VIP_STATUS_REMOTE_DESC_ERROR", "VIP_STATUS.B03"],

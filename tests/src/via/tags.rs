@@ -9,7 +9,7 @@ use super::world::*;
 use crate::fixture::PAGE;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// Sends from a segment, and receives into it: both end so.
+/// Sends from a segment, and receives into it: both end with these errors.
 #[track_caller]
 fn both_ways(a: &Side, b: &Side, segment: DataSegment, errors: Status) -> Outcome {
     if errors.is_empty() {
@@ -28,7 +28,8 @@ fn both_ways(a: &Side, b: &Side, segment: DataSegment, errors: Status) -> Outcom
     if errors.is_empty() { a.received_well(1) } else { failed(a.received(1)?, errors) }
 }
 
-/// A pair on Reliable Reception whose second end lets the peer read and write or not.
+/// A pair on Reliable Reception. The flags say whether the second end enables its peer's RDMA
+/// Writes and Reads.
 fn target(w: &World<'_>, write: bool, read: bool) -> Result<(Side, Side), Failure> {
     let level = ReliabilityLevel::Reception;
     let a = w.side(&w.a, level, NO_CQS)?;
@@ -41,7 +42,7 @@ fn target(w: &World<'_>, write: bool, read: bool) -> Result<(Side, Side), Failur
     Ok((a, b))
 }
 
-/// What an RDMA Write to this region, and on another pair an RDMA Read of it, come to.
+/// The results of an RDMA Write to this region, and on another pair of an RDMA Read from it.
 fn rdma(w: &World<'_>, vi: [bool; 2], region: [bool; 2], changed: bool) -> Result<[bool; 2], Failure> {
     let mut outcome = [false; 2];
     for (kind, worked) in outcome.iter_mut().enumerate() {
@@ -60,7 +61,7 @@ fn rdma(w: &World<'_>, vi: [bool; 2], region: [bool; 2], changed: bool) -> Resul
         if changed {
             b.nic.set_mem_attributes(memory.address(0), memory.handle, &wanted)?;
         }
-        // What the initiator's own memory allows its peer is of no importance.
+        // The attributes of the initiator's own memory do not matter.
         let own = w.region(&a.nic, PAGE, &MemAttributes::new(a.ptag))?;
         if kind == 0 {
             own.fill(5);
@@ -86,8 +87,8 @@ fn rdma(w: &World<'_>, vi: [bool; 2], region: [bool; 2], changed: bool) -> Resul
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A virtual interface reaches memory of its tag only: data and descriptors. Another tag, of the
-    // memory or of the virtual interface, changes the outcome.
+    // A virtual interface can use only memory with its own tag, for data and for descriptors.
+    // Changing the tag of the memory or of the virtual interface changes the result.
     test(
         "via_tags::access",
         &[
@@ -112,7 +113,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let segment = region.segment(8, 8);
                 both_ways(&a, &b, segment, Status::PROTECTION_ERROR)?;
                 region.untouched()?;
-                // A descriptor there is refused.
+                // A descriptor in that memory is refused.
                 let errors = w.errors(&a.nic)?;
                 let descriptor = region.descriptor(64, 1)?;
                 descriptor.send(&[a.data(0, 8)], None)?;
@@ -124,7 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
                     a.nic.register_mem(Memory::buffer(&region.buffer), PAGE as u64, &open_memory(a.ptag))?;
                 both_ways(&a, &b, DataSegment { handle: again.as_raw(), ..segment }, Status::empty())?;
                 both_ways(&a, &b, segment, Status::PROTECTION_ERROR)?;
-                // The memory gets the tag, and loses it.
+                // The memory gets the tag of the virtual interface, and then loses it again.
                 let at = region.address(0);
                 a.nic.set_mem_attributes(at, region.handle, &open_memory(a.ptag))?;
                 both_ways(&a, &b, segment, Status::empty())?;
@@ -133,7 +134,7 @@ pub(crate) const TESTS: &[Test] = &[
                 success(descriptor.status())?;
                 a.nic.set_mem_attributes(at, region.handle, &open_memory(other))?;
                 both_ways(&a, &b, segment, Status::PROTECTION_ERROR)?;
-                // The virtual interface gets the other tag.
+                // The virtual interface gets the other tag instead.
                 a.disconnect()?;
                 b.disconnect()?;
                 a.nic.set_vi_attributes(a.vi, &attributes(other, level))?;
@@ -153,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A tag that a virtual interface or memory has cannot be destroyed, and goes on to work.
+    // A tag that a virtual interface or memory uses cannot be destroyed, and remains valid.
     test(
         "via_tags::destroy",
         &[

@@ -10,7 +10,7 @@ use super::levels::{broken, retire};
 use super::world::*;
 use crate::{Test, check, check_eq, refused, test};
 
-/// Little-endian fields, one after the other.
+/// The fields one after the other, each little-endian already.
 fn fields(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
@@ -68,7 +68,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // The level with the number 0 says nothing of the peer's missing receive; with 1 a Send
+    // The level with the number 0 does not report the peer's missing receive; with 1 a Send
     // succeeds once it has left, and the connection breaks; with 2 the Send shows the error.
     test(
         "via_values::levels",
@@ -134,9 +134,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Descriptors that are written byte by byte, as appendix B has the fields, do what they say,
-    // and the NIC writes status, length and immediate data where the appendix has them. The view
-    // writes the same bytes.
+    // Descriptors that are written byte by byte, with the fields of appendix B, are executed as
+    // such, and the NIC writes status, length and immediate data where the appendix has them. The
+    // descriptor view writes the same bytes.
     test(
         "via_values::layout",
         &[
@@ -189,7 +189,7 @@ pub(crate) const TESTS: &[Test] = &[
                     ])
                 };
                 let lists = [data(10, 3), data(1000, 4), data(20, 5)];
-                // An RDMA Write of three pieces into one, with immediate data.
+                // An RDMA Write from three segments to one remote buffer, with immediate data.
                 let write = fields(&[&control(4, 5, 0x0a0b_0c0d, 12), &address, &lists.concat()]);
                 a.region.write(0, &write);
                 b.receive(0, &[])?;
@@ -209,7 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
                     a.region.bytes((view.address() - a.region.address(0)) as usize, write.len()),
                     write
                 );
-                // An RDMA Read of one piece into three.
+                // An RDMA Read from one remote buffer into three segments.
                 b.write(500, b"to be read.!");
                 let back = b.remote(500).address.to_le_bytes();
                 a.region.write(0, &fields(&[&control(4, 2, 0, 12), &back, &address[8..], &lists.concat()]));
@@ -237,8 +237,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A network address has the lengths of its parts, and its parts one behind the other. Two
-    // discriminators at one host are told apart.
+    // A network address consists of the lengths of its parts, followed by the parts. Two
+    // discriminators at one host are distinct.
     test(
         "via_values::network_addresses",
         &["VIP_NET_ADDRESS.F01", "VIP_NET_ADDRESS.F02", "VIP_NET_ADDRESS.F03"],

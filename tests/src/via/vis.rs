@@ -13,7 +13,7 @@ use crate::{Failure, Outcome, Test, check_eq, refused, test};
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 const NULL: CqHandle = CqHandle::NULL;
 
-/// The ways in which attributes are wrong, in the order in which they are found.
+/// Wrong attributes, in the order in which the call checks them.
 fn wrong(
     good: &ViAttributes,
     most: u64,
@@ -32,12 +32,12 @@ fn wrong(
     ]
 }
 
-/// An opening of `a`'s NIC whose interface lacks the reliable levels, and RDMA Read with them.
+/// An opening of `a`'s NIC whose interface has neither the reliable levels nor RDMA Read.
 pub(super) fn without_reads(w: &World<'_>, test: impl FnOnce(&Nic, PtagHandle) -> Outcome) -> Outcome {
     let setup = &w.f.setup;
     let provider = privileged_api::Provider::new(setup.platform.clone());
     let features = Features::all().difference(Features::RC);
-    // An agent listens for the openings of one provider only.
+    // An agent listens for the openings of one provider at a time.
     w.a.close_nic()?;
     w.b.close_nic()?;
     provider.add_limited("limited", setup.a.agent.clone(), Limits { features, ..Limits::NONE })?;
@@ -48,8 +48,8 @@ pub(super) fn without_reads(w: &World<'_>, test: impl FnOnce(&Nic, PtagHandle) -
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A virtual interface has the attributes that it was created with, then those that were set
-    // while it is idle, and tells them with its state. A failed change changes nothing.
+    // A query returns the attributes with which a virtual interface was created, or those that were
+    // set while it was idle, and its state. A failed change changes nothing.
     test(
         "via_vis::attributes",
         &[
@@ -108,7 +108,8 @@ pub(crate) const TESTS: &[Test] = &[
                     refused(nic.set_vi_attributes(bad, &good), Error::InvalidParameter)?;
                     refused(nic.query_vi(bad), Error::InvalidParameter)?;
                 }
-                // Connected: granted is what both ends asked for. Nothing can be changed.
+                // On a connection an operation is enabled if both ends enabled it. No attribute can
+                // be changed.
                 let both =
                     |ptag| ViAttributes { qos: Qos(5), max_transfer_size: 40_000, ..attributes(ptag, LEVEL) };
                 let (a, b) = (w.side_with(&w.a, NO_CQS, both)?, w.side_with(&w.b, NO_CQS, both)?);
@@ -130,7 +131,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A virtual interface with a peer takes no other one, at either end, and keeps its own.
+    // A connected virtual interface accepts no other peer, at either end, and keeps its own.
     test("via_vis::one_peer", &["via-1.5.3.L01"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
@@ -147,8 +148,8 @@ pub(crate) const TESTS: &[Test] = &[
             exchange(&b, &a)
         })
     }),
-    // An interface without reliable levels refuses them, and RDMA Read: so a consumer learns what
-    // there is before it posts anything.
+    // An interface without reliable levels refuses them, and RDMA Read, when the virtual interface
+    // is created: so a consumer finds out before it posts anything.
     test(
         "via_vis::what_the_provider_lacks",
         &[
@@ -190,8 +191,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A virtual interface is destroyed when it is idle and its queues are empty, and not before;
-    // its handle is then of no use.
+    // A virtual interface can be destroyed only when it is idle and its queues are empty. Its
+    // handle is invalid afterwards.
     test(
         "via_vis::destroy",
         &[
@@ -249,7 +250,7 @@ pub(crate) const TESTS: &[Test] = &[
                     refused(a.nic.recv_done(vi), invalid)?;
                     refused(a.nic.disconnect(vi), invalid)?;
                 }
-                // The number goes round; the old handle stays dead.
+                // The slot is used again; the old handle stays invalid.
                 for _ in 0..3 {
                     let next = w.side(&w.a, LEVEL, NO_CQS)?;
                     crate::check!(next.vi != a.vi);
@@ -260,8 +261,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A new virtual interface has no connection: what is sent completes in error and reaches
-    // nobody. It can be posted to at once, and each post works on its own queue and no other.
+    // A new virtual interface has no connection: Sends complete in error and reach no peer.
+    // Descriptors can be posted at once, and each post affects its own queue only.
     test(
         "via_vis::a_new_one",
         &["via-3.3.B01", "via-3.3.B03", "via-11.3.B07", "via-6.2.B03", "via-2.1.1.B01", "via-1.5.3.B01"],
@@ -277,11 +278,12 @@ pub(crate) const TESTS: &[Test] = &[
                     new.rdma_write(1, &peer.remote(0), &[new.data(0, 50)], None)?;
                     failed(new.sent(0)?, Status::DESC_FLUSHED_ERROR)?;
                     failed(new.sent(1)?, Status::DESC_FLUSHED_ERROR)?;
-                    // The receive queue was not touched, and no queue of another one.
+                    // The post changed neither the receive queue nor a queue of another virtual
+                    // interface.
                     refused(new.nic.recv_done(new.vi), Error::NotDone)?;
                     check_eq!(new.descriptor(5)?.status(), Status::empty());
                     refused(other.nic.send_done(other.vi), Error::NotDone)?;
-                    // A descriptor in another one's memory does not start work there.
+                    // Writing a descriptor into another interface's memory starts no work there.
                     other.descriptor(2)?.send(&[other.data(0, 8)], None)?;
                     new.nic.post_recv(new.vi, other.descriptor(2)?.address(), other.region.handle)?;
                     refused(other.nic.send_done(other.vi), Error::NotDone)?;

@@ -51,7 +51,7 @@ fn wait_for_cq(nic: &Nic, cq: CqHandle, timeout: u32) -> Wait<Result<(ViHandle, 
     Box::new(move || nic.cq_wait(cq, timeout))
 }
 
-/// Makes a call, which must not wait.
+/// Makes a call, which must return without waiting.
 #[track_caller]
 fn at_once<T>(w: &World<'_>, call: impl FnOnce() -> T) -> Result<T, Failure> {
     let before = (w.f.setup.usage)().waits;
@@ -60,8 +60,8 @@ fn at_once<T>(w: &World<'_>, call: impl FnOnce() -> T) -> Result<T, Failure> {
     Ok(returned)
 }
 
-/// A pair whose first end has its send queue, and whose second end has its receive queue tied to a
-/// completion queue of its NIC.
+/// A pair. The send queue of the first end and the receive queue of the second end are each tied to
+/// a completion queue of their NIC.
 fn tied(w: &World<'_>) -> Result<(Side, Side, [CqHandle; 2]), Failure> {
     let cqs = [w.a.create_cq(16)?, w.b.create_cq(16)?];
     let a = w.side(&w.a, LEVEL, [cqs[0], CqHandle::NULL])?;
@@ -71,7 +71,7 @@ fn tied(w: &World<'_>) -> Result<(Side, Side, [CqHandle; 2]), Failure> {
 }
 
 /// Handles that name no virtual interface of `w.a`: null, destroyed, of another opening, of another
-/// type, and near misses.
+/// type, and with one wrong bit.
 pub(super) fn no_vis(w: &World<'_>) -> Result<Vec<ViHandle>, Failure> {
     let gone = w.side(&w.a, LEVEL, NO_CQS)?;
     let (foreign, cq) = (w.side(&w.b, LEVEL, NO_CQS)?, w.a.create_cq(1)?);
@@ -88,9 +88,9 @@ pub(super) fn no_cqs(w: &World<'_>) -> Result<Vec<CqHandle>, Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // What is complete is returned without waiting, also with a timeout of 0, and it is off the
-    // queue then. An entry of a completion queue names virtual interface and queue, and leaves the
-    // descriptor where it is.
+    // A completed descriptor is returned without waiting, also with a timeout of 0, and taken off
+    // the queue. An entry of a completion queue names the virtual interface and the queue, and
+    // leaves the descriptor on that queue.
     test(
         "via_waits::what_is_complete_is_returned_at_once",
         &["VipSendWait.B01", "VipRecvWait.B01", "VipCQWait.B01", "VipCQWait.B03", "VipCQWait.F01"],
@@ -112,7 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
                 success(w.done(&a.descriptor(0)?)?)?;
                 success(w.done(&b.descriptor(0)?)?)?;
                 for (side, cq, receives) in [(&a, cqs[0], false), (&b, cqs[1], true)] {
-                    // The entry follows the status.
+                    // The NIC writes the entry after the status.
                     let mut entry = Err(Error::NotDone);
                     w.until("an entry", || {
                         entry = side.nic.cq_wait(cq, 0);
@@ -128,7 +128,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // With nothing complete a wait ends when its time is over: on an empty queue, and on one whose
+    // Without a completion a wait ends when its time is over: on an empty queue, and on one whose
     // head is not complete. The descriptor stays on the queue.
     test(
         "via_waits::the_time_runs_out",
@@ -150,8 +150,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A thread that waits without end, or longer than the test takes, wakes when a descriptor
-    // completes, and gets what polling would have got.
+    // A thread that waits without a limit, or longer than the test takes, wakes when a descriptor
+    // completes, and gets the descriptor that a poll would have returned.
     test(
         "via_waits::a_completion_ends_the_wait",
         &["VipSendWait.B02", "VipRecvWait.B02", "VipCQWait.B02", "via-6.4.1.1.B03", "via-6.4.2.B03"],
@@ -181,8 +181,8 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // A queue that is tied to a completion queue cannot be waited for, complete descriptors or not;
-    // the other queue of the virtual interface can.
+    // A queue that is tied to a completion queue cannot be waited for, whether or not it has
+    // complete descriptors; the other queue of the virtual interface can.
     test(
         "via_waits::tied_queues_cannot_be_waited_for",
         &[
@@ -231,7 +231,7 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Destroying what threads wait for ends their waits, and so does closing the NIC.
+    // Destroying an object ends the waits on it, and so does closing the NIC.
     test("via_waits::destruction_ends_waits", &[], |f| {
         world(f, |w| {
             let (side, cq) = (w.side(&w.a, LEVEL, NO_CQS)?, w.a.create_cq(4)?);
@@ -269,7 +269,7 @@ pub(crate) const TESTS: &[Test] = &[
             failed(b.descriptor(0)?.status(), Status::DESC_FLUSHED_ERROR)
         })
     }),
-    // Threads that wait for the same queue get a descriptor each.
+    // Each of several threads that wait on one queue gets one descriptor.
     test("via_waits::each_descriptor_ends_one_wait", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
@@ -293,7 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(b.nic.recv_wait(b.vi, 0), Error::Timeout)
         })
     }),
-    // Handlers may wait, for what completes meanwhile.
+    // Handlers may wait for descriptors that complete during the wait.
     test("via_waits::handlers_may_wait", &[], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
@@ -320,8 +320,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // The four ways to learn of a completion: the status word or a wait for a work queue, polling
-    // or waiting for a completion queue. All of them find the same descriptor with the same status.
+    // The four ways to find a completion: the status word of a descriptor, a wait on a work queue,
+    // polling a completion queue, and a wait on one. All of them find the same descriptor with the
+    // same status.
     test("via_waits::the_four_ways", &["via-6.4.2.B01"], |f| {
         world(f, |w| {
             for way in 0..4 {
@@ -358,7 +359,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // A descriptor can be taken off exactly when the status word of the queue's head says Done.
+    // A descriptor can be taken exactly when the status word of the queue's head is Done.
     test("via_waits::the_status_of_the_head_decides", &["via-6.4.2.B02"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(LEVEL)?;
@@ -370,7 +371,7 @@ pub(crate) const TESTS: &[Test] = &[
             w.until("the Read is taken off", || {
                 let done = read.is_done();
                 taken = a.nic.send_done(a.vi);
-                // It may become complete between the two.
+                // The descriptor may complete between the read of the status and the call.
                 early |= done && taken == Err(Error::NotDone) || taken.is_ok() && !read.is_done();
                 taken != Err(Error::NotDone)
             })?;

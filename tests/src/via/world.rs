@@ -1,5 +1,5 @@
-//! What a test of the VIPL face is given: two NICs of its own, and helpers that make virtual
-//! interfaces, connections and memory.
+//! The environment of a VIPL test: two NICs of its own, and helpers that create virtual interfaces,
+//! connections and memory.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -18,7 +18,7 @@ use crate::{Failure, Outcome, check_eq};
 
 /// How long a test waits for an event that must come, in milliseconds.
 pub(crate) const LONG: u32 = 20_000;
-/// How long a test waits where no event may come, in milliseconds.
+/// How long a test waits to see that no event comes, in milliseconds.
 pub(crate) const SHORT: u32 = 2;
 /// No completion queues.
 pub(crate) const NO_CQS: [CqHandle; 2] = [CqHandle::NULL; 2];
@@ -30,11 +30,11 @@ pub(crate) const RELIABLE: [ReliabilityLevel; 2] = [ReliabilityLevel::Delivery, 
 
 /// Descriptors of a side, each with room for [`SEGMENTS`] segments.
 pub(crate) const DESCRIPTORS: usize = 64;
-/// Segments of a side's descriptors at most.
+/// The most segments of a side's descriptors.
 pub(crate) const SEGMENTS: usize = 6;
-/// Bytes from one descriptor of a side to the next.
+/// The distance from one descriptor of a side to the next, in bytes.
 const STEP: usize = 128;
-/// Where the data of a side's memory begins.
+/// The offset of the data in a side's memory.
 pub(crate) const DATA: usize = DESCRIPTORS * STEP;
 /// Bytes of a side's data.
 pub(crate) const DATA_LEN: usize = 2 * fixture::PAGE;
@@ -55,7 +55,7 @@ impl From<platform::OutOfBounds> for Failure {
 
 /// Two NICs that reach each other.
 pub(crate) struct World<'a> {
-    /// The fixture of the test, with IAs of another face on the same NICs.
+    /// The fixture of the test, with IT-API IAs on the same NICs.
     pub(crate) f: &'a Fixture,
     /// An opening of the first NIC.
     pub(crate) a: Nic,
@@ -81,7 +81,7 @@ pub(crate) fn world(f: &Fixture, test: impl FnOnce(&World<'_>) -> Outcome) -> Ou
     outcome.and(closed)
 }
 
-/// Closes a NIC that the test may have closed, and checks that nothing of the opening is left.
+/// Closes a NIC, unless the test has closed it, and checks that nothing of the opening is left.
 #[track_caller]
 fn close(nic: &Nic) -> Outcome {
     match nic.close_nic() {
@@ -99,8 +99,8 @@ pub(crate) struct Region {
     pub(crate) handle: MemHandle,
 }
 
-/// A virtual interface with a protection tag of its own and a region: descriptors, and behind them
-/// data.
+/// A virtual interface with its own protection tag and its own region, which has descriptors and
+/// then data.
 pub(crate) struct Side {
     pub(crate) nic: Nic,
     pub(crate) ptag: PtagHandle,
@@ -108,8 +108,8 @@ pub(crate) struct Side {
     pub(crate) region: Region,
 }
 
-/// The attributes of a virtual interface on a level, open to the peer's RDMA as far as the level
-/// has it.
+/// The attributes of a virtual interface on a level. It enables all RDMA of the peer that the level
+/// has.
 pub(crate) fn attributes(ptag: PtagHandle, level: ReliabilityLevel) -> ViAttributes {
     ViAttributes {
         reliability_level: level,
@@ -119,7 +119,7 @@ pub(crate) fn attributes(ptag: PtagHandle, level: ReliabilityLevel) -> ViAttribu
     }
 }
 
-/// Memory that is open to the peer's RDMA.
+/// Memory that enables all RDMA of the peer.
 pub(crate) fn open_memory(ptag: PtagHandle) -> MemAttributes {
     MemAttributes { ptag, enable_rdma_write: true, enable_rdma_read: true }
 }
@@ -134,8 +134,8 @@ impl World<'_> {
         Ok(nic)
     }
 
-    /// The NIC of the second virtual interface of a pair: `b`, or on a lossy network, where the
-    /// level does not mend a loss, another opening of `a`'s NIC.
+    /// The NIC of the second virtual interface of a pair: `b`; but on a lossy network, if the level
+    /// does not repair losses, another opening of `a`'s NIC.
     #[track_caller]
     pub(crate) fn peer(&self, level: ReliabilityLevel) -> Result<Nic, Failure> {
         match level {
@@ -157,8 +157,8 @@ impl World<'_> {
         Ok(Region { buffer, handle })
     }
 
-    /// A virtual interface on a level, tied to these completion queues, with a tag and a region of
-    /// its own.
+    /// Creates a virtual interface on a level, tied to these completion queues, with its own tag
+    /// and region.
     #[track_caller]
     pub(crate) fn side(
         &self,
@@ -169,7 +169,7 @@ impl World<'_> {
         self.side_with(nic, cqs, |ptag| attributes(ptag, level))
     }
 
-    /// A virtual interface with these attributes, for the tag that it gets.
+    /// Creates a virtual interface with the attributes that `attributes` returns for its tag.
     #[track_caller]
     pub(crate) fn side_with(
         &self,
@@ -241,8 +241,8 @@ impl World<'_> {
         }
     }
 
-    /// Waits until all that `a` has sent is at `b`: received, or dropped for want of a receive. An
-    /// RDMA Write of the data's last byte, which must be zero, goes behind it.
+    /// Waits until all messages from `a` have arrived at `b`, or were dropped without a receive.
+    /// For that it sends an RDMA Write of the data's last byte, which must be zero, after them.
     #[track_caller]
     pub(crate) fn arrived(&self, a: &Side, b: &Side) -> Outcome {
         let (at, last) = (DATA_LEN - 1, DESCRIPTORS - 1);
@@ -272,15 +272,15 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    /// Waits until so many errors have come since the beginning. Returns all that came.
+    /// Waits until this many errors have come since the beginning. Returns all errors.
     #[track_caller]
     pub(crate) fn wait(&self, count: usize) -> Result<Vec<ErrorDescriptor>, Failure> {
         self.came.wait(count as u32)?;
         Ok(self.queue.lock().clone())
     }
 
-    /// Waits for the first error that came, which must be this one of this virtual interface, and
-    /// forgets it.
+    /// Waits for the oldest error, which must be this one of this virtual interface, and removes
+    /// it.
     #[track_caller]
     pub(crate) fn expect(&self, side: &Side, code: ErrorCode) -> Result<ErrorDescriptor, Failure> {
         let next = || {
@@ -316,7 +316,7 @@ impl Side {
         self.region.segment(DATA + at, len)
     }
 
-    /// What the peer names this side's data by.
+    /// This side's data, as the peer names it.
     pub(crate) fn remote(&self, at: usize) -> AddressSegment {
         self.region.remote(DATA + at)
     }
@@ -336,7 +336,7 @@ impl Side {
         self.write(0, &fixture::pattern(seed, DATA_LEN));
     }
 
-    /// Checks that the data is zeroed, as it was at first.
+    /// Checks that the data is still zero.
     #[track_caller]
     pub(crate) fn untouched(&self) -> Outcome {
         zeroed(&self.bytes(0, DATA_LEN))
@@ -430,7 +430,7 @@ impl Side {
         Ok(self.nic.disconnect(self.vi)?)
     }
 
-    /// Takes all complete descriptors off both queues, and returns how many they were.
+    /// Takes all complete descriptors off both queues, and returns their number.
     pub(crate) fn drain(&self) -> usize {
         let sent = core::iter::from_fn(|| self.nic.send_done(self.vi).ok()).count();
         sent + core::iter::from_fn(|| self.nic.recv_done(self.vi).ok()).count()
@@ -457,7 +457,7 @@ impl Region {
         DataSegment { address, handle, length: len as u32 }
     }
 
-    /// What a peer names the place at an offset by.
+    /// The memory at an offset, as the peer names it.
     pub(crate) fn remote(&self, offset: usize) -> AddressSegment {
         AddressSegment { address: self.address(offset), handle: self.handle.as_raw(), reserved: 0 }
     }
@@ -483,7 +483,7 @@ impl Region {
         self.write(0, &fixture::pattern(seed, self.buffer.len()));
     }
 
-    /// Checks that the memory is zeroed, as it was at first.
+    /// Checks that the memory is still zero.
     #[track_caller]
     pub(crate) fn untouched(&self) -> Outcome {
         zeroed(&self.bytes(0, self.buffer.len()))
