@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::samples::Samples;
 
-/// The argument by which the program learns which group to count.
+/// The argument that names the group to count.
 pub const GROUP: &str = "--group";
 
 /// Counts the rows of a group.
@@ -23,8 +23,8 @@ fn counted(program: &std::path::Path, folder: &std::path::Path, group: &str) -> 
     let files = folder.join("counts");
     let answer = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--dump-line=no"])
-        // Collection begins when such a function is entered, and ends when it returns, in that
-        // thread. Each file has what was collected since the last one.
+        // Callgrind collects while such a function runs, in that thread. Each file has the counts
+        // since the previous file.
         .arg("--toggle-collect=instructions::calls::*")
         .args(["--dump-after=instructions::begin", "--dump-after=instructions::counted"])
         .arg(format!("--callgrind-out-file={}", files.display()))
@@ -38,7 +38,7 @@ fn counted(program: &std::path::Path, folder: &std::path::Path, group: &str) -> 
         return Err(format!("counting {group} ended with {}:\n{said}", answer.status));
     }
     let mut samples = Samples::default();
-    // Every second file: the others have what was collected outside of samples.
+    // Every second file: the others have the counts from between the samples.
     for (number, line) in (2..).step_by(2).zip(String::from_utf8_lossy(&answer.stdout).lines()) {
         let file = folder.join(format!("counts.{number}"));
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;

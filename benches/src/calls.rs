@@ -1,7 +1,7 @@
-//! The calls that are counted. Callgrind counts what the functions of this module execute.
+//! The calls that are counted. Callgrind counts what the functions in this module execute.
 //!
-//! They are not inlined, as they are not in a consumer that has a function for each of them. Each
-//! has this program's only call of its function of the API, so that it may be inlined.
+//! These functions are not inlined, just as a consumer's own functions may not be. Each has this
+//! program's only call of one function of the API, so the compiler may inline that one.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use privileged_api::{
 
 use crate::world::ALL;
 
-/// Arguments of posts, which the compiler cannot know.
+/// Arguments of posts. The compiler cannot know their values.
 pub struct Arguments {
     pub segments: Vec<LmrTriplet>,
     pub cookie: u64,
@@ -29,7 +29,7 @@ pub fn write(ia: &Ia, ep: EpHandle, with: &Arguments) {
     assert!(ia.post_rdma_write(ep, segments, *cookie, *flags, *to, *context).is_ok());
 }
 
-/// By an endpoint that was looked up before.
+/// With an endpoint that was looked up before.
 #[inline(never)]
 pub fn write_by_ref(ep: EpRef<'_>, with: &Arguments) {
     let Arguments { segments, cookie, flags, to, context } = with;
@@ -113,7 +113,7 @@ pub struct Linked<'a> {
     pub base: usize,
     pub length: u64,
     pub iobl: Iobl<'a>,
-    /// Of the link, and of the unlink.
+    /// The flags of the link, and of the unlink.
     pub flags: [DtoFlags; 2],
 }
 
@@ -136,7 +136,7 @@ pub fn poll(rig: &mut Rig) {
     rig.step();
 }
 
-/// Arguments of posts of the DAT face.
+/// Arguments of DAT's posts.
 pub struct DatArguments {
     pub segments: Vec<dat::LmrTriplet>,
     pub cookie: u64,

@@ -10,14 +10,14 @@
 //! cargo bench --bench instructions -- --write     # replaces the baselines
 //! ```
 //!
-//! The comparison is of two threads that post at the same time: see [`neighbours`].
+//! The comparison concerns two threads that post at the same time: see [`neighbours`].
 //!
-//! Callgrind counts. The program runs itself under Valgrind, once for each group of rows; a group
-//! makes the calls of `calls` that are to be counted inside of [`counted`]. Flags, cookies,
-//! addresses and keys are known only at run time, as in a consumer's program. The device is a
-//! thread of the same process. It is paused while instructions are counted and stepped in between,
-//! so the counts are those of the API, the agent and the driver alone. The floor of a row of DAT is
-//! 20 above the count of IT-API's row for the same operation in the same run.
+//! Callgrind counts. The program runs itself under Valgrind, once for each group of rows. A group
+//! makes the calls of `calls` that are to be counted inside [`counted`]. Flags, cookies, addresses
+//! and keys are known only at run time, as in a consumer's program. The device is a thread of the
+//! same process. It is paused while instructions are counted, and runs between the counts, so the
+//! counts are those of the API, the agent and the driver alone. The floor of a row of DAT is 20
+//! above the count of IT-API's row for the same operation in the same run.
 
 mod callgrind;
 mod calls;
@@ -38,15 +38,15 @@ static HEAP: CountedHeap = CountedHeap::new();
 /// The file of baselines.
 const BASELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baselines.tsv");
 
-/// Runs `f`. Callgrind counts what the functions of `calls` execute meanwhile, and writes a file
-/// when this returns.
+/// Runs `f`. Callgrind counts what the functions of `calls` execute in it, and writes a file when
+/// this function returns.
 #[inline(never)]
 pub fn counted<R>(f: impl FnOnce() -> R) -> R {
     begin();
     f()
 }
 
-/// Callgrind writes a file when this returns, too, and so forgets what was collected before.
+/// Callgrind writes a file when this returns, too, and so clears the counts from before.
 #[inline(never)]
 fn begin() {
     std::hint::black_box(());

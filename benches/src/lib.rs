@@ -1,4 +1,4 @@
-//! The table of the data path's costs: what each row promises, and its baseline.
+//! The table of the data path's costs: each row's floor and goal, and its baseline.
 //!
 //! `cargo bench --bench instructions` fills it in.
 

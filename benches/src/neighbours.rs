@@ -1,6 +1,6 @@
-//! Compares two threads that post at the same time to neighbouring endpoints with two that post to
-//! distant ones. The comparison is printed, and nothing depends on it: timings tell little on a
-//! machine that does other work.
+//! Compares two threads that post at the same time to neighbouring endpoints with two threads that
+//! post to distant ones. The comparison is printed, and nothing depends on it: timings mean little
+//! on a machine that does other work.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use privileged_api::{DtoCompletion, EpRef};
 use crate::calls::{self, Arguments};
 use crate::world::{End, World};
 
-/// Posts of each thread in one burst: as many as its queue has room for.
+/// Posts of each thread in a burst: as many as its queue has room for.
 const BURST: usize = 1024;
 /// Bursts of a round, and rounds of each kind.
 const BURSTS: u32 = 16;
@@ -62,7 +62,7 @@ fn endpoints(world: &World) -> [End; 3] {
     ends
 }
 
-/// The cost of a post of a round, nanoseconds. The device stands still while the threads post.
+/// The cost of one post in a round, in nanoseconds. The device is paused while the threads post.
 fn cost(world: &World, device: &mut Paused<'static>, ends: [End; 2], with: &Arguments) -> f64 {
     let mut took = Duration::ZERO;
     for _ in 0..BURSTS {

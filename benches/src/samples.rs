@@ -1,12 +1,12 @@
-//! What the groups count: the process that counts prints the name of each sample, and Callgrind
-//! writes a file for each, in the same order.
+//! Samples. The process that counts prints the name of each sample, and Callgrind writes a file for
+//! each, in the same order.
 
 use std::collections::BTreeMap;
 
 use crate::counted;
 
-/// What a sample is to its row. The row's value is the least `Count`, less the least `Less`, over
-/// the least `Against`, each for one operation.
+/// The role of a sample in its row. The row's value is the lowest `Count`, minus the lowest `Less`,
+/// divided by the lowest `Against`, each for one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Count,
@@ -16,14 +16,14 @@ pub enum Role {
 
 const ROLES: [(Role, &str); 3] = [(Role::Count, "count"), (Role::Less, "less"), (Role::Against, "against")];
 
-/// Where a group puts its samples.
+/// Where a group records its samples.
 #[derive(Default)]
 pub struct Recorder {
     kept: Option<Samples>,
 }
 
 impl Recorder {
-    /// A recorder of samples that the group measures by itself.
+    /// A recorder for values that the group measures without Callgrind.
     pub fn kept() -> Recorder {
         Recorder { kept: Some(Samples::default()) }
     }
@@ -52,7 +52,7 @@ impl Recorder {
     }
 }
 
-/// The least sample of each row and role.
+/// The lowest sample of each row and role.
 #[derive(Default)]
 pub struct Samples(BTreeMap<(String, Role), f64>);
 
@@ -62,7 +62,7 @@ impl Samples {
         *least = least.min(value);
     }
 
-    /// Adds a sample by the line that [`Recorder::count_as`] printed.
+    /// Adds a sample, given the line that [`Recorder::count_as`] printed for it.
     pub fn add_line(&mut self, line: &str, instructions: u64) -> Option<()> {
         let mut words = line.split(' ');
         let (key, name) = (words.next()?, words.next()?);

@@ -13,12 +13,11 @@ pub struct Row {
     pub floor: Option<f64>,
     /// What the project aims at.
     pub goal: Option<f64>,
-    /// The row of the same operation in the other face, which this one may exceed by
-    /// [`MOST_ABOVE`].
+    /// The row of the same operation in IT-API, which this row may exceed by [`MOST_ABOVE`].
     pub above: Option<&'static str>,
 }
 
-/// The instructions by which an operation of the DAT face may exceed that of IT-API.
+/// The instructions by which an operation of DAT may exceed that of IT-API.
 pub const MOST_ABOVE: f64 = 20.0;
 
 const fn row(key: &'static str, text: &'static str, floor: f64, goal: f64) -> Row {
@@ -30,13 +29,13 @@ const fn watched(key: &'static str, text: &'static str) -> Row {
     Row { key, text, floor: None, goal: None, above: None }
 }
 
-/// A row of the DAT face. Its floor depends on the row of IT-API.
+/// A row of DAT. Its floor depends on the row of IT-API.
 const fn dat(key: &'static str, text: &'static str, above: &'static str) -> Row {
     Row { key, text, floor: None, goal: None, above: Some(above) }
 }
 
 impl Row {
-    /// The row with its floor, by the count of the other face's row in the same run.
+    /// The row with its floor, from the count of IT-API's row in the same run.
     pub fn beside(&self, count: impl Fn(&str) -> Option<f64>) -> Row {
         let floor = self.above.and_then(count).map(|other| other + MOST_ABOVE);
         Row { floor: self.floor.or(floor), ..*self }
@@ -94,7 +93,7 @@ pub const ROWS: &[Row] = &[
 /// A count may exceed its baseline by this factor.
 pub const GROWTH: f64 = 1.05;
 
-/// How a count compares with its row.
+/// The result of comparing a count with its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The goal is reached, too.
@@ -110,7 +109,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the count is as low as it was.
+    /// Whether the row passes.
     pub fn holds(self) -> bool {
         matches!(self, Verdict::Goal | Verdict::Pass | Verdict::Floor)
     }

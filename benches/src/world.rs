@@ -19,11 +19,11 @@ use crate::calls::{self, Arguments};
 pub const PAGE: usize = 4096;
 /// Pages of the registered memory.
 pub const PAGES: usize = 16;
-/// How long anything may take, microseconds.
+/// The longest time of any wait, in microseconds.
 const PATIENCE: u64 = 60_000_000;
 const SERVICE: ConnQual = ConnQual::service_id(0x4645_5252_4f56_4942);
 
-/// The machine, and what all rows use of it. It is never dropped: its end is the process's.
+/// The machine, and what all rows share. It lives until the process ends.
 pub struct World {
     pub machine: &'static Machine,
     pub ia: Ia,
@@ -159,7 +159,7 @@ impl World {
         f(&mut device)
     }
 
-    /// Waits until the dispatcher thread and the callback thread have nothing to do.
+    /// Waits until the dispatcher thread and the callback thread are idle.
     pub fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
     }

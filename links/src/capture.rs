@@ -1,4 +1,4 @@
-//! Capture files: what crosses a link, in the classic format of libpcap with nanoseconds.
+//! Capture files: the frames that cross a link, in the classic format of libpcap with nanoseconds.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,9 +14,9 @@ use crate::{Counters, Link, OpenError, PollFd, Wire};
 const MAGIC: u32 = 0xa1b2_3c4d;
 /// The link type of Ethernet.
 const ETHERNET: u32 = 1;
-/// The size to which frames are cut: more than any has.
+/// The size to which frames are cut: larger than every frame.
 const SNAP: u32 = 1 << 18;
-/// How long a captured frame may wait in the process before it is in the file.
+/// How long a captured frame may stay in the process before it is written to the file.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A capture file, which any number of links may share.
@@ -25,16 +25,16 @@ pub struct Capture(Arc<Mutex<Inner>>);
 
 struct Inner {
     writer: Box<dyn Write + Send>,
-    /// The time of day at the beginning, and the first frame's time.
+    /// The time of day when the file was created, and the time of the first frame.
     epoch: Duration,
     origin: Option<Instant>,
-    /// When the oldest frame that may not be in the file was written.
+    /// When the oldest frame was captured that may not be in the file yet.
     dirty: Option<Instant>,
     error: Option<io::ErrorKind>,
 }
 
 impl Capture {
-    /// Makes the file, or makes it empty.
+    /// Creates the file, or empties an existing one.
     pub fn create(path: &Path) -> Result<Capture, OpenError> {
         let failed = |e| OpenError::system(format!("write the capture {}", path.display()), e);
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Writes to any place. `epoch` is the time of day, since 1970, of the first frame.
+    /// Writes to any writer. `epoch` is the time of day of the first frame, since 1970.
     pub fn to(mut writer: impl Write + Send + 'static, epoch: Duration) -> io::Result<Capture> {
         let version = 2_u32 | 4 << 16;
         for word in [MAGIC, version, 0, 0, SNAP, ETHERNET] {
@@ -54,17 +54,18 @@ impl Capture {
         Ok(Capture(Arc::new(Mutex::new(inner))))
     }
 
-    /// Captures what crosses `link`.
+    /// Captures the frames that cross `link`.
     pub fn tap<L: Link>(&self, link: L) -> Captured<L> {
         Captured { link, capture: self.clone() }
     }
 
-    /// Why frames are missing at the end of the file, if the system could not write them.
+    /// The error because of which frames are missing at the end of the file, if the system could
+    /// not write them.
     pub fn error(&self) -> Option<io::ErrorKind> {
         self.inner().error
     }
 
-    /// Writes to the file what waits in the process.
+    /// Writes the frames that wait in the process to the file.
     pub fn flush(&self) {
         self.inner().flush();
     }
@@ -105,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// When what was written must be in the file.
+    /// The latest time at which captured frames must be in the file.
     fn deadline(&self) -> Option<Instant> {
         self.dirty.map(|since| since + PATIENCE)
     }
@@ -130,7 +131,7 @@ impl<L: Link> Wire for Captured<L> {
     fn send(&mut self, frame: &[u8], now: Instant) {
         let before = self.link.counters().sent;
         self.link.send(frame, now);
-        // A frame that the link dropped did not cross it.
+        // A frame that the link dropped did not cross it, so it is not captured.
         if self.link.counters().sent != before {
             self.capture.inner().write(frame, now);
         }
@@ -216,9 +217,9 @@ mod tests {
         let mut into = vec![0; MAX_FRAME];
         assert_eq!(a.receive(&mut into, at(7_500)), Some(MAX_FRAME));
         assert_eq!(a.receive(&mut into, at(8_000)), None);
-        // What the link drops did not cross it.
+        // Frames that the link drops did not cross it.
         a.send(&[3; 5], at(9_000));
-        // The file is complete after a while, also if nothing else happens.
+        // The file is complete after a while, even if nothing else happens.
         assert_eq!(a.deadline(), Some(at(5_000) + PATIENCE));
         a.flush(a.deadline().unwrap());
         assert_eq!(a.deadline(), None);

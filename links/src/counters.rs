@@ -1,4 +1,4 @@
-//! What a link carried, and what it dropped and why.
+//! Counts of what a link carried, and of what it dropped and why.
 
 use std::ops::AddAssign;
 
@@ -6,9 +6,9 @@ use std::ops::AddAssign;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum Dropped {
-    /// Sent while there was no peer, or to an address from which no peer of a switch has sent.
+    /// Sent while there was no peer; or sent to an address from which no peer of a switch has sent.
     NoPeer,
-    /// Sent while the queue was full, since the peer takes frames too slowly.
+    /// Sent while the queue was full, because the peer takes frames too slowly.
     QueueFull,
     /// Shorter than an Ethernet header.
     Runt,
@@ -18,12 +18,12 @@ pub enum Dropped {
     PeerLeft,
     /// Received in part when the peer left.
     Truncated,
-    /// A length in a stream that no frame has: the link left the peer, since it cannot find the
-    /// next frame.
+    /// A length in a stream that no frame can have. The link leaves the peer, since it cannot find
+    /// the next frame.
     BadLength,
     /// Of a kind that this link does not carry.
     Unsupported,
-    /// The operating system did not take it.
+    /// Refused by the operating system.
     System,
     /// Lost by impairment.
     Lost,
@@ -59,13 +59,13 @@ pub struct Counters {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// How often a peer came.
+    /// How many peers have connected.
     pub peers: u64,
     /// Copies of frames that a switch passed from one peer to another.
     pub forwarded: u64,
     /// Frames that impairment duplicated.
     pub duplicated: u64,
-    /// Frames that impairment let others overtake.
+    /// Frames that later frames overtook by impairment.
     pub reordered: u64,
     /// Frames in which impairment changed a bit.
     pub corrupted: u64,
@@ -119,7 +119,7 @@ impl Counters {
         self.received_bytes += bytes as u64;
     }
 
-    /// Copies a received frame for the owner, and counts it; if `into` is too short, drops it.
+    /// Copies a received frame to the owner, and counts it; drops it if `into` is too short.
     pub(crate) fn deliver(&mut self, frame: &[u8], into: &mut [u8]) -> Option<usize> {
         let Some(place) = into.get_mut(..frame.len()) else {
             self.drop(Dropped::Oversized);

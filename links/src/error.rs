@@ -28,7 +28,7 @@ pub enum OpenError {
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried, in the infinitive.
+        /// What failed, in the infinitive.
         what: String,
         /// The system's error.
         source: io::Error,

@@ -12,12 +12,12 @@
 //! | [`Switch`] (`switch:PATH`) | the same, for several peers at a time, which also reach each other |
 //! | [`Udp`] (`udp:ADDRESS`) | the host's UDP port 4791: RoCEv2 only |
 //!
-//! [`LinkSpec`] names a kind on a command line and opens it. [`Captured`] writes what crosses
-//! a link to a file, and [`Impaired`] loses, delays and changes frames. Both wrap any link.
-//! `Impaired<Captured<L>>` captures what really crosses the wire: what was sent after the
-//! impairment, and what was received before it.
+//! [`LinkSpec`] names a kind of link on a command line and opens it. [`Captured`] writes the frames
+//! that cross a link to a file, and [`Impaired`] loses, delays and changes frames. Both wrap any
+//! link. `Impaired<Captured<L>>` captures what really crosses the wire: sent frames after the
+//! impairment, and received ones before it.
 //!
-//! A peer is not trusted: whatever it sends, or if it sends and takes nothing, memory is bounded,
+//! Peers are not trusted. Whatever a peer sends, and also if it takes no frames, memory is bounded,
 //! the link drops frames and counts them by reason ([`Counters`]), and the owner does not wait.
 #![deny(missing_docs)]
 
@@ -53,17 +53,16 @@ pub const MIN_FRAME: usize = 14;
 /// The size of the largest frame: an Ethernet header and the largest IPv4 packet.
 pub const MAX_FRAME: usize = MIN_FRAME + 65_535;
 
-/// One end of a link: a wire that a port can be plugged into, and what its owner sleeps on.
+/// One end of a link: a wire for a port, and a descriptor on which its owner sleeps.
 ///
-/// No call blocks, and none fails: what goes wrong is counted, and a link that can recover does so
-/// in later calls. A link takes frames of [`MIN_FRAME`] to [`MAX_FRAME`] bytes; it drops and counts
-/// others.
+/// No call blocks, and none fails: a link counts errors, and recovers in later calls if it can. A
+/// link takes frames of [`MIN_FRAME`] to [`MAX_FRAME`] bytes; it drops and counts others.
 pub trait Link: Wire {
-    /// What the owner polls before it sleeps, if there is something: it is ready when the link has
-    /// something to do. It changes; ask for it each time.
+    /// The descriptor that the owner polls before it sleeps, if there is one: it is ready when the
+    /// link has work. It can change, so ask for it each time.
     fn poll_fd(&self) -> Option<PollFd<'_>>;
 
-    /// What the link carried and dropped.
+    /// Counts of what the link carried and dropped.
     fn counters(&self) -> Counters;
 }
 

@@ -15,7 +15,7 @@ pub fn pair() -> (PairEnd, PairEnd) {
     (end(0), end(1))
 }
 
-/// What is under way, by the end that it goes to.
+/// The frames in flight, by the end that receives them.
 #[derive(Debug, Default)]
 struct Cable {
     to: [FrameQueue; 2],
@@ -33,7 +33,8 @@ pub struct PairEnd {
 
 impl PairEnd {
     fn wire(&self) -> MutexGuard<'_, Cable> {
-        // A queue is whole after a panic of the other end's thread: no call panics in between.
+        // A queue is valid after a panic of the other end's thread: no call panics while it changes
+        // one.
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,7 +162,7 @@ mod tests {
         a.send(&[0; MAX_FRAME], NOW);
         a.send(&[0; 14], NOW);
         assert_eq!((a.counters().dropped(Dropped::Runt), a.counters().dropped(Dropped::Oversized)), (1, 1));
-        // The receiver's buffer has no room for the first of the two that remain.
+        // The receiver's buffer is too short for the first of the two remaining frames.
         assert_eq!(b.receive(&mut [0; 100], NOW), Some(14));
         assert_eq!(b.counters().dropped(Dropped::Oversized), 1);
     }

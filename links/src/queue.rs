@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// Frames in a queue at most.
+/// The most frames in a queue.
 const FRAMES: usize = 4096;
-/// Bytes of frames in a queue at most.
+/// The most bytes of frames in a queue.
 pub(crate) const BYTES: usize = 1 << 20;
 
 /// A bounded queue of frames.

@@ -1,14 +1,14 @@
-//! A link over the host's UDP port 4791: RoCEv2 between processes that need no Ethernet.
+//! A link over the host's UDP port 4791: RoCEv2 between processes, without Ethernet.
 //!
-//! A socket carries what follows the UDP header, and hides the headers before it, which the ICRC
-//! covers. So this link replaces them: what a port sends loses its Ethernet, IP and UDP headers,
-//! and what arrives gets new ones, such as the host's network has used. A socket that is not
-//! connected and has IP_MTU_DISCOVER set to DO sends identification 0 and "don't fragment". Its
-//! source port is 4791, so the link computes the ICRC anew for the headers that the host writes. A
-//! frame whose ICRC was wrong before is wrong afterwards.
+//! A socket carries the bytes after the UDP header, and hides the headers before it, which the ICRC
+//! covers. So this link replaces the headers: it removes the Ethernet, IP and UDP headers of frames
+//! that the port sends, and writes new ones, as the host's network uses them, for datagrams that
+//! arrive. A socket that is not connected and has IP_MTU_DISCOVER set to DO sends identification 0
+//! and "don't fragment". Its source port is 4791. The link computes the ICRC anew for the headers
+//! that the host writes. A frame whose ICRC was wrong still has a wrong one afterwards.
 //!
-//! There are no MACs and no neighbours. The link makes a MAC of an address, and answers the port's
-//! ARP requests and neighbour solicitations itself.
+//! There are no MACs and no neighbours. The link derives a MAC from an address, and answers the
+//! port's ARP requests and neighbour solicitations itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -28,17 +28,17 @@ use smoltcp::wire::{
 use crate::queue::FrameQueue;
 use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
 
-/// The hop limit of packets that arrive. The host hides the real one, and nothing depends on it.
+/// The hop limit of packets that arrive. The host hides the real one, which nothing needs.
 const HOP_LIMIT: u8 = 64;
 /// The hop limit of neighbour discovery (RFC 4861 section 7.1).
 const NDISC_HOP_LIMIT: u8 = 255;
 /// The next header of ICMPv6.
 const ICMPV6: u8 = 58;
-/// What the host's receive buffer should hold.
+/// The wanted size of the host's receive buffer.
 const HOST_BUFFER: usize = 4 << 20;
-/// Datagrams that one call drops at most.
+/// The most datagrams that one call drops.
 const SHARE: u32 = 64;
-/// Answers that wait for the port at most.
+/// The most answers that wait for the port.
 const ANSWERS: usize = 64;
 
 /// A link over the host's UDP port 4791.
@@ -77,7 +77,7 @@ impl Udp {
         Ok(Udp { socket, local, mac, answers, buffer: Vec::new(), counters })
     }
 
-    /// The MAC that stands for an address.
+    /// The MAC for an address.
     fn mac_of(address: IpAddr) -> [u8; 6] {
         match address {
             IpAddr::V4(address) => {
@@ -85,7 +85,8 @@ impl Udp {
                 [0x02, 0x00, a, b, c, d]
             }
             IpAddr::V6(address) => {
-                // FNV-1a: peers of one port rarely share a MAC, and it does not matter if they do.
+                // FNV-1a. Two peers of one port rarely get the same MAC, and it does no harm if
+                // they do.
                 let mut hash = 0xcbf2_9ce4_8422_2325_u64;
                 for byte in address.octets() {
                     hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -127,8 +128,8 @@ impl Udp {
         }
     }
 
-    /// Sends what follows the UDP header of `segment`. `header` is the IP header that the port
-    /// wrote, `emit` writes the one that the host will use.
+    /// Sends the bytes after the UDP header of `segment`. `header` is the IP header that the port
+    /// wrote; `emit` writes the one that the host will use.
     fn send_datagram(
         &mut self,
         header: &[u8],
@@ -175,7 +176,8 @@ impl Udp {
         Ok(())
     }
 
-    /// Answers the port's question for a neighbour. What else it says by ARP has no hearer.
+    /// Answers the port's question for a neighbour. Its other ARP messages are dropped: there is no
+    /// receiver for them.
     fn answer_arp(&mut self, packet: &[u8]) -> Refused {
         let arp = ArpPacket::new_checked(packet).and_then(|arp| ArpRepr::parse(&arp));
         let Ok(ArpRepr::EthernetIpv4 {
@@ -237,7 +239,7 @@ impl Udp {
         self.answer(&frame)
     }
 
-    /// Writes the headers of a datagram of `len` bytes, which lies behind their place.
+    /// Writes the headers of a datagram of `len` bytes, which is behind the room for them.
     fn wrap(&self, from: SocketAddr, len: usize, into: &mut [u8]) -> Result<usize, roce::Error> {
         let payload_len = (udp::Repr::LEN + len) as u16;
         let ether_type = match self.local {
@@ -313,7 +315,7 @@ impl Wire for Udp {
         }
     }
 
-    /// Always: the host drops datagrams that a receiver does not take, and does not say so.
+    /// Always: the host drops datagrams for a slow receiver, and reports nothing.
     fn has_room(&self) -> bool {
         true
     }
@@ -332,7 +334,8 @@ impl Wire for Udp {
             let (len, from) = match rustix::net::recvfrom(&self.socket, room, flags) {
                 Ok((_, len, from)) => (len, from.and_then(|from| SocketAddr::try_from(from).ok())),
                 Err(Errno::INTR) => continue,
-                // Nothing is there; or an error of an earlier datagram, which has been taken now.
+                // There is no datagram; or the error of an earlier one, which this call has
+                // cleared.
                 Err(_) => return None,
             };
             let Some(from) = from.filter(|_| len <= space) else {

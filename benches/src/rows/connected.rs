@@ -33,7 +33,7 @@ pub const ROWS: &[&str] = &[
 const DEPTH: usize = 64;
 /// Writes of a batch.
 const BATCH: usize = 16;
-/// Operations before the one that is counted: everything has been used then.
+/// Operations before the one that is counted, so that caches and allocations are warm.
 const WARM: usize = 3;
 
 /// An endpoint that posts Writes.
@@ -212,7 +212,7 @@ fn callback(world: &World, rows: &mut Recorder) {
     world.paused(|device| writer.warm_up(device));
     world.ia.evd_callback_attach(a.requests, Box::new(|_, _| {})).expect("a callback");
     world.paused(|device| {
-        // The callback runs once, and is not due again, since the queue is not seen empty.
+        // The callback runs once. It is not due again, since no dequeue has found the queue empty.
         writer.written(device, 3);
         world.settle();
         writer.reap();

@@ -1,5 +1,5 @@
-//! A CQ of 16,000 endpoints. They are datagram endpoints, whose Sends complete as those of
-//! connected ones do: so thousands of connections are spared.
+//! A CQ of 16,000 endpoints. They are datagram endpoints, which need no connections, and whose
+//! Sends complete as those of connected endpoints do.
 
 use super::datagrams::{address, endpoint};
 use crate::calls;

@@ -1,4 +1,4 @@
-//! Posts and reaps of the DAT face, and those of IT-API's extensions that it is compared with.
+//! Posts and reaps through DAT, and those of IT-API's extensions with which they are compared.
 
 use std::hint::black_box;
 
@@ -32,9 +32,9 @@ pub const ROWS: &[&str] = &[
 
 /// Requests that an endpoint can have outstanding.
 const DEPTH: usize = 64;
-/// Operations before the one that is counted: everything has been used then.
+/// Operations before the one that is counted, so that caches and allocations are warm.
 const WARM: usize = 3;
-/// How long anything may take, microseconds.
+/// The longest time of any wait, in microseconds.
 const PATIENCE: u32 = 60_000_000;
 
 pub fn count(rows: &mut Recorder) {
@@ -46,7 +46,7 @@ pub fn count(rows: &mut Recorder) {
     face.datagrams(rows);
 }
 
-/// Runs an operation: the last time, counts it.
+/// Runs an operation, and counts it in the last round.
 fn once(rows: &mut Recorder, round: usize, key: &str, f: impl FnOnce()) {
     if round < WARM { f() } else { rows.count(key, 1, f) }
 }
@@ -134,7 +134,7 @@ impl<'a> Face<'a> {
         self.ia.evd_wait(evd, PATIENCE, 1).expect("an event").0
     }
 
-    /// Connects two endpoints, or resolves the second one. Returns the active side's event.
+    /// Connects two endpoints, or resolves the second one. Returns the event of the active side.
     fn connect(&self, a: EpHandle, b: EpHandle) -> Event {
         let (_, attr, _) = self.ia.ia_query(IaAttrMask::ALL, ProviderAttrMask::NONE).expect("a query");
         let address = attr.expect("attributes").ia_address;
@@ -237,7 +237,7 @@ impl<'a> Face<'a> {
 
 impl Drop for Face<'_> {
     fn drop(&mut self) {
-        // While the device runs; nothing depends on the result.
+        // The device is still running; nothing depends on the result.
         let _ = self.ia.ia_close(CloseFlags::Abrupt);
     }
 }

@@ -1,5 +1,5 @@
-//! The device alone: it takes the doorbell, executes the requests and writes the completions. The
-//! driver's side is a miniature driver and not counted.
+//! The device alone: it takes the doorbell, executes the requests and writes the completions. A
+//! minimal driver plays the other side, and is not counted.
 
 use nic_abi::wqe::Opcode;
 use nic_model::testing::{Rig, rdma, segment};
@@ -21,7 +21,8 @@ pub fn count(rows: &mut Recorder) {
         post(&mut rig);
         rig.run();
     }
-    // The cost of the doorbell and of the Write: what the poll takes longer than one without work.
+    // The cost of the doorbell and of the Write: how much longer the poll takes than one without
+    // work.
     post(&mut rig);
     rows.count("device_write", 1, || calls::poll(&mut rig));
     rig.run();

@@ -1,6 +1,6 @@
-//! The heap that an idle connected endpoint takes beside its queues, which have one request and one
-//! Receive: the driver's shadow state takes 16 bytes for each. What the device's thread allocates
-//! is not counted, since a NIC has memory of its own.
+//! The heap that an idle connected endpoint takes besides its queues, which have one request and
+//! one Receive; the driver's shadow state takes 16 bytes for each. Allocations of the device's
+//! thread are not counted, since a real NIC has its own memory.
 //!
 //! The value differs by some bytes from run to run: communication ids are random, so the maps of
 //! connections get their keys in another order and have a node of 320 bytes more or less.
@@ -10,7 +10,7 @@ use crate::samples::Recorder;
 use crate::world::World;
 
 const DEPTH: usize = 1;
-/// Pairs of endpoints. The first ones make room that later ones use.
+/// Pairs of endpoints. The first ones allocate room that later ones use.
 const PAIRS: usize = 64;
 
 pub fn count(rows: &mut Recorder) {

@@ -15,7 +15,7 @@ use crate::samples::Recorder;
 pub struct Group {
     pub name: &'static str,
     pub rows: &'static [&'static str],
-    /// Measures without Callgrind, in the process that prints the table.
+    /// Whether the rows are measured without Callgrind, in the process that prints the table.
     pub native: bool,
     pub count: fn(&mut Recorder),
 }

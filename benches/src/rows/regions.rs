@@ -7,11 +7,11 @@ use crate::samples::{Recorder, Role};
 use crate::world::World;
 
 const REGIONS: usize = 10_000;
-/// Endpoints that are freed. The thread waits for the device meanwhile, so the counts differ, and
-/// the least one is taken.
+/// Endpoints that are freed. The thread waits for the device each time, so the counts differ, and
+/// the lowest one is used.
 const FREED: usize = 256;
-/// How often both are measured. In one round of many, all counts of one side are too high, as its
-/// device is always a little late.
+/// How often both sides are measured. In some rounds all counts of one side are too high, because
+/// its device is always a little late.
 const ROUNDS: usize = 2;
 
 pub fn count(rows: &mut Recorder) {

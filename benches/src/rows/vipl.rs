@@ -21,9 +21,9 @@ pub const ROWS: &[&str] = &[
     "via_cq_done",
 ];
 
-/// Operations before the one that is counted: everything has been used then.
+/// Operations before the one that is counted, so that caches and allocations are warm.
 const WARM: usize = 3;
-/// How long anything may take, milliseconds.
+/// The longest time of any wait, in milliseconds.
 const PATIENCE: u32 = 60_000;
 /// Descriptors of a page.
 const DESCRIPTORS: usize = 4;
@@ -33,11 +33,11 @@ pub fn count(rows: &mut Recorder) {
     let nic = Provider::new(world.provider.interfaces()).open_nic("rnic0").expect("a NIC");
     let face = Face::new(&world, &nic);
     face.count(rows);
-    // While the device runs; nothing depends on the result.
+    // The device is still running; nothing depends on the result.
     let _ = nic.close_nic();
 }
 
-/// Runs an operation: the last time, counts it.
+/// Runs an operation, and counts it in the last round.
 fn once(rows: &mut Recorder, round: usize, key: &str, f: impl FnOnce()) {
     if round < WARM { f() } else { rows.count(key, 1, f) }
 }
@@ -78,7 +78,7 @@ impl<'a> Face<'a> {
         Descriptor::at(&self.world.memory, number * descriptor_len(2), 2).expect("within the memory")
     }
 
-    /// The address of a descriptor that has one segment, which the compiler cannot know.
+    /// The address of a descriptor with one segment. The compiler cannot know the values.
     fn formatted(&self, number: usize) -> u64 {
         let descriptor = self.descriptor(number);
         let address = (self.world.memory.addr() + 4096) as u64;

@@ -10,17 +10,17 @@ use platform::random::Random;
 use super::Impairment;
 use crate::{Counters, Dropped, MAX_FRAME, MIN_FRAME};
 
-/// Frames under way at most, and their bytes.
+/// The most frames in flight, and the most bytes of them.
 const FRAMES: usize = 4096;
 const BYTES: usize = 4 << 20;
-/// How many frames overtake one at most.
+/// The most frames that overtake one.
 const OVERTAKERS: u32 = 4;
-/// How long a frame waits for others that overtake it.
+/// How long a frame waits for frames that should overtake it.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The type of a frame that carries ARP, which has no checksum of its own.
 const ARP: [u8; 2] = [0x08, 0x06];
 
-/// A frame under way, ordered by the time at which it arrives.
+/// A frame in flight, ordered by the time at which it arrives.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flight {
     due: Instant,
@@ -28,17 +28,17 @@ struct Flight {
     frame: Box<[u8]>,
 }
 
-/// A frame that others are to overtake.
+/// A frame that later frames should overtake.
 #[derive(Debug)]
 struct Held {
     flight: Flight,
     overtakers: u32,
-    /// How many of them have.
+    /// How many frames have overtaken it.
     overtaken: u32,
     until: Instant,
 }
 
-/// The frames under way in one direction.
+/// The frames in flight in one direction.
 #[derive(Debug)]
 pub(super) struct Direction {
     random: Random,
@@ -53,7 +53,8 @@ pub(super) struct Direction {
 
 impl Direction {
     pub fn new(seed: u64, stream: u64) -> Direction {
-        // A sequence makes the seeds of the directions, so that they have nothing in common.
+        // The seeds of the directions come from one random sequence, so that their random numbers
+        // are independent.
         let mut seeds = Random::new(seed);
         let seed = (0..=stream).fold(seed, |_, _| seeds.word());
         Direction {
@@ -82,8 +83,8 @@ impl Direction {
 
     /// A frame enters the wire.
     pub fn enter(&mut self, frame: &[u8], now: Instant, counters: &mut Counters) {
-        // All are drawn for each frame, so that one chance does not change the fate that another
-        // decides.
+        // All chances are drawn for each frame, so that changing one probability does not change
+        // the outcome of another.
         let wish = self.impairment;
         let [loss, corrupt, dup, reorder] =
             [wish.loss, wish.corrupt, wish.dup, wish.reorder].map(|chance| chance.draw(&mut self.random));
@@ -133,7 +134,7 @@ impl Direction {
         }
     }
 
-    /// A frame that arrives at `due` has overtaken the one that is held.
+    /// A frame that arrives at `due` has overtaken the held frame.
     fn overtake(&mut self, due: Instant, counters: &mut Counters) {
         let Some(held) = &mut self.held else { return };
         if held.overtaken == 0 {
@@ -145,7 +146,7 @@ impl Direction {
         }
     }
 
-    /// The frame that is held arrives after those that arrive at `due`.
+    /// The held frame arrives after the frames that arrive at `due`.
     fn resume(&mut self, due: Instant) {
         if let Some(Held { flight, .. }) = self.held.take() {
             self.number += 1;
@@ -175,7 +176,7 @@ impl Direction {
         flight.into_iter().chain(self.held.as_ref().map(|held| held.until)).min()
     }
 
-    /// Loses everything; returns how many frames.
+    /// Loses all frames in flight; returns how many.
     pub fn clear(&mut self) -> u64 {
         let lost = self.count() as u64;
         self.flights.clear();
@@ -186,8 +187,8 @@ impl Direction {
     }
 }
 
-/// Changes a bit behind the Ethernet header. False if the frame must be lost instead: one that only
-/// Ethernet's check sequence protects, as every port would find it broken.
+/// Changes a bit after the Ethernet header. False if the frame must be lost instead: if only
+/// Ethernet's check sequence protects it, every port would find it corrupt.
 fn flip(frame: &mut [u8], bit: usize) -> bool {
     if frame.get(12..14) == Some(&ARP) {
         return false;

@@ -9,13 +9,14 @@ use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd, Wire};
 use direction::Direction;
 pub use spec::{Chance, Impairment, Rate};
 
-/// Frames that one call takes from the link below at most.
+/// The most frames that one call takes from the link below.
 const SHARE: u32 = 64;
 
-/// A link that treats frames badly, in both directions, as an [`Impairment`] says.
+/// A link that impairs frames in both directions, as an [`Impairment`] says.
 ///
 /// Each direction has its own sequence of random numbers, which the seed decides: the same frames
-/// at the same times have the same fate. Two links that share a seed share their sequences.
+/// at the same times are treated in the same way. Two links with the same seed have the same
+/// sequences.
 #[derive(Debug)]
 pub struct Impaired<L> {
     link: L,
@@ -49,14 +50,15 @@ impl<L: Link> Impaired<L> {
         self
     }
 
-    /// Changes the impairment of later frames. The random sequences go on; the seed has no effect.
+    /// Changes the impairment of later frames. The random sequences continue; the new seed is
+    /// ignored.
     pub fn set(&mut self, impairment: Impairment) {
         self.sent.set(impairment);
         self.received.set(impairment);
     }
 
-    /// Pulls the cable, or plugs it in again. While it is out the link is down, and all frames are
-    /// lost, those under way included.
+    /// Pulls the cable, or plugs it in. While it is pulled the link is down, and all frames are
+    /// lost, including those in flight.
     pub fn plug(&mut self, plugged: bool) {
         self.cut = !plugged;
         if self.cut {
@@ -65,7 +67,7 @@ impl<L: Link> Impaired<L> {
         }
     }
 
-    /// Passes frames on that are due, as long as the link below has room.
+    /// Passes frames on that are due, while the link below has room.
     fn pass_on(&mut self, now: Instant) {
         while self.link.has_room()
             && let Some(frame) = self.sent.due(now)
@@ -122,7 +124,7 @@ impl<L: Link> Wire for Impaired<L> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // Without room below, frames that are due wait until the link below can go on.
+        // If the link below has no room, frames that are due wait until it has.
         let sent = self.sent.deadline().filter(|_| self.link.has_room());
         [sent, self.received.deadline(), self.link.deadline(), self.again].into_iter().flatten().min()
     }
@@ -133,7 +135,7 @@ impl<L: Link> Link for Impaired<L> {
         self.link.poll_fd()
     }
 
-    /// What the link below carried and dropped, and what the impairment did.
+    /// The counters of the link below, with those of the impairment.
     fn counters(&self) -> Counters {
         let mut all = self.link.counters();
         all += self.counters;

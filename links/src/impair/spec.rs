@@ -8,7 +8,7 @@ use platform::random::Random;
 
 use crate::SpecError;
 
-/// How a link treats frames. Without loss, duplication, reordering, corruption, delay and rate it
+/// The impairment of a link. Without loss, duplication, reordering, corruption, delay and rate it
 /// is a perfect link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Impairment {
@@ -18,19 +18,19 @@ pub struct Impairment {
     pub dup: Chance,
     /// One to four later frames overtake a frame.
     pub reorder: Chance,
-    /// One bit behind the Ethernet header changes. A frame of ARP, which has no checksum but
-    /// Ethernet's, is lost instead.
+    /// One bit after the Ethernet header changes. A frame of ARP, which only Ethernet's checksum
+    /// protects, is lost instead.
     pub corrupt: Chance,
-    /// Each frame takes so much longer.
+    /// The additional time that each frame takes.
     pub delay: Duration,
-    /// What the link carries at most.
+    /// The highest rate of the link.
     pub rate: Option<Rate>,
-    /// Decides all random numbers.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 impl Impairment {
-    /// Whether frames may get lost, come twice, or come late.
+    /// Whether frames may get lost, arrive twice, or arrive late.
     pub fn is_lossy(&self) -> bool {
         [self.loss, self.dup, self.reorder, self.corrupt].iter().any(|chance| *chance > Chance::default())
     }
@@ -44,7 +44,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub struct Chance(u64);
 
 impl Chance {
-    /// What always happens.
+    /// The chance of an event that always happens.
     pub const ALWAYS: Chance = Chance(1 << 32);
 
     /// A chance of `parts` in `of`, and at most [`Chance::ALWAYS`].
@@ -52,7 +52,7 @@ impl Chance {
         if parts >= of { Chance::ALWAYS } else { Chance(((parts as u64) << 32) / of as u64) }
     }
 
-    /// Whether it happens this time. Takes one random number.
+    /// Whether the event happens this time. Draws one random number.
     pub(crate) fn draw(self, random: &mut Random) -> bool {
         random.word() >> 32 < self.0
     }
@@ -86,12 +86,12 @@ impl FromStr for Chance {
 pub struct Rate(u64);
 
 impl Rate {
-    /// A rate in bits per second; none if it is 0.
+    /// A rate in bits per second; `None` if it is 0.
     pub const fn bits(per_second: u64) -> Option<Rate> {
         if per_second == 0 { None } else { Some(Rate(per_second)) }
     }
 
-    /// How long a frame of so many bytes takes.
+    /// The time that a frame of this many bytes takes.
     pub(crate) fn time_of(self, bytes: usize) -> Duration {
         // The longest frame has 2^19 bits, and a second 2^30 nanoseconds.
         Duration::from_nanos(bytes as u64 * 8 * 1_000_000_000 / self.0)
@@ -181,12 +181,12 @@ impl FromStr for Impairment {
 
 impl fmt::Display for Chance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Exact: 2^32 parts are fewer than a double tells apart.
+        // Exact: a double distinguishes all 2^32 values.
         write!(f, "{}", self.0 as f64 / Chance::ALWAYS.0 as f64)
     }
 }
 
-/// As it stands on a command line.
+/// In the form of the command line.
 impl fmt::Display for Impairment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Impairment { loss, dup, reorder, corrupt, delay, rate, seed } = self;

@@ -14,11 +14,11 @@ use crate::OpenError;
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Connects again and again.
+/// Connects, and connects again after each failure.
 #[derive(Debug)]
 pub(super) struct Dialer {
     address: SocketAddrUnix,
-    /// The next attempt.
+    /// The time of the next attempt.
     at: Instant,
     wait: Duration,
 }
@@ -28,7 +28,7 @@ impl Dialer {
         Ok(Dialer { address: address(path)?, at: Instant::ZERO, wait: SHORTEST })
     }
 
-    /// Connects if it is time to try.
+    /// Connects if the time of the next attempt has come.
     pub fn dial(&mut self, now: Instant) -> Option<UnixStream> {
         if now < self.at {
             return None;
@@ -40,14 +40,14 @@ impl Dialer {
         socket
     }
 
-    /// There was an attempt, or a peer left: the next attempt has to wait.
+    /// An attempt was made, or a peer left: the next attempt has to wait.
     pub fn left(&mut self, now: Instant) {
         self.at = now + self.wait;
         self.wait = (self.wait * 2).min(LONGEST);
     }
 
-    /// The peer has sent a frame: after it has left, the first attempt comes early. That a peer
-    /// accepts does not suffice: it might accept and leave all the time.
+    /// The peer has sent a frame: after it leaves, the first attempt comes early again. An accepted
+    /// connection is not enough: a peer might accept and leave all the time.
     pub fn succeeded(&mut self) {
         self.wait = SHORTEST;
     }
@@ -65,7 +65,7 @@ pub(super) fn address(path: &Path) -> Result<SocketAddrUnix, OpenError> {
     })
 }
 
-/// A connected socket that does not block.
+/// Connects a socket that does not block.
 pub(super) fn try_connect(address: &SocketAddrUnix) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

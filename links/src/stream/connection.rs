@@ -1,4 +1,4 @@
-//! The socket of a peer, and what is under way.
+//! The socket of a peer, and the frames in flight.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,13 +10,13 @@ use rustix::net::SendFlags;
 use super::framing::{BadLength, Reader, Writer};
 use crate::{Counters, Dropped};
 
-/// The socket of a peer, and what is under way.
+/// The socket of a peer, and the frames in flight.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: UnixStream,
     reader: Reader,
     writer: Writer,
-    /// Whether the peer takes nothing any more. What it has sent is still read.
+    /// Whether the peer takes no frames any more. The link still reads what it sent before.
     deaf: bool,
 }
 
@@ -25,22 +25,23 @@ impl Connection {
         Connection { socket, reader: Reader::new(), writer: Writer::default(), deaf: false }
     }
 
-    /// Whether the peer takes frames.
+    /// Whether the peer still takes frames.
     pub fn is_open(&self) -> bool {
         !self.deaf
     }
 
-    /// What is to be written to the peer.
+    /// The queue of frames to write to the peer.
     pub fn queue(&self) -> &Writer {
         &self.writer
     }
 
-    /// The same, to add a frame. The peer must be open, or the frame stays for ever.
+    /// As [`Connection::queue`], to add a frame. The peer must be open: otherwise the frame is
+    /// never written.
     pub fn queue_mut(&mut self) -> &mut Writer {
         &mut self.writer
     }
 
-    /// The next whole frame of those that were read.
+    /// The next whole frame among the bytes that were read.
     pub fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         self.reader.next()
     }
@@ -57,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is queued, as far as the socket takes it.
+    /// Writes queued frames until the socket takes no more.
     pub fn write(&mut self, counters: &mut Counters) {
         while let Some(bytes) = self.writer.pending() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -74,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Leaves the peer, and counts what is lost with it.
+    /// Leaves the peer, and counts the frames that are lost with it.
     pub fn leave(self, counters: &mut Counters) {
         counters.drop_all(Dropped::PeerLeft, self.writer.frames());
         if self.reader.is_in_frame() {

@@ -1,4 +1,4 @@
-//! QEMU's framing of a stream: each frame behind its length, four bytes, big-endian.
+//! QEMU's framing of a stream: each frame follows its length, which is four bytes, big-endian.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use crate::MAX_FRAME;
 
 /// The size of a length.
 const PREFIX: usize = 4;
-/// How much is read at once at most: some of the largest frames, or many ordinary ones.
+/// The most bytes of one read: some of the largest frames, or many ordinary ones.
 const READ: usize = 1 << 18;
-/// Bytes in a writer at most.
+/// The most bytes in a writer.
 const WRITE: usize = 1 << 20;
-/// A writer with so many bytes is due: it writes before it is flushed.
+/// A writer with this many bytes writes before it is flushed.
 const DUE: usize = 1 << 16;
 
 const _: () = assert!(READ >= PREFIX + MAX_FRAME && WRITE >= PREFIX + MAX_FRAME);
 
-/// A length that no frame has. What follows it cannot be told apart.
+/// A length that no frame can have. The bytes after it cannot be split into frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadLength;
 
@@ -45,7 +45,7 @@ impl Reader {
         Ok(Some(frame))
     }
 
-    /// Where to read to: never empty, once [`Reader::next`] has returned `None`.
+    /// Where to read to. Never empty after [`Reader::next`] has returned `None`.
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -56,7 +56,7 @@ impl Reader {
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes were read into the [`Reader::room`].
+    /// This many bytes were read into the [`Reader::room`].
     pub fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.buffer.len());
     }
@@ -71,7 +71,7 @@ impl Reader {
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: VecDeque<u8>,
-    /// Where each frame in it ends, in bytes since the stream began.
+    /// The end of each frame in it, in bytes since the stream began.
     ends: VecDeque<u64>,
     written: u64,
 }
@@ -82,7 +82,7 @@ impl Writer {
         self.bytes.len() + PREFIX + MAX_FRAME <= WRITE
     }
 
-    /// Whether half of it is free.
+    /// Whether half of the queue is free.
     pub fn is_half_free(&self) -> bool {
         self.bytes.len() <= WRITE / 2
     }
@@ -92,7 +92,7 @@ impl Writer {
         self.push_within(WRITE, frame)
     }
 
-    /// Adds a frame if half is free behind it; false if not.
+    /// Adds a frame if half of the queue stays free; returns whether it did.
     pub fn push_to_half(&mut self, frame: &[u8]) -> bool {
         self.push_within(WRITE / 2, frame)
     }
@@ -113,7 +113,7 @@ impl Writer {
         (!bytes.is_empty()).then_some(bytes)
     }
 
-    /// So many bytes were written.
+    /// This many bytes were written.
     pub fn written(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes.len());
         self.bytes.drain(..bytes);
@@ -123,7 +123,7 @@ impl Writer {
         }
     }
 
-    /// Frames that are not written, or in part only.
+    /// The number of frames that are not written, or only in part.
     pub fn frames(&self) -> u64 {
         self.ends.len() as u64
     }

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use super::connect::{address, try_connect};
 use crate::{OpenError, PollFd};
 
-/// How long the listener rests after the system could not accept, for lack of descriptors say.
+/// How long the listener pauses after the system could not accept, for example for lack of
+/// descriptors.
 const REST: Duration = Duration::from_millis(100);
 
 /// A listening socket in the file system.
@@ -23,7 +24,7 @@ const REST: Duration = Duration::from_millis(100);
 pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
-    /// Device and number of the socket's file.
+    /// The device and inode numbers of the socket's file.
     file: Option<(u64, u64)>,
     rests_until: Option<Instant>,
 }
@@ -36,7 +37,7 @@ impl Listener {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
                 UnixListener::bind(path).map_err(|error| match error.kind() {
-                    // Another process was faster.
+                    // Another process has just bound its socket there.
                     ErrorKind::AddrInUse => OpenError::InUse(path.into()),
                     _ => failed(error),
                 })?
@@ -48,7 +49,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next peer that has connected.
+    /// Accepts the next peer that has connected.
     pub fn accept(&mut self, now: Instant) -> Option<UnixStream> {
         if self.rests_until.is_some_and(|until| now < until) {
             return None;
@@ -66,7 +67,7 @@ impl Listener {
         None
     }
 
-    /// Accepts no peer for a while, since the system cannot serve another one.
+    /// Accepts no peer for a while, since the system lacks the resources for another one.
     pub fn rest(&mut self, now: Instant) {
         self.rests_until = Some(now + REST);
     }
@@ -91,9 +92,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Another process may have put its own socket there meanwhile.
+        // Another process may have put its own socket there in the meantime.
         if self.file.is_some() && identity(&self.path).ok() == self.file {
-            // There is nothing to do if it fails: the next listener takes it for stale.
+            // A failure does no harm: the next listener finds the socket stale.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -103,7 +104,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// Removes the socket of a process that has ended. Fails if a process listens on it.
+/// Removes the socket of a process that has ended. Fails if a process still listens on it.
 fn remove_stale(path: &Path) -> Result<(), OpenError> {
     let failed = |e: io::Error| OpenError::system(format!("listen at {}", path.display()), e);
     let file = match fs::symlink_metadata(path) {
@@ -122,7 +123,7 @@ fn remove_stale(path: &Path) -> Result<(), OpenError> {
         },
         Err(Errno::NOENT) => Ok(()),
         Err(error @ (Errno::ACCESS | Errno::PERM)) => Err(failed(error.into())),
-        // It listens; or its queue is full, or it is a socket of another type, in use.
+        // A process listens, perhaps with a full queue; or it is a socket of another type, in use.
         _ => Err(OpenError::InUse(path.into())),
     }
 }

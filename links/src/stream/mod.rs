@@ -1,8 +1,8 @@
 //! A link over a UNIX stream socket, in the framing of QEMU's netdev `stream`.
 //!
-//! One side listens, the other connects. The listening side serves one peer at a time; when it
-//! leaves, the next one that has connected takes its place. The connecting side connects again when
-//! its peer has left.
+//! One side listens, the other connects. The listening side serves one peer at a time; when that
+//! peer leaves, the next one that has connected takes its place. The connecting side reconnects
+//! when its peer has left.
 
 mod connect;
 mod connection;
@@ -28,7 +28,7 @@ pub struct Stream {
     counters: Counters,
 }
 
-/// Where peers come from.
+/// How the link gets a peer.
 #[derive(Debug)]
 enum Side {
     Listen(Listener),
@@ -37,12 +37,12 @@ enum Side {
 
 impl Stream {
     /// Listens at `path`. The socket exists when this returns, and is removed when the link is
-    /// dropped. A socket that an ended process has left there is replaced.
+    /// dropped. A socket that a process left there when it ended is replaced.
     pub fn listen(path: &Path) -> Result<Stream, OpenError> {
         Ok(Stream::new(Side::Listen(Listener::bind(path)?)))
     }
 
-    /// Connects to the socket at `path` when it is there, and again whenever the peer has left.
+    /// Connects to the socket at `path` as soon as it exists, and again whenever the peer has left.
     pub fn connect(path: &Path) -> Result<Stream, OpenError> {
         Ok(Stream::new(Side::Connect(Dialer::new(path)?)))
     }
@@ -51,7 +51,7 @@ impl Stream {
         Stream { side, connection: None, counters: Counters::default() }
     }
 
-    /// Takes the next peer if there is none.
+    /// Gets the next peer if there is none.
     fn attach(&mut self, now: Instant) {
         if self.connection.is_some() {
             return;
@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Copies the next whole frame of those that were read.
+    /// Copies the next whole frame among the bytes that were read.
     fn next(&mut self, into: &mut [u8]) -> Result<Option<usize>, BadLength> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
         while let Some(frame) = connection.next()? {
@@ -119,7 +119,7 @@ impl Wire for Stream {
         self.attach(now);
         match self.next(into) {
             Ok(Some(len)) => return Some(len),
-            // One read a call: a peer that sends nothing but frames that are dropped does not keep
+            // One read in each call: a peer that only sends frames to be dropped does not occupy
             // the owner.
             Ok(None) if self.connection.as_mut().is_none_or(Connection::read) => match self.next(into) {
                 Ok(found) => return found,
@@ -132,7 +132,7 @@ impl Wire for Stream {
         None
     }
 
-    /// Takes no peer: after one has left, the link is down until the next [`Wire::receive`].
+    /// Accepts no peer here: after one has left, the link is down until the next [`Wire::receive`].
     fn flush(&mut self, _now: Instant) {
         if let Some(connection) = &mut self.connection {
             connection.write(&mut self.counters);

@@ -1,16 +1,16 @@
 //! A switch: a port for its owner, and one for each peer that connects to a UNIX socket.
 //!
-//! Frames go where their destination says: to the owner, to the peer that has sent from that
-//! address, or, for a group, to all. So the peers reach the owner and each other. A frame to an
-//! address that nobody has sent from is dropped: hosts find each other by frames to groups, and a
-//! frame that is not for a peer does not reach it.
+//! The destination address decides where a frame goes: to the owner, to the peer that has sent from
+//! that address, or, for a group, to all. So the peers can reach the owner and each other. A frame
+//! to an address from which no peer has sent is dropped. That loses nothing, since hosts find each
+//! other by frames to groups; and a frame for one peer never reaches another one.
 //!
-//! An address belongs to the first peer that sends from it, until that peer leaves. What others
-//! send from it is dropped, so no peer gets the frames that are for another.
+//! An address belongs to the first peer that sends from it, until that peer leaves. Frames of other
+//! peers from the same address are dropped, so no peer can get the frames of another one.
 //!
 //! Peers are served in turn. A peer that does not take its frames loses them when its queue is
-//! full; before that the owner waits for it for a short time, so that one which is only slow loses
-//! none.
+//! full. Before that the owner waits for the peer a short time, so that a peer that is only slow
+//! loses none.
 
 mod peer;
 mod poller;
@@ -28,12 +28,12 @@ use poller::{NO_EVENT, Poller, Source};
 /// An Ethernet address.
 type Mac = [u8; 6];
 
-/// Peers at a time. More wait in the socket's queue.
+/// The most peers at a time. Further ones wait in the socket's queue.
 const PEERS: usize = 16;
-/// Frames that are looked at, and reads, in one call at most.
+/// The most frames to handle, and reads, in one call.
 const SHARE: u32 = 64;
 
-/// Destination and source of a frame.
+/// The destination and the source address of a frame.
 fn addresses(frame: &[u8]) -> Option<(Mac, Mac)> {
     let (to, rest) = frame.split_first_chunk()?;
     Some((*to, *rest.first_chunk()?))
@@ -63,7 +63,7 @@ impl Places {
         self.0 & 1 << place != 0
     }
 
-    /// The first place of the set from `turn` on, in a circle.
+    /// The first peer of the set at or after `turn`, in cyclic order.
     fn next(self, turn: usize) -> Option<usize> {
         (turn..PEERS).chain(0..turn).find(|place| self.contains(*place))
     }
@@ -76,26 +76,26 @@ pub struct Switch {
     mac: Mac,
     poller: Poller,
     listener: Listener,
-    /// Whether the poller looks at the listener.
+    /// Whether the poller watches the listener.
     listens: bool,
     peers: [Option<Box<Peer>>; PEERS],
-    /// Peers of which something may have been read, or may be read.
+    /// Peers with bytes that were read and not handled, or that may be read.
     active: Places,
-    /// Of these, those whose socket has something.
+    /// Those of the active peers whose sockets have bytes to read.
     readable: Places,
-    /// The place of the peer whose turn it is.
+    /// The index of the peer that is served next.
     turn: usize,
     /// The time of the last call.
     now: Instant,
-    /// The time of the last call that left frames of peers.
+    /// The time of the last call that left frames of peers unhandled.
     again: Option<Instant>,
     counters: Counters,
 }
 
 impl Switch {
     /// Listens at `path` for peers of an owner whose port has the address `mac`. The socket exists
-    /// when this returns, and is removed when the switch is dropped. A socket that an ended process
-    /// has left there is replaced.
+    /// when this returns, and is removed when the switch is dropped. A socket that a process left
+    /// there when it ended is replaced.
     pub fn listen(path: &Path, mac: [u8; 6]) -> Result<Switch, OpenError> {
         let failed = |error| OpenError::system("watch the sockets of a switch", error);
         let mut switch = Switch {
@@ -116,7 +116,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Looks at the listener if there is a place for another peer, and not otherwise.
+    /// Watches the listener while there is room for another peer, and only then.
     fn watch_listener(&mut self) {
         let rests = self.listener.deadline().is_some_and(|until| self.now < until);
         let wanted = !rests && self.peers.iter().any(Option::is_none);
@@ -130,7 +130,7 @@ impl Switch {
         }
     }
 
-    /// Takes a peer that waits, if there is one.
+    /// Accepts a waiting peer, if there is one.
     fn accept(&mut self) {
         if let Some(place) = self.peers.iter().position(Option::is_none)
             && let Some(socket) = self.listener.accept(self.now)
@@ -154,7 +154,7 @@ impl Switch {
         self.watch_listener();
     }
 
-    /// Marks the peers whose sockets report an event, and accepts those that connect. Does not
+    /// Marks the peers whose sockets report an event, and accepts peers that connect. Does not
     /// wait.
     fn look(&mut self) {
         let mut events: [Event; PEERS + 1] = [NO_EVENT; PEERS + 1];
@@ -169,7 +169,7 @@ impl Switch {
         }
     }
 
-    /// Takes a frame of a peer, or reads once what it has sent. Returns the length of a frame that
+    /// Handles a frame of a peer, or reads once from its socket. Returns the length of a frame that
     /// is for the owner.
     fn serve(&mut self, place: usize, into: &mut [u8]) -> Option<usize> {
         let Some(mut peer) = self.peers.get_mut(place).and_then(Option::take) else {
@@ -202,8 +202,8 @@ impl Switch {
         None
     }
 
-    /// Passes the frame of a peer with these addresses to where it goes; that peer is not in its
-    /// place. Returns the frame's length if it is for the owner.
+    /// Passes the frame of a peer with these addresses to its destination. The peer itself is taken
+    /// out of the table during the call. Returns the frame's length if it is for the owner.
     fn pass(&mut self, frame: &[u8], own: &mut Addresses, into: &mut [u8]) -> Option<usize> {
         if !self.counters.check_size(frame) {
             return None;
@@ -228,13 +228,13 @@ impl Switch {
         if is_for_owner { self.counters.deliver(frame, into) } else { None }
     }
 
-    /// Whether a peer that has not sent from this address yet must not do so.
+    /// Whether a new address of a peer is refused: it is a group's, the owner's, or another peer's.
     fn is_taken(&self, from: Mac) -> bool {
         let mut others = self.peers.iter().flatten();
         is_group(from) || from == self.mac || others.any(|peer| peer.addresses.contains(from))
     }
 
-    /// Has the poller look for room in the sockets of peers with frames that are queued, and of no
+    /// Makes the poller watch for room in the sockets of peers with queued frames, and of no
     /// others.
     fn watch_peers(&mut self) {
         for (place, peer) in self.peers.iter_mut().enumerate() {
@@ -268,8 +268,8 @@ impl Wire for Switch {
         }
     }
 
-    /// No while the owner has to wait for a peer whose queue is full: until half of it is free, but
-    /// for a short time only. The frames of a peer that takes longer are lost.
+    /// False while the owner has to wait for a peer whose queue is full: until half of the queue is
+    /// free, but only for a short time. A peer that takes longer loses its frames.
     fn has_room(&self) -> bool {
         let awaited = self.peers.iter().flatten().filter(|peer| peer.connection.is_open());
         !awaited.filter_map(|peer| peer.awaited_until()).any(|until| self.now < until)
@@ -302,7 +302,7 @@ impl Wire for Switch {
         self.watch_peers();
     }
 
-    /// Always: the cable of the owner's port ends at the switch.
+    /// Always up: the cable of the owner's port ends at the switch.
     fn up(&self) -> bool {
         true
     }

@@ -1,4 +1,5 @@
-//! A peer of a switch: its connection, its addresses, and how long it may hold the owner back.
+//! A peer of a switch: its connection, its addresses, and how long the owner may have to wait for
+//! it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::{Mac, is_group};
 use crate::stream::Connection;
 use crate::{Counters, Dropped};
 
-/// Addresses of a peer that are remembered at most.
+/// The most addresses that the switch remembers of a peer.
 const ADDRESSES: usize = 16;
 /// How long the owner waits for a peer whose queue is full.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -27,7 +28,7 @@ impl Addresses {
         self.0.contains(&address)
     }
 
-    /// Remembers another address. The oldest one makes room for it.
+    /// Remembers another address, in place of the oldest one if there is no room.
     pub fn learn(&mut self, address: Mac) {
         if self.0.len() == ADDRESSES {
             self.0.pop_front();
@@ -41,9 +42,9 @@ impl Addresses {
 pub(super) struct Peer {
     pub connection: Connection,
     pub addresses: Addresses,
-    /// When its queue became full; until half of it is free.
+    /// When its queue became full; kept until half of the queue is free.
     full_since: Option<Instant>,
-    /// Whether the switch is woken when the socket takes more.
+    /// Whether the poller watches for room in the peer's socket.
     pub wakes_for_room: bool,
 }
 
@@ -57,7 +58,7 @@ impl Peer {
         self.connection.is_open() && (is_group(to) || self.addresses.contains(to))
     }
 
-    /// Queues a frame of the owner's; false if it was dropped, which is counted.
+    /// Queues a frame of the owner; false if it was dropped, which is counted.
     pub fn send(&mut self, frame: &[u8], now: Instant, counters: &mut Counters) -> bool {
         let queued = self.connection.queue_mut().push(frame);
         if !queued {
@@ -70,8 +71,8 @@ impl Peer {
         queued
     }
 
-    /// Queues a frame of another peer's. It gets half of the queue, so that peers that flood each
-    /// other leave room for the owner's frames.
+    /// Queues a frame of another peer. Such frames get half of the queue, so that peers that flood
+    /// each other leave room for the owner's frames.
     pub fn forward(&mut self, frame: &[u8], counters: &mut Counters) {
         match self.connection.queue_mut().push_to_half(frame) {
             true => counters.forwarded += 1,
@@ -82,7 +83,7 @@ impl Peer {
         }
     }
 
-    /// Writes what is queued, as far as the socket takes it.
+    /// Writes queued frames until the socket takes no more.
     pub fn flush(&mut self, now: Instant, counters: &mut Counters) {
         self.connection.write(counters);
         self.look_at_queue(now);

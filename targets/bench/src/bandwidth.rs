@@ -14,7 +14,7 @@ use privileged_api::{DtoFlags, DtoStatus, Error, Event};
 pub const MESSAGE: usize = 1 << 20;
 const IN_FLIGHT: usize = 16;
 
-/// How much is moved.
+/// The amount of data that a measurement moves.
 #[derive(Clone, Copy)]
 pub struct Extent {
     /// Messages of a round.
@@ -24,7 +24,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// What suits copies.
+    /// The extent for copies within one machine.
     pub const USUAL: Extent = Extent { messages: 256, rounds: 15 };
 }
 
@@ -37,7 +37,7 @@ pub fn run(node: &Node, pair: &Pair) -> Result<(), Failure> {
 }
 
 /// Measures the Writes that `post` posts and `reap` reaps, beside copies from `source` to `sink`,
-/// and prints. `least` is what the ratio of their rates should be, if anything is wanted.
+/// and prints the rates. `least` is the wanted ratio of the rates, if one is wanted.
 pub fn measure(
     node: &Node,
     prefix: &str,
@@ -84,7 +84,7 @@ pub fn measure(
 
 /// Polls for the next completion. If the consumer slept, the device's thread would raise an
 /// interrupt for each message: a system call of some microseconds, while the copy of a message
-/// takes some twenty.
+/// takes about twenty.
 fn reap(a: &Side) -> Result<(), Failure> {
     let event = loop {
         match a.ia.evd_dequeue(a.requests) {
@@ -98,7 +98,7 @@ fn reap(a: &Side) -> Result<(), Failure> {
     }
 }
 
-/// Of a few rounds, the worst takes the place of the 99th percentile.
+/// The median, and the worst rate: there are too few rounds for a 99th percentile.
 fn median_and_worst(rates: &mut [f64]) -> (f64, f64) {
     rates.sort_unstable_by(f64::total_cmp);
     (rates.get(rates.len() / 2).copied().unwrap_or(0.0), rates.first().copied().unwrap_or(0.0))

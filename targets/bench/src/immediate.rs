@@ -1,6 +1,6 @@
 //! 64 bytes to a peer that waits for them, through DAT, by polling: an RDMA Write with immediate
 //! data and a Send, from the post to the event at the target. Beside them a plain RDMA Write, from
-//! the post to its completion, of which the target learns nothing.
+//! the post to its completion, for which the target gets no event.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use platform::DmaBuffer;
 use crate::samples::{Samples, report};
 
 const BYTES: usize = 64;
-/// How long the three are measured, in turn.
+/// How long the three are measured, alternately.
 const TIME: Duration = Duration::from_secs(3);
 const PLAIN: CompletionFlags = CompletionFlags::DEFAULT;
 

@@ -18,7 +18,7 @@ const ROUNDS: usize = 5_000;
 /// How long one answer may take.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// What an interrupt handler or a callback hands to the thread that measures.
+/// How an interrupt handler or a callback wakes the thread that measures.
 #[derive(Default)]
 struct Signal {
     count: AtomicU32,

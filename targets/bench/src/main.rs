@@ -1,12 +1,12 @@
-//! The cost of the stack, measured inside the guest: each figure beside a baseline of the same run.
+//! The cost of the stack, measured inside the guest: each figure with a baseline of the same run.
 //!
 //! With `role=client peer=ADDRESS` on the command line it measures between two machines, of which
 //! the other has `role=server`.
 //!
 //! With `plan=via` it measures virtual interfaces, on a machine with five NICs.
 //!
-//! The launcher reads the lines `@bench NAME|MEDIAN|P99|UNIT|BASELINE|WANTED`, of which WANTED may
-//! be left out, and `@mark NAME`.
+//! The launcher reads the lines `@bench NAME|MEDIAN|P99|UNIT|BASELINE|WANTED`, of which WANTED is
+//! optional, and `@mark NAME`.
 #![no_std]
 #![no_main]
 
@@ -48,7 +48,7 @@ fn run(mut boot: Boot) -> Result<(), Failure> {
     let spare = boot.nics.split_off(boot.nics.len().min(1));
     let spare = spare.first().ok_or_else(|| Failure::new("the benchmarks take two NICs: --nics 2"))?;
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
-    // Both endpoints are on one NIC, as the baselines are of one NIC.
+    // Both endpoints are on one NIC, as the baselines are measured on one NIC.
     let pair = Pair::connect(node.ia(0)?, node.ia(0)?, Sizes { requests: 64, message: bandwidth::MESSAGE })?;
     let target = Target::new(&node, &pair, 64)?;
     target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write")?;

@@ -2,8 +2,8 @@
 //! that the device answers through shared memory.
 //!
 //! The loop that waits for the word has a spin-loop hint. The loop that dequeues has none, as is
-//! usual for completion queues: a dequeue takes a while by itself, and under emulation the hint
-//! takes longer than a dequeue.
+//! usual for completion queues: a dequeue takes longer than the word's check, and under emulation
+//! the hint takes longer than a dequeue.
 
 use core::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ pub fn run(node: &Node, pair: &Pair, target: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The device watches one word and answers in another.
+/// The time until the device, which watches one word, answers in another.
 pub fn bare_word(node: &Node) -> Result<Summary, Failure> {
     let memory = DmaBuffer::new(&node.platform, 128, 128).map_err(|_| "out of memory").trying("memory")?;
     let word = |offset| memory.slice().atomic_u32(offset).map_err(|_| Failure::new("a word out of bounds"));

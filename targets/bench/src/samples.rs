@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 impl Samples {
-    /// Runs `once` `count` times, after a tenth as many times to warm up; each call returns its
+    /// Runs `once` `count` times, after a tenth as many times as a warm-up; each call returns its
     /// ticks.
     pub fn take<E>(count: usize, mut once: impl FnMut() -> Result<u64, E>) -> Result<Samples, E> {
         for _ in 0..count / 10 {
@@ -32,8 +32,8 @@ impl Samples {
         Ok(Samples(ticks))
     }
 
-    /// Runs all of `each` in turn for so long, ten times at least. What disturbs one of them in
-    /// the meantime disturbs the others as well.
+    /// Runs all of `each` in turn for this long, at least ten times. So what disturbs one of them
+    /// disturbs the others as well.
     pub fn take_in_turn<const N: usize, E>(
         time: Duration,
         mut each: [&mut dyn FnMut() -> Result<u64, E>; N],
@@ -51,8 +51,8 @@ impl Samples {
         }))
     }
 
-    /// The tenth percentile in microseconds: of samples that other programs on the machine disturb
-    /// for seconds, the undisturbed ones.
+    /// The tenth percentile in microseconds: if other programs disturb some samples for seconds,
+    /// that of the undisturbed ones.
     pub fn tenth(&self) -> f64 {
         self.0.get(self.0.len() / 10).copied().unwrap_or(0) as f64 * 1e6 / clock::tsc_hz() as f64
     }

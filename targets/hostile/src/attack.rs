@@ -1,4 +1,5 @@
-//! A round of garbage: objects that are nearly valid, requests on them, and nonsense everywhere.
+//! A round of garbage: objects that are nearly valid, requests on them, and random values
+//! everywhere.
 
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
@@ -20,19 +21,19 @@ use crate::memory::{Memory, Ring, beyond};
 use crate::nic::{Nic, command};
 use platform::random::Random;
 
-/// Queue pairs, keys and other objects have few numbers, so that commands meet each other's
-/// objects.
+/// There are few numbers of queue pairs, keys and other objects, so that commands often name
+/// existing objects.
 const QPS: u32 = 8;
 const KEYS: u32 = 12;
 const OTHERS: u32 = 4;
 /// Actions of a round.
 const ACTIONS: u32 = 1500;
-/// Entries of a flood of the FIFO at most.
+/// The most entries of a flood of the FIFO.
 const FLOOD: u32 = 4000;
 /// The longest list whose elements all lie in the memory for lists, in bytes.
 const LIST: u64 = 64 << 10;
 
-/// What was done, for the closing line.
+/// Counts of actions, for the closing line.
 #[derive(Default)]
 pub struct Counts {
     pub commands: u64,
@@ -61,7 +62,7 @@ pub struct Round<'a> {
     shared: [(u64, u32); OTHERS as usize],
 }
 
-/// A local or remote key: each slot has few, so that they meet.
+/// A local or remote key: there are few for each slot, so that requests often name existing ones.
 fn key(random: &mut Random) -> u32 {
     ident::key(1 + random.small(KEYS), random.small(2))
 }
@@ -75,12 +76,12 @@ fn number(random: &mut Random) -> u32 {
     }
 }
 
-/// A length: short, or longer than anything.
+/// A length: short, or longer than all memory.
 fn length(random: &mut Random) -> u64 {
     if random.rarely(16) { beyond(random) } else { random.below(LIST) }
 }
 
-/// An address, or once in a while none.
+/// An address, and sometimes a word that is no address.
 fn address(random: &mut Random, place: u64) -> u64 {
     match random.below(24) {
         0 => beyond(random),
@@ -90,7 +91,7 @@ fn address(random: &mut Random, place: u64) -> u64 {
 }
 
 impl<'a> Round<'a> {
-    /// Starts a NIC and makes the objects that most commands are about.
+    /// Starts a NIC and creates the objects that most commands name.
     pub fn begin(
         nic: &'a mut Nic,
         memory: &'a Memory,
@@ -128,8 +129,8 @@ impl<'a> Round<'a> {
         self.nic.post(self.memory, command)
     }
 
-    /// Writes a list of pairs of address and length, and describes it, for a region of that remote
-    /// key.
+    /// Writes a list of pairs of address and length, and describes it, for a region with this
+    /// remote key.
     fn list(&mut self, random: &mut Random, remote: u32) -> ListArgs {
         let at = self.memory.list(random, true);
         for pair in 0..8 {
@@ -140,9 +141,9 @@ impl<'a> Round<'a> {
         ListArgs { list: at, element_length: 0, first_byte_offset: 0, elements, remote }
     }
 
-    /// As [`Round::list`], for a region with these flags and this local key, of any form and with
-    /// anything wrong. A list is never read from another place than it was written to: each of its
-    /// words is an address, or a length, or neither.
+    /// As [`Round::list`], for a region with these flags and this local key: a list of any form,
+    /// with any fault. A list is always read from an address to which lists are written: each of
+    /// its words is an address, a length, or neither.
     fn any_list(&mut self, random: &mut Random, flags: u32, local: u32) -> ListArgs {
         let remote = ident::key(ident::key_slot(local), random.small(2));
         let mut list = self.list(random, remote);
@@ -203,7 +204,7 @@ impl<'a> Round<'a> {
         self.post(&command(Opcode::CreateQp, ident::qpn(2 + slot, 1), &create))
     }
 
-    /// Creates a virtual interface, whose rings the device writes.
+    /// Creates a virtual interface, whose rings are in memory that the device writes.
     fn create_vi(&mut self, random: &mut Random, slot: u32) -> Result<(), Failure> {
         let (send, receive) = (self.memory.payload(random), self.memory.payload(random));
         self.qps[slot as usize] = Qp { send, receive, send_tail: 0, receive_tail: 0, vi: true };
@@ -226,13 +227,13 @@ impl<'a> Round<'a> {
         self.post(&command(Opcode::CreateQp, ident::qpn(2 + slot, 1), &create))
     }
 
-    /// Descriptors on a queue of a virtual interface: nearly valid ones, at places of regions.
+    /// Posts descriptors on a queue of a virtual interface: nearly valid ones, in regions.
     fn descriptors(&mut self, random: &mut Random, slot: u32, receive: bool) -> Result<u64, Failure> {
         let count = 1 + random.small(12);
         for _ in 0..count {
             let mut words = [0; 32];
             for word in &mut words[4..] {
-                // Pairs: an address, then a handle and a length or zero.
+                // Pairs of words: an address; then a handle and a length, or zero.
                 *word = random.below(256);
             }
             for pair in words[4..].chunks_exact_mut(2) {
@@ -391,7 +392,7 @@ impl<'a> Round<'a> {
             }
             21 => command(Opcode::DestroyQp, qpn, &()),
             22 => {
-                // Not Mute: a heart that stands still on request tells nothing.
+                // Not Mute: a heartbeat that stops on request proves nothing.
                 let what = Injection::Fail as u32 + u32::from(!random.rarely(32)) * (1 + random.small(12));
                 let value = if random.rarely(4) { random.below(1 << 20) } else { 1 };
                 command(Opcode::Inject, qpn, &Inject { what, count: random.small(4), value })
@@ -428,7 +429,7 @@ impl<'a> Round<'a> {
         Segment { addr, length: if random.rarely(64) { number(random) } else { random.small(256) }, key }
     }
 
-    /// Requests on a queue pair: nearly valid ones, some without ringing.
+    /// Posts requests on a queue pair: nearly valid ones, some without ringing the doorbell.
     fn requests(&mut self, random: &mut Random) -> Result<u64, Failure> {
         let slot = random.small(QPS);
         if self.qps[slot as usize].vi {
@@ -496,7 +497,7 @@ impl<'a> Round<'a> {
         Ok(u64::from(count))
     }
 
-    /// Receives of a queue pair or an SRQ.
+    /// Posts receives of a queue pair or an SRQ.
     fn receives(&mut self, random: &mut Random) -> Result<(), Failure> {
         let reserved = random.rarely(8);
         let segment = self.segment(random, reserved);
@@ -526,7 +527,8 @@ impl<'a> Round<'a> {
         self.nic.ring(Kind::Receive, 2 + slot, tail)
     }
 
-    /// Any value in any register but the addresses of the admin rings, which a start might use.
+    /// Writes any value into any register, except the addresses of the admin rings, which a later
+    /// start might use.
     fn register(&self, random: &mut Random) -> Result<(), Failure> {
         let offset = match random.below(8) {
             0 => registers::CONTROL + random.below(64) as usize,
@@ -541,7 +543,7 @@ impl<'a> Round<'a> {
         if (rings..rings + 16).contains(&offset) {
             return Ok(());
         }
-        // A request must not be a reset or a start by accident too often: the round would be over.
+        // The value must not be a reset or a start too often, which would end the round.
         let request = (registers::CONTROL..rings).contains(&offset);
         if request && !random.rarely(8) {
             return Ok(());
@@ -563,7 +565,7 @@ impl<'a> Round<'a> {
                 self.receives(random)?;
             }
             13 => {
-                // Rings and commands, while the device reads them.
+                // Overwrites rings and commands while the device reads them.
                 for _ in 0..8 {
                     let qp = self.qps[random.small(QPS) as usize];
                     let ring = if random.rarely(2) { qp.send } else { qp.receive };

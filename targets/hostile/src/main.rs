@@ -1,9 +1,9 @@
-//! A hostile driver, and an honest one after it.
+//! A hostile driver, and then an honest one.
 //!
 //! For some seconds this image gives its NICs garbage that a seed decides: commands that are nearly
 //! valid, requests, lists, registers, a flooded doorbell FIFO, and words of its own rings that
-//! change while the device reads them; with resets in between. Then it resets the NICs, checks that
-//! the device has left other memory alone, and moves data by IT-API in the same boot.
+//! change while the device reads them, with resets in between. Then it resets the NICs, checks that
+//! the device has not changed other memory, and moves data through IT-API in the same boot.
 //!
 //! Words of the command line: `seed=N` (else 1) and `seconds=N` (else 3). The launcher measures the
 //! NICs' heartbeats (`qemu/tests/hostile.rs`).

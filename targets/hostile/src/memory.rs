@@ -1,10 +1,10 @@
-//! The memory that the device is given, and memory around it that it must leave alone.
+//! The memory that the device is given, and memory around it that the device must not change.
 //!
-//! The device may reach all memory of the guest, so even a hostile driver must not give it an
-//! address by accident that belongs to the kernel. So there are two parts. From one the device
-//! only reads: rings that the driver writes, and lists. It is filled with words that are no
-//! addresses. To the other the device writes: rings of its own, and payload. No address and no
-//! length is ever read from there.
+//! The device can reach all memory of the guest, so even a hostile driver must not give it by
+//! accident an address that belongs to the kernel. So there are two parts. From one the device only
+//! reads: rings that the driver writes, and lists. That part is filled with words that are not
+//! addresses. To the other part the device writes: its own rings, and payload. It never reads an
+//! address or a length from there.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +15,21 @@ use platform::{DmaBuffer, Platform};
 use platform::random::Random;
 
 const MIB: usize = 1 << 20;
-/// Rings that the driver writes, in front of the memory that the device reads: they begin in the
-/// first half.
+/// Rings that the driver writes, at the beginning of the memory that the device reads: each begins
+/// in the first half.
 const RINGS: usize = 8 * MIB;
-/// What the longest ring may reach beyond that: a receive queue of 2^16 entries of 32 segments.
+/// How far the longest ring extends beyond that: a receive queue of 2^16 entries of 32 segments.
 const RING_MARGIN: usize = 36 * MIB;
-/// Lists, behind that: they begin in the first half.
+/// Lists, after the rings: each begins in the first half.
 const LISTS: usize = 4 * MIB;
-/// What the longest list may reach beyond that.
+/// How far the longest list extends beyond that.
 const LIST_MARGIN: usize = 8 * MIB;
 const READ: usize = RINGS + RING_MARGIN + LISTS + LIST_MARGIN;
 /// What the device writes begins in the first bytes of its own part; the longest completion queue
-/// reaches as far as the margin.
+/// extends up to the margin.
 const WRITTEN: usize = 8 * MIB;
 const WRITTEN_MARGIN: usize = 40 * MIB;
-/// Memory in front and behind.
+/// Memory before and after.
 const CANARY: usize = 4 * MIB;
 
 /// What a ring is for.
@@ -48,12 +48,12 @@ pub struct Memory {
     seed: u64,
 }
 
-/// A word that is no address and no length: the device reaches no memory so far up.
+/// A word that is neither an address nor a length: the guest has no memory at such a high address.
 pub fn beyond(random: &mut Random) -> u64 {
     random.word() | 1 << 56
 }
 
-/// The word that was written at a place of a canary.
+/// The word at an index of a canary.
 const fn mark(seed: u64, place: usize) -> u64 {
     Random::new(seed ^ place as u64).word() | 1 << 56
 }
@@ -82,7 +82,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Visits the words that the device must leave alone: the canaries, and what lies behind the
+    /// Visits the words that the device must not change: the canaries, and the memory after the
     /// rings and the lists.
     fn each_marked(
         &self,
@@ -106,7 +106,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Checks that the device has left alone what it has to.
+    /// Checks that the device has not changed these words.
     pub fn check(&self) -> Result<(), Failure> {
         self.each_marked(|at, word| match word.load(Ordering::Relaxed) {
             found if found == mark(self.seed, at) => Ok(()),
@@ -114,8 +114,8 @@ impl Memory {
         })
     }
 
-    /// The bus address of a ring that the driver writes. Each kind has an area of its own, so that
-    /// a word means the same whichever ring the device reads it from.
+    /// The bus address of a ring that the driver writes. Each kind has its own area, so that a word
+    /// means the same in whichever ring the device reads it.
     pub fn ring(&self, random: &mut Random, kind: Ring) -> u64 {
         let area = RINGS / 8;
         self.read.bus() + (kind as usize * area) as u64 + 8192 * random.below((area / 8192) as u64)
@@ -149,7 +149,7 @@ impl Memory {
     }
 }
 
-/// Writes words to a buffer, as far as they are in it.
+/// Writes words to a buffer; ignores those outside it.
 fn write(buffer: &DmaBuffer, bus: u64, words: &[u64]) {
     let at = usize::try_from(bus.wrapping_sub(buffer.bus())).unwrap_or(usize::MAX);
     for (i, value) in words.iter().enumerate() {

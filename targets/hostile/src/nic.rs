@@ -1,4 +1,4 @@
-//! A NIC as a hostile driver sees it: registers, rings, and no rules.
+//! A NIC as a hostile driver uses it: registers and rings, without rules.
 
 use alloc::sync::Arc;
 use core::mem::offset_of;
@@ -21,7 +21,7 @@ const ADMIN_LOG: u32 = 4;
 /// How long a control request may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a command waits for a free place in the ring.
+/// How long a command waits for a free entry in the ring.
 const PLACE: Duration = Duration::from_millis(2);
 
 /// A NIC, and what its driver has posted since its start.
@@ -32,7 +32,7 @@ pub struct Nic {
     issued: u32,
 }
 
-/// A command about an object.
+/// A command on an object.
 pub fn command<A: IntoBytes + Immutable>(opcode: Opcode, object: u32, arguments: &A) -> Command {
     let mut args = [0; ARGS_SIZE];
     for (to, from) in args.iter_mut().zip(arguments.as_bytes()) {
@@ -51,8 +51,8 @@ impl Nic {
         self.transport.registers().atomic_u32((offset % registers::SIZE) & !3).trying("a register")
     }
 
-    /// Asks for a reset or start, and waits for the acknowledgement. Garbage may have changed what
-    /// the registers say about earlier requests, so some requests may go unnoticed.
+    /// Requests a reset or start, and waits for the acknowledgement. Garbage may have changed what
+    /// the registers say about earlier requests, so the device may miss some requests.
     fn request(&self, random: &mut Random, what: u32) -> Result<(), Failure> {
         self.register(registers::CONTROL + offset_of!(Control, command))?.store(what, Ordering::Relaxed);
         let begun = clock::now();
@@ -71,7 +71,7 @@ impl Nic {
         Err(Failure::new(format_args!("control request {what} was not acknowledged")))
     }
 
-    /// Resets the NIC, which every state and all garbage allows.
+    /// Resets the NIC, which works in every state and after all garbage.
     pub fn reset(&self, random: &mut Random) -> Result<(), Failure> {
         self.request(random, registers::CONTROL_RESET)?;
         let state = self.register(registers::STATUS_STATE)?.load(Ordering::Acquire);
@@ -106,7 +106,7 @@ impl Nic {
         self.commands + u64::from(self.issued % (1 << ADMIN_LOG)) * admin::COMMAND_SIZE as u64
     }
 
-    /// Posts a command. It waits a little for a free place, and then writes it all the same.
+    /// Posts a command. It waits a little for a free entry, and then writes it anyway.
     pub fn post(&mut self, memory: &Memory, command: &Command) -> Result<(), Failure> {
         let words: [u64; admin::COMMAND_SIZE / 8] = zerocopy::transmute!(*command);
         if let Some(before) = self.issued.checked_sub(1 << ADMIN_LOG) {
@@ -133,7 +133,7 @@ impl Nic {
         memory.write(self.commands + at, &[crate::memory::beyond(random)]);
     }
 
-    /// Stores a tail, and rings if the queue is armed.
+    /// Stores a tail, and rings the doorbell if the queue is armed.
     pub fn ring(&self, kind: Kind, slot: u32, tail: u32) -> Result<(), Failure> {
         let records = match kind {
             Kind::Send => registers::SQ_RECORDS,
@@ -149,7 +149,7 @@ impl Nic {
         }
     }
 
-    /// Appends an entry to the FIFO, with the phase of its place.
+    /// Appends an entry to the FIFO, with the phase of its index.
     pub fn push(&self, entry: u32) -> Result<(), Failure> {
         let index = self.register(registers::FIFO_TAIL)?.fetch_add(1, Ordering::AcqRel);
         let place = registers::FIFO + (index % registers::FIFO_ENTRIES) as usize * 4;

@@ -1,4 +1,4 @@
-//! Messages between the two machines of a transfer, on a connection of their own.
+//! Messages between the two machines of a transfer, on their own connection.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -14,13 +14,13 @@ use crate::ends::{Outcome, Remote};
 
 /// Bytes of a message.
 const BYTES: usize = 64;
-/// Messages that may be under way to this machine; the protocol has one.
+/// Messages that may be in flight to this machine; the protocol has one.
 const RECEIVES: usize = 2;
 /// The sizes of the connection's queues.
 pub const SIZES: Sizes = Sizes { requests: 4, message: BYTES };
-/// How long a peer may be silent before it is asked whether it is there, microseconds.
+/// How long the peer may send nothing before this end probes it, in microseconds.
 const SILENCE: u64 = 1_000_000;
-/// How long until the next message: the launcher may take long to load a piece.
+/// The longest wait for the next message: the launcher may take long to load a piece.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A message.
@@ -28,12 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub enum Message {
     /// The sender's memory, and its bytes.
     Memory { addr: u64, context: u32, length: u64 },
-    /// The next piece will go in a way, given by its number; its length, and the digest of all
-    /// pieces up to this.
+    /// The next piece is about to be moved, by the way with this number; its length, and the digest
+    /// of all pieces up to this one.
     Piece { way: u64, length: u64, digest: [u8; 32] },
     /// The sender's memory is ready for the piece.
     Ready,
-    /// The piece was moved in so many nanoseconds.
+    /// The piece has been moved, in this many nanoseconds.
     Moved { nanoseconds: u64 },
     /// The piece arrived intact.
     Arrived,
@@ -75,7 +75,7 @@ impl Message {
 }
 
 impl Message {
-    /// The memory that the message tells of.
+    /// The memory that the message describes.
     pub fn memory(self) -> Option<(Remote, usize)> {
         match self {
             Message::Memory { addr, context, length } => {
@@ -90,7 +90,7 @@ impl Message {
 pub struct Control<'a> {
     platform: &'a Arc<dyn Platform>,
     side: &'a Side,
-    /// A message to send, then those that are received.
+    /// Memory for a message to send, and after it for received ones.
     memory: Arc<DmaBuffer>,
     lmr: LmrHandle,
 }
@@ -135,7 +135,7 @@ impl<'a> Control<'a> {
         let event = loop {
             match ia.evd_wait(*receives, SILENCE).map_err(Error::from) {
                 Ok((event, _)) => break event,
-                // An idle connection does not break when the peer ends: a request finds it out.
+                // An idle connection does not break when the peer ends: only a request finds out.
                 Err(Error::TimeoutExpired) if self.platform.now() < deadline => self.probe()?,
                 Err(error) => return Err(error).trying("waiting for a message"),
             }
@@ -156,7 +156,7 @@ impl<'a> Control<'a> {
         expect(message).ok_or_else(|| Failure::new(format_args!("not the next message: {message:?}")))
     }
 
-    /// Tells the peer of so many bytes of this end's memory.
+    /// Sends the peer the address, key and length of this end's memory.
     pub fn tell(&self, Remote { addr, context }: Remote, length: usize) -> Outcome {
         self.send(Message::Memory { addr: addr as u64, context: context.0, length: length as u64 })
     }

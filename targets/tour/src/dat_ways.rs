@@ -1,4 +1,4 @@
-//! The same through DAT: `face=dat` on the command line. Two endpoints of one machine, and four
+//! The transfer through DAT: `face=dat` on the command line. Two endpoints of one machine, and four
 //! ways from A's memory to B's: Send, RDMA Write, RDMA Write with immediate data, RDMA Read.
 
 use alloc::format;
@@ -37,13 +37,13 @@ pub fn run_all(node: &Node, payload: &mut Payload) -> Outcome {
 /// Both ends.
 struct Ends(Pair);
 
-/// The part of an end's memory that a message is moved from or to; no segment if it has no bytes.
+/// The part of an end's memory for a message; no segment if the message has no bytes.
 fn segments(end: &End, piece: Piece, n: usize) -> ([LmrTriplet; 1], usize) {
     let (offset, length) = piece.message(n);
     ([end.segment(offset, length)], usize::from(length > 0))
 }
 
-/// The same, as the peer names it.
+/// The memory of a message, as the peer names it.
 fn remote(end: &End, piece: Piece, n: usize) -> RmrTriplet {
     let (offset, length) = piece.message(n);
     end.remote(offset, length)
@@ -78,8 +78,8 @@ impl Ends {
         pipeline(piece, post, |n| a.done(a.requests, n as u64, Dto::RDMA_WRITE).map(drop))
     }
 
-    /// RDMA Write with immediate data: an event at B says that a message is there. Its number is
-    /// the immediate data.
+    /// RDMA Write with immediate data: an event at B reports each message. The immediate data is
+    /// the message's number.
     fn write_all_with_immediate(&self, piece: Piece) -> Outcome {
         let Pair { a, b } = &self.0;
         let post = |n| {

@@ -13,18 +13,18 @@ use privileged_api::{
 
 use crate::{IN_FLIGHT, MESSAGE};
 
-/// Bytes that are linked at a time.
+/// Bytes that are linked to the region at a time.
 const WINDOW: usize = 4 << 20;
 const PAGE: usize = 4096;
 
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// The present piece, of so many bytes, as messages.
+/// A piece of this many bytes, as messages.
 #[derive(Clone, Copy)]
 pub struct Piece(pub usize);
 
 impl Piece {
-    /// How many messages it is. A piece of no bytes is one message of none.
+    /// The number of its messages. A piece of no bytes is one empty message.
     pub fn messages(self) -> usize {
         self.0.div_ceil(MESSAGE).max(1)
     }
@@ -35,7 +35,8 @@ impl Piece {
         (offset, MESSAGE.min(self.0 - offset))
     }
 
-    /// Fills a copy with other bytes than the piece's, or an earlier copy could pass for this one.
+    /// Fills a copy with bytes that differ from the piece's. Otherwise the data of an earlier way
+    /// could be taken for that of the next one.
     pub fn spoil(self, copy: &DmaBuffer) -> Outcome {
         copy.slice().get(0, self.0).trying("the copy")?.fill(0xa5);
         Ok(())
@@ -88,7 +89,7 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Registers all of a buffer.
+    /// Registers a whole buffer.
     pub fn new(side: &'a Side, buffer: &DmaBuffer) -> Outcome<Source<'a>> {
         let (addr, length) = (buffer.addr(), buffer.len());
         let (io, mapped) = side.ia.mem_map(addr, 0, length).trying("it_mem_map")?;
@@ -111,7 +112,7 @@ impl<'a> Source<'a> {
         Ok(Source { side, addr, io, mapped, lmr, context })
     }
 
-    /// How the other end reaches it.
+    /// The memory, as the other end names it.
     pub fn remote(&self) -> Remote {
         Remote { addr: self.addr, context: self.context }
     }
@@ -128,7 +129,7 @@ impl<'a> Source<'a> {
         pipeline(self.side, self.side.requests, piece.messages(), |n| self.send(piece, n))
     }
 
-    /// RDMA Write from a region that is linked to one window of the piece after the other.
+    /// RDMA Write from a region that is linked to one window of the piece after another.
     pub fn write_all(&self, piece: Piece, to: Remote) -> Outcome {
         let Side { ia, pz, ep, requests, .. } = self.side;
         let lmr = ia
@@ -206,7 +207,7 @@ pub struct Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// Allocates and registers so many bytes.
+    /// Allocates and registers this many bytes.
     pub fn new(platform: &Arc<dyn Platform>, side: &'a Side, length: usize) -> Outcome<Sink<'a>> {
         let buffer = DmaBuffer::new(platform, length, PAGE).map_err(|_| "out of memory");
         let buffer = Arc::new(buffer.trying("memory for the copy")?);
@@ -226,7 +227,7 @@ impl<'a> Sink<'a> {
         Ok(Sink { side, buffer, lmr, context })
     }
 
-    /// How the other end reaches it.
+    /// The memory, as the other end names it.
     pub fn remote(&self) -> Remote {
         Remote { addr: self.buffer.addr(), context: self.context }
     }

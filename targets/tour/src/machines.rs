@@ -1,9 +1,10 @@
 //! The four ways from one machine to another: the client has the payload, the server its copy.
 //!
-//! For each piece and each way the client announces the piece. The server spoils its copy, posts
-//! Receives if the way needs them, and says that it is ready. Then the client moves the piece, or
-//! the server, by RDMA Read. Last the server compares the digest of what arrived with the one that
-//! the client announced; the launcher takes both of the machines' memory.
+//! For each piece and each way the client announces the piece. The server overwrites its copy with
+//! other bytes, posts Receives if the way needs them, and reports that it is ready. Then the client
+//! moves the piece, or, by RDMA Read, the server does. At last the server compares the digest of
+//! the bytes that arrived with the digest that the client announced; the launcher computes both
+//! from the machines' memory.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -25,7 +26,7 @@ const READ: usize = 2;
 /// The most Receives that are posted at once: for all messages of the longest piece.
 const RECEIVES: usize = 64;
 
-/// Plays a role to its end.
+/// Runs a role to its end.
 pub fn run(node: &Node, role: &str) -> Outcome {
     let ia = node.ia(0)?;
     let control = Side::new(ia.clone(), control::SIZES)?;
@@ -51,7 +52,7 @@ fn client(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
     let mut payload = Payload::new(&node.platform)?;
     control.connect(&node.platform, &address)?;
     data.connect(&node.platform, &address)?;
-    // The server sends nothing before it has heard of the client.
+    // The server sends nothing before it has received a message from the client.
     let messages = Control::new(&node.platform, control)?;
     println!("connected to {peer}");
     let source = Source::new(data, &payload.buffer)?;
@@ -138,7 +139,7 @@ fn server(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
     messages.free()
 }
 
-/// Lets the client move a piece, in a way of its own; returns how long it took.
+/// Lets the client move a piece in one of its ways; returns how long it took.
 fn receive(messages: &Control<'_>, sink: &Sink<'_>, piece: Piece, way: usize) -> Outcome<Duration> {
     let receives = if way == 0 { piece.messages() } else { 0 };
     (0..receives).try_for_each(|n| sink.receive(piece, n)).trying("it_post_recv")?;

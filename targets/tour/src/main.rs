@@ -1,9 +1,9 @@
-//! Moves a payload through IT-API endpoints in four ways and prints for each how fast it went and
-//! what arrived. On the tour it prints the adapter's capabilities first.
+//! Moves a payload through IT-API endpoints in four ways, and prints for each how fast it was and
+//! the digest of what arrived. On the tour it prints the adapter's capabilities first.
 //!
-//! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine that has
+//! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine with
 //! `role=server`. With `face=dat` it is moved through DAT endpoints, and with `face=via` through
-//! virtual interfaces, in ways of their own.
+//! virtual interfaces, in the ways that these APIs have.
 #![no_std]
 #![no_main]
 

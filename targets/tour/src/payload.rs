@@ -1,4 +1,4 @@
-//! What is moved: bytes that the launcher puts into this guest's memory, piece by piece.
+//! The payload: bytes that the launcher puts into this guest's memory, piece by piece.
 //!
 //! A file may be larger than any guest's memory, so only one piece of it is here at a time. The
 //! image asks for the next piece by a line on the console:
@@ -7,8 +7,8 @@
 //!
 //! ADDRESS and ANSWER are bus addresses, in decimal like LENGTH. The launcher writes the next
 //! LENGTH bytes of the file at ADDRESS. Then it writes the SHA-256 of all bytes so far at ANSWER +
-//! [`DIGEST`], and last it adds 1 to the word at ANSWER. The launcher takes the digest because it
-//! takes far longer under emulation than anything else here.
+//! [`DIGEST`], and last it adds 1 to the word at ANSWER. The launcher computes the digest because
+//! that would take far longer under emulation than all else here.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -21,15 +21,15 @@ use platform::{DmaBuffer, Platform};
 
 /// Bytes of a piece, unless the guest has little memory.
 const LONGEST: usize = 64 << 20;
-/// A piece is never shorter, but for the last.
+/// The least length of a piece, except the last.
 const SHORTEST: usize = 1 << 20;
-/// Where in an answer the digest is.
+/// The offset of the digest in an answer.
 const DIGEST: usize = 32;
 /// Bytes of an answer.
 const ANSWER: usize = 64;
 /// How long the launcher may take for a piece: its disk may be slow.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Small enough to stay in the cache.
+/// Bytes that are compared at once: few enough to stay in the cache.
 const CHUNK: usize = 16 << 10;
 
 /// Where the launcher answers a line.
@@ -72,11 +72,11 @@ fn memory(platform: &Arc<dyn Platform>, length: usize, align: usize) -> Result<D
 pub struct Payload {
     /// Bytes in all.
     pub bytes: u64,
-    /// Where each piece is loaded; the NIC reads it from here.
+    /// The memory for each piece; the NIC reads the piece from here.
     pub buffer: Arc<DmaBuffer>,
     /// Bytes of the piece that is loaded.
     pub length: usize,
-    /// Bytes that have been loaded, the present piece among them; `None` before the first.
+    /// Bytes that have been loaded, including the present piece; `None` before the first.
     loaded: Option<u64>,
     answer: Answer,
 }
@@ -90,7 +90,8 @@ impl Payload {
                     "there is nothing to move; `cargo run` and `cargo run -- transfer FILE` start this image",
                 )
             })?;
-        // A quarter of the free memory for a piece, as much for its copy, and the rest stays free.
+        // The piece gets a quarter of the free memory and its copy another one; the rest stays
+        // free.
         let longest = (kernel::memory::usage().free_pages / 4).clamp(SHORTEST, LONGEST) & !(SHORTEST - 1);
         // A region has at least one byte.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, longest);
@@ -98,7 +99,8 @@ impl Payload {
         Ok(Payload { bytes, buffer, length: 0, loaded: None, answer })
     }
 
-    /// Loads the next piece; false if all have been. A payload of no bytes has one piece, of none.
+    /// Loads the next piece; false if all have been loaded. A payload of no bytes has one piece of
+    /// no bytes.
     pub fn next(&mut self) -> Result<bool, Failure> {
         if self.loaded == Some(self.bytes) {
             return Ok(false);
@@ -126,7 +128,7 @@ impl Payload {
     }
 }
 
-/// What arrived from another machine, of which the launcher takes the digests.
+/// The bytes that arrived from another machine. The launcher computes their digests.
 pub struct Arrivals(Answer);
 
 impl Arrivals {

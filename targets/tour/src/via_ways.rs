@@ -1,6 +1,6 @@
-//! The same through VIPL: `face=via` on the command line. Two virtual interfaces of one machine on
-//! each reliable level, and four ways from A's memory to B's on each: Send, RDMA Write, RDMA Write
-//! with immediate data, RDMA Read.
+//! The transfer through VIPL: `face=via` on the command line. Two virtual interfaces of one machine
+//! on each reliable level, and four ways from A's memory to B's on each: Send, RDMA Write, RDMA
+//! Write with immediate data, RDMA Read.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use crate::ends::{Outcome, Piece};
 use crate::payload::Payload;
 use crate::ways::{memory_for_copy, move_all, pipeline};
 
-/// The levels on which nothing is lost.
+/// The levels on which no message is lost.
 const LEVELS: [(&str, ReliabilityLevel); 2] =
     [("reliable delivery", ReliabilityLevel::Delivery), ("reliable reception", ReliabilityLevel::Reception)];
 
@@ -73,8 +73,8 @@ fn send_all(Pair { a, b }: &Pair, piece: Piece) -> Outcome {
     })
 }
 
-/// RDMA Write. A completion on the level Reliable Delivery does not say that the data is there; an
-/// RDMA Read of no bytes, which follows all Writes, does.
+/// RDMA Write. A completion on Reliable Delivery does not prove that the data has arrived; an RDMA
+/// Read of no bytes after all Writes does.
 fn write_all(Pair { a, b }: &Pair, piece: Piece) -> Outcome {
     let post_write = |n| {
         let (offset, length) = piece.message(n);
@@ -87,8 +87,8 @@ fn write_all(Pair { a, b }: &Pair, piece: Piece) -> Outcome {
     a.done(Queue::Send, last, Status::OP_RDMA_READ).map(drop)
 }
 
-/// RDMA Write with immediate data: a Receive at B says that a message is there. Its number is the
-/// immediate data.
+/// RDMA Write with immediate data: a Receive at B reports each message. The immediate data is the
+/// message's number.
 fn write_all_with_immediate(Pair { a, b }: &Pair, piece: Piece) -> Outcome {
     let post = |n| {
         let (offset, length) = piece.message(n);

@@ -2,7 +2,7 @@
 //!
 //! Each piece of the payload is moved in each way before the next piece is loaded. After each way
 //! the copy is compared with the piece byte for byte. So the digest of the payload, which the
-//! launcher takes once, is the digest of each copy too.
+//! launcher computes once, is the digest of each copy too.
 //!
 //! `@moved LENGTH` on the console tells the launcher how far the transfer has come.
 
@@ -50,8 +50,8 @@ pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &mut Payload)
     transfer.sink.free()
 }
 
-/// Moves each piece of the payload to `copy` in each of these ways, compares what arrived, and
-/// prints a line for each way. `by` moves a piece in a way, given by its number.
+/// Moves each piece of the payload to `copy` in each of these ways, compares the copy with the
+/// piece, and prints a line for each way. `by` moves a piece in the way with the given number.
 pub fn move_all<Name: Display>(
     platform: &Arc<dyn Platform>,
     payload: &mut Payload,

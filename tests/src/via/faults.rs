@@ -1,5 +1,5 @@
-//! What goes wrong, on each level (2.5, chapter 7): messages that are lost, late, corrupt or
-//! incomplete, a peer that does not answer, mistakes of either end, a link and a device that fail.
+//! Faults on each level (2.5, chapter 7): messages that are lost, late, corrupt or incomplete, a
+//! peer that does not answer, errors of either end, a link and a device that fail.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use super::world::*;
 use crate::thread::Thread;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-/// More than a device has done when the test ends.
+/// More operations than a device executes before the test ends.
 const ALL: u32 = u32::MAX;
 
 /// A connected pair, the errors of both ends, and two receives of 100 bytes at the second end.
@@ -27,9 +27,9 @@ fn watched(w: &World<'_>, level: ReliabilityLevel) -> Result<(Side, Side, [Error
     Ok((a, b, errors))
 }
 
-/// Checks what is left of a connection after an error at the second end: on Unreliable Delivery it
-/// goes on with the second receive, and no handler is called; on the other levels it is broken at
-/// both ends, the receive is flushed, and each handler is called once.
+/// Checks the connection after an error at the second end. On Unreliable Delivery it still works
+/// with the second receive, and no handler is called. On the other levels it is broken at both
+/// ends, the receive is flushed, and each handler is called once.
 fn afterwards(
     w: &World<'_>,
     level: ReliabilityLevel,
@@ -56,7 +56,8 @@ fn afterwards(
     retire(b)
 }
 
-/// Spoils the next message that `b` receives, and checks what both ends see of it on each level.
+/// Injects a fault into the next message that `b` receives, and checks what both ends report on
+/// each level.
 fn spoiled(w: &World<'_>, what: Injection, at_receiver: Status) -> Outcome {
     for level in LEVELS {
         let (a, b, errors) = watched(w, level)?;

@@ -9,7 +9,7 @@ use super::Plan;
 use super::link::{Link, Wait};
 use crate::bandwidth::{self, Extent, MESSAGE};
 
-/// As much as takes some seconds over packets.
+/// An extent that takes some seconds over packets.
 const FEW: Extent = Extent { messages: 64, rounds: 5 };
 
 /// Measures and prints.

@@ -1,7 +1,7 @@
-//! Many connections: how many are made in a second, and what a request costs among them.
+//! Many connections: how many are established in a second, and what a request costs among them.
 //!
-//! The first two NICs have the many, the next two have a few. Requests of both alternate, so that
-//! their costs are those of the same machine in the same state.
+//! The first two NICs have many connections, the next two have a few. Requests of both alternate,
+//! so that their costs are measured in the same state of the machine.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -20,26 +20,26 @@ use super::link::{Link, SMALL};
 use super::{Role, address};
 use crate::samples::{Samples, Summary};
 
-/// NICs of a fleet: one has not enough queue pairs for all connections.
+/// NICs of a fleet: one NIC has too few queue pairs for all connections.
 const NICS: usize = 2;
 /// All connections, over the NICs of the first fleet.
 const ALL: usize = 1 << 14;
-/// Connections that are used at a time; the second fleet has no others.
+/// Connections in use at a time; the second fleet has no others.
 const ACTIVE: usize = 16;
-/// The same of one NIC.
+/// All connections on one NIC.
 const ALL_OF_NIC: usize = ALL / NICS;
 const ACTIVE_OF_NIC: usize = ACTIVE / NICS;
 /// The connections of each NIC.
 const CONNECTIONS: [usize; 2 * NICS] = [ALL_OF_NIC, ALL_OF_NIC, ACTIVE_OF_NIC, ACTIVE_OF_NIC];
-/// Endpoints from one that is used to the next: not a power of two, so that their memory does not
-/// compete for the same places of a cache.
+/// The distance between the endpoints in use: not a power of two, so that their memory does not map
+/// to the same sets of a cache.
 const STRIDE: usize = ALL_OF_NIC / ACTIVE_OF_NIC - 3;
-/// Connections that are being made at once.
+/// Connections that are being established at once.
 const AT_ONCE: usize = 32;
-/// Requests under way for each active connection: many, so that the device seldom runs out of work
+/// Requests in flight on each active connection: many, so that the device seldom runs out of work
 /// when it shares a processor with the guest.
 const DEPTH: usize = 16;
-/// Requests whose mean time is a sample.
+/// Requests of a sample, which is their mean time.
 const BATCH: usize = 2048;
 /// How long each cost is measured.
 const TIME: Duration = Duration::from_secs(4);
@@ -52,7 +52,7 @@ struct Fleet {
     /// Keeps the memory.
     _memory: Arc<DmaBuffer>,
     segment: LmrTriplet,
-    /// This end's memory, and then the peer's.
+    /// The memory of this end, and then that of the peer.
     target: (u64, RmrContext),
 }
 
@@ -94,8 +94,8 @@ impl Fleet {
         self.eps.iter().try_for_each(|_| self.side.established())
     }
 
-    /// Posts an RDMA Write. False if the endpoint's queue is full: the device may have done the
-    /// requests of others first.
+    /// Posts an RDMA Write. False if the endpoint's queue is full: the device may execute the
+    /// requests of other endpoints first.
     fn write(&self, ep: EpHandle) -> Result<bool, Failure> {
         let (addr, context) = self.target;
         let to = make_rdma_addr_absolute(addr as usize);
@@ -119,7 +119,7 @@ impl Fleet {
     }
 }
 
-/// A fleet on each NIC; both machines tell each other of their memory.
+/// A fleet on each NIC. The machines exchange the addresses of their memory.
 fn fleets(node: &Node, link: &Link, role: Role) -> Result<Vec<Fleet>, Failure> {
     let mut fleets = Vec::new();
     for (nic, connections) in CONNECTIONS.into_iter().enumerate() {
@@ -132,7 +132,8 @@ fn fleets(node: &Node, link: &Link, role: Role) -> Result<Vec<Fleet>, Failure> {
     Ok(fleets)
 }
 
-/// Measures and prints. `message` is the time of a blocking Send: a connection takes three of them.
+/// Measures and prints. `message` is the time of a blocking Send, of which establishing a
+/// connection takes three.
 pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure> {
     let fleets = fleets(node, link, Role::Client)?;
     let mut seconds = 0.0;
@@ -150,7 +151,7 @@ pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure
     let mut alone = || cost(few, |number| number % ACTIVE_OF_NIC);
     let mut among = || cost(many, |number| number % ACTIVE_OF_NIC * STRIDE);
     let [among, alone] = Samples::take_in_turn(TIME, [&mut among, &mut alone])?;
-    // On their own: they take the caches from the others.
+    // Separately, since they push the others out of the caches.
     let mut turns = 0;
     let mut all = || {
         turns += BATCH / NICS;
@@ -171,9 +172,9 @@ pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure
     link.barrier(Role::Client)
 }
 
-/// The ticks of [`BATCH`] requests while [`DEPTH`] are under way for each active endpoint. The NICs
-/// take turns; `choose` returns the endpoint of a NIC's next request, from the number of its
-/// requests so far.
+/// The ticks of [`BATCH`] requests, with [`DEPTH`] in flight on each active endpoint. The NICs take
+/// turns; `choose` returns the endpoint of a NIC's next request, given the number of its requests
+/// so far.
 fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<u64, Failure> {
     let begin = clock::tsc();
     let mut posted = 0;
@@ -190,7 +191,7 @@ fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<u64, Failur
     Ok(clock::tsc() - begin)
 }
 
-/// Accepts the connections, and keeps them until the client is done.
+/// Accepts the connections, and keeps them until the client has finished.
 pub fn answer(node: &Node, link: &Link) -> Result<(), Failure> {
     let fleets = fleets(node, link, Role::Server)?;
     for fleet in &fleets {

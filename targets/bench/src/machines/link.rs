@@ -15,7 +15,7 @@ use crate::bandwidth::MESSAGE;
 
 /// Bytes of a small message.
 pub const SMALL: usize = 64;
-/// Where small messages arrive, behind what large ones overwrite.
+/// Where small messages arrive: after the memory that large ones overwrite.
 const IN: usize = MESSAGE;
 /// Where small messages are sent from.
 const OUT: usize = MESSAGE + 2 * SMALL;
@@ -25,15 +25,15 @@ const LENGTH: usize = MESSAGE + 4 * SMALL;
 const LAST: usize = SMALL - 8;
 /// Requests that may be outstanding.
 pub const REQUESTS: usize = 64;
-/// Receives that are posted: more than messages that are under way.
+/// Posted Receives: more than the messages in flight.
 const RECEIVES: usize = 8;
 
-/// How the end of something is waited for.
+/// How to wait for an event.
 #[derive(Clone, Copy)]
 pub enum Wait {
-    /// Looking again and again.
+    /// By checking again and again.
     Polling,
-    /// Sleeping until an interrupt.
+    /// By sleeping until an interrupt.
     Blocking,
 }
 
@@ -48,7 +48,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects to the peer at `address`, or is connected to.
+    /// Connects to the peer at `address`, or accepts a connection from it.
     pub fn new(node: &Node, role: Role, address: &NetAddr) -> Result<Link, Failure> {
         let side = Side::new(node.ia(0)?, Sizes { requests: REQUESTS, message: MESSAGE })?;
         let memory = DmaBuffer::new(&node.platform, LENGTH, 4096).map_err(|_| "out of memory");
@@ -65,7 +65,7 @@ impl Link {
         match role {
             Role::Client => {
                 link.side.connect(&node.platform, address)?;
-                // The server sends nothing before it has heard of the client.
+                // The server sends nothing before it has received a message from the client.
                 post_receives()?;
             }
             Role::Server => {
@@ -82,7 +82,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A word of small messages that arrive or leave.
+    /// A word of a small message that arrives or leaves.
     fn word(&self, at: usize) -> Result<&AtomicU64, Failure> {
         self.memory.slice().atomic_u64(at).map_err(|_| Failure::new("a word out of bounds"))
     }
@@ -162,12 +162,12 @@ impl Link {
         }
     }
 
-    /// Waits until the peer is here, too.
+    /// Waits until the peer has reached the barrier, too.
     pub fn barrier(&self, role: Role) -> Result<(), Failure> {
         self.swap(role, [0; 4]).map(|_| ())
     }
 
-    /// Tells the peer four words, and returns the peer's.
+    /// Sends the peer four words, and returns the peer's.
     pub fn swap(&self, role: Role, own: [u64; 4]) -> Result<[u64; 4], Failure> {
         let send = || {
             for (at, word) in (OUT..).step_by(8).zip(own) {

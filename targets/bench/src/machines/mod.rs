@@ -1,7 +1,7 @@
-//! The cost between two machines: the client measures, the server answers.
+//! The cost of communication between two machines: the client measures, the server answers.
 //!
-//! Both go through the same phases in the same order. A barrier, one empty message in each
-//! direction, separates them.
+//! Both run the same phases in the same order. A barrier separates them: one empty message in each
+//! direction.
 
 mod bandwidth;
 mod fleet;
@@ -20,7 +20,7 @@ use crate::samples::report;
 use crate::{interrupt, polled};
 use link::Link;
 
-/// What this machine does.
+/// The role of this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Connects, and measures.
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// What the names of figures begin with.
+    /// The prefix of the names of figures.
     fn name(self) -> &'static str {
         match self {
             Plan::ShortCut | Plan::Crowd => "two machines",
@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// Goes through all phases.
+/// Runs all phases.
 pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
     let role = match role {
         "client" => Role::Client,
@@ -103,7 +103,7 @@ pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
     link.free(role)
 }
 
-/// The address of one of the peer's NICs; the first one's is on the command line.
+/// The address of one of the peer's NICs; the command line has that of the first one.
 fn address(nic: u8) -> Result<NetAddr, Failure> {
     let first = kernel::args().get("peer").unwrap_or_default();
     let first: Ipv4Addr = first.parse().trying("the peer's address, peer=ADDRESS")?;

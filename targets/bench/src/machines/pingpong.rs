@@ -1,6 +1,6 @@
-//! Messages of 64 bytes back and forth; half of a round trip. By polling, the baseline is a word
-//! that the device answers; by interrupt, it is a kick that the device answers with an MSI-X
-//! interrupt.
+//! Messages of 64 bytes back and forth, measured as half of a round trip. By polling, the baseline
+//! is a word that the device answers; by interrupt, it is a kick that the device answers with an
+//! MSI-X interrupt.
 
 use common::Failure;
 use kernel::clock;
@@ -13,10 +13,10 @@ const ROUNDS: usize = 3_000;
 /// The value that ends a phase.
 const END: u64 = u64::MAX;
 
-/// How a message travels and is waited for.
+/// How a message is sent, and how the target waits for it.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// By RDMA Write; the target looks at its memory.
+    /// By RDMA Write; the target polls its memory.
     Write,
     /// By RDMA Write, and a Send of no bytes that wakes the target.
     WriteAndSend,
@@ -59,7 +59,7 @@ impl Kind {
         link.arrived()
     }
 
-    /// Reaps what [`Kind::send`] has posted, which is done since the peer has answered.
+    /// Reaps the requests of [`Kind::send`], which are complete, since the peer has answered.
     fn reap(self, link: &Link) -> Result<(), Failure> {
         if let Kind::WriteAndSend = self {
             link.done(Wait::Polling)?;
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// The one that a consumer waits for without polling, in one message.
+/// The single message for which a consumer waits without polling.
 const BLOCKING_SEND: Kind = Kind::Send(Wait::Blocking);
 
 /// Measures and prints.
@@ -84,7 +84,7 @@ pub fn measure(link: &Link, over: &str, (word, interrupt): (Summary, Summary)) -
     Ok(())
 }
 
-/// Answers what [`measure`] sends.
+/// Answers the messages of [`measure`].
 pub fn answer(link: &Link) -> Result<(), Failure> {
     KINDS.iter().try_for_each(|(_, kind)| echo(link, *kind))
 }
@@ -94,14 +94,14 @@ pub fn blocking_send(link: &Link) -> Result<Summary, Failure> {
     half_round_trip(link, BLOCKING_SEND)
 }
 
-/// Answers what [`blocking_send`] sends.
+/// Answers the messages of [`blocking_send`].
 pub fn answer_blocking_send(link: &Link) -> Result<(), Failure> {
     echo(link, BLOCKING_SEND)
 }
 
 fn half_round_trip(link: &Link, kind: Kind) -> Result<Summary, Failure> {
     link.barrier(Role::Client)?;
-    // The last word of the barrier's message.
+    // The last word of the barrier's message, which is not an answer.
     let mut last = 0;
     let mut round = |value: u64| {
         let begin = clock::tsc();
@@ -128,7 +128,7 @@ fn half_round_trip(link: &Link, kind: Kind) -> Result<Summary, Failure> {
 /// Answers each message with its value.
 fn echo(link: &Link, kind: Kind) -> Result<(), Failure> {
     link.barrier(Role::Server)?;
-    // The last word of the barrier's message.
+    // The last word of the barrier's message, which is not one to answer.
     let mut last = 0;
     while last != END {
         last = kind.receive(link, last)?;

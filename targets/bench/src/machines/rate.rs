@@ -1,4 +1,4 @@
-//! How many small RDMA Writes a second go to the other machine while many are under way.
+//! How many small RDMA Writes a second reach the other machine, with many in flight.
 
 use common::Failure;
 use kernel::{clock, println};

@@ -1,6 +1,6 @@
-//! What an RDMA Write costs a few virtual interfaces among many connected ones, beside as many that
-//! have their NICs to themselves. Writes of both alternate, so that their costs are those of the
-//! same machine in the same state.
+//! The cost of an RDMA Write on a few virtual interfaces among many connected ones, and on as many
+//! that have their NICs to themselves. Writes of both alternate, so that their costs are measured
+//! in the same state of the machine.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,15 +15,15 @@ use crate::samples::Samples;
 
 /// Virtual interfaces of each of the first two NICs, connected to each other.
 const ALL: usize = 4096;
-/// Virtual interfaces that are used at a time; the next two NICs have no others.
+/// Virtual interfaces in use at a time; the next two NICs have no others.
 const ACTIVE: usize = 16;
-/// Interfaces from one that is used to the next: not a power of two, so that their memory does not
-/// compete for the same places of a cache.
+/// The distance between the interfaces in use: not a power of two, so that their memory does not
+/// map to the same sets of a cache.
 const STRIDE: usize = ALL / ACTIVE - 3;
 /// Descriptors on the queue of each active interface: many, so that the device seldom runs out of
 /// work when it shares a processor with the guest.
 const DEPTH: usize = 16;
-/// Writes whose mean time is a sample.
+/// Writes of a sample, which is their mean time.
 const BATCH: usize = 2048;
 /// How long the costs are measured.
 const TIME: Duration = Duration::from_secs(4);
@@ -59,7 +59,7 @@ impl Fleet {
         Ok(Fleet { active: all.step_by(stride).take(ACTIVE).collect(), pair })
     }
 
-    /// The ticks of [`BATCH`] Writes while [`DEPTH`] are under way for each active interface.
+    /// The ticks of [`BATCH`] Writes, with [`DEPTH`] in flight on each active interface.
     fn cost(&self) -> Result<u64, Failure> {
         let begin = clock::tsc();
         let mut posted = 0;

@@ -1,8 +1,8 @@
 //! Virtual interfaces through VIPL: 64-byte RDMA Writes by polling and by interrupt, 1 MiB Writes,
 //! and Writes of a few interfaces among many.
 //!
-//! The many are on the first two NICs and the few on the next two. The last NIC gives the baseline
-//! for interrupts.
+//! The many are on the first two NICs and the few on the next two. The last NIC measures the
+//! baseline for interrupts.
 
 mod fleet;
 
@@ -26,7 +26,7 @@ const NICS: usize = 4;
 const SMALL: usize = 64;
 const POLLED_ROUNDS: usize = 20_000;
 const WAITED_ROUNDS: usize = 5_000;
-/// The levels on which nothing is lost.
+/// The levels on which no message is lost.
 const LEVELS: [(&str, ReliabilityLevel); 2] =
     [("Reliable Delivery", ReliabilityLevel::Delivery), ("Reliable Reception", ReliabilityLevel::Reception)];
 
@@ -40,7 +40,7 @@ pub fn run(mut boot: Boot) -> Result<(), Failure> {
     report("VIPL: bare word, device spinning, guest polling", word, None);
     report("VIPL: bare doorbell and MSI-X, guest halted", interrupt, None);
     for (name, level) in LEVELS {
-        // Both ends are on one NIC, as the baselines are of one NIC.
+        // Both ends are on one NIC, as the baselines are measured on one NIC.
         let memory = [buffer(&node, SMALL)?, buffer(&node, SMALL)?];
         let pair = Pair::connect(&node, [0, 0], [&memory[0], &memory[1]], level, SMALL)?;
         by_polling(&pair, name, word)?;
@@ -59,7 +59,7 @@ fn buffer(node: &Node, length: usize) -> Result<Arc<DmaBuffer>, Failure> {
     DmaBuffer::new(&node.platform, length, 4096).map(Arc::new).map_err(|_| "out of memory").trying("memory")
 }
 
-/// Formats and posts descriptor `n`: an RDMA Write of so many bytes.
+/// Formats and posts descriptor `n`: an RDMA Write of this length.
 fn write(pair: &Pair, n: usize, length: usize) -> Result<(), Failure> {
     let Pair { a, b } = pair;
     let descriptor = a.descriptor(Queue::Send, n)?;
@@ -87,7 +87,7 @@ fn by_polling(pair: &Pair, level: &str, word: Summary) -> Result<(), Failure> {
 }
 
 /// From the formatting of the descriptor until SendWait returns it. SendWait sleeps only if the
-/// descriptor is not complete when it looks: a device that spins is often faster than that.
+/// descriptor is not complete when it checks; a device that spins is often faster than that.
 fn by_waiting(pair: &Pair, level: &str, interrupt: Summary) -> Result<(), Failure> {
     let descriptor = pair.a.descriptor(Queue::Send, 0)?;
     let samples = Samples::take(WAITED_ROUNDS, || {
