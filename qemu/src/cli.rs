@@ -114,7 +114,7 @@ enum Command {
     },
 }
 
-/// Runs the command that the arguments name (they begin after the program's name); returns the
+/// Runs the command that the arguments name (they begin after the program's name). Returns the
 /// process's status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     let arguments: Vec<OsString> = std::iter::once(OsString::from("ferrovia")).chain(arguments).collect();
@@ -172,12 +172,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     }
 }
 
-/// A word for the kernel's command line that a program takes for an option.
+/// A word for the kernel's command line that an image reads as an option.
 fn key_value(word: &str) -> std::result::Result<String, String> {
     if word.contains('=') { Ok(word.to_owned()) } else { Err("not a word like role=client".into()) }
 }
 
-/// Where the name of an image is, if `error` is that it stands in the place of a command.
+/// The index of an image's name, if `error` says that the name stands where a command is expected.
 fn image(arguments: &[OsString], error: &clap::Error) -> Option<usize> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let is_image = images::manifest(name).is_ok();

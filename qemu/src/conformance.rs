@@ -1,7 +1,8 @@
-//! How much of the specifications the suite shows: the rows of the catalogue, by document and page.
+//! How much of the specifications the suite covers: the rows of the catalogue, by document and
+//! page.
 //!
 //! tests/catalogue/DOCUMENT.tsv has a row for each requirement; not-applicable.tsv lists the rows
-//! that can't apply, with reasons. A row is shown when tests of this run name it and all of them
+//! that cannot apply, with reasons. A row is shown if tests of this run name it and all of them
 //! passed on every machine. Each row of IT-API, of VIA and of the DAT documents has to be shown.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +16,10 @@ use crate::runner::{self, Summary};
 use crate::sources;
 use crate::suite::Outcome;
 
-/// The file of the rows that can't apply.
+/// The file of the rows that cannot apply.
 const REASONED: &str = "not-applicable.tsv";
-/// The specifications whose rows have to be shown: how their documents begin, and their closing
-/// lines. IT-API's is the last line of all.
+/// The specifications whose rows have to be shown: the prefix of their documents' names, and their
+/// closing lines. IT-API's is the very last line.
 const COUNTED: [(&str, &str); 4] = [
     ("dat-ib", "conformance dat-ib"),
     ("dat-srq", "conformance dat-srq"),
@@ -66,7 +67,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Checks that each row is there once and that every row that is said not to apply exists.
+    /// Checks that each row exists once, and that every row of not-applicable.tsv exists.
     fn check(&self) -> Result<()> {
         let mut ids = BTreeSet::new();
         for row in self.documents.values().flatten() {
@@ -80,7 +81,7 @@ impl Catalogue {
         }
     }
 
-    /// The rows that have to be shown and are not.
+    /// The rows that have to be shown and were not.
     fn missing(&self, shown: &BTreeSet<String>) -> Vec<&Row> {
         let counted = |document: &str| COUNTED.iter().any(|(prefix, _)| document.starts_with(prefix));
         let rows = self.documents.iter().filter(|(document, _)| counted(document)).flat_map(|(_, rows)| rows);
@@ -91,13 +92,13 @@ impl Catalogue {
         !self.reasoned.contains_key(&row.id)
     }
 
-    /// What is wrong with the rows that the tests of a run name.
+    /// Errors in the rows that the tests of a run name.
     fn objections(&self, summary: &Summary) -> BTreeSet<String> {
         let results = summary.results.iter().map(|ran| &ran.result);
         results.flat_map(|result| self.objections_to(&result.name, &result.rows)).collect()
     }
 
-    /// What is wrong with the rows that a test names.
+    /// Errors in the rows that a test names.
     fn objections_to(&self, test: &str, rows: &[String]) -> Vec<String> {
         let known = |id: &String| self.documents.values().flatten().any(|row| row.id == *id);
         rows.iter()
@@ -183,7 +184,7 @@ fn parse_rows(file: &str, text: &str) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// Reads the rows that can't apply: id and reason. A heading, if there is one, begins with `id`.
+/// Reads the rows that cannot apply: id and reason. A heading, if there is one, begins with `id`.
 fn parse_reasons(text: &str) -> Result<BTreeMap<String, String>> {
     let mut reasons = BTreeMap::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -222,7 +223,7 @@ pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
     Ok(if summary.is_success() && complete { 0 } else { 1 })
 }
 
-/// Whether a run of all tests shows every row; prints the closing lines, and what is wrong.
+/// Whether a run of all tests shows every row. Prints the closing lines, and all errors.
 pub fn is_complete(summary: &Summary) -> Result<bool> {
     let catalogue = catalogue()?;
     for closing in catalogue.closing(&summary.shown()) {
@@ -231,7 +232,7 @@ pub fn is_complete(summary: &Summary) -> Result<bool> {
     Ok(complain_about(&catalogue, summary))
 }
 
-/// Prints what is wrong with the rows of a run; whether nothing is.
+/// Prints all errors in the rows of a run. Returns whether there are none.
 fn complain_about(catalogue: &Catalogue, summary: &Summary) -> bool {
     let (shown, mut objections) = (summary.shown(), catalogue.objections(summary));
     let missing = catalogue.missing(&shown);

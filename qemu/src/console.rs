@@ -1,4 +1,4 @@
-//! What a guest writes: lines on its serial port; heartbeats and control lines on its debug port.
+//! A guest's output: lines on its serial port; heartbeats and control lines on its debug port.
 
 /// The longest line; a longer one is cut into several.
 const LONGEST: usize = 16 << 10;
@@ -43,20 +43,20 @@ impl LineBuffer {
 /// One message on a guest's debug port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A heartbeat: the guest's threads run.
+    /// A heartbeat: the guest's threads are running.
     Beat,
-    /// The first thread runs.
+    /// The first thread is running.
     FirstThread,
-    /// The guest asks us to end its device for good, with all NICs, as if the device's process were
-    /// killed.
+    /// The guest asks the launcher to end its device for good, with all NICs, as if the device's
+    /// process were killed.
     KillDevice,
-    /// A control line without a meaning.
+    /// An unknown control line.
     Unknown(String),
 }
 
-/// Reads the debug port. `.` is a heartbeat, wherever it is. `S` where no control line has begun is
-/// the start of the first thread. Any other byte begins or continues a control line, which a line
-/// end completes.
+/// Reads the debug port. `.` is a heartbeat, wherever it stands. `S` outside a control line is the
+/// start of the first thread. Any other byte begins or continues a control line, which a line end
+/// completes.
 #[derive(Debug, Default)]
 pub struct DebugPort {
     line: Vec<u8>,
@@ -68,7 +68,7 @@ impl DebugPort {
         let mut notes = Vec::new();
         for &byte in bytes {
             match byte {
-                // Another thread may write a heartbeat amid a control line.
+                // Another thread may write a heartbeat in the middle of a control line.
                 b'.' => notes.push(Note::Beat),
                 b'S' if self.line.is_empty() => notes.push(Note::FirstThread),
                 b'\n' => notes.push(Self::control(&std::mem::take(&mut self.line))),

@@ -1,6 +1,7 @@
 //! The NICs' counters as JSON: a list with one object for each NIC.
 //!
-//! A counter that Linux has among the `hw_counters` of an RDMA device has the same name here.
+//! A counter that Linux also has, among the `hw_counters` of an RDMA device, has the same name
+//! here.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,7 @@ use links::Link;
 use nic_model::{Fabric, Frontend, NicId};
 use serde_json::{Map, Value};
 
-/// Writes the counters of these NICs to a file, in whole: a reader never sees a part.
+/// Replaces a file by the counters of these NICs, at once: a reader never sees a part.
 pub(crate) fn write<F>(file: &Path, fabric: &Fabric<F>, nics: impl Iterator<Item = NicId>) -> io::Result<()>
 where
     F: Frontend<Wire: Link>,

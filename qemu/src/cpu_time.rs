@@ -9,20 +9,20 @@ use std::time::Duration;
 /// The unit of time in `/proc/PID/stat`, which is the same on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How much CPU time the threads of a QEMU have used, in user mode and in the kernel.
+/// The CPU time that the threads of a QEMU have used, in user mode and in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// The threads that run the guest's CPUs.
     pub vcpu: Duration,
     /// The main loop, which runs most of the devices.
     pub main_loop: Duration,
-    /// All other threads, those that have ended among them.
+    /// All other threads, including those that have ended.
     pub other: Duration,
 }
 
 impl CpuTime {
-    /// What the QEMU of this process id has used until now. It has to run with
-    /// `-name …,debug-threads=on`, which gives its threads the names that are looked for here.
+    /// The CPU time that the QEMU with this process id has used until now. It has to run with
+    /// `-name …,debug-threads=on`, which gives its threads the names that this function looks for.
     pub fn of_qemu(pid: u32) -> io::Result<CpuTime> {
         CpuTime::read(&Path::new("/proc").join(pid.to_string()), pid)
     }
@@ -31,7 +31,7 @@ impl CpuTime {
         let (mut vcpu, mut main_loop) = (Duration::ZERO, Duration::ZERO);
         for thread in fs::read_dir(folder.join("task"))? {
             let thread = thread?;
-            // A thread may end meanwhile.
+            // A thread may end during the loop.
             let Ok(Stat { name, time, .. }) = Stat::read(&thread.path()) else { continue };
             if name.starts_with("CPU ") {
                 vcpu += time;
@@ -44,8 +44,8 @@ impl CpuTime {
         Ok(CpuTime { vcpu, main_loop, other: whole.saturating_sub(vcpu + main_loop) })
     }
 
-    /// What a launcher and its guest have used until now, with all their threads: the process of
-    /// this id, and its children that run.
+    /// The CPU time that a launcher and its guest have used until now, with all their threads: the
+    /// process with this id, and its running children.
     pub fn of_launcher(pid: u32) -> io::Result<Duration> {
         CpuTime::of_family(Path::new("/proc"), pid)
     }
@@ -55,7 +55,7 @@ impl CpuTime {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-            // A process may end meanwhile.
+            // A process may end during the loop.
             if is_process
                 && let Ok(stat) = Stat::read(&entry.path())
                 && stat.parent == pid
@@ -66,7 +66,7 @@ impl CpuTime {
         Ok(sum)
     }
 
-    /// What was used after `earlier`.
+    /// The CPU time since `earlier`.
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
         CpuTime {
             vcpu: self.vcpu.saturating_sub(earlier.vcpu),
@@ -75,13 +75,13 @@ impl CpuTime {
         }
     }
 
-    /// What all threads have used.
+    /// The CPU time of all threads.
     pub fn total(&self) -> Duration {
         self.vcpu + self.main_loop + self.other
     }
 }
 
-/// What `/proc/PID/stat` or that of a thread says of it.
+/// The contents of `/proc/PID/stat`, or of a thread's `stat`.
 #[derive(Debug, PartialEq)]
 struct Stat {
     name: String,
@@ -90,17 +90,17 @@ struct Stat {
 }
 
 impl Stat {
-    /// Reads the file `stat` of a folder.
+    /// Reads the file `stat` in a folder.
     fn read(folder: &Path) -> io::Result<Stat> {
         Stat::parse(&fs::read_to_string(folder.join("stat"))?)
     }
 
     fn parse(text: &str) -> io::Result<Stat> {
         let stat = || {
-            // The name is in parentheses, and may contain some.
+            // The name is in parentheses, and may contain parentheses itself.
             let (_, rest) = text.split_once('(')?;
             let (name, rest) = rest.rsplit_once(')')?;
-            // The first of the rest is field 3. The parent is field 4, utime and stime 14 and 15.
+            // The rest begins with field 3. The parent is field 4, utime and stime 14 and 15.
             let mut numbers = rest.split_whitespace().map(|field| field.parse::<u32>().ok());
             let parent = numbers.nth(1)??;
             let time = TICK.checked_mul(numbers.nth(9)??.checked_add(numbers.next()??)?)?;
@@ -135,7 +135,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
             fs::write(path, text).expect("a file");
         };
-        // The name of the main thread is QEMU's, which `-name process=` may change.
+        // The main thread has QEMU's name, which `-name process=` may change.
         write("task/77/stat", line("qemu-system-x86", 10, 20));
         write("task/78/stat", line("call_rcu", 0, 1));
         write("task/80/stat", line("CPU 0/TCG", 100, 3));

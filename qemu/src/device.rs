@@ -1,8 +1,9 @@
-//! The device's thread: it drives the model of all NICs of one guest or of several.
+//! The device's thread: it runs the model of all NICs of one guest or of several.
 //!
-//! The thread polls while there is work. After `SPIN` without work it asks the drivers for kicks
-//! and sleeps on the doorbells' eventfds and on the links' sockets, until the model's next deadline
-//! at most. The thread owns the NICs' ports, so after its end nothing accesses a guest's memory.
+//! The thread polls while there is work. After `SPIN` without work it arms the doorbells, so that
+//! drivers kick, and sleeps on the doorbells' eventfds and the links' sockets, at most until the
+//! model's next deadline. The thread owns the NICs' ports, so after its end nothing accesses a
+//! guest's memory.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -22,7 +23,7 @@ use crate::frontend::Port;
 use crate::network::{Network, Plan, Plugged};
 use crate::pulse::{Pulse, Watch};
 
-/// How long the device looks for work before it sleeps: longer than a guest takes between two
+/// How long the device polls without work before it sleeps: longer than a guest takes between two
 /// posts, and short enough that the guest's own thread gets the CPU on a small machine.
 const SPIN: Duration = Duration::from_micros(15);
 /// Units of work before the thread reads the clock and its stop flag again.
@@ -31,7 +32,7 @@ const BUDGET: u32 = 64;
 /// How often the counters are written to their file.
 const REPORTS: Duration = Duration::from_secs(1);
 
-/// What the thread is asked to do.
+/// A request to the thread.
 enum Order {
     /// To end.
     Stop,
@@ -45,7 +46,7 @@ enum Order {
 #[derive(Debug)]
 pub struct Device {
     orders: mpsc::Sender<Order>,
-    /// Whether there are orders: the thread looks at this word only.
+    /// Whether there are orders. The thread reads only this word while it polls.
     asked: Arc<AtomicBool>,
     pulse: Arc<Pulse>,
     wake: OwnedFd,
@@ -53,8 +54,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Starts a device with a NIC behind each port, plugged into `network`: when this returns its
-    /// sockets are there.
+    /// Starts a device with a NIC behind each port, plugged into `network`. When this returns, its
+    /// sockets exist.
     pub fn start<P: Port>(ports: Vec<P>, network: &Network) -> Result<Device> {
         let failed = |e| Error::system("start the device", e);
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -65,7 +66,7 @@ impl Device {
         let inbox = Inbox { asked: asked.clone(), orders: arriving, wake: sleep_on };
         let pulse = Arc::new(Pulse::new(ports.len()));
         let felt = pulse.clone();
-        // The model is made in its thread, since it need not be `Send`.
+        // The model is created in its thread, since it need not be `Send`.
         let (ready, made) = mpsc::channel();
         let network = network.clone();
         let run = move || match power_on(ports, &network) {
@@ -87,12 +88,12 @@ impl Device {
         Ok(Device { orders, asked, pulse, wake, thread: Some(thread) })
     }
 
-    /// How regularly the hearts of its NICs beat.
+    /// How regularly the heartbeats of its NICs come.
     pub fn pulse(&self) -> &Pulse {
         &self.pulse
     }
 
-    /// Waits until the heart of each NIC has beaten, for `limit` at most: a mute NIC's does not.
+    /// Waits until each NIC has shown a heartbeat, at most for `limit`: a mute NIC shows none.
     pub fn wait_for_beats(&self, limit: Duration) {
         let (before, begun) = (self.pulse.beats(), Instant::now());
         while self.pulse.beats().iter().zip(&before).any(|(now, before)| now == before)
@@ -102,24 +103,24 @@ impl Device {
         }
     }
 
-    /// Powers NICs off for good, because their guest has ended or wants a dead device. After this
-    /// returned, they access nothing of the guest's; the other NICs go on.
+    /// Powers NICs off for good, because their guest has ended or asks for a dead device. After the
+    /// return they access nothing of the guest's; the other NICs continue.
     pub fn power_off(&self, nics: Range<usize>) {
         let (done, is_done) = mpsc::channel();
         self.order(Order::PowerOff(nics, done));
-        // An error: the sender was dropped, by the thread or with a thread that has ended.
+        // An error means that the thread dropped the sender, or has ended.
         let _ = is_done.recv();
     }
 
-    /// Powers NICs off and on again, because their guest has ended and another may come. After this
-    /// returned, they access nothing of the former guest's.
+    /// Powers NICs off and on again, because their guest has ended and another one may come. After
+    /// the return they access nothing of the former guest's.
     pub fn power_cycle(&self, nics: Range<usize>) {
         let (done, is_done) = mpsc::channel();
         self.order(Order::PowerCycle(nics, done));
         let _ = is_done.recv();
     }
 
-    /// Ends the device for good. After this returned, it accesses nothing of any guest's.
+    /// Ends the device for good. After the return it accesses nothing of any guest's.
     pub fn kill(&mut self) {
         self.order(Order::Stop);
         if let Some(thread) = self.thread.take() {
@@ -129,11 +130,11 @@ impl Device {
     }
 
     fn order(&self, order: Order) {
-        // It fails if the thread has ended.
+        // This fails if the thread has ended.
         let _ = self.orders.send(order);
-        // Release: who sees the mark finds the order.
+        // Release: a thread that reads this mark finds the order.
         self.asked.store(true, Ordering::Release);
-        // It fails only if 2^64 - 2 wake-ups are pending.
+        // This fails only if 2^64 - 2 wake-ups are pending.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -147,7 +148,7 @@ impl Drop for Device {
 /// A NIC and its doorbell's eventfd.
 type Doorbell = (NicId, OwnedFd);
 
-/// The thread's end of its orders.
+/// The receiving end of the thread's orders.
 struct Inbox {
     asked: Arc<AtomicBool>,
     orders: mpsc::Receiver<Order>,
@@ -155,9 +156,9 @@ struct Inbox {
 }
 
 impl Inbox {
-    /// Carries out the orders that have come. False if the thread has to end.
+    /// Carries out the orders that have arrived. False if the thread has to end.
     fn obey<P: Port>(&self, fabric: &mut Fabric<P>, doorbells: &[Doorbell]) -> bool {
-        // Acquire: who set the mark has sent an order. An order after this sets it again.
+        // Acquire: the sender of the order set the mark after it sent. A later order sets it again.
         self.asked.swap(false, Ordering::Acquire);
         while let Ok(order) = self.orders.try_recv() {
             match order {
@@ -174,7 +175,7 @@ impl Inbox {
     }
 }
 
-/// The model of all NICs, and what it is driven by.
+/// The model of all NICs, and what the thread needs to run it.
 struct Running<P: Port> {
     fabric: Fabric<P>,
     doorbells: Vec<Doorbell>,
@@ -252,12 +253,12 @@ impl<P: Port> Running<P> {
         if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
             return Vec::new();
         }
-        // Who wrote to it has set the mark before, which is looked at next.
+        // The writer has set the mark before, and the loop reads it next.
         let _ = rustix::io::read(wake, &mut [0; 8]);
         let rang = self.doorbells.iter().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
         rang.map(|((nic, kick), _)| {
-            // It does not block, since QEMU and we both set O_NONBLOCK; that nothing is there is no
-            // error.
+            // This does not block, since QEMU and the launcher both set O_NONBLOCK; an empty
+            // eventfd is no error.
             let _ = rustix::io::read(kick, &mut [0; 8]);
             *nic
         })
@@ -273,7 +274,7 @@ impl<P: Port> Running<P> {
         }
     }
 
-    /// Writes what is to be known at the end.
+    /// Writes the final counters, and reports an incomplete capture.
     fn report(&mut self) {
         self.write_counters();
         if let Some(error) = self.capture.as_ref().and_then(Capture::error) {
@@ -366,7 +367,7 @@ mod tests {
         control.atomic_u32(registers::CONTROL_REQUEST).expect("aligned").store(7, Ordering::Release);
         rustix::io::write(&*kick, &1u64.to_ne_bytes()).expect("ring");
         until("it answers", || word(&memories[1], registers::STATUS_ACKNOWLEDGED) == 7);
-        // Of one that is powered off the heart stops, and the other's goes on.
+        // The heartbeat of a NIC that is powered off stops; that of the other one continues.
         device.power_off(0..1);
         let [still, beating] = [0, 1].map(|nic| word(&memories[nic], registers::STATUS_HEARTBEAT));
         for beats in 1..4 {

@@ -1,14 +1,14 @@
 //! A digest of the sources that the launcher is built from.
 //!
-//! The build script takes it when it builds the launcher, and the launcher takes it again when it
-//! looks for its sources; so this file is compiled twice.
+//! The build script computes it when it builds the launcher, and the launcher computes it again
+//! when it looks for its sources; so this file is compiled twice.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The packages whose code the launcher is made of, by their folders: the device model and the
-/// driver in an image must agree on `nic-abi`.
+/// The packages that the launcher is built from, by their folders: the device model and the driver
+/// in an image must have the same `nic-abi`.
 pub const FOLDERS: [&str; 6] = ["qemu", "links", "nic-model", "roce", "nic-abi", "platform"];
 
 /// The manifests and sources below `root` that the digest covers, in an order that depends only on
@@ -36,12 +36,13 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The digest of the sources below `root`: FNV-1a over names and contents. It detects accidents; it
-/// is no protection against forgery.
+/// The digest of the sources below `root`: FNV-1a over names and contents. It detects accidental
+/// differences, not forgery.
 pub fn digest(root: &Path) -> io::Result<String> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |bytes: &[u8]| {
-        // The length first, so that no two lists of names and contents look the same.
+        // The length first, so that different lists of names and contents never give the same
+        // bytes.
         for byte in bytes.len().to_le_bytes().iter().chain(bytes) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }

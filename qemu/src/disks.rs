@@ -8,11 +8,12 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 
-/// The most disks of a guest. More, with the NICs, have no place on its bus.
+/// The most disks of a guest. With the NICs, there is no room for more on its bus.
 pub const MOST: usize = 16;
 /// The unit of a disk's size.
 const SECTOR: u64 = 512;
-/// The descriptors of a disk's queue: the most that QEMU allows. Each piece of a request takes one.
+/// The descriptors of a disk's queue: the most that QEMU allows. Each segment of a request takes
+/// one.
 const QUEUE_SIZE: u32 = 1024;
 
 /// A disk of a guest.
@@ -26,8 +27,8 @@ pub struct Disk {
     pub failing: Option<u64>,
 }
 
-/// Checks that these files can be a guest's disks. QEMU opens them later and has the last word,
-/// but what it says is harder to understand.
+/// Checks that these files can be a guest's disks. QEMU checks them again when it opens them, but
+/// its messages are harder to understand.
 pub fn check(disks: &[Disk]) -> Result<()> {
     if disks.len() > MOST {
         return Err(Error::Usage(format!("{} disks are too many: a guest has {MOST} at most", disks.len())));
@@ -51,7 +52,7 @@ impl Disk {
     /// Checks the file, and returns the numbers of its device and inode.
     fn check(&self) -> Result<(u64, u64)> {
         let not_there = |source| Error::File { path: self.path.clone(), source };
-        // Not opened first, since that would wait for the writer of a FIFO.
+        // Read without opening, since an open of a FIFO would wait for a writer.
         let found = std::fs::metadata(&self.path).map_err(not_there)?;
         if found.is_dir() {
             return Err(self.unusable("a folder; a disk is an image file"));
@@ -82,7 +83,7 @@ pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
     for (number, disk) in disks.iter().enumerate() {
         let read_only = if disk.read_only { "on" } else { "off" };
         let every = format!("read-only={read_only},discard=unmap,cache.direct=off");
-        // A layer above the file returns the errors.
+        // A layer above the file makes the errors.
         let (layer, prefix) = match disk.failing {
             Some(sector) => {
                 let error = "inject-error.0.event=none,inject-error.0.errno=5,inject-error.0.sector";
@@ -122,7 +123,7 @@ mod tests {
         Disk { path: path.into(), read_only: false, failing: None }
     }
 
-    /// A file of so many bytes.
+    /// A file of this many bytes.
     fn image(dir: &Path, name: &str, bytes: u64) -> Disk {
         let path = dir.join(name);
         fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
@@ -171,7 +172,7 @@ mod tests {
         refused(&many, "17 disks are too many");
     }
 
-    /// A program that runs cannot be written, not even by root.
+    /// A running program's file cannot be written, not even by root.
     #[test]
     fn a_file_that_can_not_be_written_is_for_reading() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! What can go wrong on the host's side, each in one line that says what to do about it.
+//! Errors on the host's side. Each text is one line that says what to do about it.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub enum Error {
     /// An operation of the host's operating system failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried, in the infinitive.
+        /// What failed, in the infinitive.
         what: String,
         /// The system's error.
         source: io::Error,
@@ -55,31 +55,31 @@ pub enum Error {
     /// A program is missing and can't be installed from here.
     #[error("{0}")]
     Missing(String),
-    /// The program that `--qemu` names does not answer as a QEMU does.
+    /// The program that `--qemu` names does not answer as QEMU does.
     #[error("{}: not a QEMU: {why}", path.display())]
     NotQemu {
         /// The program that was tried.
         path: PathBuf,
-        /// What it did instead.
+        /// How it answered instead.
         why: String,
     },
-    /// QEMU is older than the oldest that works.
+    /// QEMU is older than the oldest supported version.
     #[error("{} is QEMU {found}, but {needed} or newer is needed", path.display())]
     OldQemu {
         /// The program that was tried.
         path: PathBuf,
         /// Its version.
         found: String,
-        /// The oldest version that works.
+        /// The oldest supported version.
         needed: &'static str,
     },
-    /// A tool that has to be there is missing, or failed at its job.
+    /// A required tool is missing, or failed.
     #[error("{0}")]
     Tool(String),
     /// The kernel image can't be built; the compiler's output has been printed.
     #[error("{0} does not build")]
     Build(String),
-    /// A built image is not what QEMU can start.
+    /// A built image is not a file that QEMU can start.
     #[error("{}: {why}", path.display())]
     BadImage {
         /// The image.

@@ -1,13 +1,12 @@
-//! Running guests: one, or several whose NICs are on one device, which short cuts join.
+//! Running guests: one, or several whose NICs are on one device and reach each other by short cuts.
 //!
-//! [`Guests::next`] waits until one of them does something. It returns Ctrl-C as an error. At
-//! Ctrl-Z it stops the guests' CPUs and clocks before it stops this process, and lets them run
-//! again once this process has been continued and the NICs have shown a heartbeat: to the guests no
-//! time has passed. (SIGSTOP cannot be caught; a launcher that gets it leaves its guests running
-//! without a device.)
+//! [`Guests::next`] waits for an event of any guest. It returns Ctrl-C as an error. At Ctrl-Z it
+//! stops the guests' CPUs and clocks before it stops this process. It lets them run again once this
+//! process has been continued and the NICs have shown a heartbeat: to the guests no time has
+//! passed. (SIGSTOP cannot be caught: after it the guests run without a device.)
 //!
-//! The NICs of a guest that has ended are powered off, so what another guest sends to them is lost.
-//! The device and the other guests go on.
+//! The NICs of a guest that has ended are powered off, so packets from other guests to them are
+//! lost. The device and the other guests continue.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,10 +24,10 @@ use crate::pulse::Gaps;
 use crate::signals::{Asked, Signals};
 use crate::vm::{Config, Event, Exit, Prepared, Vm};
 
-/// How long guests that were stopped wait, when they are continued, for a heartbeat of their NICs.
+/// How long stopped guests wait for a heartbeat of their NICs when they are continued.
 const FIRST_BEATS: Duration = Duration::from_millis(500);
 
-/// Running guests on one device, numbered in the order of their start; dropping it ends them.
+/// Running guests on one device, numbered in the order of their start; dropping this ends them.
 pub struct Guests {
     members: Vec<Member>,
     device: Device,
@@ -38,7 +37,7 @@ pub struct Guests {
 
 struct Member {
     vm: Vm,
-    /// Its NICs' places on the device.
+    /// The range of its NICs on the device.
     nics: Range<usize>,
 }
 
@@ -74,15 +73,15 @@ impl Guests {
         self.members[guest].vm.started()
     }
 
-    /// The numbers of the guests that run.
+    /// The numbers of the running guests.
     pub fn running(&self) -> impl Iterator<Item = usize> {
         (0..).zip(&self.members).filter(|(_, member)| !member.vm.has_ended()).map(|(number, _)| number)
     }
 
-    /// Lets a guest run whose CPUs stood still from its start on ([`Config::held`]).
+    /// Starts the CPUs of a guest that was started with them stopped ([`Config::held`]).
     pub fn release(&mut self, guest: usize) {
         let vm = &mut self.members[guest].vm;
-        // If QEMU does not obey, the guest is found to be silent.
+        // If QEMU does not obey, the guest stays silent, which is detected.
         vm.resume();
         vm.was_continued();
     }
@@ -94,7 +93,7 @@ impl Guests {
         self.device.power_off(nics.clone());
     }
 
-    /// Waits for the next event of any guest, until `deadline` at most; `None` at the deadline, and
+    /// Waits for the next event of any guest, at most until `deadline`. `None` at the deadline, and
     /// when no guest runs and all events have been returned. A signal that asks the launcher to end
     /// is an error.
     pub fn next(&mut self, deadline: Option<Instant>) -> Result<Option<(usize, Event)>> {
@@ -110,7 +109,8 @@ impl Guests {
             }
             let until = deadline.map_or(silent_at, |deadline| deadline.min(silent_at));
             self.poll(until.saturating_duration_since(now))?;
-            // Beats that came while this process was stopped or starved have been counted by now.
+            // Heartbeats that came while this process was stopped, or got no CPU, have been counted
+            // by now.
             if self.events.is_empty() {
                 let now = Instant::now();
                 let silent =
@@ -122,11 +122,11 @@ impl Guests {
         }
     }
 
-    /// Stops this process with its guests, until something continues the process.
+    /// Stops this process and its guests, until the process is continued.
     fn suspend(&mut self) -> Result<()> {
         let mut running: Vec<&mut Vm> =
             self.members.iter_mut().map(|member| &mut member.vm).filter(|vm| !vm.has_ended()).collect();
-        // If a QEMU does not obey, its guest runs on, and finds out that its NICs are silent.
+        // If a QEMU does not obey, its guest keeps running, and detects that its NICs are silent.
         let stopped: Vec<bool> = running.iter_mut().map(|vm| vm.stop()).collect();
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
             .map_err(|e| Error::system("stop", e))?;
@@ -145,7 +145,7 @@ impl Guests {
         self.device.pulse().gaps()
     }
 
-    /// Waits until something happens, and makes events of it.
+    /// Waits for the guests' descriptors, and makes events of what they report.
     fn poll(&mut self, timeout: Duration) -> Result<()> {
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         let mut first_of = Vec::new();
@@ -164,7 +164,7 @@ impl Guests {
         let heard: Vec<(usize, bool)> = first_of.iter().map(|(number, at)| (*number, gone(*at))).collect();
         match self.signals.arrived() {
             Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
-            // The descriptors are looked at again: meanwhile much may have happened.
+            // Poll the descriptors again: much may have happened while the process was stopped.
             Some(Asked::Stop) => return self.suspend(),
             None => {}
         }
@@ -180,7 +180,7 @@ impl Guests {
     }
 }
 
-/// A running guest that is alone on its device; dropping it ends it.
+/// A single running guest with its own device; dropping it ends it.
 pub struct Guest(Guests);
 
 impl Guest {
@@ -204,7 +204,7 @@ impl Guest {
         self.0.gaps()
     }
 
-    /// Waits for the next event, until `deadline` at most. A signal that asks the launcher to end
+    /// Waits for the next event, at most until `deadline`. A signal that asks the launcher to end
     /// is an error.
     ///
     /// After [`Event::Ended`] there are no more events.

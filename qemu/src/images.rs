@@ -1,9 +1,9 @@
 //! Kernel images, and programs for Linux guests: built for the guest's target by a nested cargo.
 //!
-//! The nested cargo has a target folder of its own inside the outer cargo's, so neither waits for
+//! The nested cargo has its own target folder inside that of the outer cargo, so neither waits for
 //! the other's lock. It gets none of the outer cargo's variables: a RUSTFLAGS in the environment
-//! would silently replace the target's flags and yield a position-independent image, which QEMU
-//! can't start.
+//! would silently replace the target's flags and produce a position-independent image, which QEMU
+//! cannot start.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::setup::{GUEST_TARGET, ensure_guest_target};
 use crate::sources;
 
-/// What programs for the Linux guest are compiled for.
+/// The target of programs for the Linux guest.
 const LINUX_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Variables that must not reach the nested cargo, besides all that begin with a prefix of
@@ -59,8 +59,7 @@ const HARMLESS_PREFIXES: &[&str] = &[
     "CARGO_BUILD_JOBS",
 ];
 
-/// The manifest of the image `name`; if there is no such image, the error lists those that there
-/// are.
+/// The manifest of the image `name`. If there is no such image, the error lists the existing ones.
 pub fn manifest(name: &str) -> Result<PathBuf> {
     let targets = sources::root()?.join("targets");
     let names = names(&targets).map_err(|source| Error::File { path: targets.clone(), source })?;
@@ -85,7 +84,7 @@ fn names(targets: &Path) -> std::io::Result<Vec<String>> {
 }
 
 /// Builds the image `name`, which `manifest` describes, and returns its ELF file. It is optimised,
-/// and has debug assertions, as this program is and has.
+/// and has debug assertions, if this program is and has them.
 pub fn build(name: &str, manifest: &Path) -> Result<PathBuf> {
     let root = sources::root()?;
     ensure_guest_target(root)?;
@@ -103,8 +102,8 @@ pub fn build(name: &str, manifest: &Path) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Builds the program `name` of the workspace for a Linux guest, and returns its file: optimised,
-/// and static, so that it needs nothing of the guest.
+/// Builds the program `name` of the workspace for a Linux guest, and returns its file. It is
+/// optimised and static, so it needs no libraries of the guest.
 pub fn build_tool(name: &str) -> Result<PathBuf> {
     let target_dir = target_folder()?.join("tools");
     let mut cargo = nested_cargo(LINUX_TARGET, sources::root()?, &target_dir);
@@ -114,7 +113,7 @@ pub fn build_tool(name: &str) -> Result<PathBuf> {
     Ok(target_dir.join(LINUX_TARGET).join("release").join(name))
 }
 
-/// A cargo that builds for `target` in a target folder of its own.
+/// A cargo that builds for `target` in its own target folder.
 fn nested_cargo(target: &str, root: &Path, target_dir: &Path) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--target", target, "--target-dir"]).arg(target_dir).current_dir(root);
@@ -126,7 +125,7 @@ fn nested_cargo(target: &str, root: &Path, target_dir: &Path) -> Command {
     cargo
 }
 
-/// Whether a variable of ours would change what the nested cargo does.
+/// Whether a variable of this process would change the result of the nested cargo.
 fn leaks(variable: &OsString) -> bool {
     let Some(name) = variable.to_str() else { return false };
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
@@ -138,14 +137,14 @@ pub(crate) fn target_folder() -> Result<PathBuf> {
     Ok(target_dir(env::current_exe().ok().as_deref(), sources::root()?))
 }
 
-/// The target folder that the running program was built in: the nearest folder above the program
+/// The target folder in which the running program was built: the nearest folder above the program
 /// that cargo has marked, else the usual one.
 fn target_dir(program: Option<&Path>, root: &Path) -> PathBuf {
     let marked = program.and_then(|p| p.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()));
     marked.map_or_else(|| root.join("target"), Path::to_owned)
 }
 
-/// Runs cargo, which builds `what`; shows its last line while it works, and all that it wrote if it
+/// Runs cargo, which builds `what`. Shows its last line while it works, and all of its output if it
 /// fails.
 fn run_with_progress(mut cargo: Command, what: &str) -> Result<()> {
     let mut child = cargo.spawn().map_err(|e| Error::system("run cargo", e))?;
@@ -168,8 +167,7 @@ fn run_with_progress(mut cargo: Command, what: &str) -> Result<()> {
     Err(Error::Build(what.to_owned()))
 }
 
-/// Checks that a file is something that QEMU can start: a fixed-address x86-64 program with a PVH
-/// entry.
+/// Checks that QEMU can start a file: a fixed-address x86-64 program with a PVH entry.
 fn check_image(path: &Path) -> Result<()> {
     let bad = |why: &str| Error::BadImage { path: path.to_owned(), why: why.to_owned() };
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
@@ -250,7 +248,8 @@ mod tests {
         assert!(error.contains("not a 64-bit ELF file"), "{error}");
         let error = check_image(&dir.path().join("missing")).expect_err("there is none").to_string();
         assert!(error.contains("missing"), "{error}");
-        // Test programs are position-independent, which is what a leaked RUSTFLAGS would give.
+        // Test programs are position-independent, as an image built with a leaked RUSTFLAGS would
+        // be.
         let program = env::current_exe().expect("this program");
         let error = check_image(&program).expect_err("it is no kernel").to_string();
         assert!(error.contains("ET_EXEC"), "{error}");

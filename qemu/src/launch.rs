@@ -1,4 +1,4 @@
-//! Starting an image, and passing on what it writes.
+//! Starts an image, and passes its output on.
 
 use std::io::Write;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::setup::find_qemu;
 use crate::symbols::Symbols;
 use crate::vm::{Config, Event, Patience};
 
-/// An image that is built, and the machine that it will run on.
+/// A built image, and the machine for it.
 #[derive(Debug)]
 pub struct Launcher {
     qemu: crate::setup::Qemu,
@@ -29,7 +29,7 @@ pub(crate) struct Start<'a> {
     pub launcher: &'a Launcher,
     /// The words on its command line.
     pub words: &'a [String],
-    /// Whether its CPUs stand still until it is released.
+    /// Whether its CPUs are stopped until it is released.
     pub held: bool,
 }
 
@@ -49,8 +49,8 @@ impl Launcher {
         Guest::start(self.config(words), &Ivshmem, &self.options.network)
     }
 
-    /// Starts guests on one device. The guests' options are those of their launchers, and the
-    /// device's those of the first one.
+    /// Starts guests on one device. Each guest has the options of its launcher; the device has
+    /// those of the first one.
     pub(crate) fn start_all<'a>(&self, guests: impl IntoIterator<Item = Start<'a>>) -> Result<Guests> {
         let config = |start: Start<'_>| Config { held: start.held, ..start.launcher.config(start.words) };
         Guests::start(guests.into_iter().map(config), &Ivshmem, &self.options.network)
@@ -76,12 +76,12 @@ impl Launcher {
         }
     }
 
-    /// When a guest that started at `started` has to be done.
+    /// When a guest that started at `started` has to be finished.
     pub fn deadline(&self, started: Instant) -> Option<Instant> {
         started.checked_add(self.options.time_limit()?)
     }
 
-    /// The error of a guest that was not done by its [`Launcher::deadline`].
+    /// The error of a guest that was not finished by its [`Launcher::deadline`].
     pub fn timed_out(&self) -> Error {
         Error::TimedOut(self.options.time_limit().unwrap_or_default())
     }
@@ -96,7 +96,7 @@ impl Launcher {
         self.options.nics()
     }
 
-    /// Runs an image to its end and returns its status; `line` gets each line that it writes.
+    /// Runs an image to its end and returns its status. `line` gets each line that it writes.
     pub fn run(
         &self,
         words: &[String],
@@ -117,28 +117,28 @@ impl Launcher {
     }
 }
 
-/// Where the lines of a guest go, with names for the addresses in them: to standard output, and
+/// Passes on the lines of a guest, with names for the addresses in them: to standard output, and
 /// from a panic on to standard error.
 #[derive(Debug)]
 pub struct Output<'a> {
     symbols: &'a Symbols,
-    /// What stands before each line.
+    /// The prefix of each line.
     prefix: String,
     broken: bool,
 }
 
-/// Whether a line is the first that the kernel writes when it can't go on.
+/// Whether a line is the first one that the kernel writes when it cannot continue.
 pub fn is_crash(line: &str) -> bool {
     line.starts_with("PANIC ") || line.starts_with("FAULT ")
 }
 
 impl Output<'_> {
-    /// An output that names addresses by `symbols`.
+    /// An output that names addresses with `symbols`.
     pub fn new(symbols: &Symbols) -> Output<'_> {
         Output { symbols, prefix: String::new(), broken: false }
     }
 
-    /// An output that begins each line with a machine's name, too.
+    /// An output that also begins each line with a machine's name.
     pub fn of_machine<'a>(symbols: &'a Symbols, name: &str) -> Output<'a> {
         Output { symbols, prefix: format!("{name}: "), broken: false }
     }
@@ -158,7 +158,7 @@ impl Output<'_> {
     }
 }
 
-/// Writes a line to standard output, which may have been closed.
+/// Writes a line to standard output, which may be closed.
 pub fn print_line(line: &str) -> Result<()> {
     let write = || {
         let mut out = std::io::stdout().lock();

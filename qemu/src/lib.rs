@@ -20,7 +20,7 @@
 //!
 //! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).
 
-/// Like `eprintln!`, but it does not panic when standard error was closed, and it does not tear a
+/// Like `eprintln!`, but it does not panic if standard error is closed, and it does not overwrite a
 /// progress bar.
 macro_rules! complain {
     ($($words:tt)*) => {
@@ -68,10 +68,10 @@ pub mod vm;
 
 use std::process::ExitCode;
 
-/// Prints the error if there is one, and turns it all into the process's status.
+/// Prints the error, if there is one. Returns the process's status.
 pub fn exit(outcome: error::Result<u8>) -> ExitCode {
     let status = outcome.unwrap_or_else(|error| {
-        // The reader who closed our output wants no more of it.
+        // The reader of the output has closed it, and wants no message.
         if !error.is_closed_output() {
             complain!("ferrovia: {error}");
         }

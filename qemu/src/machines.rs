@@ -1,7 +1,7 @@
 //! The machines that the suite runs on: NICs and CPUs.
 //!
-//! With one NIC both IAs of a test are on that NIC. With more they are on the first and on the
-//! second, which a short cut joins.
+//! With one NIC both IAs of a test are on that NIC. With several NICs they are on the first and on
+//! the second one, which a short cut joins.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use crate::options::Options;
 /// A machine of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// How many NICs it has.
+    /// The number of NICs.
     pub nics: u32,
-    /// How many CPUs it has.
+    /// The number of CPUs.
     pub cpus: u32,
 }
 
 /// The machines unless the options name others. The second one shows races between CPUs, and its
-/// connections have two agents. There are two machines only, because each takes a whole run.
+/// connections involve two agents. There are only two machines, because each needs a whole run.
 const USUAL: [Machine; 2] = [Machine { nics: 1, cpus: 1 }, Machine { nics: 2, cpus: 2 }];
 
 impl Machine {
-    /// The machines that the options ask for: the usual ones, with the numbers that the options
-    /// give.
+    /// The machines that the options ask for: the usual ones, with the options' numbers of NICs and
+    /// CPUs.
     pub fn of(options: &Options) -> Vec<Machine> {
         let mut machines: Vec<Machine> = USUAL
             .iter()

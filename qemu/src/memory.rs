@@ -1,4 +1,4 @@
-//! Memory that QEMU and the device both map: anonymous files, and the guest's RAM by bus address.
+//! Memory that both QEMU and the device map: anonymous files, and the guest's RAM by bus address.
 //!
 //! Nothing here has a name in the file system, so nothing is left behind when QEMU or the launcher
 //! is killed.
@@ -15,7 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 
-/// An anonymous shared file, mapped for as long as this lives.
+/// An anonymous shared file, which is mapped while this value lives.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -119,7 +119,7 @@ impl GuestRam {
             .map_err(|e| Error::system("clear the guest's memory", e))
     }
 
-    /// The first bus address behind all RAM.
+    /// The first bus address above all RAM.
     pub fn limit(&self) -> u64 {
         if self.size > self.low { HIGH + (self.size - self.low) } else { self.low }
     }

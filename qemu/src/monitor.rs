@@ -1,7 +1,7 @@
 //! QEMU's monitor: stops the guest's CPUs and clock, and lets them run again.
 //!
-//! The protocol is QMP: a JSON object a line. Each command is answered by an object with `return`
-//! or `error`; greetings and events come in between and are left out.
+//! The protocol is QMP: one JSON object per line. QEMU answers each command with an object with
+//! `return` or `error`. Greetings and events may come in between, and are ignored.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -43,7 +43,7 @@ impl Monitor {
         self.negotiated
     }
 
-    /// Has a command carried out. False if it was refused, or not answered in time.
+    /// Executes a command. False if QEMU refuses it, or does not answer in time.
     fn command(&mut self, name: &str) -> bool {
         let command = format!("{{\"execute\": \"{name}\"}}\n");
         let deadline = Instant::now() + PATIENCE;
@@ -62,7 +62,7 @@ impl Monitor {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let mut bytes = [0; 1024];
-            // A time-out of zero would mean none.
+            // A time-out of zero would mean no time-out.
             if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
                 return false;
             }
@@ -74,7 +74,7 @@ impl Monitor {
         }
     }
 
-    /// The next line that is complete.
+    /// The next complete line.
     fn line(&mut self) -> Option<Vec<u8>> {
         let end = self.rest.iter().position(|byte| *byte == b'\n')?;
         Some(self.rest.drain(..=end).collect())
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
 
-    /// A monitor, and what its QEMU was asked; each command gets the next of the answers.
+    /// A monitor, and the commands that its QEMU got. Each command gets the next of `answers`.
     fn asked(answers: &'static [&'static str], ask: impl FnOnce(&mut Monitor)) -> Vec<String> {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let qemu = std::thread::spawn(move || {

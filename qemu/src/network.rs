@@ -1,4 +1,4 @@
-//! What the ports of NICs are plugged into: the options, and what they make.
+//! What the ports of NICs are plugged into: the options, and the links that they describe.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -62,9 +62,9 @@ pub enum Plug {
     /// Two NICs of one device, joined by packets.
     Pair,
     /// A stream socket between two NICs: of one machine, or of two machines that a launcher starts,
-    /// each on a device of its own.
+    /// each on its own device.
     Stream,
-    /// A link to the world.
+    /// A link to other processes or machines.
     Link(LinkSpec),
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Plugged {
     pub wire: Wire,
 }
 
-/// What the options made.
+/// The links that the options describe.
 pub(crate) struct Plan {
     /// For each NIC, unless there are short cuts.
     pub plugged: Vec<Plugged>,
@@ -111,7 +111,7 @@ impl Network {
         self.link.clone().unwrap_or_default()
     }
 
-    /// How many NICs a device on this link has; `None` if any number will do.
+    /// The number of NICs of a device on this link; `None` if it is not fixed.
     pub fn nics(&self) -> Option<u32> {
         match self.plug() {
             Plug::ShortCut => None,
@@ -120,7 +120,7 @@ impl Network {
         }
     }
 
-    /// Whether the options make sense for a device with so many NICs.
+    /// Checks that the options fit a device with this many NICs.
     fn check_number(&self, nics: u32) -> Result<()> {
         let plug = self.plug();
         if let Some(wanted) = self.nics().filter(|wanted| *wanted != nics) {
@@ -138,7 +138,7 @@ impl Network {
         self.impair.is_some_and(|impairment| impairment.is_lossy())
     }
 
-    /// Whether the options make sense together.
+    /// Checks that the options fit together.
     pub fn check(&self) -> Result<()> {
         let plug = self.plug();
         let of_links = [
@@ -161,9 +161,9 @@ impl Network {
         }
     }
 
-    /// The arguments that give a launcher one end of the stream socket at `socket`. The second
-    /// machine's listens, since that machine may start long before the first. The other options
-    /// are about the first end, and work in both directions.
+    /// The arguments that give a launcher one end of the stream socket at `socket`. The end of the
+    /// second machine listens, since that machine may start long before the first. The other link
+    /// options go to the first end, and affect both directions.
     pub(crate) fn of_an_end(&self, number: usize, socket: &Path) -> Vec<OsString> {
         let mut link = OsString::from(if number == 0 { "stream-connect:" } else { "stream:" });
         link.push(socket);
@@ -213,8 +213,8 @@ impl Network {
         IpPrefix::new(address, bits).into_iter().collect()
     }
 
-    /// The node's GUID and the port of NIC `n`. The GUID, and with it the MAC, is made of the first
-    /// address: peers on one link have different ones, whichever process has made them.
+    /// The node's GUID and the port of NIC `n`. The GUID, and with it the MAC, is derived from the
+    /// first address: peers on one link have different addresses, whichever process made them.
     fn port(&self, n: u8) -> (u64, port::Config) {
         let addresses = self.port_addresses(n);
         let octets = addresses.first().map(|prefix| prefix.gid().0);
@@ -223,7 +223,7 @@ impl Network {
         (node_guid, port::Config::new(node_guid, self.mtu.unwrap_or(DEFAULT_MTU), &addresses))
     }
 
-    /// Opens the link of a device with so many NICs.
+    /// Opens the link of a device with this many NICs.
     pub(crate) fn open(&self, nics: usize) -> Result<Plan> {
         self.check_number(u32::try_from(nics).unwrap_or(u32::MAX))?;
         self.check()?;
@@ -248,7 +248,7 @@ impl Network {
                 let (first, second) = links::pair();
                 vec![port(0)(dress(Box::new(first))), port(1)(Box::new(second))]
             }
-            // Of two machines that a stream joins each is on a link with a path.
+            // For two machines joined by a stream, each launcher gets a link with a path.
             Plug::Stream => {
                 let path = std::env::temp_dir().join(format!("ferrovia-{}-link", std::process::id()));
                 let first = Stream::listen(&path)?;
@@ -343,7 +343,7 @@ mod tests {
         for link in ["pair", "stream"] {
             let mut plan = network(link, &[]).open(2).expect(link);
             let [a, b] = &mut plan.plugged[..] else { panic!("two NICs") };
-            // The end that connects comes up first.
+            // The connecting end comes up first.
             for end in [&mut *b, &mut *a] {
                 end.wire.flush(Instant::ZERO);
                 assert!(end.wire.receive(&mut [0; 64], Instant::ZERO).is_none());

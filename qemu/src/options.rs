@@ -14,9 +14,9 @@ use crate::network::Network;
 
 /// The guest's memory unless the user chooses another size.
 pub const DEFAULT_MEMORY: Size = Size(512 << 20);
-/// The least memory in which every image works.
+/// The least memory with which every image works.
 const LEAST_MEMORY: Size = Size(64 << 20);
-/// The most memory: half of what 40 address bits reach; the other half is for devices.
+/// The most memory: half of 40 address bits; the other half is for devices.
 const MOST_MEMORY: Size = Size(512 << 30);
 
 /// The levels of the kernel's log.
@@ -98,13 +98,13 @@ impl Options {
         self.qemu.clone().or_else(|| variable().map(PathBuf::from))
     }
 
-    /// The time after which a guest is ended.
+    /// The time limit of a guest.
     pub fn time_limit(&self) -> Option<Duration> {
         self.timeout.map(|seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// The arguments that give the launcher of machine `number` of two, which the stream socket at
-    /// `socket` joins, these options.
+    /// The options, as arguments for the launcher of machine `number` of two that the stream socket
+    /// at `socket` joins.
     pub fn of_a_machine(&self, number: usize, socket: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--log".into(), self.log.clone().into()];
         let mut add = |name: &str, value: Option<OsString>| {
@@ -123,8 +123,8 @@ impl Options {
         self.cpus.unwrap_or(1)
     }
 
-    /// The guest's NICs, if the user chose their number: by `--nics`, or by a link that is for so
-    /// many.
+    /// The guest's number of NICs, if the user chose it: by `--nics`, or by a link that needs a
+    /// certain number.
     pub fn chosen_nics(&self) -> Option<u32> {
         self.nics.or(self.network.nics())
     }
@@ -144,7 +144,7 @@ impl Options {
         disks
     }
 
-    /// Refuses disks for a command that has no guest to give them to; `why` says that.
+    /// Refuses disks for a command without a guest; `why` is the reason in the message.
     pub fn check_no_disks(&self, why: &str) -> Result<()> {
         match self.disks.first() {
             Some(disk) => Err(Error::Usage(format!("--disk {}: {why}", disk.display()))),

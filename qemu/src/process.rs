@@ -1,5 +1,5 @@
-//! Child processes: those that inherit descriptors and end when we do, even by SIGKILL, and those
-//! that must answer in time.
+//! Child processes: those that inherit descriptors and end when this process does, even by SIGKILL;
+//! and those that must answer in time.
 #![expect(unsafe_code, reason = "code between fork and exec")]
 
 use std::io::{self, Read};
@@ -13,20 +13,20 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// How long the rest of an answer may take after the program has ended.
+/// How long the rest of an answer may take after the end of the program.
 const REST_TIME: Duration = Duration::from_secs(5);
-/// Bytes of an answer that are kept.
+/// The most bytes of an answer.
 const LONGEST_ANSWER: u64 = 64 << 10;
 
 /// Makes the child of `command` inherit `descriptors` under their numbers, and get `signal` when
 /// the thread that spawns it ends, however it ends.
 ///
-/// The descriptors must stay open until the child was spawned.
+/// The descriptors must stay open until the child has been spawned.
 pub fn bind(command: &mut Command, signal: Signal, descriptors: Vec<RawFd>) {
     let parent = rustix::process::getpid();
     let prepare = move || -> io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(signal))?;
-        // If the parent ended before that call, no signal comes.
+        // If the parent ended before that call, the signal never comes.
         if rustix::process::getppid() != Some(parent) {
             return Err(Errno::SRCH.into());
         }
@@ -41,26 +41,27 @@ pub fn bind(command: &mut Command, signal: Signal, descriptors: Vec<RawFd>) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Runs `command` and returns its status and what it wrote to standard output; `None` if it has not
-/// ended after `limit`. Then it is killed, with all processes that it started.
+/// Runs `command` and returns its status and its standard output. `None` if it has not ended after
+/// `limit`; then it is killed, with all processes that it started.
 pub fn answer(mut command: Command, limit: Duration) -> io::Result<Option<Output>> {
     bind(&mut command, Signal::KILL, Vec::new());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn()?;
     let stdout = child.stdout.take();
     let (sender, written) = mpsc::channel();
-    // A thread reads, since a process that the child started may keep the pipe open for ever.
+    // A separate thread reads, since a process that the child started may keep the pipe open for
+    // ever.
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(stdout) = stdout {
-            // An error ends the answer as its end does.
+            // An error ends the answer, like the end of the pipe.
             let _ = stdout.take(LONGEST_ANSWER).read_to_end(&mut bytes);
         }
         // The receiver is gone if the answer took too long.
         let _ = sender.send(bytes);
     });
     if !has_ended(&child, limit)? {
-        // They fail only if it has ended meanwhile.
+        // These fail only if the child has ended already.
         let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
         return Ok(None);
@@ -70,7 +71,7 @@ pub fn answer(mut command: Command, limit: Duration) -> io::Result<Option<Output
     Ok(Some(Output { status, stdout, stderr: Vec::new() }))
 }
 
-/// Waits for a child's end, for `limit` at most.
+/// Waits for a child's end, at most for `limit`.
 fn has_ended(child: &Child, limit: Duration) -> io::Result<bool> {
     let pidfd = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let deadline = std::time::Instant::now() + limit;

@@ -1,9 +1,9 @@
-//! What the user sees during a wait: a bar on a terminal, and elsewhere a line now and then.
+//! The display of a wait: a bar on a terminal, and elsewhere occasional lines.
 //!
-//! A wait of less than a second shows nothing, and no line comes while there is other output.
+//! A wait of less than a second shows nothing, and no line appears while there is other output.
 //! Everything goes to standard error. With `NO_COLOR` set or `TERM=dumb` a terminal gets lines too,
-//! so that no escape sequence is written. All other output has to go through [`aside`], or it would
-//! tear the bar.
+//! so that no escape sequence is written. All other output has to go through [`aside`]; otherwise
+//! it would overwrite the bar.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How long a wait lasts before it is shown.
 const FIRST: Duration = Duration::from_secs(1);
-/// How long until the next line, where there is no bar.
+/// The time between two lines, without a bar.
 const BETWEEN: Duration = Duration::from_secs(10);
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -22,14 +22,14 @@ const TICK: Duration = Duration::from_millis(100);
 /// The bar that is on the terminal now.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// When something was last printed.
+/// When the last output was printed.
 static PRINTED: Mutex<Option<Instant>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `write`, which may print, without the bar in its way.
+/// Runs `write`, which may print, while the bar is hidden.
 pub fn aside<T>(write: impl FnOnce() -> T) -> T {
     *lock(&PRINTED) = Some(Instant::now());
     let bar = lock(&SHOWN).clone();
@@ -39,7 +39,7 @@ pub fn aside<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Whether escape sequences are welcome on standard error.
+/// Whether standard error must not get escape sequences.
 pub fn is_plain() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -59,12 +59,12 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What is known of the wait.
+/// The state of a wait.
 #[derive(Clone, Debug)]
 struct State {
     what: String,
     message: String,
-    /// How much is done, of how much, if that can be said.
+    /// How much is done, and of how much, if known.
     share: Option<(u64, u64)>,
     begun: Instant,
     over: bool,
@@ -104,17 +104,17 @@ impl Progress {
         let theirs = shared.clone();
         let plain = is_plain();
         let show = move || if plain { theirs.show_lines() } else { theirs.show_bar() };
-        // Without a thread for it the wait is not shown, and that is all.
+        // Without a thread for it the wait is just not shown.
         let ticker = std::thread::Builder::new().name("progress".into()).spawn(show).ok();
         Progress { shared, ticker }
     }
 
-    /// Says what is being waited for at the moment.
+    /// Sets the text of the wait.
     pub fn message(&self, message: impl Into<String>) {
         lock(&self.shared.state).message = message.into();
     }
 
-    /// Says how much is done, and of how much.
+    /// Sets how much is done, and of how much.
     pub fn share(&self, done: u64, all: u64) {
         lock(&self.shared.state).share = Some((done, all));
     }
@@ -125,14 +125,14 @@ impl Drop for Progress {
         lock(&self.shared.state).over = true;
         self.shared.changed.notify_all();
         if let Some(ticker) = self.ticker.take() {
-            // If it panicked, it has said so.
+            // If the thread panicked, the panic has been printed.
             let _ = ticker.join();
         }
     }
 }
 
 impl Shared {
-    /// Waits for the end of the wait, for `time` at most; returns the state, or `None` at the end.
+    /// Waits for the end of the wait, at most for `time`. Returns the state, or `None` at the end.
     fn next(&self, time: Duration) -> Option<State> {
         let state = lock(&self.state);
         let wait = self.changed.wait_timeout_while(state, time, |state| !state.over);

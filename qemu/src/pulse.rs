@@ -1,9 +1,9 @@
-//! How regularly the hearts of a device's NICs beat: how often, and the longest time between two
-//! beats, by the clock and by the processor time of the device's thread.
+//! How regularly the heartbeats of a device's NICs come: their number, and the longest time between
+//! two beats, by the clock and by the processor time of the device's thread.
 //!
-//! A machine with other work to do may take the processor from the device's thread for a while,
-//! which is nothing that the device could prevent. What the device itself causes is in the
-//! processor time, which stands still while the thread sleeps or waits for a processor.
+//! On a busy machine the device's thread may get no processor for a while, which the device cannot
+//! prevent. The processor time shows the delays that the device itself causes: it stands still
+//! while the thread sleeps or waits for a processor.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,12 +31,12 @@ struct Nic {
 pub struct Pulse(Vec<Nic>);
 
 impl Pulse {
-    /// A device with so many NICs, before the first beat.
+    /// For a device with this many NICs, before the first beat.
     pub fn new(nics: usize) -> Pulse {
         Pulse((0..nics).map(|_| Nic::default()).collect())
     }
 
-    /// How often each NIC's heart has beaten.
+    /// The number of beats of each NIC.
     pub fn beats(&self) -> Vec<u32> {
         self.0.iter().map(|nic| nic.beats.load(Ordering::Acquire)).collect()
     }
@@ -48,7 +48,7 @@ impl Pulse {
     }
 }
 
-/// What the device's thread remembers of the last beat of each NIC.
+/// The device's thread's record of the last beat of each NIC.
 pub struct Watch<'a> {
     pulse: &'a Pulse,
     last: Vec<Option<(u32, Instant, Duration)>>,
@@ -60,7 +60,7 @@ impl Watch<'_> {
         Watch { pulse, last: vec![None; pulse.0.len()] }
     }
 
-    /// Looks at the heartbeat of NIC number `index`.
+    /// Checks the heartbeat of NIC number `index`.
     #[inline]
     pub fn look(&mut self, index: usize, heartbeat: u32) {
         let last = self.last.get_mut(index);

@@ -1,7 +1,7 @@
-//! Runs the conformance suite in the kernel, on each of its machines: guest after guest until every
+//! Runs the conformance suite in the kernel on each of its machines. It boots guests until every
 //! test has ended.
 //!
-//! A test that panics, faults or hangs ends its guest; it is reported, and the next guest goes on
+//! A test that panics, faults or hangs ends its guest. It is reported, and the next guest continues
 //! after it. [`crate::suite`] documents the lines that the image writes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::suite::{Next, Outcome, Suite, TestResult};
 use crate::vm::{Event, Exit};
 
-/// A test that has ended, and its machine.
+/// A test that has ended, with its machine.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The machine that it ran on.
@@ -26,7 +26,7 @@ pub struct Ran {
     pub result: TestResult,
 }
 
-/// How a suite ended.
+/// The result of a suite.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// The machines that it ran on.
@@ -45,7 +45,7 @@ impl Summary {
         self.results.iter().map(|ran| &ran.result).filter(|result| result.outcome == Outcome::Passed)
     }
 
-    /// How many did not.
+    /// How many tests did not pass.
     pub fn failed(&self) -> usize {
         self.results.len() - self.passed()
     }
@@ -196,7 +196,7 @@ fn check_filter(filter: &str) -> Result<()> {
     )))
 }
 
-/// Prints how a test ended, and of one that failed the reason and its output.
+/// Prints how a test ended, and for a failed one the reason and its output.
 pub fn print_result(ran: &Ran) -> Result<()> {
     let Ran { machine, result: TestResult { name, time, output, outcome, .. } } = ran;
     match outcome {
@@ -231,7 +231,7 @@ pub fn run_and_print(options: &Options, filters: &[String], show_output: bool) -
     Ok(if summary.is_success() && complete { 0 } else { 1 })
 }
 
-/// What to say when no test ran.
+/// The message when no test ran.
 fn no_match(filters: &[String]) -> String {
     let filters: Vec<String> = filters.iter().map(|filter| format!("{filter:?}")).collect();
     format!(
@@ -241,7 +241,7 @@ fn no_match(filters: &[String]) -> String {
     )
 }
 
-/// Prints the failures once more, by name, and the closing line.
+/// Prints the names of the failed tests once more, and the closing line.
 pub fn print_closing(summary: &Summary) -> Result<()> {
     if summary.failed() > 0 {
         print_line("failed in the kernel:")?;
@@ -254,14 +254,14 @@ pub fn print_closing(summary: &Summary) -> Result<()> {
     print_line(&format!("kernel: {} passed, {} failed", summary.passed(), summary.failed()))
 }
 
-/// The arguments that `cargo test` passes to a test harness, those that mean something here.
+/// The arguments that `cargo test` passes to a test harness and that have a meaning here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HarnessArguments {
     /// The filters.
     pub filters: Vec<String>,
     /// Whether to show what tests write.
     pub show_output: bool,
-    /// Whether only names are wanted.
+    /// Whether to print only names.
     pub list: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The device alone, for a QEMU that somebody else starts: `nic`.
+//! The device alone, for a QEMU that the user starts: `nic`.
 //!
-//! Each NIC has a socket, at which QEMU's ivshmem-doorbell finds it, and the launcher has the
-//! memory, which QEMU maps by /proc. When QEMU ends its NICs are powered off and on again, and the
-//! memory is zeroed, so the next QEMU finds a fresh machine.
+//! Each NIC has a socket, at which QEMU's ivshmem-doorbell finds it. The launcher owns the memory,
+//! which QEMU maps through /proc. When QEMU ends, its NICs are powered off and on again, and the
+//! memory is zeroed, so the next QEMU gets a fresh machine.
 
 use std::fs;
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::memory::GuestRam;
 use crate::options::Options;
 use crate::signals::{Asked, Signals};
 
-/// A NIC's place, at which one QEMU at a time finds it.
+/// A NIC and its socket, to which one QEMU at a time connects.
 struct Place {
     path: PathBuf,
     listener: UnixListener,
@@ -38,7 +38,7 @@ impl Place {
         Ok(Place { path, listener, server, qemu: None })
     }
 
-    /// What to wait for: the next QEMU, or the end of this one.
+    /// What to wait for: the next QEMU, or the end of the connected one.
     fn descriptor(&self) -> PollFd<'_> {
         match &self.qemu {
             Some(qemu) => PollFd::new(qemu, PollFlags::IN),
@@ -46,10 +46,10 @@ impl Place {
         }
     }
 
-    /// Looks after it; true if its QEMU has left.
+    /// Handles an event of the socket; true if its QEMU has left.
     fn attend(&mut self) -> bool {
         if let Some(qemu) = &mut self.qemu {
-            // QEMU sends nothing. What does is no QEMU.
+            // QEMU sends nothing. A process that sends something is not QEMU.
             let left = !matches!(qemu.read(&mut [0]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
             if left {
                 self.qemu = None;
@@ -68,7 +68,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // It fails if it is gone already.
+        // This fails if the socket has been removed already.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,8 +1,9 @@
-//! What has to be on the machine before a guest can start: QEMU, and Rust's standard library for
-//! the guest; and Valgrind for the benchmarks that count instructions.
+//! The software that a guest needs on this machine: QEMU, and Rust's standard library for the
+//! guest; and Valgrind for the benchmarks that count instructions.
 //!
-//! What is missing is installed if that takes no question (root, or sudo without a password).
-//! Otherwise the error says what to type. Nothing is installed when `--qemu` names a program.
+//! Missing software is installed if that works without a question (as root, or with sudo without a
+//! password). Otherwise the error says what to type. Nothing is installed when `--qemu` names a
+//! program.
 
 use std::env;
 use std::ffi::OsStr;
@@ -15,20 +16,20 @@ use crate::error::{Error, Result};
 use crate::process;
 use crate::progress::Progress;
 
-/// The oldest QEMU that works, for messages.
+/// The oldest supported QEMU, for messages.
 const OLDEST_TEXT: &str = "7.2";
-/// The oldest QEMU that works.
+/// The oldest supported QEMU.
 const OLDEST: (u32, u32) = (7, 2);
-/// How long a program may take to answer `--version`. QEMU takes some 20 ms on an idle machine.
+/// How long a program may take to answer `--version`. QEMU takes about 20 ms on an idle machine.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// A program, and the package that has it.
+/// A program, and the package that contains it.
 struct Package {
     program: &'static str,
     debian: &'static str,
     fedora: &'static str,
     arch: &'static str,
-    /// What else the user can do, after "install it".
+    /// What the message offers after "install it".
     otherwise: &'static str,
 }
 
@@ -56,8 +57,8 @@ pub struct Qemu {
     pub version: (u32, u32),
 }
 
-/// Finds QEMU: `chosen` if given, else on PATH, else after installing it. `limit` is the time that
-/// the user gives a guest, if any; no QEMU may take longer to say its version.
+/// Finds QEMU: `chosen` if given, else on PATH, else after installing it. `limit` is the user's
+/// time limit for a guest, if any; QEMU may take no longer to print its version.
 pub fn find_qemu(chosen: Option<&Path>, limit: Option<Duration>) -> Result<Qemu> {
     let limit = limit.map_or(ANSWER_TIME, |limit| limit.min(ANSWER_TIME));
     match chosen {
@@ -127,7 +128,7 @@ fn parse_version(text: &str) -> Option<((u32, u32), &str)> {
     Some(((major, minor), shown))
 }
 
-/// A family of distributions that have the same package manager.
+/// A family of distributions with the same package manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Distribution {
     Debian,
@@ -172,7 +173,7 @@ impl Distribution {
     }
 }
 
-/// The error that says what to type when nothing can be installed.
+/// The error that says what to type if the package cannot be installed.
 fn by_hand(package: &Package, why: &str) -> Error {
     let Package { program, debian, fedora, arch, otherwise } = package;
     Error::Missing(format!(
@@ -204,12 +205,12 @@ fn install(package: &Package, system: Distribution) -> Result<()> {
         complain!("ferrovia: {} was not found; running `{}`", package.program, words.join(" "));
         let mut run = Command::new(words[0]);
         run.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-        // The package manager may go on when we are killed, so that no package is half installed.
-        // Its output goes to our standard error, since standard output is the guest's.
+        // The package manager may continue when this process is killed, so that no package is left
+        // half installed. Its output goes to standard error, since standard output is the guest's.
         run.stdout(io::stderr());
         match run.status() {
             Ok(status) if status.success() => {}
-            // The package may be in the index that is there already.
+            // The package may be in the present index.
             Ok(_) if command.contains(&"update") => {}
             Ok(status) => {
                 let why = format!("`{}` failed ({status})", words.join(" "));
@@ -230,7 +231,7 @@ fn quiet_success(command: &mut Command) -> bool {
 /// Makes sure that the standard library for [`GUEST_TARGET`] is there, for the toolchain used in
 /// `root`.
 ///
-/// rustup does this by itself from rust-toolchain.toml unless it was told not to.
+/// rustup does this by itself from rust-toolchain.toml, unless it is configured not to.
 pub fn ensure_guest_target(root: &Path) -> Result<()> {
     let sysroot = || -> Result<PathBuf> {
         let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

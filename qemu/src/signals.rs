@@ -1,7 +1,7 @@
 //! Ctrl-C, SIGTERM, SIGHUP and Ctrl-Z as descriptors for poll(2).
 //!
-//! Before [`Signals::watch`] the signals end or stop the process at once. Afterwards the guest's
-//! loop receives them, and ends or stops QEMU first.
+//! Before [`Signals::watch`] the signals end or stop the process at once. Afterwards the loop that
+//! waits for guests receives them, and ends or stops QEMU first.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,17 +15,17 @@ use crate::error::{Error, Result};
 /// The signals that ask the launcher to end, and the one that asks it to stop for a while.
 const ASKED: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGTSTP];
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The launcher's end; the signal's number.
+    /// To end the launcher; the signal's number.
     End(i32),
     /// To stop until the process is continued.
     Stop,
 }
 
-/// The watch on these signals. There is one in the process, and it is never removed, so that no
-/// signal is lost between two guests.
+/// The watch on these signals. A process has one, which is never removed, so that no signal is lost
+/// between two guests.
 #[derive(Debug)]
 pub struct Signals {
     pipes: Vec<(i32, UnixStream)>,
@@ -56,7 +56,7 @@ impl Signals {
         self.pipes.iter().map(|(_, pipe)| pipe.as_fd())
     }
 
-    /// What the signal that arrived asks for, if one did.
+    /// The request of the signal that arrived, if one did.
     pub fn arrived(&self) -> Option<Asked> {
         let signal = self.pipes.iter().find_map(|(signal, pipe)| {
             let mut reader: &UnixStream = pipe;

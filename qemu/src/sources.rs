@@ -1,8 +1,8 @@
-//! Where the sources are that images are built from.
+//! Finds the sources that images are built from.
 //!
 //! They are found at run time: a checkout can be moved or copied after the launcher was built, and
-//! cargo does not build the launcher again for that. The sources must be the ones that the launcher
-//! was built from, which a digest shows; so a launcher never builds images of another version.
+//! cargo does not rebuild the launcher then. The sources must be those from which the launcher was
+//! built, which a digest shows. So a launcher never builds images of another version.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use std::sync::OnceLock;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 
-/// The digest of the sources that this launcher was built from, by `build.rs`.
+/// The digest of the sources from which this launcher was built, computed by `build.rs`.
 const BUILT_FROM: &str = env!("FERROVIA_SOURCES");
 
-/// What a folder contains if it is the root of a checkout.
+/// Files that the root of a checkout contains.
 const MARKS: [&str; 4] = ["Cargo.toml", "linker.ld", "qemu/Cargo.toml", "targets/build.rs"];
 
-/// The root of the checkout that this launcher was built from.
+/// The root of the checkout from which this launcher was built.
 ///
-/// Looked for above the package that cargo runs, above this program, and above the current folder,
-/// in this order. Found once: a process never changes over to another checkout.
+/// Searched for above the package that cargo runs, above this program, and above the current
+/// folder, in this order. The result is kept: a process never changes to another checkout.
 pub fn root() -> Result<&'static Path> {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(root) = ROOT.get() {

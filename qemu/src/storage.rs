@@ -1,4 +1,4 @@
-//! `storage`: boots the target of NVMe over Fabrics, and shows what it does on one line.
+//! `storage`: boots the target of NVMe over Fabrics, and shows its activity on one line.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::options::{DEFAULT_MEMORY, Options, Size};
 use crate::progress::Progress;
 use crate::vm::Event;
 
-/// What the target exports, and to whom.
+/// What the target exports, and to which hosts.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Exports {
     /// Export a RAM disk of this size: a number with K, M or G, or of MiB (repeatable)
@@ -74,8 +74,8 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
 }
 
-/// The name of a disk for its hosts, in hexadecimal: the same as long as the file is the same, and
-/// stays where it is.
+/// The identifier of a disk for its hosts, in hexadecimal. It stays the same while the file is the
+/// same and keeps its path.
 fn name(disk: &Path) -> Result<String> {
     let failed = |source| Error::File { path: disk.to_owned(), source };
     let path = disk.canonicalize().map_err(failed)?;
@@ -120,7 +120,7 @@ impl Counters {
         })
     }
 
-    /// What happened in the second since `last`, in words.
+    /// The activity in the second since `last`, in words.
     fn since(&self, last: &Counters) -> String {
         let mb = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e6;
         format!(

@@ -1,4 +1,5 @@
-//! The lines in which the suite's image reports its tests. No I/O and no clock: both are arguments.
+//! The lines in which the suite's image reports its tests. No I/O and no clock: lines and times are
+//! arguments.
 //!
 //! | line | meaning |
 //! |---|---|
@@ -9,9 +10,9 @@
 //! | `@reboot` | the suite is to be booted again and goes on after the last test |
 //! | `@done` | no test is left |
 //!
-//! Every other line is the output of the test that runs. The suite is booted with `filter=WORD` for
-//! each filter, and from the second time on with `after=NAME`: then it skips all tests up to that
-//! one. `lossy` is added if the link between the NICs is.
+//! Every other line is output of the running test. The suite is booted with `filter=WORD` for each
+//! filter, and from the second boot on with `after=NAME`: then it skips all tests up to that one.
+//! `lossy` is added if the link between the NICs is lossy.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,7 @@ use crate::launch::is_crash;
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 /// The longest time limit that a test can name, in seconds.
 const LONGEST_LIMIT: u64 = 600;
-/// How many lines of a test's output are kept: the first ones, since they show what went wrong
-/// first.
+/// How many lines of a test's output are kept: the first ones, since they show the first failure.
 const KEPT_LINES: usize = 200;
 
 /// How a test ended.
@@ -30,7 +30,7 @@ const KEPT_LINES: usize = 200;
 pub enum Outcome {
     /// All its checks held.
     Passed,
-    /// One did not: where and why, in one line.
+    /// A check did not hold: where and why, in one line.
     Failed(String),
 }
 
@@ -41,11 +41,11 @@ pub struct TestResult {
     pub name: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// How long it took: by the guest's clock if it passed, else by ours.
+    /// Its duration: by the guest's clock if it passed, else by the launcher's.
     pub time: Duration,
     /// The rows of the catalogue that it names.
     pub rows: Vec<String>,
-    /// What was written while it ran.
+    /// The output of the test.
     pub output: Vec<String>,
 }
 
@@ -65,36 +65,36 @@ impl Running {
     }
 }
 
-/// What is to be done after a guest has ended.
+/// What to do after a guest has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// All tests have run.
     Finished,
-    /// Boot again; [`Suite::last`] says after which test to go on.
+    /// Boot again, and continue after the test [`Suite::last`].
     Boot,
-    /// No test ended since the last boot, so another one would not help.
+    /// No test ended since the last boot, so another boot would not help.
     Stuck,
 }
 
-/// The course of a suite, over as many guests as it takes.
+/// The course of a suite, over as many guests as needed.
 #[derive(Debug)]
 pub struct Suite {
     running: Option<Running>,
     last: Option<String>,
     done: bool,
-    /// The suite asked for a new boot, or no test is left: the end of the guest is no failure.
+    /// The suite asked for a new boot, or no test is left: the end of the guest is not a failure.
     leaving: bool,
     /// A test has ended since the last boot.
     progress: bool,
     ended: usize,
-    /// Since when no test runs.
+    /// The time since which no test runs.
     idle: Instant,
     crash: Option<String>,
     stray: Vec<String>,
 }
 
 impl Suite {
-    /// A suite that has not been booted.
+    /// A suite before its first boot.
     pub fn new(now: Instant) -> Suite {
         Suite {
             running: None,
@@ -119,7 +119,7 @@ impl Suite {
         self.ended
     }
 
-    /// The test that runs.
+    /// The running test.
     pub fn running(&self) -> Option<&str> {
         self.running.as_ref().map(|running| running.name.as_str())
     }
@@ -133,7 +133,7 @@ impl Suite {
         self.stray.clear();
     }
 
-    /// When the guest has to be killed unless a test begins or ends before.
+    /// When the guest has to be killed, unless a test begins or ends earlier.
     pub fn deadline(&self) -> Instant {
         match &self.running {
             Some(running) => running.started + running.limit,
@@ -141,7 +141,7 @@ impl Suite {
         }
     }
 
-    /// Takes a line; returns the test that has ended with it, if one has.
+    /// Takes a line; returns the test that ended with it, if any.
     pub fn line(&mut self, line: &str, now: Instant) -> Option<TestResult> {
         match line
             .strip_prefix('@')
@@ -224,15 +224,16 @@ impl Suite {
         Some(running.end(outcome, time))
     }
 
-    /// Ends the running test, if there is one, as failed: with the kernel's report of a crash as
-    /// the reason if there is one, else with `why`.
+    /// Ends the running test, if any, as failed: with the kernel's report of a crash as the reason
+    /// if there is one, else with `why`.
     fn end_running(&mut self, why: &str, now: Instant) -> Option<TestResult> {
         let crash = self.running.as_ref()?.crash.clone();
         let why = crash.unwrap_or_else(|| why.to_owned());
         self.finish(Outcome::Failed(why), None, now)
     }
 
-    /// The guest has ended, for `why`. Returns the test that failed by that, and what to do next.
+    /// The guest has ended because of `why`. Returns the test that failed by that, and what to do
+    /// next.
     pub fn guest_ended(&mut self, why: &str, now: Instant) -> (Option<TestResult>, Next) {
         let victim = match self.end_running(why, now) {
             Some(result) => Some(result),

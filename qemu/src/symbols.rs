@@ -26,15 +26,15 @@ impl Symbols {
         Symbols { loader: Loader::new(image).ok() }
     }
 
-    /// The lines to show for `line`: a frame of a backtrace with its function and place, and any
-    /// other line as it is.
+    /// The lines to show for `line`: a frame of a backtrace with its function and place, any other
+    /// line unchanged.
     pub fn annotate(&self, line: &str) -> Vec<String> {
         let Some(address) = frame_address(line) else { return vec![line.to_owned()] };
         let names = self.names(address);
         let line = line.trim_end();
         let mut names = names.into_iter();
         let first = names.next().map_or_else(|| line.to_owned(), |name| format!("{line} {name}"));
-        // Functions that were inlined here have no frame of their own; they stand in lines below.
+        // Functions that were inlined here have no frame of their own; they follow in lines below.
         let indent = line.chars().count();
         std::iter::once(first).chain(names.map(|name| format!("{:indent$} {name}", ""))).collect()
     }
@@ -104,7 +104,7 @@ mod tests {
         let program = std::env::current_exe().expect("this program");
         let symbols = Symbols::load(&program);
         let loader = symbols.loader.as_ref().expect("an ELF file");
-        // The address in the file, since the program runs at another one.
+        // The address in the file, since the program is loaded at another one.
         let offset = {
             use object::{Object, ObjectSymbol};
             let bytes = std::fs::read(&program).expect("read it");

@@ -1,12 +1,11 @@
 //! The tour and the transfer: one image, which asks for its payload piece by piece; and booting any
 //! other image.
 //!
-//! The launcher holds the guest's memory, so it writes each piece there itself when the image asks
-//! for it (targets/tour documents the lines that the image writes for that). A file of any size can
-//! be moved that way, since a guest needs memory for one piece and its copy only. The digest that
-//! the image prints is taken here, of what is in the guest's memory after a piece was written
-//! there. When the payload goes to another machine ([`crate::pair`]), the digest of what arrived is
-//! taken here, too.
+//! The launcher shares the guest's memory, so it writes each piece there itself when the image asks
+//! for it (targets/tour documents the image's lines for that). A file of any size can be moved in
+//! this way, since a guest needs memory only for one piece and its copy. The launcher also computes
+//! the digest that the image prints, from the guest's memory after a piece was written there; and,
+//! when the payload goes to another machine ([`crate::pair`]), the digest of what arrived.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -28,13 +27,13 @@ use crate::vm::Event;
 
 /// Bytes of the tour's payload; an odd number, so that the last message is shorter than the others.
 const TOUR_BYTES: u64 = (16 << 20) + 77;
-/// The ways in which the image moves each byte.
+/// The number of ways in which the image moves each byte.
 pub const WAYS: u64 = 4;
-/// The same through VIPL: on each of the two reliable levels.
+/// The number of ways through VIPL: four on each of the two reliable levels.
 pub const VIA_WAYS: u64 = 2 * WAYS;
 /// Bytes that are read from a file at once.
 const CHUNK: usize = 1 << 20;
-/// Where the digest is in the answer to a request for a piece.
+/// The offset of the digest in the answer to a request for a piece.
 const DIGEST: usize = 32;
 /// Bytes of such an answer.
 const ANSWER: u64 = 64;
@@ -44,7 +43,7 @@ pub fn tour(options: &Options, words: Vec<String>) -> Result<u8> {
     run(options, "tour", words, Payload::of_the_tour(), WAYS)
 }
 
-/// Moves a file in each of so many ways; returns the image's status.
+/// Moves a file in each of `ways` ways; returns the image's status.
 pub fn transfer(options: &Options, path: &Path, mut words: Vec<String>, ways: u64) -> Result<u8> {
     words.push("transfer".into());
     run(options, "transfer", words, Payload::of_file(path)?, ways)
@@ -72,20 +71,20 @@ fn run(options: &Options, what: &str, mut words: Vec<String>, payload: Payload, 
     }
 }
 
-/// Boots any image and passes on what it writes; returns the image's status.
+/// Boots any image and passes its output on; returns the image's status.
 pub fn boot(options: &Options, image: &str, words: &[String]) -> Result<u8> {
     let launcher = Launcher::prepare(options, image)?;
     let mut output = Output::new(launcher.symbols());
     launcher.run(words, |line| output.line(line), |_| ())
 }
 
-/// Serves the image: gives it the payload, and shows how far it has come.
+/// Serves the image: gives it the payload, and shows the progress.
 pub(crate) struct Server {
     payload: Payload,
     arrivals: Arrivals,
     progress: Progress,
     moved: u64,
-    /// In how many ways each byte is moved.
+    /// The number of ways in which each byte is moved.
     ways: u64,
 }
 
@@ -97,7 +96,7 @@ impl Server {
         Server { payload, arrivals: Arrivals::default(), progress, moved: 0, ways }
     }
 
-    /// Takes a line of the guest with this memory; false if it is not for the launcher.
+    /// Takes a line of the guest with this memory; false if the line is not for the launcher.
     pub fn line(&mut self, memory: &GuestRam, line: &str) -> Result<bool> {
         let all = self.payload.bytes.saturating_mul(self.ways);
         match Request::parse(line) {
@@ -120,14 +119,14 @@ impl Server {
     }
 }
 
-/// What the image asks for, or reports, by a line of its own.
+/// A request or a report of the image, in a line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request<'a> {
     /// Load the next `length` bytes to `address` and answer at `answer`.
     Load { address: u64, length: u64, answer: u64 },
     /// In this way, the next `length` bytes have arrived at `address`: answer at `answer`.
     Arrived { way: &'a str, address: u64, length: u64, answer: u64 },
-    /// So many bytes have been moved in one way.
+    /// This many bytes have been moved in one way.
     Moved(u64),
 }
 
@@ -153,13 +152,15 @@ impl Request<'_> {
     }
 }
 
-/// Writes the digest of all bytes so far to a guest's memory at `at`, and counts the answer.
+/// Writes the digest of all bytes so far to a guest's memory at `at`, and increments the count of
+/// answers.
 fn answer(memory: &GuestRam, at: u64, digest: &Sha256) -> Result<()> {
     let refused = |_| Error::Tool("the guest asks for an answer where it has no memory".into());
     let answer = memory.get(at, ANSWER).map_err(refused)?;
     let unaligned = |_| Error::Tool("the guest asks for an answer at an odd address".into());
     answer.write(DIGEST, &digest.clone().finalize()).map_err(unaligned)?;
-    // Release: who sees the new count sees the digest, and the piece that was loaded before.
+    // Release: a reader that sees the new count sees the digest, and the piece that was loaded
+    // before.
     answer.atomic_u32(0).map_err(unaligned)?.fetch_add(1, Ordering::Release);
     Ok(())
 }
@@ -188,7 +189,7 @@ impl Arrivals {
     }
 }
 
-/// What is moved, and how much of it the guest has had.
+/// The payload, and how much of it the guest has received.
 pub struct Payload {
     name: PathBuf,
     from: Box<dyn Read>,
@@ -207,7 +208,7 @@ impl Payload {
         Payload::new(PathBuf::from("the tour's payload"), TOUR_BYTES, Noise::default())
     }
 
-    /// The word that tells the image how much it is.
+    /// The word that gives the image the payload's length.
     pub fn word(&self) -> String {
         format!("bytes={}", self.bytes)
     }
@@ -215,7 +216,7 @@ impl Payload {
     /// A file.
     pub fn of_file(path: &Path) -> Result<Payload> {
         let failed = |source| Error::File { path: path.to_owned(), source };
-        // Opening a FIFO would wait for a writer. Ordinary files know no such flag.
+        // Opening a FIFO would wait for a writer. For ordinary files the flag has no effect.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
@@ -230,7 +231,7 @@ impl Payload {
     fn load(&mut self, memory: &GuestRam, address: u64, length: u64, at: u64) -> Result<()> {
         let out_of_memory = |_| Error::Tool("the guest asks for bytes where it has no memory".into());
         let window = memory.get(address, length).map_err(out_of_memory)?;
-        // Before anything is read, so that no bytes are lost.
+        // Checked before the file is read, so that no bytes are lost.
         memory.get(at, ANSWER).map_err(out_of_memory)?;
         let mut chunk = vec![0; CHUNK.min(window.len())];
         for offset in (0..window.len()).step_by(CHUNK) {

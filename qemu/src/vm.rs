@@ -1,9 +1,9 @@
-//! One QEMU with a guest in it: how it is started, what it writes, how it ends.
+//! One QEMU with a guest in it: its start, its output, its end.
 //!
-//! QEMU inherits all its connections to us as descriptors (sockets and anonymous memory), so
-//! nothing but the user's own image files has a name in the file system. QEMU gets SIGKILL when the
-//! thread that started it ends; so a `Vm` stays in its thread. QEMU is in a process group of its
-//! own, so Ctrl-C and Ctrl-Z reach the launcher alone, where [`crate::guests`] takes them.
+//! QEMU inherits all its connections to the launcher as descriptors (sockets and anonymous memory),
+//! so nothing except the user's own image files has a name in the file system. QEMU gets SIGKILL
+//! when the thread that started it ends; so a `Vm` stays in its thread. QEMU is in its own process
+//! group, so Ctrl-C and Ctrl-Z reach only the launcher, where [`crate::guests`] handles them.
 
 use std::io::{ErrorKind, Read};
 use std::marker::PhantomData;
@@ -28,7 +28,7 @@ use crate::setup::Qemu;
 /// How long a guest may be silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Before its first heartbeat: the firmware's time, on a machine that has other things to do.
+    /// Before its first heartbeat: this includes the firmware's time, on a busy machine.
     pub first_beat: Duration,
     /// Between two heartbeats.
     pub silence: Duration,
@@ -40,8 +40,8 @@ impl Default for Patience {
     }
 }
 
-/// A guest writes this plus its status to the exit device, so that no status of a guest looks like
-/// one of QEMU's own.
+/// A guest writes this plus its status to the exit device, so that no status of a guest equals one
+/// of QEMU's own.
 const STATUS_BASE: i32 = 0x10;
 /// QEMU's status after a guest's status 0.
 const SUCCESS: i32 = STATUS_BASE << 1 | 1;
@@ -58,11 +58,11 @@ pub struct Config {
     pub qemu: Qemu,
     /// The kernel image.
     pub image: PathBuf,
-    /// How many CPUs run.
+    /// The number of running CPUs.
     pub cpus: u32,
     /// The size of the RAM in bytes, a multiple of 1 MiB.
     pub memory: u64,
-    /// How many NICs it has.
+    /// The number of NICs.
     pub nics: usize,
     /// Its disks.
     pub disks: Vec<Disk>,
@@ -70,7 +70,7 @@ pub struct Config {
     pub command_line: String,
     /// How long it may be silent.
     pub patience: Patience,
-    /// Whether its CPUs stand still until it is released.
+    /// Whether its CPUs are stopped until it is released.
     pub held: bool,
 }
 
@@ -91,8 +91,8 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// What QEMU's status and standard error mean. `lived` says whether the guest showed any sign
-    /// of life: a program that is no QEMU may end with any status, so without such a sign no status
+    /// Interprets QEMU's status and standard error. `lived` says whether the guest showed any sign
+    /// of life. A program other than QEMU may end with any status, so without such a sign no status
     /// counts as success.
     fn read(status: ExitStatus, stderr: &str, lived: bool) -> Exit {
         let died = |otherwise: &str| {
@@ -104,7 +104,7 @@ impl Exit {
             Exit::QemuDied { status, stderr: first.unwrap_or(otherwise).to_owned() }
         };
         match status.code() {
-            // QEMU ends with 0 after a signal too.
+            // QEMU also ends with 0 after a signal.
             Some(0) if stderr.contains("terminating on signal") => died(""),
             Some(0) => Exit::NoStatus,
             Some(SUCCESS) if !lived => died("no guest ran in it"),
@@ -116,7 +116,7 @@ impl Exit {
         }
     }
 
-    /// The guest's status, or the error that there is none.
+    /// The guest's status, or an error if there is none.
     pub fn status(self) -> Result<u8> {
         match self {
             Exit::Status(status) => Ok(status),
@@ -141,7 +141,7 @@ pub enum Event {
     Deadline,
 }
 
-/// A QEMU that is ready to be started: all that it inherits is made.
+/// A QEMU that is ready to be started: everything that it inherits exists.
 pub(crate) struct Prepared {
     config: Config,
     ram: GuestRam,
@@ -155,8 +155,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Makes all parts of a guest; returns the device's sides of its NICs too, so that their device
-    /// runs before QEMU does.
+    /// Creates all parts of a guest. Returns also the device's sides of its NICs, so that their
+    /// device can run before QEMU does.
     pub fn new<F: Frontend>(config: Config, frontend: &F) -> Result<(Prepared, Vec<F::Port>)> {
         let ram = GuestRam::new(config.memory)?;
         let mut attachments = Vec::new();
@@ -198,7 +198,7 @@ impl Prepared {
         let (pidfd, stderr) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // Without this handle we could not see its end, so it must not run.
+                // Without this handle its end could not be noticed, so it must not run.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(error);
@@ -227,7 +227,7 @@ impl Prepared {
     }
 }
 
-/// What [`Vm::hear`] found out.
+/// The result of [`Vm::hear`].
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     /// What happened, in order.
@@ -252,12 +252,12 @@ pub(crate) struct Vm {
     /// When the guest was last continued.
     continued: Option<Instant>,
     patience: Patience,
-    /// Whether the guest has written anything.
+    /// Whether the guest has written anything, which is a sign of life.
     lived: bool,
     ended: bool,
     ram: GuestRam,
     _attachments: Vec<Box<dyn Attachment>>,
-    /// QEMU ends with the thread that started it.
+    /// QEMU ends when the thread that started it ends.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -307,7 +307,7 @@ impl Vm {
         self.monitor.resume();
     }
 
-    /// The time in which the guest did not run does not count as its silence.
+    /// The time in which the guest was stopped does not count as silence.
     pub fn was_continued(&mut self) {
         self.continued = Some(Instant::now());
     }
@@ -321,8 +321,8 @@ impl Vm {
         }
     }
 
-    /// Reads all that QEMU has written so far. `gone` says that QEMU has ended: then the event of
-    /// its end is the last one.
+    /// Reads all that QEMU has written so far. If `gone`, QEMU has ended: then the event of its end
+    /// is the last one.
     pub fn hear(&mut self, gone: bool) -> Result<Heard> {
         let mut heard = Heard::default();
         self.listen(&mut heard);
@@ -382,7 +382,8 @@ fn watch(child: &mut Child, serial: &UnixStream, debug: &UnixStream) -> Result<(
     Ok((pidfd, stderr))
 }
 
-/// Reads until there is nothing more for now. An error ends it too, since QEMU may be ending.
+/// Reads until there is nothing more at the moment. An error stops it too, since QEMU may be
+/// ending.
 pub(crate) fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
     let mut buffer = [0; 4096];
     loop {
@@ -399,8 +400,8 @@ pub(crate) fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
 fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 3]) -> Vec<String> {
     let size = config.memory >> 20;
     let cpus = config.cpus;
-    // If only one CPU is possible, TCG makes the guest's atomic operations non-atomic, and then
-    // they are not atomic against the device, which is outside of QEMU.
+    // If only one CPU is possible, TCG makes the guest's atomic operations non-atomic. They would
+    // not be atomic with respect to the device, which is outside QEMU.
     let most_cpus = cpus.max(2);
     let mut arguments = vec![
         "-nodefaults".into(),
@@ -413,7 +414,8 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
         "-cpu".into(),
         "max".into(),
         "-M".into(),
-        // Devices that the guest does not use; the firmware takes a third of its time to find them.
+        // Devices that the guest does not use, and for which the firmware would search a third of
+        // its time.
         "q35,memory-backend=ram0,sata=off,smbus=off,usb=off,vmport=off,i8042=off".into(),
         "-smp".into(),
         format!("{cpus},maxcpus={most_cpus}"),

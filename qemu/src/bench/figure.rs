@@ -1,4 +1,4 @@
-//! Figures: how the image writes them, and how they are shown.
+//! Figures: how the image writes them, and how the launcher shows them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Figure {
     pub p99: Option<f64>,
     pub unit: String,
     pub baseline: Option<f64>,
-    /// What the ratio to the baseline should be.
+    /// The wanted ratio to the baseline.
     pub wanted: Option<Wanted>,
 }
 
@@ -50,7 +50,7 @@ impl Figure {
         Figure { name, value, p99: None, unit, baseline: None, wanted: None }
     }
 
-    /// The same with a baseline, and what its ratio to that should be.
+    /// A figure with a baseline, and the wanted ratio to it.
     pub fn against(self, baseline: f64, wanted: Option<Wanted>) -> Figure {
         Figure { baseline: Some(baseline), wanted, ..self }
     }

@@ -1,8 +1,9 @@
-//! The same between two Linux guests with Soft-RoCE: perftest's figures, as baselines of ours.
+//! The same measurements between two Linux guests with Soft-RoCE: perftest's figures, as baselines
+//! of Ferrovia's.
 //!
-//! The guests' network devices are joined by QEMU's `-netdev stream`, with the MTU that the stream
-//! link of the other benchmarks has. Linux has no short cut, so the figures of both of our links
-//! stand beside the same ones of Linux.
+//! The guests' network devices are joined by QEMU's `-netdev stream`, with the MTU of the stream
+//! link of the other benchmarks. Linux has no short cut, so the figures of both of Ferrovia's links
+//! are compared with the same figures of Linux.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,27 +17,27 @@ use crate::setup::find_qemu;
 
 use super::figure::Figure;
 
-/// How often a program of perftest runs at most.
+/// How often a program of perftest is tried.
 const ATTEMPTS: u32 = 3;
 /// How long a program of perftest may take.
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long a short command may take.
 const STEP: Duration = Duration::from_secs(30);
 
-/// How the kernel shows perftest's socket, port 18515, while it listens.
+/// The line of `/proc/net/tcp` for perftest's socket, port 18515, while it listens.
 const LISTENS: &str = ":4853.*:0000.0A.";
 
-/// A program of perftest, and what of ours it is compared with.
+/// A program of perftest, and the figures of ours with which it is compared.
 struct Test {
-    /// Its command line, but for what all have.
+    /// Its command line, without the options that all of them have.
     command: &'static str,
-    /// The bytes of its messages, with which the line of its figures begins.
+    /// The size of its messages: the line with its figures begins with this.
     bytes: &'static str,
     /// The column of the figure.
     column: usize,
-    /// What makes our unit of it.
+    /// The factor that converts to our unit.
     factor: f64,
-    /// How the names of our figures end.
+    /// The suffix of the names of our figures.
     ours: &'static str,
 }
 
@@ -65,7 +66,8 @@ const TESTS: [Test; 3] = [
     },
 ];
 
-/// Measures Linux, and returns our figures that have a counterpart, with Linux's as baselines.
+/// Measures Linux, and returns those of our figures that have a counterpart, with Linux's as
+/// baselines.
 pub fn compare(options: &Options, mtu: u32, progress: &Progress, ours: &[Figure]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut guests = Guests::boot(options, mtu, progress)?;
@@ -73,7 +75,7 @@ pub fn compare(options: &Options, mtu: u32, progress: &Progress, ours: &[Figure]
         progress.message(format!("Linux: {}", test.command));
         let linux = guests.measure(test)?;
         for figure in ours.iter().filter(|figure| figure.name.ends_with(test.ours)) {
-            // The figures of one machine alone have no counterpart.
+            // Figures of a single machine have no counterpart.
             let Some((over, _)) = figure.name.split_once(": ") else { continue };
             let name = format!("against Linux: {over}: {}", test.ours);
             figures.push(Figure { name, p99: None, baseline: Some(linux), ..figure.clone() });
@@ -82,7 +84,7 @@ pub fn compare(options: &Options, mtu: u32, progress: &Progress, ours: &[Figure]
     Ok(figures)
 }
 
-/// Two guests that are joined: the server, and the client.
+/// Two joined guests: the server, and the client.
 struct Guests([Linux; 2]);
 
 impl Guests {
@@ -93,7 +95,7 @@ impl Guests {
         progress.message("booting Linux");
         let socket = std::env::temp_dir().join(format!("ferrovia-{}-linux", std::process::id()));
         let guests = Guests::boot_at(&qemu, &image, mtu, &socket);
-        // Both have it open, or never will.
+        // Both have opened the socket, or never will.
         let _ = std::fs::remove_file(&socket);
         guests
     }
@@ -107,10 +109,10 @@ impl Guests {
     }
 
     /// Runs a program on both; returns its figure. On a busy machine a latency may be `inf`; then
-    /// the program runs again.
+    /// the program is run again.
     fn measure(&mut self, test: &Test) -> Result<f64> {
         let [server, client] = &mut self.0;
-        // -x 1: the GID of the IPv4 address. -F: whatever the CPU's frequency is.
+        // -x 1: the GID of the IPv4 address. -F: do not check the CPU's frequency.
         let line = format!("{} -d rxe0 -x 1 -F", test.command);
         let listens = format!("grep -qE {LISTENS} /proc/net/tcp /proc/net/tcp6");
         let serve = format!("({line} >/tmp/said 2>&1 &) ; until {listens}; do sleep 0.1; done");
@@ -126,7 +128,7 @@ impl Guests {
     }
 }
 
-/// The figure in what a program wrote.
+/// The figure in a program's output.
 fn figure(said: &str, test: &Test) -> Option<f64> {
     let rows = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let row = rows.rev().find(|row| row.first() == Some(&test.bytes) && row.len() > test.column)?;

@@ -1,8 +1,8 @@
 //! The benchmarks: each figure beside its baseline from the same run, as a table and as JSON.
 //!
-//! The image writes `@bench NAME|VALUE|P99|UNIT|BASELINE` for a figure, with `-` where there is
-//! none, and `|WANTED` behind it if the ratio has a bound. It writes `@mark entry` and
-//! `@mark first-write` when it gets there; the times since QEMU's start are taken here.
+//! The image writes `@bench NAME|VALUE|P99|UNIT|BASELINE` for a figure, with `-` for a missing
+//! value, and appends `|WANTED` if the ratio has a bound. It writes `@mark entry` and `@mark
+//! first-write` when it gets there; the launcher records the times of these since QEMU's start.
 
 mod figure;
 mod linux;
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::vm::Event;
 use figure::{Figure, table, to_json};
 
-/// The image that measures.
+/// The image that measures on one machine.
 const IMAGE: &str = "bench";
 /// The NICs of each machine with many connections.
 const CROWD_NICS: u32 = 4;
@@ -32,13 +32,13 @@ const VIA_NICS: u32 = 5;
 /// The MTU of the stream link: packets of 4096 bytes fit.
 const STREAM_MTU: u32 = 4200;
 
-/// Runs the benchmarks, those of Linux guests if `against_linux`, prints the table, and writes the
-/// JSON file if one is wanted; returns the image's status.
+/// Runs the benchmarks, and those of Linux guests if `against_linux`; prints the table, and writes
+/// the JSON file if there is a path for it. Returns the image's status.
 pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Result<u8> {
     if options.network.link.is_some() {
         return Err(Error::Usage("bench has links of its own; leave out --link".into()));
     }
-    // Tried before the run, so that a file that can't be written costs no run.
+    // Tried before the run, so that a file that can't be written does not waste a run.
     let write_json = |figures: &[Figure]| match json {
         Some(path) => std::fs::write(path, to_json(figures))
             .map_err(|source| Error::File { path: path.to_owned(), source }),
@@ -133,7 +133,7 @@ fn virtual_interfaces(options: &Options, progress: &Progress, figures: &mut Vec<
     launcher.run(&["plan=via".into()], line, |_| ())
 }
 
-/// Runs the benchmarks between two machines with so many NICs each, and adds their figures.
+/// Runs the benchmarks between two machines with this many NICs each, and adds their figures.
 fn two_machines(
     options: &Options,
     nics: u32,
@@ -147,8 +147,8 @@ fn two_machines(
     together::run(&machines, false, |_, _, line| Ok(take(line, progress, figures)))
 }
 
-/// Runs the benchmarks between two machines whose device processes a stream socket joins, and adds
-/// their figures. The baselines are what such a socket carries without a device.
+/// Runs the benchmarks between two machines whose device processes are joined by a stream socket,
+/// and adds their figures. The baselines are the rates of such a socket without a device.
 fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
     let mtu = options.network.mtu.or(Some(STREAM_MTU));
     let network = Network { link: Some(Plug::Stream), mtu, ..Network::default() };
@@ -169,7 +169,7 @@ fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figur
     Ok(status)
 }
 
-/// The times from QEMU's start until the guest got somewhere.
+/// The times from QEMU's start to milestones of the guest.
 #[derive(Debug, Default)]
 struct Boot {
     entry: Option<Duration>,

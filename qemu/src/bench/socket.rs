@@ -1,4 +1,4 @@
-//! What a UNIX stream socket carries from one thread to another: the baseline of a link over one.
+//! The rate of a UNIX stream socket from one thread to another: the baseline of a link over one.
 
 use std::io::{Read, Result, Write};
 use std::os::unix::net::UnixStream;
@@ -10,8 +10,8 @@ const WRITE: usize = 64 << 10;
 const READ: usize = 256 << 10;
 /// How long a rate is measured.
 const TIME: Duration = Duration::from_millis(500);
-/// Bytes of a frame beside the payload: its length in the stream, the headers of Ethernet, IPv4 and
-/// UDP, the BTH and the RETH, and the ICRC.
+/// Bytes of a frame besides the payload: its length in the stream, the headers of Ethernet, IPv4
+/// and UDP, the BTH and the RETH, and the ICRC.
 const OVERHEAD: usize = 4 + 14 + 20 + 8 + 12 + 16 + 4;
 /// Payload of the frames.
 const SMALL: usize = 64;
@@ -22,7 +22,7 @@ pub fn rates() -> Result<(f64, f64)> {
     Ok((frames(SMALL)?, frames(LARGE)? * LARGE as f64 / 1e6))
 }
 
-/// How many frames with so much payload go through a socket in a second.
+/// How many frames with this payload go through a socket in a second.
 fn frames(payload: usize) -> Result<f64> {
     let (mut from, mut to) = UnixStream::pair()?;
     let reader = std::thread::spawn(move || {
@@ -36,7 +36,7 @@ fn frames(payload: usize) -> Result<f64> {
         bytes += buffer.len();
     }
     drop(from);
-    // After a panic there is nothing to measure either.
+    // It has panicked, or ended: in both cases there is nothing left to measure.
     let _ = reader.join();
     Ok(bytes as f64 / begin.elapsed().as_secs_f64() / (payload + OVERHEAD) as f64)
 }

@@ -1,7 +1,7 @@
 //! The server of QEMU's ivshmem-doorbell device (QEMU, docs/specs/ivshmem-spec.rst), one for each
 //! NIC.
 //!
-//! All messages are sent into a socket pair before QEMU starts, so no server has to run and no
+//! All messages are put into a socket pair before QEMU starts, so no server has to run and no
 //! socket has a name in the file system. BAR 2 is the register file. The guest kicks by a write to
 //! BAR 0. A write to one of the guest's eventfds becomes an MSI-X message.
 
@@ -35,7 +35,7 @@ pub struct Ivshmem;
 
 struct IvshmemAttachment {
     index: usize,
-    /// Our end stays open, or QEMU would report that the server has gone.
+    /// The launcher's end stays open; otherwise QEMU would report that the server has gone.
     _ours: OwnedFd,
     theirs: Option<OwnedFd>,
 }
@@ -47,7 +47,7 @@ pub struct IvshmemPort {
     parts: Arc<Parts>,
 }
 
-/// What a QEMU is given of a NIC.
+/// What QEMU gets for a NIC.
 #[derive(Debug)]
 struct Parts {
     registers: SharedMemory,
@@ -55,12 +55,12 @@ struct Parts {
     interrupts: Vec<OwnedFd>,
 }
 
-/// Introduces a NIC to one QEMU after the other.
+/// Sends a NIC's messages to one QEMU after another.
 #[derive(Debug)]
 pub struct Server(Arc<Parts>);
 
 impl Server {
-    /// Sends what QEMU has to know. It fits into the socket.
+    /// Sends the messages that QEMU needs. They fit into the socket.
     pub fn introduce(&self, to: impl AsFd) -> Result<()> {
         self.0.introduce(to.as_fd()).map_err(|e| Error::system("introduce a NIC to QEMU", e))
     }
@@ -81,7 +81,7 @@ impl Frontend for Ivshmem {
 }
 
 impl IvshmemPort {
-    /// NIC number `index` of a guest whose memory is `ram`, and what introduces it.
+    /// NIC number `index` of a guest with the memory `ram`, and its server.
     pub fn new(index: usize, ram: &GuestRam) -> Result<(IvshmemPort, Server)> {
         let failed = |e| Error::system(format!("make the doorbells of NIC {index}"), e);
         let eventfd =
@@ -162,7 +162,8 @@ impl nic_model::Frontend for IvshmemPort {
 
     fn raise(&self, vector: u16) {
         if let Some(eventfd) = self.parts.interrupts.get(usize::from(vector)) {
-            // It fails only if 2^64 - 2 interrupts are pending, and then one more adds nothing.
+            // This fails only if 2^64 - 2 interrupts are pending, and then another one changes
+            // nothing.
             let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         }
     }

@@ -1,10 +1,10 @@
 //! How a NIC is attached to a QEMU that has no model of it.
 //!
-//! An attachment has two sides. [`Attachment`] is QEMU's: the arguments that make the PCI function
-//! appear, and the descriptors that they name; the [`Guest`](crate::guests::Guest) holds it while QEMU
-//! runs. [`Port`] is the device's: the register file, the guest's memory, the doorbell and the
-//! interrupts; the device's thread owns it. ivshmem-doorbell works with every QEMU from 7.2 on;
-//! vfio-user, with a PCI identity of our own, can follow behind the same traits.
+//! An attachment has two sides. [`Attachment`] is QEMU's side: the arguments that create the PCI
+//! function, and the descriptors that they name; the [`Guest`](crate::guests::Guest) holds it while
+//! QEMU runs. [`Port`] is the device's side: the register file, the guest's memory, the doorbell
+//! and the interrupts; the device's thread owns it. ivshmem-doorbell works with every QEMU from 7.2
+//! on. vfio-user, with a PCI identity of Ferrovia's own, can be added behind the same traits.
 
 pub mod ivshmem;
 
@@ -19,7 +19,7 @@ pub trait Frontend {
     /// The device's side.
     type Port: Port;
 
-    /// Makes NIC number `index` of a guest whose memory is `ram`.
+    /// Creates NIC number `index` of a guest with the memory `ram`.
     fn attach(&self, index: usize, ram: &GuestRam) -> Result<(Box<dyn Attachment>, Self::Port)>;
 }
 
@@ -31,7 +31,7 @@ pub trait Attachment: Send {
     /// The descriptors that these arguments name, which QEMU must inherit.
     fn inherited(&self) -> Vec<RawFd>;
 
-    /// QEMU was started and has its own copies of the descriptors.
+    /// QEMU has started, and has its own copies of the descriptors.
     fn started(&mut self);
 }
 

@@ -1,6 +1,6 @@
-//! The Linux guest's kernel and initial RAM disk, made of the packages of the Debian that this
-//! machine runs. apt downloads and checks them, with a state of its own; nothing is installed. The
-//! result stays in the target folder.
+//! The Linux guest's kernel and initial RAM disk, made of packages of the Debian release that this
+//! machine runs. apt downloads and verifies them, in a state folder of its own; nothing is
+//! installed. The result stays in the target folder.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -13,7 +13,7 @@ use crate::images;
 
 use super::modules;
 
-/// The programs of the guest, with all that they depend on.
+/// The packages with the guest's programs; their dependencies are added.
 const PACKAGES: [&str; 9] = [
     "busybox-static",
     "dash",
@@ -25,13 +25,13 @@ const PACKAGES: [&str; 9] = [
     "perftest",
     "rdmacm-utils",
 ];
-/// The package that depends on the present kernel.
+/// The package that depends on the current kernel.
 const KERNEL: &str = "linux-image-amd64";
 /// The modules that the guest loads when it boots.
 const MODULES: [&str; 9] = [
     "virtio_pci",
     "virtio_net",
-    // rdma_rxe and libcrc32c ask for these by other names.
+    // rdma_rxe and libcrc32c request these under other names.
     "crc32_generic",
     "crc32c_generic",
     "ib_uverbs",
@@ -42,13 +42,13 @@ const MODULES: [&str; 9] = [
 ];
 /// Modules that `modprobe` loads when they are wanted ([`super::storage`]).
 const ON_DEMAND: [&str; 5] = ["brd", "ext4", "nvme_rdma", "nvmet_rdma", "virtio_blk"];
-/// What of the packages goes into the guest.
+/// The folders of the packages that go into the guest.
 const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc"];
-/// How names begin, of files and folders in these, that it does not need.
+/// Prefixes of the names of files and folders in these that the guest does not need.
 const LEFT_OUT: [&str; 3] = ["perl", "libperl", "gconv"];
 const INIT: &str = include_str!("init");
-/// A program of our own for the guest, and the packages with the headers that it includes. The
-/// libraries are the guest's.
+/// A test program for the guest, and the packages with the headers that it includes. The libraries
+/// are the guest's.
 const PROGRAM: &str = include_str!("immediate.c");
 const PROGRAM_NAME: &str = "immediate";
 const HEADERS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
@@ -64,7 +64,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image, which is built if there is none of these packages and modules.
+    /// Finds the image, or builds it if there is none with these packages and modules.
     pub fn find() -> Result<Image> {
         let folder = images::target_folder()?.join("tmp");
         let cache = folder.join("linux");
@@ -82,7 +82,7 @@ impl Image {
     }
 }
 
-/// A folder for the work, which is removed at the end.
+/// A temporary folder, which is removed at the end.
 struct Work(PathBuf);
 
 impl Work {
@@ -93,7 +93,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What is left behind does no harm.
+        // A folder that is left behind does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -152,8 +152,8 @@ fn unpack(package: &Path, into: &Path) -> io::Result<()> {
     run(Command::new("bash").args(["-o", "pipefail", "-c", unpack]).arg(package).arg(into))
 }
 
-/// Compiles the program of our own. The guest has the libraries of the release that this machine
-/// runs, so what this machine's compiler makes runs there.
+/// Compiles the test program. The guest has the libraries of the release that this machine runs, so
+/// a program of this machine's compiler runs there.
 fn compile(work: &Path, headers: &Path, stage: &Path) -> io::Result<()> {
     let source = work.join(PROGRAM_NAME).with_extension("c");
     fs::write(&source, PROGRAM)?;
@@ -162,18 +162,18 @@ fn compile(work: &Path, headers: &Path, stage: &Path) -> io::Result<()> {
     compiler.arg("-o").arg(stage.join("usr/bin").join(PROGRAM_NAME)).arg(&source);
     let folder = stage.join("usr/lib/x86_64-linux-gnu");
     compiler.args(LIBRARIES.map(|library| folder.join(library)));
-    // What these libraries need themselves is in the guest.
+    // The libraries that these libraries need are in the guest.
     run(compiler.arg("-Wl,--allow-shlib-undefined"))
 }
 
 /// The packages that were downloaded.
 struct Packages {
-    /// The guest's programs, with all that they depend on, and its kernel.
+    /// The guest's programs, with all their dependencies, and its kernel.
     programs: Vec<PathBuf>,
     headers: Vec<PathBuf>,
 }
 
-/// Downloads the packages and all that they depend on; apt checks their signatures.
+/// Downloads the packages and all their dependencies; apt checks their signatures.
 fn download(work: &Path) -> io::Result<Packages> {
     let state = work.join("apt");
     for folder in ["lists/partial", "archives/partial", "kernel", "headers"] {
@@ -238,7 +238,7 @@ fn missing(what: &str) -> io::Error {
     io::Error::other(format!("apt has no {what}; the Linux guest is made of Debian's packages"))
 }
 
-/// A cpio archive in the format "newc", in which all belongs to root.
+/// A cpio archive in the format "newc", in which root owns all files.
 struct Archive {
     file: BufWriter<File>,
     entries: u32,
@@ -276,7 +276,7 @@ impl Archive {
         self.entry(name, 0o120_777, to.as_bytes())
     }
 
-    /// Adds what is at `path` below `root`.
+    /// Adds the file or folder at `path` below `root`.
     fn tree(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let file = root.join(path);
         let kind = match fs::symlink_metadata(&file) {

@@ -1,5 +1,5 @@
 //! Linux guests with Soft-RoCE, for comparison and for tests: [`image`] makes the kernel and its
-//! RAM disk of Debian's packages, [`Linux`] runs one, [`storage`] has it use and serve disks.
+//! RAM disk of Debian's packages, [`Linux`] runs a guest, [`storage`] makes it use and serve disks.
 
 pub mod image;
 mod modules;
@@ -22,24 +22,24 @@ use image::Image;
 
 /// How long the guest may take to boot.
 const BOOT: Duration = Duration::from_secs(120);
-/// How much longer than its own limit a command may take on a machine that has other things to do.
+/// The time beyond its own limit that a command may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(60);
 /// How long a short command may take.
 const STEP: Duration = Duration::from_secs(30);
 
-/// Which end of the stream socket the guest's QEMU is.
+/// The guest's end of the stream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that listens.
+    /// QEMU listens.
     Listen,
-    /// The one that connects.
+    /// QEMU connects.
     Connect,
 }
 
 /// A guest's network device.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
-    /// Which end of the link it is.
+    /// The guest's end of the link.
     pub side: Side,
     /// The link's socket.
     pub link: &'a Path,
@@ -61,19 +61,19 @@ pub struct Linux {
 /// How a command ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its status; that of `timeout` if it took too long.
+    /// Its status. If it took too long, the status of `timeout`.
     pub status: i32,
-    /// What it wrote to standard output and standard error.
+    /// Its output to standard output and standard error.
     pub text: String,
 }
 
 impl Linux {
-    /// Boots a guest, and waits until it takes commands. The guest ends with this thread.
+    /// Boots a guest, and waits until it takes commands. The guest ends when this thread ends.
     pub fn boot(qemu: &Qemu, image: &Image, device: &Device<'_>) -> Result<Linux> {
         Linux::boot_with_disk(qemu, image, device, None)
     }
 
-    /// The same, with a file of the host as the disk `/dev/vda`, read-only.
+    /// As [`Linux::boot`], with a file of the host as the read-only disk `/dev/vda`.
     pub fn boot_with_disk(
         qemu: &Qemu,
         image: &Image,
@@ -93,7 +93,7 @@ impl Linux {
         let link = plain(link)?;
         let mut command = Command::new(&qemu.path);
         // On a CPU with ERMS (`-cpu max`) Linux copies and clears memory by `rep movsb`, which QEMU
-        // emulates byte by byte: a block of 128 KiB then costs both sides half as much again.
+        // emulates byte by byte: a block of 128 KiB then takes both sides half as long again.
         let options = "-nodefaults -no-user-config -no-reboot -display none -M q35 -accel tcg,thread=multi \
                        -cpu qemu64 -smp 1,maxcpus=2 -m 768M -serial null -serial chardev:agent \
                        -name linux,debug-threads=on";
@@ -133,8 +133,8 @@ impl Linux {
         Ok(Outcome { status, text })
     }
 
-    /// Runs a command line that has to succeed, and returns what it wrote. If it fails, the error
-    /// has the last messages of the kernel, too.
+    /// Runs a command line that has to succeed, and returns its output. If it fails, the error also
+    /// contains the last messages of the kernel.
     pub fn succeed(&mut self, line: &str, limit: Duration) -> Result<String> {
         let Outcome { status, text } = self.run(line, limit)?;
         if status == 0 {
@@ -177,7 +177,7 @@ impl Linux {
     }
 }
 
-/// A path in a form that QEMU takes behind other options.
+/// A path that QEMU can take inside a list of options.
 fn plain(path: &Path) -> Result<&str> {
     let plain = path.to_str().filter(|path| !path.contains(','));
     plain.ok_or_else(|| Error::Tool(format!("QEMU takes no such path: {}", path.display())))
@@ -185,7 +185,7 @@ fn plain(path: &Path) -> Result<&str> {
 
 impl Drop for Linux {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both fail only if QEMU has ended.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }

@@ -1,4 +1,5 @@
-//! The kernel modules of the guest, and the table by which `modprobe` finds what each needs.
+//! The kernel modules of the guest, and the table in which `modprobe` finds the dependencies of
+//! each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ pub struct Module {
     name: String,
     /// The file's content.
     pub content: Vec<u8>,
-    /// The names of all modules that have to be there before it, in the order of loading.
+    /// The names of all modules that have to be loaded before it, in the order of loading.
     needs: Vec<String>,
 }
 
@@ -23,8 +24,9 @@ impl Module {
     }
 }
 
-/// The modules of these names and all that they depend on, in an order in which they can be loaded.
-/// `folder` is the one of the kernel's version. A name that has no file is built into the kernel.
+/// The modules with these names and all their dependencies, in an order in which they can be
+/// loaded. `folder` belongs to the kernel's version. A name without a file is built into the
+/// kernel.
 pub fn find(folder: &Path, names: &[&str]) -> io::Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     list(folder, &mut files)?;
@@ -35,7 +37,7 @@ pub fn find(folder: &Path, names: &[&str]) -> io::Result<Vec<Module>> {
     Ok(modules)
 }
 
-/// The table `modules.dep`: a module's file, and behind it those that it needs, the last to load
+/// The table `modules.dep`: a module's file, followed by those that it needs, the last to load
 /// first.
 pub fn table(modules: &[Module]) -> String {
     let line = |module: &Module| {
@@ -45,7 +47,7 @@ pub fn table(modules: &[Module]) -> String {
     modules.iter().map(line).collect()
 }
 
-/// Those of `names` that are modules, a line each.
+/// The modules among `names`, one per line.
 pub fn list_of(names: &[&str], modules: &[Module]) -> String {
     let is_there = |name: &&&str| modules.iter().any(|module| module.name == **name);
     names.iter().filter(is_there).map(|name| format!("{name}\n")).collect()
@@ -65,8 +67,7 @@ fn list(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> 
     Ok(())
 }
 
-/// Adds a module behind those that it depends on. Returns the names of these and its own, in the
-/// order of loading.
+/// Adds a module after its dependencies. Returns their names and its own, in the order of loading.
 fn add(name: &str, files: &BTreeMap<String, PathBuf>, modules: &mut Vec<Module>) -> io::Result<Vec<String>> {
     let chain = |module: &Module| module.needs.iter().chain([&module.name]).cloned().collect();
     if let Some(module) = modules.iter().find(|module| module.name == name) {
@@ -88,7 +89,7 @@ fn add(name: &str, files: &BTreeMap<String, PathBuf>, modules: &mut Vec<Module>)
     Ok(names)
 }
 
-/// The names of the modules that a module says it depends on.
+/// The names of the modules that a module declares as dependencies.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let at = module.windows(KEY.len()).position(|bytes| bytes == KEY).map(|at| at + KEY.len());

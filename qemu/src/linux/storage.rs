@@ -1,6 +1,6 @@
-//! What a Linux guest does with disks: as NVMe over Fabrics host it connects, makes file systems
-//! and measures; as target it serves a RAM disk over RDMA (nvmet), which is what our target is
-//! compared with.
+//! Disks of a Linux guest. As a host of NVMe over Fabrics it connects, makes file systems and
+//! measures. As a target it serves a RAM disk over RDMA (nvmet), with which Ferrovia's target is
+//! compared.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::{Device, Linux, Outcome, STEP};
 
 /// The program of `tools/disk-load`.
 const DISK_LOAD: &str = "disk-load";
-/// How long a step may take that moves much data.
+/// How long a step that moves much data may take.
 const LONG: Duration = Duration::from_secs(120);
-/// Where NVMe over RDMA listens (NVMe over Fabrics 1.1, 7.3.6.4).
+/// The port of NVMe over RDMA (NVMe over Fabrics 1.1, 7.3.6.4).
 pub const PORT: u16 = 4420;
 
 /// The arguments of `nvme connect`.
@@ -28,8 +28,8 @@ pub struct Connect<'a> {
     pub address: &'a str,
     /// Its port, usually [`PORT`].
     pub port: u16,
-    /// The host's name and its identifier, a UUID. If they are left out, all guests have the same
-    /// name, and a new identifier for each command.
+    /// The host's name and its identifier, a UUID. Without them all guests have the same name, and
+    /// a new identifier for each command.
     pub host: Option<(&'a str, &'a str)>,
     /// Further options, such as `--keep-alive-tmo=5`. A guest has one CPU, and so one I/O queue
     /// whatever `--nr-io-queues` says; `--nr-write-queues=1` and `--nr-poll-queues=1` add one each.
@@ -56,7 +56,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// What is done to the blocks of a disk.
+/// The operation on the blocks of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// They are read.
@@ -68,36 +68,36 @@ pub enum Way {
 /// A measurement: random blocks, with O_DIRECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is done to them.
+    /// Whether the blocks are read or written.
     pub way: Way,
     /// The size of a block in bytes.
     pub block: u32,
-    /// How many are under way.
+    /// The number of blocks in flight.
     pub depth: u32,
     /// How long it takes.
     pub seconds: u32,
-    /// What chooses the blocks.
+    /// The seed of the random blocks.
     pub seed: u64,
 }
 
-/// How fast that was.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Blocks a second.
     pub iops: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// How long a block took on average, in microseconds.
+    /// The average time of a block, in microseconds.
     pub mean_us: f64,
-    /// The time that half of them did not exceed.
+    /// The median time of a block, in microseconds.
     pub p50_us: f64,
-    /// The time that 99 of 100 did not exceed.
+    /// The 99th percentile of the time of a block, in microseconds.
     pub p99_us: f64,
-    /// How many blocks there were.
+    /// The number of blocks.
     pub blocks: u64,
-    /// How long all took, in seconds.
+    /// The time of the whole measurement, in seconds.
     pub seconds: f64,
-    /// The CPU time that the guest's QEMU used meanwhile.
+    /// The CPU time that the guest's QEMU used in that time.
     pub cpu_time: CpuTime,
 }
 
@@ -134,8 +134,8 @@ pub fn boot(qemu: &Qemu, image: &Image, device: &Device<'_>) -> Result<Linux> {
 }
 
 impl Linux {
-    /// Connects to a subsystem, and waits until it has so many namespaces; returns their devices,
-    /// in order.
+    /// Connects to a subsystem, and waits until it has `namespaces` namespaces; returns their
+    /// devices, in order.
     pub fn connect(&mut self, target: &Connect<'_>, namespaces: usize) -> Result<Vec<String>> {
         self.succeed(&target.command(), LONG)?;
         let list = format!(
@@ -149,7 +149,7 @@ impl Linux {
         Ok(names.lines().map(|name| format!("/dev/{name}")).collect())
     }
 
-    /// Tries to connect to a subsystem that must refuse it; returns the status of the command
+    /// Tries to connect to a subsystem, which must refuse it. Returns the status of the command
     /// Connect, with the bit Do Not Retry (0x4000).
     pub fn refused(&mut self, target: &Connect<'_>) -> Result<u16> {
         let line = target.command();
@@ -157,7 +157,7 @@ impl Linux {
         if status == 0 {
             return Err(Error::Tool(format!("Linux: {line}: it was not refused")));
         }
-        // nvme-cli does not say the status, but the kernel does.
+        // nvme-cli does not print the status, but the kernel does.
         let kernel = self.succeed("dmesg", STEP)?;
         let number = kernel.rsplit_once("failed to connect queue: 0 ret=").map(|(_, rest)| rest);
         number
@@ -190,7 +190,7 @@ impl Linux {
         self.succeed(&format!("e2fsck -f -n {device}"), LONG).map(drop)
     }
 
-    /// Forgets what the guest has cached of its disks, so that it reads them again.
+    /// Drops the guest's caches of its disks, so that it reads the disks again.
     pub fn drop_caches(&mut self) -> Result<()> {
         self.succeed("sync && echo 3 >/proc/sys/vm/drop_caches", LONG).map(drop)
     }
@@ -216,7 +216,7 @@ impl Linux {
         Load::parse(&said, *block, used).ok_or_else(|| Error::Tool(format!("Linux: {line} wrote {said}")))
     }
 
-    /// Serves a RAM disk of so many MiB, all of them written, to any host.
+    /// Serves a RAM disk of `mib` MiB, all of them written, to any host.
     pub fn serve_ram_disk(&mut self, nqn: &str, address: &str, mib: u32) -> Result<()> {
         let kib = u64::from(mib) << 10;
         self.succeed(

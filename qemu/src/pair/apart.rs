@@ -1,6 +1,7 @@
-//! Two launchers, and so two device processes, whose NICs a UNIX stream socket joins.
+//! Two launchers, and so two device processes, whose NICs are joined by a UNIX stream socket.
 //!
-//! Each is this program, with one guest. It ends with this process, as does the guest.
+//! Each launcher is this program, with one guest. It ends when this process ends, and so does its
+//! guest.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -39,7 +40,7 @@ impl Machine {
         let mut launcher = Command::new(std::env::current_exe().map_err(failed)?);
         launcher.args(options.of_a_machine(number, socket)).args(command);
         launcher.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // By this signal a launcher ends its guest and removes its socket.
+        // On this signal a launcher ends its guest and removes its socket.
         process::bind(&mut launcher, Signal::TERM, Vec::new());
         let mut child = launcher.spawn().map_err(failed)?;
         let pidfd = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
@@ -55,8 +56,8 @@ impl Machine {
         Ok(Machine { child, pidfd, stdout: (stdout, out), stderr: (stderr, err), ended: false })
     }
 
-    /// The lines that it has written since the last call: to standard output, and to standard
-    /// error.
+    /// The lines that the launcher has written since the last call: to standard output, and to
+    /// standard error.
     fn hear(&mut self) -> [Vec<String>; 2] {
         let mut lines = [Vec::new(), Vec::new()];
         drain(&mut self.stdout.0, |bytes| lines[0].extend(self.stdout.1.feed(bytes)));
@@ -80,14 +81,15 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if !self.ended {
-            // They fail only if it has ended meanwhile. Its guest and its socket go with it.
+            // These fail only if the launcher has ended already. Its guest and its socket end with
+            // it.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
             let _ = self.child.wait();
         }
     }
 }
 
-/// Two launchers that run these commands, with this process's options. With `in_turn` machine A
+/// Runs two launchers with these commands and this process's options. With `in_turn` machine A
 /// starts when the server on machine B listens. A line for which `takes` returns true is not passed
 /// on.
 pub fn run(
@@ -123,7 +125,7 @@ pub fn run(
             }
             if ended && let Some(mut machine) = machines[number].take() {
                 verdict.ended(number, machine.status());
-                // A server that ended before it listened has no client.
+                // If the server ended before it listened, there is nothing for the client to do.
                 if machines.iter().all(Option::is_none) {
                     return verdict.conclude([]);
                 }
@@ -136,12 +138,12 @@ pub fn run(
     }
 }
 
-/// A place for the socket that no other launcher uses.
+/// A path for the socket that no other launcher uses.
 fn socket() -> PathBuf {
     std::env::temp_dir().join(format!("ferrovia-{}-pair", std::process::id()))
 }
 
-/// Waits until a machine has written something or has ended, until `deadline` at most.
+/// Waits until a machine has written something or has ended, at most until `deadline`.
 fn wait(machines: &mut [Option<Machine>; 2], signals: &Signals, deadline: Option<Instant>) -> Result<()> {
     let running: Vec<usize> = [A, B].into_iter().filter(|&n| machines[n].is_some()).collect();
     let mut fds = Vec::new();
@@ -159,7 +161,7 @@ fn wait(machines: &mut [Option<Machine>; 2], signals: &Signals, deadline: Option
     let ended: Vec<bool> = fds.iter().step_by(3).map(|fd| !fd.revents().is_empty()).collect();
     match signals.arrived() {
         Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
-        // The launchers have got the same signal of the terminal, and stop their guests.
+        // The launchers have received the same signal from the terminal, and stop their guests.
         Some(Asked::Stop) => rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
             .map_err(|e| Error::system("stop", e))?,
         None => {}

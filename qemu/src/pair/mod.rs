@@ -1,12 +1,12 @@
 //! Two machines, A and B, whose NICs are joined.
 //!
-//! Without `--link`, and with `--link pair`, both guests are on one device process ([`together`]):
-//! joined by short cuts, or by packets in memory. With `--link stream` each machine has a launcher,
-//! and so a device process, of its own ([`apart`]), and a UNIX stream socket joins them. Each line
-//! that a guest writes is passed on with the name of its machine before it.
+//! Without `--link`, and with `--link pair`, both guests are on one device process ([`together`]),
+//! joined by short cuts or by packets in memory. With `--link stream` each machine has its own
+//! launcher, and so its own device process ([`apart`]), and a UNIX stream socket joins them. Each
+//! line that a guest writes is passed on with the name of its machine before it.
 //!
 //! The first machine that fails decides the outcome. Its NIC is powered off, so the other guest
-//! finds its connections broken. The other guest has some time to say so, then it is ended.
+//! finds its connections broken. The other guest has some time to report that, and is then ended.
 
 pub mod apart;
 pub mod programs;
@@ -68,7 +68,7 @@ fn run_together(options: &Options, app: &App, words: &[String]) -> Result<u8> {
 }
 
 fn run_apart(options: &Options, app: &App, words: &[String]) -> Result<u8> {
-    // An error of the file's is found before two launchers are.
+    // A bad file is reported before two launchers report it.
     drop(app.payload()?);
     let programs = app.programs(words, addresses(1));
     for Program { image, .. } in &programs {
@@ -78,7 +78,7 @@ fn run_apart(options: &Options, app: &App, words: &[String]) -> Result<u8> {
     apart::run(options, &commands, app.in_turn(), |_, _| Ok(false))
 }
 
-/// The first addresses of two machines that have so many NICs each.
+/// The first addresses of two machines with this many NICs each.
 pub fn addresses(nics: u32) -> [IpAddr; 2] {
     [0, nics].map(|number| {
         let number = u8::try_from(number).unwrap_or(u8::MAX);

@@ -1,10 +1,10 @@
-//! What two machines run: the client on machine A, the server on machine B.
+//! The programs of two machines: the client on machine A, the server on machine B.
 //!
-//! Most images run on both and get a role by words on their command lines: `role=client` or
+//! Most images run on both and get their role by words on their command lines: `role=client` or
 //! `role=server`, and the other machine's address, `peer=ADDRESS`. The programs of the crate `apps`
-//! (docs/programs.md) and the storage target and its client (docs/storage.md) have words of their
-//! own for that, and their clients take no server that does not listen yet, so the client starts
-//! when the server is ready.
+//! (docs/programs.md) and the storage target and its client (docs/storage.md) have other words for
+//! that. Their clients fail if the server does not listen yet, so they start when the server is
+//! ready.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -15,15 +15,15 @@ use crate::tour::Payload;
 
 /// The roles of machines A and B.
 const ROLES: [&str; 2] = ["client", "server"];
-/// What the line of a server begins with that listens.
+/// The prefix of the line by which a server reports that it listens.
 const READY: &str = "ready: ";
-/// The apps whose client takes no server that does not listen yet.
+/// The apps whose client fails if the server does not listen yet.
 const IN_TURN: [&str; 5] = ["rping", "cmatose", "udaddy", "immediate", "storage"];
-/// The apps that are one image, whose first word is the role.
+/// The apps with one image for both roles; its first word is the role.
 const EITHER: [&str; 3] = ["cmatose", "udaddy", "immediate"];
-/// What the storage target exports to its client: 64 MiB.
+/// What the storage target exports to its client: a RAM disk of 64 MiB.
 const RAM_DISK: &str = "ram-disk=67108864";
-/// Words of rping's client that its server knows as well.
+/// Words of rping's client that its server takes too.
 const RPING_SHARED: [&str; 3] = ["port=", "patience=", "size="];
 
 /// What the user wants to run.
@@ -47,7 +47,7 @@ pub struct Program {
 }
 
 impl App {
-    /// Reads a command line behind `pair`: the app, and the words for the machines.
+    /// Reads the command line after `pair`: the app, and the words for the machines.
     pub fn parse(app: Option<&str>, words: &[OsString]) -> Result<(App, Vec<String>)> {
         match (app.unwrap_or("tour"), words) {
             ("tour", _) => Ok((App::Tour, text(words)?)),
@@ -57,7 +57,7 @@ impl App {
         }
     }
 
-    /// What goes from machine A to machine B, if the launcher has to load it.
+    /// The payload from machine A to machine B, if the launcher has to load one.
     pub fn payload(&self) -> Result<Option<Payload>> {
         match self {
             App::Tour => Ok(Some(Payload::of_the_tour())),
@@ -66,7 +66,7 @@ impl App {
         }
     }
 
-    /// What the machines with these addresses run.
+    /// The programs of the machines with these addresses.
     pub fn programs(&self, words: &[String], addresses: [IpAddr; 2]) -> [Program; 2] {
         let program = |image: &str, own: &[&str], words: Vec<String>| Program {
             image: image.to_owned(),
@@ -121,12 +121,12 @@ impl App {
     }
 }
 
-/// Whether a server says by this line that it listens.
+/// Whether a line is that by which a server reports that it listens.
 pub fn is_ready(line: &str) -> bool {
     line.starts_with(READY)
 }
 
-/// The words, which go on the kernel's command line.
+/// The words as text for the kernel's command line.
 fn text(words: &[OsString]) -> Result<Vec<String>> {
     let not_text = |word: &OsString| Error::Usage(format!("{}: not text", word.display()));
     words.iter().map(|word| word.to_str().map(str::to_owned).ok_or_else(|| not_text(word))).collect()

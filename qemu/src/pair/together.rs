@@ -60,7 +60,7 @@ pub fn run(
             }
         }
         if held && !guests.running().any(|guest| guest == B) {
-            // The server has ended before it listened, so nothing is to be done on A.
+            // The server has ended before it listened, so A has nothing to do.
             held = false;
             guests.end(A);
         }

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use super::NAMES;
 use crate::error::{Error, Result};
 
-/// How long a machine may go on after the other one has failed. A connection breaks after some 2
+/// How long a machine may run after the other one has failed. A connection breaks after about 2
 /// seconds without an answer.
 pub const GRACE: Duration = Duration::from_secs(20);
 
 /// How the machines ended.
 #[derive(Default)]
 pub struct Verdict {
-    /// How the first one failed, if one has.
+    /// How the first one failed, if one has failed.
     outcome: Option<Result<u8>>,
-    /// When the other one has to be done.
+    /// The latest time for the end of the other one.
     pub patience_ends: Option<Instant>,
 }
 
@@ -36,12 +36,12 @@ impl Verdict {
         }
     }
 
-    /// Whether the time is over that the other machine has after the first one's failure.
+    /// Whether the other machine's time after the first failure is over.
     pub fn is_over(&self) -> bool {
         self.patience_ends.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// The outcome, once no machine runs or the time is over; the machines that run are ended.
+    /// The outcome, once no machine runs or the time is over; machines that still run are ended.
     pub fn conclude(self, running: impl IntoIterator<Item = usize>) -> Result<u8> {
         for machine in running {
             complain!(

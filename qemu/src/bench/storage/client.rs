@@ -1,4 +1,4 @@
-//! Our own host: the words that the image `storage-client` gets, and the lines that it prints.
+//! Ferrovia's own host: the words for the image `storage-client`, and the lines that it prints.
 
 use crate::error::{Error, Result};
 use crate::launch::is_crash;
@@ -13,25 +13,25 @@ pub const LOADS: [Load; 4] = [
     Load { is_write: true, bytes: 128 << 10, depth: 8 },
 ];
 
-/// What one measurement does.
+/// The requests of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     is_write: bool,
     /// Bytes of a request.
     pub bytes: u32,
-    /// How many are outstanding.
+    /// The number of outstanding requests.
     pub depth: u32,
 }
 
 impl Load {
-    /// How it is called in the figures' names.
+    /// Its name in the names of figures.
     pub fn pattern(&self) -> String {
         pattern(self.is_write, self.bytes, self.depth)
     }
 }
 
-/// The image's words for all of [`LOADS`], each for so many seconds. `place` is the target's
-/// address, or the word for a disk of its own.
+/// The image's words for all of [`LOADS`], each for `seconds`. `place` is the target's address, or
+/// the word for a disk of the guest's own.
 pub fn words(place: &str, seconds: u32) -> Vec<String> {
     let plan =
         |load: &Load| format!("plan={},{},{}", load.bytes, load.depth, if load.is_write { 100 } else { 0 });
@@ -41,7 +41,7 @@ pub fn words(place: &str, seconds: u32) -> Vec<String> {
     words
 }
 
-/// What the image has measured so far.
+/// The measurements of the image so far.
 #[derive(Debug, Default)]
 pub struct Measured {
     samples: Vec<Sample>,
@@ -50,8 +50,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Takes a line of one of the images; false if it is about a failure, so that the user should
-    /// see it, and those after it.
+    /// Takes a line of one of the images. False if the user should see it: if it, or an earlier
+    /// one, reports a failure.
     pub fn take(&mut self, line: &str) -> bool {
         self.samples.extend(sample(line));
         self.is_broken |= is_crash(line) || line.starts_with("error: ");
@@ -66,7 +66,7 @@ impl Measured {
     }
 }
 
-/// The measurement that the image's line is about.
+/// The measurement in a line of the image.
 fn sample(line: &str) -> Option<Sample> {
     let numbers = line.strip_prefix("@load ")?.split(' ').map(|word| word.parse::<u64>().ok());
     let [reads, writes, bytes, nanoseconds] = numbers.collect::<Option<Vec<u64>>>()?.try_into().ok()?;

@@ -1,5 +1,5 @@
-//! One of our guests with a launcher of its own, so that it has a device process of its own, whose
-//! CPU time is that guest's alone.
+//! A guest with its own launcher, and so with its own device process, whose CPU time belongs to
+//! that guest alone.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -14,14 +14,14 @@ use crate::cpu_time::CpuTime;
 use crate::error::{Error, Result};
 use crate::process;
 
-/// Lines that an error shows.
+/// How many of the last lines an error shows.
 const LAST: usize = 10;
 
 /// A running launcher; dropping it ends it and its guest.
 pub struct Launched {
     what: &'static str,
     child: Child,
-    /// The lines that it writes; whether each is one to standard output.
+    /// The lines that it writes, each with whether it went to standard output.
     lines: Receiver<(bool, String)>,
     last: VecDeque<String>,
 }
@@ -33,7 +33,7 @@ impl Launched {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // By this signal a launcher ends its guest and removes its socket.
+        // On this signal a launcher ends its guest and removes its socket.
         process::bind(&mut command, Signal::TERM, Vec::new());
         let mut child = command.spawn().map_err(failed)?;
         let (sender, lines) = mpsc::channel();
@@ -58,8 +58,8 @@ impl Launched {
         }
     }
 
-    /// Waits until it has ended, for `limit` at most, which must be a success; `line` gets each
-    /// line that it writes.
+    /// Waits for its end, at most for `limit`. The end must be a success; `line` gets each line
+    /// that it writes.
     pub fn finish(mut self, limit: Duration, mut line: impl FnMut(&str)) -> Result<()> {
         let deadline = Instant::now() + limit;
         while let Some(text) = self.next(deadline)? {
@@ -69,7 +69,7 @@ impl Launched {
         if status.success() { Ok(()) } else { Err(self.failed(&status.to_string())) }
     }
 
-    /// The CPU time that it and its guest's QEMU have used until now.
+    /// The CPU time that the launcher and its guest's QEMU have used until now.
     pub fn cpu_time(&self) -> Result<Duration> {
         CpuTime::of_launcher(self.child.id()).map_err(|e| Error::system("read the CPU time of a launcher", e))
     }
@@ -118,7 +118,8 @@ fn read(pipe: impl Read + Send + 'static, is_output: bool, sender: Sender<(bool,
 impl Drop for Launched {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            // They fail only if it has ended meanwhile. Its guest and its socket go with it.
+            // These fail only if the launcher has ended already. Its guest and its socket end with
+            // it.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
             let _ = self.child.wait();
         }

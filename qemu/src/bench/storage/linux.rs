@@ -1,8 +1,8 @@
-//! Our target and Linux's (nvmet-rdma on a RAM disk), each on a link of its own: a UNIX stream
-//! socket, with the MTU of the other benchmarks' stream link. The hosts of both are first two Linux
-//! guests, then guests of ours.
+//! Ferrovia's target and that of Linux (nvmet-rdma on a RAM disk), each on its own link: a UNIX
+//! stream socket, with the MTU of the other benchmarks' stream link. The hosts are first two Linux
+//! guests, then two guests with Ferrovia's host.
 //!
-//! The measurements alternate between the two, so that what else the machine does hits both. A
+//! The measurements alternate between the two, so that other work of the machine affects both. A
 //! target that is not measured sleeps.
 
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ const MIB: u32 = 256;
 /// How long each measurement takes, with Linux's host and with ours.
 const SECONDS: u32 = 2;
 const OUR_SECONDS: u32 = 1;
-/// How often each is made; an odd number, for the median.
+/// How often each measurement is repeated; an odd number, for the median.
 const ROUNDS: usize = 3;
 /// How long our guests may take to boot.
 const BOOT: Duration = Duration::from_secs(60);
@@ -54,10 +54,10 @@ const fn plan(way: Way, block: u32, depth: u32) -> Plan {
     Plan { way, block, depth, seconds: SECONDS, seed: 1 }
 }
 
-/// Compares our target with Linux's.
+/// Compares Ferrovia's target with that of Linux.
 pub fn against_linux(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figure>> {
     compare(options, mtu, progress).map_err(|error| {
-        // The terminal's Ctrl-C has ended the guests, too, and that is why there is an error.
+        // The terminal's Ctrl-C has also ended the guests, which caused the error.
         match Signals::watch().map(Signals::arrived) {
             Ok(Some(Asked::End(signal))) => Error::Interrupted(signal),
             _ => error,
@@ -67,7 +67,7 @@ pub fn against_linux(options: &Options, mtu: u32, progress: &Progress) -> Result
 
 fn compare(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figure>> {
     let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
-    // Their own launchers find them built.
+    // The launchers of the guests find these images built already.
     for image in ["storage", "storage-client"] {
         Launcher::prepare(options, image)?;
     }
@@ -82,7 +82,7 @@ fn compare(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figur
     Ok(figures)
 }
 
-/// What all guests have in common.
+/// What all guests of the comparison share.
 struct Setting {
     /// The options of our launchers.
     options: Options,
@@ -95,7 +95,7 @@ struct Setting {
 struct Link(PathBuf);
 
 impl Link {
-    /// `name` tells the links of this process apart.
+    /// `name` distinguishes the links of this process.
     fn new(name: &str) -> Link {
         let name = format!("ferrovia-{}-storage-{name}", std::process::id());
         Link(std::env::temp_dir().join(name))
@@ -104,12 +104,12 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // It fails if the one that listened has removed it.
+        // This fails if the listening process has removed the socket already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// The side of a target, which listens at its link. One host after the other may connect.
+/// A target's side, which listens at its link. Hosts connect one after the other.
 struct Target {
     side: TargetSide,
     link: Link,
@@ -160,7 +160,7 @@ struct LinuxHost<'a> {
     target: &'a Target,
 }
 
-/// What it measured, and the CPU time that the target's side used for each request.
+/// The result of a measurement, and the CPU time that the target's side used for each request.
 struct Measurement {
     sample: Sample,
     cpu_us: f64,

@@ -1,7 +1,7 @@
 //! Storage: NVMe over RDMA, each figure beside one of the same run.
 //!
-//! [`pair`] measures our host and our target, beside a disk that a guest has itself. [`linux`]
-//! compares our target with Linux's, as Linux sees them.
+//! [`pair`] measures Ferrovia's host and target, and compares them with a disk of the guest's own.
+//! [`linux`] compares Ferrovia's target with that of Linux, with Linux as the host.
 
 mod client;
 mod launched;
@@ -13,7 +13,7 @@ pub use pair::between_our_guests;
 
 use super::figure::{Figure, Wanted};
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     /// Requests a second.
@@ -22,7 +22,7 @@ struct Sample {
     rate: f64,
 }
 
-/// How a pattern is called in the figures' names.
+/// The name of a pattern in the names of figures.
 fn pattern(is_write: bool, bytes: u32, depth: u32) -> String {
     let way = if is_write { "write" } else { "read" };
     format!("{} KiB {way}, depth {depth}", bytes >> 10)
@@ -36,7 +36,7 @@ fn rates(name: &str, ours: &[Sample], baseline: &[Sample], wanted: Option<Wanted
     [figure("IOPS", |sample| sample.iops, wanted), figure("MB/s", |sample| sample.rate / 1e6, None)]
 }
 
-/// The one in the middle; of an even number the higher one of the two.
+/// The median; of an even number of values the higher one of the two in the middle.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,6 +1,6 @@
-//! Between two of our guests on one device process: our host and our target, which exports a disk,
-//! and then a RAM disk. The baseline of both is what the disk gives to a guest that has it itself.
-//! The three are measured in turn, so that what slows the machine down for a while slows all.
+//! Between two Ferrovia guests on one device process: the host, and the target, which exports first
+//! a disk and then a RAM disk. The baseline of both is the same disk attached to the guest itself.
+//! The three are measured in turn, so that other work of the machine affects all of them.
 //!
 //! The disk is a file without a name, in the memory of this process.
 
@@ -24,7 +24,7 @@ use super::{Figure, Sample, Wanted, rates};
 const BYTES: usize = 64 << 20;
 /// How long each measurement takes.
 const SECONDS: u32 = 1;
-/// How often each is made.
+/// How often each measurement is repeated.
 const ROUNDS: usize = 3;
 /// How long all of a guest's measurements may take, in seconds, unless the user says otherwise.
 const LIMIT: u32 = 60;
@@ -43,7 +43,7 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
         ("a RAM disk", Launcher::prepare(&without, "storage")?, vec!["until-idle".into(), ram_disk]),
     ];
 
-    // For each load, what was measured in each round.
+    // The measurements of each round, for each load.
     let mut baseline = LOADS.map(|_| Vec::new());
     let mut exported = exports.each_ref().map(|_| LOADS.map(|_| Vec::new()));
     for round in 1..=ROUNDS {
@@ -76,7 +76,7 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
     Ok(figures)
 }
 
-/// Adds a round's measurements to those of the rounds before.
+/// Adds a round's measurements to those of earlier rounds.
 fn add(samples: &mut [Vec<Sample>; LOADS.len()], measured: Measured) -> Result<()> {
     samples.iter_mut().zip(measured.all()?).for_each(|(samples, sample)| samples.push(sample));
     Ok(())
@@ -91,7 +91,7 @@ fn check(status: u8) -> Result<()> {
     }
 }
 
-/// A disk whose blocks are all there.
+/// A disk whose blocks are all allocated.
 fn disk() -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("ferrovia-bench", MemfdFlags::CLOEXEC)?);
     let piece = vec![0; 1 << 20];
