@@ -9,7 +9,7 @@
 //! | [`Unplugged`] (`none`) | nothing: the link is down |
 //! | [`pair()`] | memory of this process |
 //! | [`Stream`] (`stream:PATH`, `stream-connect:PATH`) | a UNIX stream socket, in the framing of QEMU's netdev `stream` |
-//! | [`Switch`] (`switch:PATH`) | the same, for several peers at a time, which also reach each other |
+//! | [`Switch`] (`switch:PATH`) | such a socket for several peers at a time, which also reach each other |
 //! | [`Udp`] (`udp:ADDRESS`) | the host's UDP port 4791: RoCEv2 only |
 //!
 //! [`LinkSpec`] names a kind of link on a command line and opens it. [`Captured`] writes the frames

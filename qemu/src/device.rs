@@ -380,7 +380,7 @@ mod tests {
         device.kill();
         device.power_off(1..2);
         for registers in &memories {
-            assert_eq!(Arc::strong_count(registers), 1, "nothing of the guest's is left to it");
+            assert_eq!(Arc::strong_count(registers), 1, "the device still maps the guest's memory");
         }
         device.kill();
     }

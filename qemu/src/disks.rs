@@ -71,7 +71,7 @@ impl Disk {
         if !self.read_only
             && let Err(why) = OpenOptions::new().write(true).open(&self.path)
         {
-            return Err(self.unusable(format!("cannot be written ({why}); --read-only does without")));
+            return Err(self.unusable(format!("cannot be written ({why}); attach it with --read-only")));
         }
         Ok((found.dev(), found.ino()))
     }

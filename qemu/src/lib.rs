@@ -4,18 +4,18 @@
 //! | module | subject |
 //! |---|---|
 //! | [`cli`], [`options`] | the command line |
-//! | [`setup`], [`sources`], [`images`] | what must be there first: QEMU, the Rust target, a built image |
+//! | [`setup`], [`sources`], [`images`] | the prerequisites: QEMU, the Rust target, a built image |
 //! | [`launch`], [`tour`], [`pair`], [`mod@bench`] | running one image, on one machine or on two, and passing on what it writes |
-//! | [`progress`] | what the user sees during a wait |
-//! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as it takes |
-//! | [`guests`] | running guests: what they do, one or several at a time |
-//! | [`vm`], [`console`], [`symbols`] | one of them: how it starts, what it writes, how it ends |
+//! | [`progress`] | the display of a wait |
+//! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as needed |
+//! | [`guests`] | running guests, one or several at a time, and their events |
+//! | [`vm`], [`console`], [`symbols`] | one guest: its start, its output, its end |
 //! | [`frontend`], [`device`], [`memory`] | the NICs: how QEMU sees them, and the thread that drives their model |
 //! | [`disks`] | image files as disks |
 //! | [`linux`], [`cpu_time`] | a Linux guest with Soft-RoCE, for comparison and for tests; the CPU time that a QEMU uses |
-//! | [`serve`] | the NICs alone, for a QEMU that somebody else starts |
-//! | [`network`], `counters` | what the NICs' ports are plugged into; what they count |
-//! | [`monitor`], [`pulse`] | stopping a guest and its clock; how regularly the NICs' hearts beat |
+//! | [`serve`] | the NICs alone, for a QEMU that the user starts |
+//! | [`network`], `counters` | the links of the NICs' ports; the NICs' counters |
+//! | [`monitor`], [`pulse`] | stopping a guest and its clock; how regularly the NICs' heartbeats come |
 //! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C and Ctrl-Z, one line for each error |
 //!
 //! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).

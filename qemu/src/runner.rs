@@ -162,7 +162,7 @@ fn run_image(
                 Event::Deadline if overall.is_some_and(|overall| Instant::now() >= overall) => {
                     return Err(launcher.timed_out());
                 }
-                Event::Deadline => break "it ran for longer than it may; QEMU was ended".to_owned(),
+                Event::Deadline => break "it exceeded its time limit; QEMU was ended".to_owned(),
             }
         };
         drop(guest);
@@ -175,7 +175,7 @@ fn run_image(
             Next::Boot => {}
             Next::Stuck => {
                 complain!(
-                    "ferrovia: the suite was given up: it ends no test after {} ({machine})",
+                    "ferrovia: the suite was given up: no test ends after {} ({machine})",
                     suite.last().unwrap_or("its start")
                 );
                 return Ok(summary);

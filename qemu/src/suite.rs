@@ -6,8 +6,8 @@
 //! | `@test start NAME [SECONDS]` | a test begins; its time limit, [`DEFAULT_LIMIT`] if it names none |
 //! | `@test rows NAME ID…` | rows of the catalogue that the test shows when it passes; may be repeated |
 //! | `@test ok NAME MICROSECONDS` | it passed |
-//! | `@test fail NAME FILE:LINE: MESSAGE` | it failed, and the suite goes on |
-//! | `@reboot` | the suite is to be booted again and goes on after the last test |
+//! | `@test fail NAME FILE:LINE: MESSAGE` | it failed, and the suite continues |
+//! | `@reboot` | the launcher has to boot the suite again, which continues after the last test |
 //! | `@done` | no test is left |
 //!
 //! Every other line is output of the running test. The suite is booted with `filter=WORD` for each
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(suite.guest_ended("status 0", now), (None, Next::Boot));
         suite.booted(now);
         feed(&mut suite, now, &["@reboot"]);
-        assert_eq!(suite.guest_ended("status 0", now), (None, Next::Stuck), "it would go on for ever");
+        assert_eq!(suite.guest_ended("status 0", now), (None, Next::Stuck), "a boot without progress");
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Inner {
         let Some(ep) = self.eps.get(ep.as_raw()) else { return };
         let waits = core::mem::take(&mut ep.control.lock().draining);
         if waits {
-            // Fails only if the connection has ended meanwhile.
+            // Fails only if the connection has ended by itself.
             let _ = self.it.ep_disconnect(ep.handle.inner(), &[]);
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! | flags of the streams | what notifies |
 //! |---|---|
-//! | `DEFAULT`, `EVD_THRESHOLD` | each completion; a waiter waits for as many as it says |
+//! | `DEFAULT`, `EVD_THRESHOLD` | each completion; a waiter waits for as many as its threshold |
 //! | `UNSIGNALLED` | each completion whose request was posted without `UNSIGNALLED` |
 //! | `SOLICITED_WAIT` (Receives only) | each completion that the sender solicited |
 //!

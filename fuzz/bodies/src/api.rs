@@ -32,7 +32,7 @@ pub(crate) fn run(bytes: &[u8]) {
         nothing_is_left(world, &node, &consumer);
         let mut bytes = [0; 4096];
         canary.read(0, &mut bytes).expect("a page");
-        assert!(bytes == [77; 4096], "memory was touched that is nobody's");
+        assert!(bytes == [77; 4096], "memory outside all regions and rings changed");
     });
     assert_eq!(outcome.left, Vec::<String>::new(), "threads that did not end");
 }

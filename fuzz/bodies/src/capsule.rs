@@ -119,7 +119,7 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
     });
     assert_eq!(result, Some(Ok(())), "how the target ended");
     assert_eq!(ia.object_counts(), ObjectCounts::default());
-    ia.ia_free().expect("an interface adapter on which there is nothing");
+    ia.ia_free().expect("an interface adapter without objects");
 }
 
 /// A host that follows the protocol.
@@ -149,7 +149,7 @@ impl Honest {
     fn end(self) {
         let Honest { mut host, region } = self;
         host.unregister(region);
-        host.disconnect().ia_free().expect("an interface adapter on which there is nothing");
+        host.disconnect().ia_free().expect("an interface adapter without objects");
     }
 }
 

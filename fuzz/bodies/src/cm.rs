@@ -208,7 +208,7 @@ impl Scene {
             self.drain();
             self.check();
             rounds += 1;
-            assert!(rounds < 1000, "it comes to no end");
+            assert!(rounds < 1000, "a connection does not end");
         }
         assert_eq!(self.cm.counts().connections, 0);
         for id in self.resolutions {

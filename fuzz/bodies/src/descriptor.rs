@@ -512,7 +512,7 @@ impl Scene {
             0 if interface.alive && input.rarely(2) => {
                 self.rig
                     .command(n, Opcode::DestroyQp, interface.vi.qp.qpn, &())
-                    .expect("an interface can go at any time");
+                    .expect("an interface can be destroyed at any time");
                 interface.alive = false;
             }
             1 if room => {
@@ -583,13 +583,13 @@ impl Scene {
             self.check(number);
         }
         for (at, before) in &self.canaries {
-            assert!(self.rig.bytes(*at, CANARY) == *before, "memory was touched that is nobody's");
+            assert!(self.rig.bytes(*at, CANARY) == *before, "memory outside all regions and rings changed");
         }
         for (at, length) in self.vis.iter().flat_map(|interface| interface.slack) {
             assert!(self.rig.bytes(at, length).iter().all(|byte| *byte == 0), "memory behind a ring changed");
         }
         for n in 0..2 {
-            assert_eq!(self.rig.state(n), State::Ready as u32, "no descriptor is the end of the device");
+            assert_eq!(self.rig.state(n), State::Ready as u32, "no descriptor fails the device");
         }
         self.fresh();
     }
@@ -610,7 +610,9 @@ impl Scene {
                 posted = posted.wrapping_add(1);
             }
         }
-        self.rig.command(vi.qp.nic, Opcode::DestroyQp, vi.qp.qpn, &()).expect("the interface goes");
+        self.rig
+            .command(vi.qp.nic, Opcode::DestroyQp, vi.qp.qpn, &())
+            .expect("the interface can be destroyed");
         for cq in own.cqs.iter().flatten() {
             self.rig.command(vi.qp.nic, Opcode::DestroyCq, cq.number, &()).expect("the CQ goes");
         }

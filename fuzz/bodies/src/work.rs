@@ -428,7 +428,7 @@ impl Scene {
                 if queue.alive && input.rarely(4) {
                     self.rig
                         .command(n, Opcode::DestroyQp, queue.qp.qpn, &())
-                        .expect("a queue pair can go at any time");
+                        .expect("a queue pair can be destroyed at any time");
                     queue.alive = false;
                 }
             }
@@ -480,15 +480,15 @@ impl Scene {
         }
         assert!(
             self.privileged || self.rig.bytes(self.canary.0, CANARY) == self.canary.1,
-            "memory was touched that is nobody's"
+            "memory outside all regions and rings changed"
         );
         for n in 0..2 {
-            assert_eq!(self.rig.state(n), State::Ready as u32, "no entry is the end of the device");
+            assert_eq!(self.rig.state(n), State::Ready as u32, "no entry fails the device");
         }
         for queue in self.qps.iter().filter(|queue| queue.alive) {
             self.rig
                 .command(queue.qp.nic, Opcode::DestroyQp, queue.qp.qpn, &())
-                .expect("the queue pair goes");
+                .expect("the queue pair can be destroyed");
         }
         for (n, key) in self.windows.clone() {
             // The input may have destroyed the object already, so this may fail.
@@ -498,7 +498,7 @@ impl Scene {
             let _ = self.rig.command(n, Opcode::DestroyRegion, key, &());
         }
         for (n, number, ..) in self.srqs.clone() {
-            self.rig.command(n, Opcode::DestroySrq, number, &()).expect("the SRQ goes");
+            self.rig.command(n, Opcode::DestroySrq, number, &()).expect("the SRQ can be destroyed");
         }
         let cqs: Vec<Cq> =
             self.qps.iter().flat_map(|queue| [queue.qp.send_cq, queue.qp.receive_cq]).collect();

@@ -6,12 +6,12 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `config` | MAC, MTU and addresses; what follows from them |
-//! | `addresses` | the port's GIDs, and which others it reaches |
+//! | `config` | MAC, MTU and addresses; values derived from them |
+//! | `addresses` | the port's GIDs, and which other addresses it reaches |
 //! | `neighbours` | the table of neighbours' MACs, with its timers |
-//! | `input` | what a frame is, and why frames are dropped |
+//! | `input` | the classification of arrived frames, and why they are dropped |
 //! | `messages` | ARP, neighbour discovery and echo: building frames |
-//! | `limiter` | how often something is done at most |
+//! | `limiter` | rate limits |
 //!
 //! Peers are not trusted. No frame makes the port panic; tables and queues are bounded; floods are
 //! answered at a bounded rate. A peer on the link can claim the address of another one, as on every

@@ -4,16 +4,16 @@
 //! |---|---|
 //! | `state` | the table of states (IBTA 10.3.1) |
 //! | `send`, `receive`, `segments` | entries of the work queues, as the driver wrote them |
-//! | `engine` | a queue pair's turn, what an outcome leads to, timers |
+//! | `engine` | a queue pair's turn, the effects of outcomes, timers |
 //! | `completion` | how work requests end: completions, the way into the error state |
-//! | `message` | what goes from requester to responder, and what comes back |
-//! | `requester` | a work request becomes a request; what the answer means |
+//! | `message` | requests from requester to responder, and their answers |
+//! | `requester` | makes a request of a work request, and an outcome of the answer |
 //! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
 //! | `unreliable` | the unreliable connection by the short cut |
 //! | `vi` | virtual interfaces: descriptors in the consumer's memory instead of entries |
 //! | `services` | the transport's engines, of both kinds of connection |
-//! | `wire` | work requests under way to a peer that the port reaches |
+//! | `wire` | work requests in progress to a peer that the port reaches |
 //! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
 //! | `datagram` | UD and GSI |
 //! | `flush` | the error state |

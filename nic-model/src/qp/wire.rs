@@ -1,6 +1,6 @@
 //! Connected queue pairs whose peer is on the other side of the port: the device's part of the
 //! requester's engine ([`roce::transport::Requester`], [`roce::transport::uc::Requester`]), which
-//! has several work requests under way.
+//! has several work requests in progress.
 //!
 //! A work request leaves the send queue when the engine accepts it, and is kept here until it is
 //! complete. Its memory is checked again for each packet, when the packet is built.
@@ -51,7 +51,7 @@ const FIRST_PORT: u16 = 0xc000;
 /// An operation code that no service defines.
 const NO_OPCODE: u8 = 0x1f;
 
-/// A work request under way.
+/// A work request in progress.
 struct Flight {
     work: Work,
     /// If the device aborts the work request: the status and the offset of the field to blame.

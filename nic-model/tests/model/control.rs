@@ -186,7 +186,7 @@ fn a_nic_that_is_powered_off_is_silent_and_disturbs_no_other() {
     assert_eq!(rig.register(1, registers::STATUS_HEARTBEAT).load(Ordering::Relaxed), beat);
     let request = rig.control(1, registers::CONTROL_RESET);
     let acknowledged = rig.register(1, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed);
-    assert_ne!(acknowledged, request, "not even a reset is heard");
+    assert_ne!(acknowledged, request, "the device ignores even a reset");
     assert!(rig.poll_cq(&mut b.send_cq).is_none() && rig.fabric.prepare_sleep());
 }
 
@@ -255,7 +255,7 @@ fn a_start_of_a_device_that_is_ready_changes_nothing() {
         let request = rig.control(0, registers::CONTROL_START);
         assert_eq!(rig.register(0, registers::STATUS_ACKNOWLEDGED).load(Ordering::Relaxed), request);
         assert_eq!(rig.state(0), State::Ready as u32);
-        rig.command(0, Opcode::Nop, 0, &()).expect("the admin queue that runs goes on");
+        rig.command(0, Opcode::Nop, 0, &()).expect("the running admin queue still works");
     }
 }
 
@@ -352,7 +352,7 @@ fn an_event_queue_that_overflows_fails_the_device() {
     for _ in 0..64 {
         rig.raw_command(0, &command).expect("an answer");
     }
-    assert_eq!(rig.state(0), State::Ready as u32, "full is not too full");
+    assert_eq!(rig.state(0), State::Ready as u32, "a full queue has not overflowed");
     rig.raw_command(0, &command);
     assert_eq!(rig.state(0), State::Failed as u32);
     let fault = rig.register(0, registers::STATUS_FAULT).load(Ordering::Relaxed);

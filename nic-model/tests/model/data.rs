@@ -195,7 +195,7 @@ fn large_messages_move_in_pieces_between_other_work() {
     rig.fabric.poll(platform::Instant::from_nanos(rig.now), 2);
     rig.fabric.poll(platform::Instant::from_nanos(rig.now), 2);
     assert!(rig.poll_cq(&mut c.send_cq).is_some(), "the small one is done");
-    assert!(rig.poll_cq(&mut a.send_cq).is_none(), "the large one is under way");
+    assert!(rig.poll_cq(&mut a.send_cq).is_none(), "the large one is in progress");
     assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success);
     assert!(rig.bytes(source, size as usize) == rig.bytes(target, size as usize));
 }
@@ -293,7 +293,7 @@ fn sends_wait_for_rts_and_for_the_end_of_sqd() {
     rig.post_receive(&mut b, 1, &[]);
     rig.post(&mut a, header(wqe::Opcode::Send, 8), &[]);
     rig.run();
-    assert!(rig.poll_cq(&mut a.send_cq).is_none(), "drained means drained");
+    assert!(rig.poll_cq(&mut a.send_cq).is_none(), "a drained queue begins no request");
     rig.set_state(&a, QpState::Rts).unwrap();
     assert_eq!(rig.sent(&mut a).tag, 8);
 }

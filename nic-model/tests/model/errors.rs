@@ -44,7 +44,7 @@ impl Scene {
         let event = events[0];
         assert_eq!((event.event, event.status), (EventType::QpFatal as u8, expected as u8));
         assert_eq!((event.number, event.generation), (self.a.qpn, self.a.generation));
-        assert_eq!(event.detail, 0, "the completion says so");
+        assert_eq!(event.detail, 0, "the completion shows the error");
     }
 
     /// The responder is in ERROR and has raised this event.
@@ -345,7 +345,7 @@ fn a_receive_tail_beyond_the_ring_is_no_receive() {
     s.fails(header(wqe::Opcode::Send, 1), &[], Status::RemoteOperation);
     s.responder(EventType::QpFatal);
     assert!(s.rig.poll_cq(&mut s.b.receive_cq).is_none());
-    assert!(s.rig.fabric.prepare_sleep(), "nothing spins on it");
+    assert!(s.rig.fabric.prepare_sleep(), "no work is left, so the device may sleep");
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn an_operation_code_that_does_not_exist_is_refused() {
     let events = s.rig.events(1);
     let [event] = events[..] else { panic!("{events:?}") };
     assert_eq!((event.event, event.number), (EventType::QpInvalidRequest as u8, s.b.qpn));
-    assert_eq!(event.detail, NO_COMPLETION | REFUSED, "no completion says so");
+    assert_eq!(event.detail, NO_COMPLETION | REFUSED, "no completion shows the error");
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn modify_to_error_flushes_a_message_that_waits() {
         let sent = s.rig.sent(&mut s.a);
         assert_eq!((sent.tag, status(&sent)), (tag, Status::Flushed));
     }
-    assert_eq!(s.rig.event_types(0), [], "the driver knows");
+    assert_eq!(s.rig.event_types(0), [], "the driver made the change itself");
     s.rig.advance(1 << 40);
     assert!(s.rig.poll_cq(&mut s.a.send_cq).is_none());
 }

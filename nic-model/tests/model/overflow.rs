@@ -21,7 +21,7 @@ fn fill_events(rig: &mut Rig, n: usize) {
         let nop = Command { flags: FLAG_EVENT, ..command(Opcode::Nop, &()) };
         rig.raw_command(n, &nop).expect("an answer");
     }
-    assert_eq!(rig.state(n), State::Ready as u32, "full is not too full");
+    assert_eq!(rig.state(n), State::Ready as u32, "a full queue has not overflowed");
 }
 
 /// Checks that the device of NIC `n` has failed because an event did not fit.
@@ -211,5 +211,6 @@ fn no_queue_pair_is_created_on_a_failed_queue() {
     let field = offset_of!(Command, object) as u16;
     assert_eq!(refused.map(|_| ()), Err((admin::Status::BadState, field)));
     let args = rig.qp_args(QpSpec::default(), good, good);
-    rig.command(0, Opcode::CreateQp, nic_abi::ident::qpn(77, 1), &args).expect("nothing of it has failed");
+    rig.command(0, Opcode::CreateQp, nic_abi::ident::qpn(77, 1), &args)
+        .expect("none of its objects has failed");
 }

@@ -314,7 +314,7 @@ fn connections_send_from_different_ports() {
     const CONNECTIONS: usize = 8;
     for _ in 0..CONNECTIONS {
         let (mut a, b) = rig.pair();
-        assert_eq!(a.qpn, b.qpn, "the usual case of two machines that are alike");
+        assert_eq!(a.qpn, b.qpn, "equal machines choose equal numbers");
         let used = write(&mut rig, &mut a);
         assert_eq!(used.len(), 1, "requests and acknowledgements have the same port here: {used:x?}");
         all.extend(used);
@@ -359,7 +359,7 @@ fn what_the_wire_has_no_room_for_waits() {
     ends[0].set_room(true);
     let done = completions(&mut rig, &mut a, 4);
     assert!(done.iter().all(|entry| status(entry) == Status::Success));
-    assert_eq!(rig.stats(0).lost_requests, 0, "nothing was lost meanwhile");
+    assert_eq!(rig.stats(0).lost_requests, 0, "no request was lost");
     // A queue pair whose peer no longer answers is flushed, whether the wire has room or not.
     ends[0].set_room(false);
     for tag in 6..9 {

@@ -43,7 +43,7 @@ fn a_full_cq_is_not_an_overflow_but_one_more_is() {
     assert_eq!(events, [(EventType::CqError, a.send_cq.number), (EventType::QpFatal, a.qpn)]);
     assert_eq!(rig.query(&a).state, QpState::Error as u32);
     for tag in 0..4 {
-        assert_eq!(rig.poll_cq(&mut a.send_cq).expect("what was there stays").tag, tag);
+        assert_eq!(rig.poll_cq(&mut a.send_cq).expect("the queued entries stay").tag, tag);
     }
     rig.post(&mut a, rdma(wqe::Opcode::Write, 5, 0, 0), &[]);
     rig.run();
@@ -474,7 +474,7 @@ fn a_datagram_that_does_not_fit_is_the_receivers_length_error() {
     rig.post_receive(&mut b, 4, &[segment(to, 0, 200)]);
     let good = datagram(&rig, &b, 5);
     send_datagram(&mut rig, &mut a, good, wqe::Opcode::Send, &[segment(from, 0, 100)]);
-    assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success, "the sender hears nothing of it");
+    assert_eq!(status(&rig.sent(&mut a)), cqe::Status::Success, "the sender gets no error");
     let failed = rig.received(&mut b);
     assert_eq!((failed.tag, status(&failed)), (3, cqe::Status::LocalLength));
     let flushed = rig.received(&mut b);

@@ -25,7 +25,7 @@ impl Canary {
     }
 
     fn check(&self, rig: &Rig) {
-        assert!(rig.bytes(self.at, 8192) == self.bytes, "memory was touched that is nobody's");
+        assert!(rig.bytes(self.at, 8192) == self.bytes, "memory outside all regions and rings changed");
     }
 }
 

@@ -51,7 +51,7 @@ fn a_refusal_that_is_lost_comes_again() {
     assert_eq!(s.rig.query(&s.b).state, QpState::Error as u32);
     assert_eq!(s.rig.stats(0).lost_requests, 2);
     assert_eq!(s.rig.event_types(1).len(), 1, "one event, however often it refuses");
-    assert!(s.rig.fabric.prepare_sleep(), "nothing spins on it");
+    assert!(s.rig.fabric.prepare_sleep(), "no work is left, so the device may sleep");
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn narrow_windows_belong_to_a_named_owner() {
         rig.command(1, Opcode::DestroyWindow, key, &()).unwrap();
     }
     assert_eq!(bound(&mut rig, &second), 0);
-    rig.command(1, Opcode::DestroyQp, second.qpn, &unless_bound(1)).expect("it has none any more");
+    rig.command(1, Opcode::DestroyQp, second.qpn, &unless_bound(1)).expect("the owner has no bound window");
     let _ = &mut stranger;
 }
 

@@ -366,7 +366,7 @@ fn a_flood_of_frames_takes_a_slice_of_a_turn_and_is_answered_at_a_bounded_rate()
     let answered = s.pings(&vec![ping(2, &[7; 1000]); 5000]).len();
     assert!((1..=32).contains(&answered), "{answered}");
     assert!(s.rig.port(0).dropped(Dropped::Flood) >= 4900);
-    // A poll takes no more than its share, and goes on with other work.
+    // A poll takes no more than its share of frames, and then does other work.
     for _ in 0..5000 {
         s.cable.put(&ping(2, &[7; 1000]));
     }

@@ -147,7 +147,7 @@ impl<'a> Control<'a> {
         let mut bytes = [0; BYTES];
         self.memory.read(place * BYTES, &mut bytes).map_err(|_| Failure::new("a message out of bounds"))?;
         self.post_receive(place)?;
-        Message::read(&bytes).ok_or_else(|| Failure::new("a message that makes no sense"))
+        Message::read(&bytes).ok_or_else(|| Failure::new("an invalid message"))
     }
 
     /// Waits for a message of the kind that `expect` takes.

@@ -110,7 +110,7 @@ fn server(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
         };
         let piece = Piece(length);
         let name = NAMES.get(way).filter(|_| length <= sink.buffer.len());
-        let name = name.ok_or_else(|| Failure::new("a piece that makes no sense"))?;
+        let name = name.ok_or_else(|| Failure::new("a piece with an unknown way or an invalid length"))?;
         let failed = |why| Failure::new(format!("transfer {name}: {why}"));
         piece.spoil(&sink.buffer)?;
         times[way] += match way {

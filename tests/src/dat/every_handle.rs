@@ -183,7 +183,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     test("dat_handles::of_the_other_face", &[], |f| {
-        refused_everywhere(f, ("the other face's", of_the_other_face))
+        refused_everywhere(f, ("the other API's", of_the_other_face))
     }),
     test("dat_handles::of_another_type", &[], |f| refused_everywhere(f, ("another type's", of_another_type))),
     // A word that no call ever returned, of each type and of none.

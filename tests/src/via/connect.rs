@@ -174,7 +174,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let a = w.side(&w.a, LEVEL, NO_CQS)?;
                 let (nic, at) = (w.b.clone(), server.clone());
                 let waits = waiter(w, alloc::boxed::Box::new(move || nic.connect_wait(&at, None, INFINITE)))?;
-                check!(!waits.is_done(), "nobody has asked");
+                check!(!waits.is_done(), "the wait ended without a request");
                 let answer = ask(w, &a, b"client", &server, LONG)?;
                 let request = waits.join()??;
                 w.b.connect_reject(request.conn)?;

@@ -104,7 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
                     w.b.set_vi_attributes(b.vi, &wrong)?;
                     refused(w.b.connect_accept(request.conn, b.vi), error)?;
                     check_eq!((a.state()?, b.state()?), (ViState::ConnectPending, ViState::Idle));
-                    check!(!answer.is_done(), "the client was told");
+                    check!(!answer.is_done(), "the client got an answer");
                 }
                 w.b.set_vi_attributes(b.vi, &good)?;
                 w.b.connect_accept(request.conn, b.vi)?;

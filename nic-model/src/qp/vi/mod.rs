@@ -3,11 +3,11 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `descriptor` | the ring names a descriptor, which is read and checked |
-//! | `complete` | a descriptor is completed in place; marks, completion queues, armed rings |
+//! | `descriptor` | reads and checks the descriptors that the ring names |
+//! | `complete` | completes descriptors in place; marks, completion queues, armed rings |
 //! | `refusal` | why a message was not carried out: the receive's status, events, the answer |
-//! | `retained` | copies of what has left on Reliable Delivery, for retries |
-//! | `status` | what the descriptor's status says of how a request ended |
+//! | `retained` | copies of messages that have left on Reliable Delivery, for retries |
+//! | `status` | how a descriptor's status describes the end of its request |
 //! | `life` | flushing: before there is a connection, at its end, and in the error state |
 //!
 //! Below the descriptors a virtual interface is an RC queue pair on the reliable levels, and a UC
