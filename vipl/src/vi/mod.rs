@@ -50,7 +50,7 @@ pub(crate) struct Vi {
     changed: Signal,
     pub(crate) queues: [Queue; 2],
     waiting_errors: AtomicU32,
-    /// It is destroyed, so that no error of it is reported. Set under the lock of the errors' queue.
+    /// It is destroyed, so its errors are not reported. Set under the lock of the errors' queue.
     pub(crate) is_silent: AtomicBool,
 }
 
