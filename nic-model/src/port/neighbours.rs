@@ -17,7 +17,8 @@ use roce::Gid;
 const ENTRIES: usize = 256;
 /// The most entries without a MAC.
 const UNRESOLVED: usize = 64;
-/// How many questions the port asks before a neighbour counts as silent, or its known MAC as lost.
+/// How many questions the port asks before a neighbour counts as silent, and ([`PROBES`]) before it
+/// gives up a known MAC.
 const TRIES: u32 = 5;
 const PROBES: u32 = 3;
 /// The wait after the first question; it doubles with each further one.
@@ -215,8 +216,8 @@ impl Neighbours {
         self.next
     }
 
-    /// Repeats the questions that are due, and gives up on neighbours that did not answer `TRIES`
-    /// of them.
+    /// Repeats the questions that are due, and gives up on neighbours that did not answer enough of
+    /// them.
     pub fn poll(&mut self, now: Instant) {
         if self.next.is_none_or(|next| now < next) {
             return;
