@@ -52,6 +52,7 @@ fn load(w: &World<'_>, end: &End) -> Result<Posted, Failure> {
             match end.ia.evd_dequeue(end.request) {
                 Ok(_) => {}
                 Err(error) if error == ErrorType::QueueEmpty => {}
+                // As above.
                 Err(error) if error.kind() == ErrorType::InvalidHandle => return Ok(posted),
                 Err(error) => return Err(error),
             }
@@ -174,6 +175,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let ended = thread.join()?.map_err(|failure| failure.error);
                 refused(ended, ErrorType::Abort.into())?;
             }
+            // The waiter finds that its CNO is dead, or, if it wakes later, that the IA is closed.
             let ended = on_cno.join()?;
             let dead = state(Subtype::InvalidStateCnoDead);
             check!(ended == Err(dead) || ended == Err(CLOSED), "{ended:?}");
@@ -181,6 +183,8 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(thread.join()?? > 0);
             }
             for end in [&a, &a2] {
+                // A Send may find that the peer's queue pair is gone before the peer's disconnect
+                // arrives; then the connection is broken.
                 let number = next(&w.a, end.connect)?.event_number;
                 let ends = [EventNumber::CONNECTION_DISCONNECTED, EventNumber::CONNECTION_BROKEN];
                 check!(ends.contains(&number), "{number:?}");

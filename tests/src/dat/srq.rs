@@ -48,7 +48,8 @@ pub(crate) fn outstanding(ia: &Ia, srq: SrqHandle) -> Result<i32, Failure> {
     Ok(ia.srq_query(srq)?.outstanding_dto_count)
 }
 
-/// Ends a connection that may be broken, resets both endpoints, and connects them again.
+/// Ends a connection, resets both endpoints, and connects them again. The connection is broken
+/// already if a request has failed.
 #[track_caller]
 pub(crate) fn reconnect(w: &World<'_>, active: &End, passive: &End) -> Outcome {
     for end in [active, passive] {
