@@ -330,10 +330,23 @@ impl Core {
         }
     }
 
-    /// An asynchronous error of a virtual interface: reported, or kept while it is idle.
-    pub(crate) fn vi_error(&self, vi: &Arc<Vi>, error: ErrorCode, operation: u32, descriptor: u64) {
+    /// An asynchronous error of a virtual interface: reported, or kept while it is idle. An error
+    /// of a connection names the number that the agent's virtual interface had during it, and is
+    /// dropped if that connection is over; an error of a post names none.
+    pub(crate) fn vi_error(
+        &self,
+        vi: &Arc<Vi>,
+        number: Option<u32>,
+        error: ErrorCode,
+        operation: u32,
+        descriptor: u64,
+    ) {
         {
             let mut link = vi.link.lock();
+            // As in `lost`.
+            if number.is_some_and(|number| vi.vi.qpn() != number) {
+                return;
+            }
             if link.state == ViState::Idle {
                 link.kept = true;
                 return;
