@@ -93,8 +93,8 @@ pub(crate) struct Core {
 /// An opened NIC. A clone is the same opening.
 ///
 /// Every call returns `InvalidParameter` once the NIC is closed, and every call but
-/// [`Nic::close_nic`] returns `ErrorResource` once its device is dead. Long lists of errors do not
-/// repeat these two. All calls may be made in handlers and by any thread.
+/// [`Nic::close_nic`] and [`Nic::query_vi`] returns `ErrorResource` once its device is dead. Long
+/// lists of errors do not repeat these two. All calls may be made in handlers and by any thread.
 #[derive(Clone)]
 pub struct Nic(Arc<Core>);
 

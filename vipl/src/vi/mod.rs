@@ -199,7 +199,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle).
+    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle). Receives that
+    /// are posted complete as flushed.
     ///
     /// Errors, in this order: `InvalidParameter` (the handle), `InvalidReliabilityLevel`,
     /// `InvalidMtu`, `InvalidQos`, `InvalidPtag`, `InvalidRdmaRead` (as [`Nic::create_vi`]),
@@ -223,14 +224,25 @@ impl Nic {
     /// The state and the attributes of a virtual interface. Those of a connected one are what was
     /// granted, since both ends have to ask for the same.
     ///
-    /// Errors: `InvalidParameter` (the handle), `ErrorResource` (the NIC is dead). Does not block.
-    /// May be called in handlers. Thread-safe. Page VipQueryVi.
+    /// When the NIC is dead, virtual interfaces that were connected, or about to be, are in
+    /// [`Error`](ViState::Error).
+    ///
+    /// Errors: `InvalidParameter` (the handle). Does not block. May be called in handlers.
+    /// Thread-safe. Page VipQueryVi.
     #[doc(alias = "VipQueryVi")]
     pub fn query_vi(&self, vi: ViHandle) -> Result<(ViState, ViAttributes)> {
-        let core = self.live()?;
+        let core = self.core();
+        if core.life.is_freed() {
+            return Err(Error::InvalidParameter);
+        }
         let found = core.vi(vi)?;
         let attributes = *found.attributes.lock();
-        Ok((found.state(), attributes))
+        // A hardware error moves these two states to Error (5.2, 5.3).
+        let state = match found.state() {
+            ViState::Connected | ViState::ConnectPending if core.agent.is_dead() => ViState::Error,
+            state => state,
+        };
+        Ok((state, attributes))
     }
 
     /// The number of the queue pair that a virtual interface is, for fault injection and
