@@ -9,7 +9,6 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
-use core::ops::Deref;
 
 use api_core::numbers::Number;
 use api_core::{CallbackThread, Life, Limits, Table, handle};
@@ -100,18 +99,7 @@ pub struct Nic(Arc<Core>);
 
 /// A call in progress that creates, changes or destroys objects. [`Nic::close_nic`] waits until it
 /// ends.
-pub(crate) struct Call<'a> {
-    core: &'a Arc<Core>,
-    _counted: api_core::Call<'a>,
-}
-
-impl Deref for Call<'_> {
-    type Target = Arc<Core>;
-
-    fn deref(&self) -> &Arc<Core> {
-        self.core
-    }
-}
+pub(crate) type Call<'a> = api_core::Call<'a, Arc<Core>>;
 
 impl Core {
     pub(crate) fn open(
@@ -366,7 +354,7 @@ impl Nic {
 
     /// Begins a call that creates, changes or destroys objects. Fails unless the NIC is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        Ok(Call { core: &self.0, _counted: self.0.life.begin_call()? })
+        Ok(self.0.life.begin_call(&self.0)?)
     }
 
     /// The NIC's handle.
