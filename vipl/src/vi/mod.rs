@@ -4,6 +4,7 @@
 //! Locks, outermost first: `control` (sleeps); `link` (spins); the attributes (spin, leaf).
 
 pub(crate) mod connect;
+mod link;
 pub(crate) mod queue;
 
 use alloc::sync::Arc;
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::handle::{CqHandle, ViHandle};
 use crate::nic::{Core, DESCRIPTORS_PER_QUEUE, Nic};
 use crate::notices::Notices;
-use connect::Link;
+use link::Link;
 
 /// The two work queues, in the order of their indices.
 pub(crate) const SIDES: [ViSide; 2] = [ViSide::Send, ViSide::Receive];
