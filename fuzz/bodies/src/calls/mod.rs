@@ -3,14 +3,17 @@
 mod data;
 mod objects;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use common::{Node, Pair};
 use platform::DmaBuffer;
 use privileged_api::*;
+use vipl::ReliabilityLevel;
 
 use crate::Input;
 use crate::dat_calls::DatConsumer;
+use crate::vipl_calls::ViplConsumer;
 
 /// Handles of each type that calls have returned, freed or not.
 #[derive(Clone, Default)]
@@ -27,7 +30,7 @@ struct Pools {
 }
 
 /// Three IAs, their objects, and the events that they got; now and then a consumer of the DAT face
-/// beside them.
+/// or of VIPL beside them.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -40,11 +43,15 @@ pub(crate) struct Consumer {
     paths: Vec<Path>,
     datagram: RemoteEpInfo,
     dat: Option<DatConsumer>,
+    vipl: Option<ViplConsumer>,
 }
 
 /// What the first byte of an input decides. Only from this value on, and so not in the oldest
 /// inputs, there is a consumer of DAT.
 const WITH_DAT: u8 = 0xe0;
+/// The values of that byte for which there is a consumer of VIPL. The oldest inputs have none of
+/// these, either.
+const WITH_VIPL: Range<u8> = 0xc0..WITH_DAT;
 
 /// A number that most calls accept, and now and then any.
 fn size(input: &mut Input<'_>, usual: usize) -> usize {
@@ -98,12 +105,16 @@ impl Consumer {
             paths,
             datagram: RemoteEpInfo::default(),
             dat: None,
+            vipl: None,
         };
         consumer.furnish(rich);
+        let p = &consumer.pools;
+        let foreign = [&p.pz, &p.evd, &p.ep, &p.lmr, &p.srq].into_iter().flatten().copied().collect();
         if kind >= WITH_DAT {
-            let p = &consumer.pools;
-            let foreign = [&p.pz, &p.evd, &p.ep, &p.lmr, &p.srq].into_iter().flatten().copied().collect();
             consumer.dat = Some(DatConsumer::new(node, consumer.buffers.clone(), foreign, rich));
+        } else if WITH_VIPL.contains(&kind) {
+            let level = [ReliabilityLevel::Unreliable, ReliabilityLevel::Reception][usize::from(rich)];
+            consumer.vipl = Some(ViplConsumer::new(node, [0, 0], foreign, level));
         }
         consumer
     }
@@ -144,11 +155,26 @@ impl Consumer {
         self.ias.clone()
     }
 
-    /// Closes the IAs of the DAT face.
-    pub(crate) fn close_dat(&self) {
+    /// Closes the IAs of the DAT face, or the NICs of VIPL.
+    pub(crate) fn close_others(&self) {
         if let Some(dat) = &self.dat {
             dat.close();
         }
+        if let Some(vipl) = &self.vipl {
+            vipl.close();
+        }
+    }
+
+    /// Panics if memory of VIPL's consumer was touched that was never registered.
+    pub(crate) fn check_outside(&self) {
+        if let Some(vipl) = &self.vipl {
+            vipl.check_outside();
+        }
+    }
+
+    /// Whether there is a consumer of VIPL.
+    pub(crate) fn has_vipl(&self) -> bool {
+        self.vipl.is_some()
     }
 
     fn ia(&self, input: &mut Input<'_>) -> Ia {
@@ -304,6 +330,11 @@ impl Consumer {
             && !input.rarely(8)
         {
             return dat.call(input);
+        }
+        if let Some(vipl) = &mut self.vipl
+            && !input.rarely(8)
+        {
+            return vipl.call(input);
         }
         match input.below(8) {
             0 | 1 => self.post(input),
