@@ -86,6 +86,7 @@ pub const ROWS: &[Row] = &[
     row("via_recv_done", "VIPL: RecvDone", 120.0, 80.0),
     row("via_cq_done", "VIPL: CQDone", 120.0, 80.0),
     row("device_write", "device, a 64-byte Write, marginal", 1250.0, 800.0),
+    watched("device_vi_write", "device, a 64-byte Write of a virtual interface, marginal"),
     watched("device_idle", "device, a poll without work"),
     row("ep_free", "ep_free with 10,000 regions against 1 (ratio)", 1.1, 1.0),
     row("endpoint_heap", "heap of an idle connected endpoint beside its queues (bytes)", 2048.0, 1024.0),

@@ -4,7 +4,9 @@
 //! most [`MOST_OF_VI`] in it, so the queue is bounded, and an interface with many errors does not
 //! displace the errors of others.
 //!
-//! Locks: `queue`, `handler` (spin, leaves).
+//! No error of a virtual interface begins to be delivered after it was destroyed.
+//!
+//! Locks: `queue`, then `handler` (both spin).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -168,22 +170,37 @@ impl Errors {
         drop((queue, handler));
     }
 
+    /// Adds an error, unless its virtual interface was destroyed.
     fn add(&self, waiting: Waiting) -> Result<()> {
         let mut queue = self.queue.lock();
+        if waiting.of.as_ref().is_some_and(|vi| vi.is_silent.load(Ordering::Relaxed)) {
+            return Ok(());
+        }
         queue.try_reserve(1)?;
         queue.push_back(waiting);
         Ok(())
     }
 
+    /// Forgets the errors of a virtual interface that is destroyed, now and for good.
+    pub(crate) fn forget(&self, vi: &Vi) {
+        let mut queue = self.queue.lock();
+        vi.is_silent.store(true, Ordering::Relaxed);
+        queue.retain(|waiting| waiting.of.as_ref().is_none_or(|of| !core::ptr::eq(&**of, vi)));
+    }
+
     /// Delivers the error that has waited longest; true if there are more. Without locks.
     pub(crate) fn deliver(&self) -> bool {
-        let next = self.queue.lock().pop_front();
+        let (next, handler) = {
+            let mut queue = self.queue.lock();
+            // With the lock: a handler that is registered after a virtual interface was destroyed
+            // gets no error of it.
+            (queue.pop_front(), self.handler.lock().clone())
+        };
         let Some(Waiting { error, of }) = next else { return false };
         if let Some(vi) = of {
             vi.waiting_errors().fetch_sub(1, Ordering::Relaxed);
         }
         self.reported.fetch_add(1, Ordering::Relaxed);
-        let handler = self.handler.lock().clone();
         match handler {
             Some(registered) => (registered.handler)(registered.context, &error),
             None => log::error!("VIPL: asynchronous error: {error:?}"),

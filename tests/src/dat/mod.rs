@@ -11,6 +11,7 @@ mod connections;
 mod context;
 mod datagram_errors;
 mod datagrams;
+mod disconnects;
 mod events;
 mod every_call;
 mod every_handle;
@@ -47,6 +48,7 @@ pub(crate) const TESTS: &[&[Test]] = &[
     posts::TESTS,
     memory::TESTS,
     connections::TESTS,
+    disconnects::TESTS,
     remote_regions::TESTS,
     write_immed::TESTS,
     write_immed_rules::TESTS,

@@ -402,4 +402,31 @@ pub(crate) const TESTS: &[Test] = &[
             exchange(&a, &b)
         })
     }),
+    // No error of a virtual interface is reported after it was destroyed: neither one that waits
+    // while a handler runs, nor one that the agent reports later.
+    test("via_errors::destruction_forgets_errors", &[], |f| {
+        world(f, |w| {
+            let level = ReliabilityLevel::Unreliable;
+            let ((a, _b), (c, d)) = (w.pair(level)?, w.pair(level)?);
+            let (runs, goes_on) = (Signal::new(f.platform()), Signal::new(f.platform()));
+            let (raises, waits) = (runs.clone(), goes_on.clone());
+            let handler = move |_: u64, _: &ErrorDescriptor| {
+                raises.raise();
+                let _ = waits.wait(1);
+            };
+            w.a.error_callback(0, Some(Box::new(handler)))?;
+            provoke(&a)?;
+            runs.wait(1)?;
+            for _ in 0..8 {
+                provoke(&c)?;
+            }
+            c.disconnect()?;
+            d.disconnect()?;
+            c.drain();
+            retire(&c)?;
+            let errors = w.errors(&w.a)?;
+            goes_on.raise();
+            quiet(&errors, &a)
+        })
+    }),
 ];

@@ -51,6 +51,8 @@ pub(crate) struct Vi {
     changed: Signal,
     pub(crate) queues: [Queue; 2],
     waiting_errors: AtomicU32,
+    /// It is destroyed, so its errors are not reported. Set under the lock of the errors' queue.
+    pub(crate) is_silent: AtomicBool,
 }
 
 impl Vi {
@@ -165,6 +167,7 @@ impl Nic {
             changed: Signal::new(core.platform.clone()),
             queues: [queue(0, send_cq), queue(1, recv_cq)],
             waiting_errors: AtomicU32::new(0),
+            is_silent: AtomicBool::new(false),
         }));
         core.vi_places.open(word, &vi);
         core.life.created(|| core.vi_places.close(word));
@@ -172,7 +175,8 @@ impl Nic {
     }
 
     /// Destroys a virtual interface that is [`Idle`](ViState::Idle) and whose queues are empty.
-    /// Handlers that wait for its queues are never called, and waiters return `InvalidParameter`.
+    /// Handlers that wait for its queues are never called, its asynchronous errors are not reported
+    /// any more, and waiters return `InvalidParameter`.
     ///
     /// Errors: `InvalidParameter` (the handle), `ErrorResource` (it is not idle, or descriptors are
     /// on its queues, complete or not; or the NIC is dead). Blocks for the device. May be called in
@@ -196,6 +200,7 @@ impl Nic {
             return Err(core.error(error));
         }
         core.vis.remove(word);
+        core.errors.forget(&found);
         found.end();
         Ok(())
     }

@@ -23,6 +23,8 @@ use crate::transfer::get;
 pub(super) const OWN: LinkFlags = LinkFlags::LOCAL_READ.union(LinkFlags::LOCAL_WRITE);
 /// Data segments that are read at a time.
 const CHUNK: usize = 16;
+/// Segments in a descriptor's first line.
+const IN_LINE: usize = (DESCRIPTOR_ALIGN as usize - size_of::<ControlSegment>()) / SEGMENT;
 /// Receives that cannot be read and are passed over for one message.
 const PASSED_OVER: u32 = 16;
 
@@ -54,25 +56,58 @@ pub(super) fn entry(ring: u64, log: u32, index: u32) -> u64 {
     ring + RING_HEAD as u64 + u64::from(index & ((1 << log) - 1)) * ENTRY as u64
 }
 
-/// Reads the control segment of the descriptor that an entry of a ring names. Without the control
-/// segment if that cannot be reached.
-fn read_control<F: Frontend>(
-    nic: &Nic<F>,
-    pd: u32,
-    at: u64,
-    index: u32,
-) -> (Descriptor, Option<ControlSegment>) {
+/// The first line of a descriptor: its control segment, and two segments if `whole`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Line {
+    control: ControlSegment,
+    segments: [DataSegment; IN_LINE],
+}
+
+/// What was read of a descriptor at once. Most descriptors are no longer, so that one look-up of
+/// their memory is enough.
+pub(super) struct Head {
+    line: Line,
+    /// Whether the segments of the line were read, and not the control segment alone.
+    whole: bool,
+}
+
+impl Head {
+    pub fn control(&self) -> &ControlSegment {
+        &self.line.control
+    }
+}
+
+/// Reads the first line of the descriptor that an entry of a ring names. Without a line if its
+/// control segment cannot be reached.
+#[inline(always)]
+fn read_head<F: Frontend>(nic: &Nic<F>, pd: u32, at: u64, index: u32) -> (Descriptor, Option<Head>) {
     let Ok(post) = nic.frontend.memory().load::<Post>(at) else {
         return (Descriptor { index, ..Descriptor::default() }, None);
     };
     let mut descriptor =
         Descriptor { address: post.address, handle: post.handle, index, ..Descriptor::default() };
-    let mut control = ControlSegment::default();
-    if !read(nic, pd, &descriptor, 0, control.as_mut_bytes()) {
-        return (descriptor, None);
-    }
+    let Some(head) = read_line(nic, pd, &descriptor) else { return (descriptor, None) };
+    let control = head.control();
     descriptor.control = u32::from(control.segments) | u32::from(control.control) << 16;
-    (descriptor, Some(control))
+    (descriptor, Some(head))
+}
+
+/// Reads the first line, or the control segment alone if the region ends behind it or its list
+/// breaks the line.
+#[inline(always)]
+fn read_line<F: Frontend>(nic: &Nic<F>, pd: u32, descriptor: &Descriptor) -> Option<Head> {
+    let length = size_of::<Line>() as u64;
+    if descriptor.address.is_multiple_of(DESCRIPTOR_ALIGN)
+        && let Ok(span) = nic.keys.by_handle(descriptor.handle, pd, descriptor.address, length, OWN)
+        && let Some((addr, contiguous)) = nic.keys.translate(span.region, span.offset)
+        && contiguous >= length
+        && let Ok(line) = nic.frontend.memory().load(addr)
+    {
+        return Some(Head { line, whole: true });
+    }
+    let mut line = Line::new_zeroed();
+    read(nic, pd, descriptor, 0, line.control.as_mut_bytes()).then_some(Head { line, whole: false })
 }
 
 /// Reads bytes of a descriptor, which has to be in one region up to their end. False if it may not
@@ -86,14 +121,36 @@ fn read<F: Frontend>(nic: &Nic<F>, pd: u32, descriptor: &Descriptor, skip: usize
             .is_ok_and(|span| get(&nic.side(&[span], skip as u64), into).is_ok())
 }
 
-/// Reads data segments and passes each to `keep`. False if they may not be read.
+/// Passes data segments to `keep`, and reads those that are not in the first line. False if they
+/// may not be read.
+#[inline(always)]
 fn read_segments<F: Frontend>(
+    nic: &Nic<F>,
+    pd: u32,
+    descriptor: &Descriptor,
+    head: &Head,
+    (first, count): (usize, usize),
+    mut keep: impl FnMut(&DataSegment),
+) -> bool {
+    let in_line = match head.whole {
+        true => head.line.segments.get(first..).unwrap_or_default(),
+        false => &[],
+    };
+    let in_line = &in_line[..in_line.len().min(count)];
+    in_line.iter().for_each(&mut keep);
+    let (first, count) = (first + in_line.len(), count - in_line.len());
+    count == 0 || read_more(nic, pd, descriptor, first, count, keep)
+}
+
+/// Reads data segments and passes each to `keep`. False if they may not be read.
+#[inline(never)]
+fn read_more<F: Frontend>(
     nic: &Nic<F>,
     pd: u32,
     descriptor: &Descriptor,
     first: usize,
     count: usize,
-    mut keep: impl FnMut(Segment),
+    mut keep: impl FnMut(&DataSegment),
 ) -> bool {
     let mut done = 0;
     while done < count {
@@ -103,33 +160,39 @@ fn read_segments<F: Frontend>(
         if !read(nic, pd, descriptor, skip, here.as_mut_bytes()) {
             return false;
         }
-        for segment in &*here {
-            keep(Segment { addr: segment.address, length: segment.length, key: segment.handle });
-        }
+        here.iter().for_each(&mut keep);
         done += here.len();
     }
     true
 }
 
+/// A data segment as that of a work request.
+fn local(segment: &DataSegment) -> Segment {
+    Segment { addr: segment.address, length: segment.length, key: segment.handle }
+}
+
 impl Qp {
     /// Notes which descriptor is at the head of the send queue, and reads its control segment. The
     /// work request can be completed afterwards, unless there is no control segment.
-    fn begin_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Option<ControlSegment> {
+    #[inline(always)]
+    fn begin_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Option<Head> {
         let send = &mut self.send;
         let at = entry(send.ring, send.log, send.head);
-        let (descriptor, control) = read_control(nic, self.pd, at, send.head);
+        let (descriptor, head) = read_head(nic, self.pd, at, send.head);
         send.work.begin(1);
         send.work.args = transmute!(descriptor);
-        let control = control?;
-        send.work.opcode = opcode(Control::from_bits_retain(control.control)).unwrap_or(Opcode::Send);
+        let head = head?;
+        let flags = Control::from_bits_retain(head.control().control);
+        send.work.opcode = opcode(flags).unwrap_or(Opcode::Send);
         send.work.header.opcode = send.work.opcode as u8;
-        Some(control)
+        Some(head)
     }
 
     /// Reads and checks the descriptor at the head of the send queue.
     #[inline(never)]
     pub(in crate::qp) fn fetch_descriptor<F: Frontend>(&mut self, nic: &Nic<F>) -> Result<(), BadEntry> {
-        let control = self.begin_descriptor(nic).ok_or(BadEntry::Unreachable)?;
+        let head = self.begin_descriptor(nic).ok_or(BadEntry::Unreachable)?;
+        let control = head.control();
         let format = Err(BadEntry::Status(Status::LocalQpOperation));
         let Some(flags) = Control::from_bits(control.control) else { return format };
         let Some(opcode) = opcode(flags) else { return format };
@@ -147,19 +210,23 @@ impl Qp {
         let descriptor = Descriptor::of(work.args);
         let protection = BadEntry::Status(Status::LocalProtection);
         if rdma {
-            let mut address = AddressSegment::new_zeroed();
-            if !read(nic, self.pd, &descriptor, size_of::<ControlSegment>(), address.as_mut_bytes()) {
+            let header = &mut work.header;
+            let mut reserved = 0;
+            let address = |segment: &DataSegment| {
+                let AddressSegment { address, handle, reserved: rest } = transmute!(*segment);
+                (header.remote_addr, header.remote_key, reserved) = (address, handle, rest);
+            };
+            if !read_segments(nic, self.pd, &descriptor, &head, (0, 1), address) {
                 return Err(protection);
             }
-            if address.reserved != 0 {
+            if reserved != 0 {
                 return format;
             }
-            (work.header.remote_addr, work.header.remote_key) = (address.address, address.handle);
         }
         let Work { segments, total, .. } = work;
-        let all = read_segments(nic, self.pd, &descriptor, usize::from(rdma), count, |segment| {
+        let all = read_segments(nic, self.pd, &descriptor, &head, (usize::from(rdma), count), |segment| {
             *total += u64::from(segment.length);
-            segments.push(segment);
+            segments.push(local(segment));
         });
         if !all {
             return Err(protection);
@@ -197,10 +264,7 @@ impl Qp {
 
     /// Takes the next receive descriptor; `None` if there is none. One that cannot be reached is
     /// passed over, which an event reports.
-    pub(super) fn next_receive<F: Frontend>(
-        &mut self,
-        nic: &mut Nic<F>,
-    ) -> Result<Option<ControlSegment>, NoReceive> {
+    pub(super) fn next_receive<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Result<Option<Head>, NoReceive> {
         for _ in 0..PASSED_OVER {
             match self.posted_receives(nic) {
                 None => return Err(NoReceive::Broken),
@@ -210,13 +274,13 @@ impl Qp {
             let queue = &mut self.receive;
             let (ring, log, index) = (queue.ring, queue.log, queue.head);
             queue.head = index.wrapping_add(1);
-            let (descriptor, control) = read_control(nic, self.pd, entry(ring, log, index), index);
-            if control.is_some() {
+            let (descriptor, head) = read_head(nic, self.pd, entry(ring, log, index), index);
+            if head.is_some() {
                 if let Some(vi) = &mut self.vi {
                     vi.receive = descriptor;
                 }
                 self.inbound.receive.begin(index);
-                return Ok(control);
+                return Ok(head);
             }
             self.lose(nic, ring, log, &descriptor);
             let receive = nic_abi::vi::Status::OP_RECEIVE.bits() >> nic_abi::vi::OP_SHIFT;
@@ -231,8 +295,8 @@ impl Qp {
     /// Takes a receive descriptor for a message, and checks it.
     #[inline(never)]
     pub(in crate::qp) fn take_descriptor<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Result<(), NoReceive> {
-        let control = match self.next_receive(nic) {
-            Ok(Some(control)) => control,
+        let head = match self.next_receive(nic) {
+            Ok(Some(head)) => head,
             Ok(None) => return Err(NoReceive::Empty),
             Err(broken) => {
                 if self.posted_receives(nic).is_none() {
@@ -242,6 +306,7 @@ impl Qp {
                 return Err(broken);
             }
         };
+        let control = head.control();
         let receive = Control::IMMEDIATE | Control::QUEUE_FENCE;
         if !Control::from_bits(control.control).is_some_and(|flags| receive.contains(flags)) {
             return Err(NoReceive::Field(offset_of!(ControlSegment, control)));
@@ -254,9 +319,9 @@ impl Qp {
         }
         let Some(vi) = &self.vi else { return Err(NoReceive::Broken) };
         let taken = &mut self.inbound.receive;
-        let all = read_segments(nic, self.pd, &vi.receive, 0, control.segments.into(), |segment| {
+        let all = read_segments(nic, self.pd, &vi.receive, &head, (0, control.segments.into()), |segment| {
             taken.room += u64::from(segment.length);
-            taken.segments.push(segment);
+            taken.segments.push(local(segment));
         });
         if all { Ok(()) } else { Err(NoReceive::Protection) }
     }

@@ -1,0 +1,238 @@
+//! The calls of clients about listening points and connections.
+
+use alloc::sync::Arc;
+
+use platform::heap;
+use roce::cm::ReadDepths;
+use roce::cm::rej::Reason;
+use roce::{PathMtu, Psn, Qpn};
+
+use super::{BACKLOG, ConnectionManager, End, HeldBack, Listen, MEMORY, Notice};
+use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Transports};
+use crate::connect::{Connectable, Connected, Handshake, QpSetup, gid_index, with_hop_limit};
+use crate::{Client, Error, Resource};
+
+impl ConnectionManager {
+    pub(crate) fn listen(
+        &self,
+        client: &Arc<Client>,
+        service: roce::ServiceId,
+        transports: Transports,
+        context: u64,
+    ) -> Result<ListenId, Error> {
+        client.agent().alive()?;
+        let mut tables = self.tables.lock();
+        let id = tables.cm.listen(service, transports, BACKLOG)?;
+        tables.listens.insert(id, Listen { client: client.clone(), context });
+        Ok(id)
+    }
+
+    pub(crate) fn stop_listening(&self, client: &Client, id: ListenId) -> Result<(), Error> {
+        let mut tables = self.tables.lock();
+        match tables.listens.get(&id) {
+            Some(listen) if core::ptr::eq(&*listen.client, client) => {}
+            _ => return Err(Error::ConnectionState),
+        }
+        tables.cm.stop_listen(id)?;
+        let listen = tables.listens.remove(&id);
+        drop(tables);
+        drop(listen);
+        Ok(())
+    }
+
+    pub(crate) fn connect(
+        &self,
+        client: &Client,
+        of: &Connectable,
+        params: &ConnectParams,
+        handshake: Handshake,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, Error> {
+        of.ready(client)?;
+        let source_gid =
+            gid_index(&self.identity, params.path.local_gid).ok_or(Error::OutOfRange("source GID"))?;
+        self.check_depths(params.depths)?;
+        let path = with_hop_limit(params.path);
+        let mtu = params.path_mtu.min(PathMtu::at_most(self.identity.mtu));
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        // Again under the lock, since the queue pair may be destroyed: see `abandon_of`.
+        let (qpn, transport) = of.ready(client)?;
+        if !tables.admits(client) {
+            return Err(Error::NoResources(Resource::Connections));
+        }
+        let receive_psn = tables.psn();
+        let asked = ConnectParams {
+            path,
+            path_mtu: mtu,
+            // A port of the dynamic range, as a socket would have; it only has to be there.
+            ip_source_port: 49152 | (receive_psn.get() as u16 & 0x3fff),
+            ..*params
+        };
+        let id = tables.cm.connect(now, LocalQp::new(transport, qpn, receive_psn), &asked, private_data)?;
+        let setup = QpSetup {
+            path,
+            source_gid,
+            mtu,
+            remote_qpn: Qpn::default(),
+            send_psn: Psn::default(),
+            receive_psn,
+            depths: params.depths,
+            ack_timeout: params.local_ack_timeout,
+            retry_count: params.retry_count,
+            rnr_retry_count: params.rnr_retry_count,
+        };
+        let end = End {
+            client: of.client().clone(),
+            context: of.common().context(),
+            connected: Some(Connected::new(of, qpn)),
+            setup,
+            peer: ReadDepths::default(),
+            handshake,
+        };
+        tables.insert(id, end);
+        of.common().set_connection(Some(id));
+        self.flush(&mut tables);
+        Ok(id)
+    }
+
+    pub(crate) fn accept(
+        &self,
+        client: &Client,
+        id: ConnectionId,
+        with: &Connectable,
+        params: &AcceptParams,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        with.ready(client)?;
+        self.check_depths(params.depths)?;
+        let now = self.platform.now();
+        let (connected, modify) = {
+            let mut tables = self.tables.lock();
+            // As in `connect`.
+            let (qpn, transport) = with.ready(client)?;
+            let end = tables.end(client, id)?;
+            if end.connected.is_some() {
+                return Err(Error::ConnectionState);
+            }
+            // No more often than the peer wants us to.
+            let rnr_retry_count = params.rnr_retry_count.min(end.setup.rnr_retry_count);
+            let receive_psn = tables.psn();
+            let answer = AcceptParams { rnr_retry_count, ..*params };
+            let local = LocalQp::new(transport, qpn, receive_psn);
+            // The reply must not arrive before the queue pair is ready for what it invites.
+            tables.cm.prepare_accept(now, id, local, &answer, private_data)?;
+            let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
+            let connected = Connected::new(with, qpn);
+            end.context = with.common().context();
+            end.connected = Some(connected.clone());
+            end.setup.receive_psn = receive_psn;
+            end.setup.depths = ReadDepths {
+                initiator_depth: params.depths.initiator_depth.min(end.peer.responder_resources),
+                ..params.depths
+            };
+            with.common().set_connection(Some(id));
+            (connected, end.setup.to_rtr())
+        };
+        if let Err(error) = connected.modify(&modify) {
+            // The peer may have ended the connection meanwhile, and with it the queue pair. Then
+            // the accept took effect, and the event that reports the end follows it.
+            return if self.abandon(id) { Err(error) } else { Ok(()) };
+        }
+        self.send_held_back(id, HeldBack::default());
+        Ok(())
+    }
+
+    pub(crate) fn establish(
+        &self,
+        client: &Client,
+        id: ConnectionId,
+        initiator_depth: u8,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        if private_data.len() > roce::cm::rtu::PRIVATE_DATA_LEN {
+            return Err(Error::PrivateData(roce::cm::rtu::PRIVATE_DATA_LEN));
+        }
+        self.check_depths(ReadDepths { initiator_depth, responder_resources: 0 })?;
+        let (connected, mut setup) = {
+            let tables = self.tables.lock();
+            let end = tables.end(client, id)?;
+            let waits = matches!(tables.cm.state(id), cm::State::RepRcvd | cm::State::MraRepSent)
+                && end.handshake == Handshake::ThreeWay;
+            (end.connected.clone().filter(|_| waits).ok_or(Error::ConnectionState)?, end.setup)
+        };
+        setup.depths.initiator_depth = initiator_depth;
+        heap::room(MEMORY)?;
+        connected.modify(&setup.to_rts())?;
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.cm.establish(now, id, private_data)?;
+        tables.inbox.push_back(Notice::Established(id));
+        self.flush(&mut tables);
+        self.signal.raise();
+        Ok(())
+    }
+
+    pub(crate) fn reject(
+        &self,
+        client: &Client,
+        id: ConnectionId,
+        reason: Reason,
+        information: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.end(client, id)?;
+        tables.cm.reject(now, id, reason, information, private_data)?;
+        let end = tables.remove(id);
+        self.flush(&mut tables);
+        drop(tables);
+        if let Some(end) = end {
+            end.flush_qp();
+        }
+        Ok(())
+    }
+
+    /// Forgets a request that waits for an answer, as if it had not come.
+    pub(crate) fn discard(&self, client: &Client, id: ConnectionId) -> Result<(), Error> {
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        tables.end(client, id)?;
+        tables.cm.discard(now, id)?;
+        let end = tables.remove(id);
+        drop(tables);
+        drop(end);
+        Ok(())
+    }
+
+    pub(crate) fn disconnect(
+        &self,
+        client: &Client,
+        id: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        let now = self.platform.now();
+        let mut tables = self.tables.lock();
+        let connected = tables.end(client, id)?.connected.clone();
+        tables.cm.prepare_disconnect(now, id, private_data)?;
+        let held_back = tables.hold_back();
+        let removed = match tables.cm.state(id) {
+            cm::State::DreqSent => None,
+            _ => tables.remove(id),
+        };
+        drop(tables);
+        // The queue pair first: the peer must not learn of the end before the end.
+        let result = match &connected {
+            Some(connected) => connected.flush(),
+            None => Ok(()),
+        };
+        drop(removed);
+        self.send_held_back(id, held_back);
+        match result {
+            // Destroyed at the same time.
+            Err(Error::Gone) => Ok(()),
+            other => other,
+        }
+    }
+}

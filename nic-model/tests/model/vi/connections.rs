@@ -1,0 +1,322 @@
+//! What connections do on each level, and how they end.
+
+use super::*;
+
+#[test]
+fn without_a_connection_sends_end_at_once_and_receives_wait() {
+    for way in WAYS {
+        let mut s = scene(way, ViSpec::new(Reliability::Reception));
+        let mut c = s.rig.create_vi(0, ViSpec::new(Reliability::Reception));
+        let receive = s.rig.post_vi_receive(&mut c, 64);
+        let flushed = |s: &mut Scene, c: &mut Vi| {
+            let to = Some((s.b.handle, s.b.data));
+            for (control, to, bits) in [
+                (SEND, None, Status::empty()),
+                (Control::RDMA_WRITE, to, Status::OP_RDMA_WRITE),
+                (Control::RDMA_READ, to, Status::OP_RDMA_READ),
+            ] {
+                let at = s.rig.post_request(c, control, to, 16);
+                assert_eq!(s.done(at), DONE | Status::DESC_FLUSHED_ERROR | bits, "{way:?}");
+            }
+            assert_eq!(s.rig.vi_status(receive), Status::empty());
+        };
+        flushed(&mut s, &mut c);
+        s.rig.init(&c.qp);
+        flushed(&mut s, &mut c);
+        let rtr = s.rig.rtr_args(&c.qp, &s.b.qp);
+        s.rig.modify(&c.qp, &rtr).expect("RTR");
+        flushed(&mut s, &mut c);
+        s.rig.end_vi(&c, &ModifyQp::default()).expect("RESET");
+        assert_eq!(s.rig.vi_status(receive), DONE | Status::DESC_FLUSHED_ERROR | Status::OP_RECEIVE);
+        let at = s.rig.post_request(&mut c, SEND, None, 16);
+        assert_eq!(s.done(at), DONE | Status::DESC_FLUSHED_ERROR, "{way:?}");
+        assert_eq!(s.errors(0), []);
+    }
+}
+
+#[test]
+fn the_end_of_a_connection_completes_everything_and_nothing_of_it_reaches_the_next() {
+    each(&LEVELS, |mut s, level, way| {
+        let receives: Vec<u64> = (0..5).map(|_| s.rig.post_vi_receive(&mut s.a, 64)).collect();
+        s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, u32::MAX, 0);
+        let sends: Vec<u64> = (0..5).map(|_| s.rig.post_request(&mut s.a, SEND, None, 64)).collect();
+        s.rig.run();
+        let number = nic_abi::ident::qpn(nic_abi::ident::qpn_slot(s.a.qp.qpn), 9);
+        let args = ModifyQp { mask: QpMask::QPN.bits(), qpn: number, ..ModifyQp::default() };
+        s.rig.end_vi(&s.a, &args).expect("RESET");
+        let flushed = DONE | Status::DESC_FLUSHED_ERROR;
+        for at in receives {
+            assert_eq!(s.rig.vi_status(at), flushed | Status::OP_RECEIVE);
+        }
+        for at in sends {
+            // Those that had left are complete, but on Reliable Reception.
+            let status = s.rig.vi_status(at);
+            let left = status == DONE && level != Reliability::Reception;
+            assert!(left || status == flushed, "{level:?} {way:?} {status:?}");
+        }
+        // The old number names nothing any more.
+        let old = s.a.qp.qpn;
+        assert_eq!(
+            s.rig.set_state(&s.a.qp, QpState::Init).map_err(|(status, _)| status),
+            Err(Refused::NoSuchObject)
+        );
+        s.a.qp.qpn = number;
+        s.rig.end_vi(&s.b, &ModifyQp::default()).expect("RESET");
+        let (a, b) = (s.a, s.b);
+        s.rig.join(&a.qp, &b.qp);
+        s.rig.join(&b.qp, &a.qp);
+        assert_ne!(old, number);
+        let to = s.rig.post_vi_receive(&mut s.b, 64);
+        let from = s.rig.post_request(&mut s.a, SEND, None, 64);
+        assert_eq!((s.done(from), s.done(to)), (DONE, DONE | Status::OP_RECEIVE), "{level:?} {way:?}");
+    });
+}
+
+#[test]
+fn an_empty_receive_queue_is_an_error_and_never_waited_for() {
+    each(&LEVELS, |mut s, level, way| {
+        let from = s.rig.post_request(&mut s.a, SEND, None, 64);
+        let status = s.done(from);
+        s.rig.advance(LONG);
+        if level == Reliability::Unreliable {
+            assert_eq!((status, s.errors(1), s.errors(0)), (DONE, vec![], vec![]));
+            assert_eq!((s.state(s.a), s.state(s.b)), (QpState::Rts as u32, QpState::Rts as u32));
+            return;
+        }
+        let shown = if level == Reliability::Reception { Status::REMOTE_DESC_ERROR } else { Status::empty() };
+        assert_eq!(status, DONE | shown, "{way:?}");
+        // The responder says that it refused a request; the requester has refused none.
+        let receive = Status::OP_RECEIVE.bits() >> 16;
+        let errors = s.rig.vi_errors(1);
+        let lost = (ViError::ConnectionLost, REFUSED, 0);
+        assert_eq!(errors, [(ViError::ReceiveQueueEmpty, receive, 0), lost]);
+        assert_eq!(s.rig.vi_errors(0), [(ViError::ConnectionLost, 0, 0)]);
+        assert_eq!((s.state(s.a), s.state(s.b)), (QpState::Error as u32, QpState::Error as u32));
+    });
+}
+
+#[test]
+fn a_message_that_does_not_fit_its_receive_is_an_error_of_both() {
+    each(&LEVELS, |mut s, level, way| {
+        let to = s.rig.post_vi_receive(&mut s.b, 3000);
+        let from = s.rig.post_request(&mut s.a, SEND, None, 3001);
+        let status = s.done(from);
+        assert_eq!(s.done(to), DONE | Status::LENGTH_ERROR | Status::OP_RECEIVE, "{level:?} {way:?}");
+        assert_eq!(s.rig.control_segment(to).length, 0);
+        s.rig.advance(LONG);
+        let shown = if level == Reliability::Reception { Status::REMOTE_DESC_ERROR } else { Status::empty() };
+        assert_eq!(status, DONE | shown);
+        let lost = if level.is_reliable() { vec![ViError::ConnectionLost] } else { vec![] };
+        assert_eq!((s.errors(0), s.errors(1)), (lost.clone(), lost));
+        if level == Reliability::Unreliable {
+            let to = s.rig.post_vi_receive(&mut s.b, 3000);
+            let from = s.rig.post_request(&mut s.a, SEND, None, 3000);
+            assert_eq!((s.done(from), s.done(to)), (DONE, DONE | Status::OP_RECEIVE));
+        }
+    });
+}
+
+#[test]
+fn a_receive_descriptor_that_is_wrong_ends_in_its_error() {
+    let wrong: &[Wrong] = &[
+        ("a reserved field", |c, _, _| c.reserved = 1, Status::FORMAT_ERROR),
+        ("reserved control bits", |c, _, _| c.control = 0x20, Status::FORMAT_ERROR),
+        ("an RDMA Write", |c, _, _| c.control = 1, Status::FORMAT_ERROR),
+        ("an RDMA Read", |c, _, _| c.control = 2, Status::FORMAT_ERROR),
+        ("too many segments", |c, _, _| c.segments = 253, Status::FORMAT_ERROR),
+        ("the handle", |_, _, d| d.handle ^= 1, Status::PROTECTION_ERROR),
+    ];
+    for (what, spoil, bits) in wrong {
+        each(&LEVELS, |mut s, level, way| {
+            let mut data = DataSegment { address: s.b.data, handle: s.b.handle, length: 100 };
+            let (mut address, mut control) = (None, ControlSegment::default());
+            control.segments = 1;
+            spoil(&mut control, &mut address, &mut data);
+            let to = s.rig.descriptor(&mut s.b, control, address, &[data]);
+            s.rig.memory.write(to, control.as_bytes()).expect("memory");
+            s.rig.post_own(&mut s.b, 1, to);
+            let from = s.rig.post_request(&mut s.a, SEND, None, 50);
+            let status = s.done(from);
+            assert_eq!(s.done(to), DONE | Status::OP_RECEIVE | *bits, "{what} {level:?} {way:?}");
+            let shown =
+                if level == Reliability::Reception { Status::REMOTE_DESC_ERROR } else { Status::empty() };
+            assert_eq!(status, DONE | shown, "{what}");
+            s.rig.advance(LONG);
+            let broken = if level.is_reliable() { QpState::Error } else { QpState::Rts };
+            assert_eq!((s.state(s.a), s.state(s.b)), (broken as u32, broken as u32), "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_reaches_for_wrong_memory_is_refused() {
+    each(&LEVELS, |mut s, level, way| {
+        let (handle, at) = s.rig.vi_region(1, 1, 4096, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
+        let shown = |status| if level == Reliability::Reception { status } else { Status::empty() };
+        let write = s.rig.post_request(&mut s.a, Control::RDMA_WRITE, Some((handle, at)), 64);
+        assert_eq!(s.done(write), DONE | Status::OP_RDMA_WRITE | shown(Status::RDMA_PROT_ERROR), "{way:?}");
+        s.rig.advance(LONG);
+        assert!(s.rig.bytes(at, 64).iter().all(|byte| *byte == 0));
+        if level == Reliability::Unreliable {
+            assert_eq!((s.errors(0), s.errors(1)), (vec![], vec![]));
+            assert_eq!(s.state(s.b), QpState::Rts as u32);
+        } else {
+            assert_eq!(s.errors(1), [ViError::WriteProtection, ViError::ConnectionLost]);
+            assert_eq!(s.errors(0), [ViError::ConnectionLost]);
+        }
+    });
+    each(&RELIABLE, |mut s, _, _| {
+        let (handle, at) = s.rig.vi_region(1, 1, 4096, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
+        let read = s.rig.post_request(&mut s.a, Control::RDMA_READ, Some((handle, at)), 64);
+        assert_eq!(s.done(read), DONE | Status::OP_RDMA_READ | Status::RDMA_PROT_ERROR);
+        s.rig.advance(LONG);
+        assert_eq!(s.errors(1), [ViError::ReadProtection, ViError::ConnectionLost]);
+    });
+    // With immediate data the receive shows it, and no event.
+    each(&LEVELS, |mut s, level, way| {
+        let (handle, at) = s.rig.vi_region(1, 1, 4096, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
+        let to = s.rig.post_vi_receive(&mut s.b, 64);
+        s.rig.post_request(&mut s.a, Control::RDMA_WRITE | Control::IMMEDIATE, Some((handle, at)), 64);
+        let status = s.done(to);
+        assert_eq!(
+            status,
+            DONE | Status::OP_REMOTE_RDMA_WRITE | Status::PROTECTION_ERROR,
+            "{level:?} {way:?}"
+        );
+        s.rig.advance(LONG);
+        let lost = if level.is_reliable() { vec![ViError::ConnectionLost] } else { vec![] };
+        assert_eq!(s.errors(1), lost);
+    });
+}
+
+#[test]
+fn corrupt_and_incomplete_messages_show_at_the_receiver() {
+    for (what, bits, error) in [
+        (Injection::Corrupt, Status::TRANSPORT_ERROR, ViError::WriteData),
+        (Injection::Truncate, Status::PARTIAL_ERROR, ViError::WriteAbort),
+    ] {
+        each(&LEVELS, |mut s, level, way| {
+            let to = s.rig.post_vi_receive(&mut s.b, 4096);
+            s.rig.inject(1, what, s.b.qp.qpn, 1, 0);
+            let from = s.rig.post_request(&mut s.a, SEND, None, 2000);
+            let status = s.done(from);
+            assert_eq!(s.done(to), DONE | bits | Status::OP_RECEIVE, "{what:?} {level:?} {way:?}");
+            let shown =
+                if level == Reliability::Reception { Status::TRANSPORT_ERROR } else { Status::empty() };
+            assert_eq!(status, DONE | shown, "{what:?} {level:?} {way:?}");
+        });
+        each(&RELIABLE, |mut s, _, _| {
+            s.rig.inject(1, what, s.b.qp.qpn, 1, 0);
+            let to = Some((s.b.handle, s.b.data));
+            let write = s.rig.post_request(&mut s.a, Control::RDMA_WRITE, to, 64);
+            s.done(write);
+            s.rig.advance(LONG);
+            assert_eq!(s.errors(1), [error, ViError::ConnectionLost]);
+            assert!(!s.arrived(s.b.data, 64));
+        });
+    }
+}
+
+#[test]
+fn a_message_of_which_a_packet_is_lost_ends_in_a_partial_error() {
+    let lose = Rc::new(Cell::new(Some(SEND_MIDDLE)));
+    let [a, b] = cable();
+    let mut rig = Rig::wired([Box::new(losing(a, lose)) as Box<dyn Wire>, Box::new(b)], 1500);
+    let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
+    let receives = [4096, 4096].map(|length| rig.post_vi_receive(&mut b, length));
+    let sends = [3000, 100].map(|length| rig.post_request(&mut a, SEND, None, length));
+    rig.advance(LONG);
+    assert_eq!(sends.map(|at| rig.vi_status(at)), [DONE; 2], "both have left");
+    let partial = DONE | Status::PARTIAL_ERROR | Status::OP_RECEIVE;
+    assert_eq!(receives.map(|at| rig.vi_status(at)), [partial, DONE | Status::OP_RECEIVE]);
+    assert_eq!((rig.control_segment(receives[0]).length, rig.control_segment(receives[1]).length), (0, 100));
+}
+
+#[test]
+fn delivery_is_complete_when_it_has_left_and_reception_when_it_has_arrived() {
+    each(&RELIABLE, |mut s, level, way| {
+        let to = s.rig.post_vi_receive(&mut s.b, 8192);
+        s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, u32::MAX, 0);
+        let from = s.rig.post_request(&mut s.a, SEND, None, 5000);
+        let sent = s.rig.bytes(s.a.data, 5000);
+        s.rig.run();
+        let left = level == Reliability::Delivery;
+        assert_eq!(s.rig.vi_status(from).contains(DONE), left, "{level:?} {way:?}");
+        assert_eq!(s.rig.vi_status(to), Status::empty());
+        // What is complete is the consumer's: the retry has the data that was sent.
+        if left {
+            s.rig.fill(s.a.data, 5000, 200);
+        }
+        s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, 0, 0);
+        assert_eq!((s.done(to), s.done(from)), (DONE | Status::OP_RECEIVE, DONE), "{level:?} {way:?}");
+        assert!(s.rig.bytes(s.b.data + VI_DATA / 2, 5000) == sent, "{level:?} {way:?}");
+        let next = s.rig.post_vi_receive(&mut s.b, 64);
+        s.rig.post_request(&mut s.a, SEND, None, 64);
+        assert_eq!(s.done(next), DONE | Status::OP_RECEIVE);
+    });
+}
+
+#[test]
+fn a_peer_that_never_answers_breaks_the_connection_of_both_levels() {
+    each(&RELIABLE, |mut s, level, way| {
+        s.rig.post_vi_receive(&mut s.b, 64);
+        s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, u32::MAX, 0);
+        let from = s.rig.post_request(&mut s.a, SEND, None, 64);
+        let status = s.done(from);
+        let shown = if level == Reliability::Reception { Status::TRANSPORT_ERROR } else { Status::empty() };
+        assert_eq!(status, DONE | shown, "{way:?}");
+        for _ in 0..100 {
+            s.rig.advance(LONG / 10);
+        }
+        assert_eq!((s.errors(0), s.state(s.a)), (vec![ViError::ConnectionLost], QpState::Error as u32));
+    });
+}
+
+#[test]
+fn on_reception_what_follows_a_read_waits_for_its_answer() {
+    each(&RELIABLE, |mut s, level, way| {
+        let to = s.rig.post_vi_receive(&mut s.b, 64);
+        s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, u32::MAX, 0);
+        let target = Some((s.b.handle, s.b.data));
+        let read = s.rig.post_request(&mut s.a, Control::RDMA_READ, target, 64);
+        let send = s.rig.post_request(&mut s.a, SEND, None, 64);
+        s.rig.run();
+        assert_eq!(s.rig.vi_status(read), Status::empty());
+        if level == Reliability::Reception {
+            assert_eq!((s.rig.vi_status(send), s.rig.vi_status(to)), (Status::empty(), Status::empty()));
+        }
+        s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, 0, 0);
+        assert_eq!((s.done(read), s.done(send)), (DONE | Status::OP_RDMA_READ, DONE), "{level:?} {way:?}");
+        assert_eq!(s.done(to), DONE | Status::OP_RECEIVE);
+    });
+    // The Read fails, so the Send behind it has no effect.
+    each(&[Reliability::Reception], |mut s, _, way| {
+        let to = s.rig.post_vi_receive(&mut s.b, 64);
+        let read = s.rig.post_request(&mut s.a, Control::RDMA_READ, Some((1, 0)), 64);
+        let send = s.rig.post_request(&mut s.a, SEND, None, 64);
+        assert_eq!(s.done(read), DONE | Status::OP_RDMA_READ | Status::RDMA_PROT_ERROR, "{way:?}");
+        assert_eq!(s.done(send), DONE | Status::DESC_FLUSHED_ERROR);
+        assert_eq!(s.done(to), DONE | Status::OP_RECEIVE | Status::DESC_FLUSHED_ERROR);
+    });
+}
+
+#[test]
+fn in_error_everything_is_flushed() {
+    each(&RELIABLE, |mut s, level, way| {
+        let receives: Vec<u64> = (0..3).map(|_| s.rig.post_vi_receive(&mut s.a, 64)).collect();
+        let bad = s.rig.post_request(&mut s.a, Control::RDMA_READ | Control::RDMA_WRITE, Some((0, 0)), 8);
+        let later: Vec<u64> = (0..3).map(|_| s.rig.post_request(&mut s.a, SEND, None, 64)).collect();
+        assert!(s.done(bad).contains(Status::FORMAT_ERROR));
+        let flushed = DONE | Status::DESC_FLUSHED_ERROR;
+        for at in receives {
+            assert_eq!(s.done(at), flushed | Status::OP_RECEIVE, "{level:?} {way:?}");
+        }
+        for at in later {
+            assert_eq!(s.done(at), flushed);
+        }
+        let (late, receive) =
+            (s.rig.post_request(&mut s.a, SEND, None, 64), s.rig.post_vi_receive(&mut s.a, 64));
+        assert_eq!((s.done(late), s.done(receive)), (flushed, flushed | Status::OP_RECEIVE));
+        assert_eq!(s.errors(0), [ViError::ConnectionLost]);
+    });
+}
