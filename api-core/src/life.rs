@@ -11,6 +11,7 @@
 //!   ([`Life::wait_for_calls`]). So either the call fails, or the thread waits for it.
 
 use alloc::sync::Arc;
+use core::ops::Deref;
 
 use platform::gate::Inside;
 use platform::sync::atomic::{AtomicU8, Ordering, fence};
@@ -84,11 +85,12 @@ impl Life {
         }
     }
 
-    /// Begins a call that creates, changes or frees objects; fails unless the adapter is enabled.
-    pub fn begin_call(&self) -> Result<Call<'_>, Ended> {
+    /// Begins a call that creates, changes or frees objects of `adapter`, whose life this is; fails
+    /// unless the adapter is enabled.
+    pub fn begin_call<'a, A>(&'a self, adapter: &'a A) -> Result<Call<'a, A>, Ended> {
         let inside = self.calls.enter().ok_or(Ended::Freed)?;
         self.check()?;
-        Ok(Call { _counted: inside })
+        Ok(Call { adapter, _counted: inside })
     }
 
     /// Waits until no call is in progress, after [`Life::free`]. A call waits for the device at
@@ -99,9 +101,20 @@ impl Life {
     }
 }
 
-/// A call in progress; it ends when this is dropped.
-pub struct Call<'a> {
+/// A call in progress on an adapter, which it leads to; it ends when this is dropped. So an adapter
+/// that waits for its calls frees also the objects that they create, and no object that they use.
+pub struct Call<'a, A> {
+    adapter: &'a A,
     _counted: Inside<'a>,
+}
+
+impl<A> Deref for Call<'_, A> {
+    type Target = A;
+
+    #[inline(always)]
+    fn deref(&self) -> &A {
+        self.adapter
+    }
 }
 
 #[cold]

@@ -116,9 +116,9 @@ fn frees(waits: bool) {
     let shared = Arc::new((Life::new(platform()), Watched::new(0)));
     let caller = thread::spawn({
         let shared = shared.clone();
-        move || match shared.0.begin_call() {
+        move || match shared.0.begin_call(&shared.1) {
             Ok(call) => {
-                shared.1.get();
+                call.get();
                 drop(call);
             }
             Err(reason) => assert_eq!(reason, Ended::Freed),

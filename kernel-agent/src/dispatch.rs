@@ -294,25 +294,12 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     }
     let Some(error) = ViError::from_byte(event.status) else { return };
     let operation = event.detail as u8 & OPERATIONS;
-    match error {
-        ViError::ConnectionLost => {
-            if vi.broke(number) {
-                vi.report_lost(number);
-                agent.connections.broke(vi.common(), event.detail & REFUSED != 0);
-            }
+    if error == ViError::ConnectionLost {
+        if vi.broke(number) {
+            vi.report_lost(number);
+            agent.connections.broke(vi.common(), event.detail & REFUSED != 0);
         }
-        // Of what the consumer posted, under whatever number.
-        ViError::PostDescriptor | ViError::Overrun | ViError::CompletionProtection => {
-            vi.report(number, error, operation, event.address);
-        }
-        ViError::ReceiveQueueEmpty
-        | ViError::WriteProtection
-        | ViError::WriteData
-        | ViError::WriteAbort
-        | ViError::ReadProtection => {
-            if vi.qpn() == number {
-                vi.report(number, error, operation, event.address);
-            }
-        }
+    } else if error.is_of_post() || vi.qpn() == number {
+        vi.report(number, error, operation, event.address);
     }
 }

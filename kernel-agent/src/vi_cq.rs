@@ -81,6 +81,10 @@ impl ViCq {
         });
         agent.vi_cqs.put(slot, cq.clone());
         client.register_object(slot, AnyObject::ViCq(cq.clone()))?;
+        // No look at the device's death: it closes queues to posts, and a completion queue takes
+        // none. Entries can be taken and the queue can be armed until the agent is closed, which
+        // waits for this call. Its waiters are the API's, which wakes those that it had when it
+        // learned of the death, and lets no other wait.
         Ok(cq)
     }
 

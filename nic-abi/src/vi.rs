@@ -232,6 +232,12 @@ impl ViError {
             _ => return None,
         })
     }
+
+    /// Whether it is an error of what the consumer posted, and not of the connection at whose time
+    /// it happened.
+    pub const fn is_of_post(self) -> bool {
+        matches!(self, ViError::PostDescriptor | ViError::Overrun | ViError::CompletionProtection)
+    }
 }
 
 const _: () = assert!(size_of::<ControlSegment>() == 32 && size_of::<Post>() == ENTRY);

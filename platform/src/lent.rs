@@ -159,6 +159,162 @@ impl Lent {
     }
 }
 
+#[cfg(all(test, ferrovia_model))]
+mod models {
+    use alloc::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::model::{Watched, check, finds};
+
+    /// The first piece's tag, which users know, and the tag of the second piece.
+    const TAGS: [u32; 2] = [1, 2];
+    static PIECES: [core::sync::atomic::AtomicU64; 2] = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+
+    fn piece(number: usize) -> Lendable {
+        let word = &PIECES[number];
+        // SAFETY: the word is never freed, and nothing refers to it.
+        unsafe { Lendable::raw(NonNull::from(word).cast(), size_of_val(word)) }
+    }
+
+    fn is_piece(memory: SharedSlice<'_>, number: usize) -> bool {
+        memory.as_ptr().cast_const().addr() == PIECES[number].as_ptr().addr()
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mutant {
+        None,
+        /// A user looks at the word, and does not count itself in.
+        OnlyLooks,
+        /// A user's leaving orders nothing.
+        LeavesRelaxed,
+        /// The owner does not wait for users.
+        DoesNotWait,
+    }
+
+    /// The place, and a number that stands for the memory of the first piece.
+    struct Scene {
+        lent: Lent,
+        memory: Watched,
+    }
+
+    impl Scene {
+        fn new() -> Arc<Scene> {
+            Arc::new(Scene { lent: Lent::new(), memory: Watched::new(0) })
+        }
+
+        /// A user of the first piece.
+        fn reads(&self, mutant: Mutant) {
+            let state = &self.lent.state;
+            let more = |state: u32| (state & CLOSED == 0).then_some(state + 1);
+            match mutant {
+                Mutant::OnlyLooks => {
+                    if state.load(Ordering::Acquire) & CLOSED == 0 {
+                        self.memory.get();
+                    }
+                }
+                Mutant::LeavesRelaxed => {
+                    if state.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok() {
+                        self.memory.get();
+                        state.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+                _ => {
+                    self.lent.with(TAGS[0], |memory| {
+                        assert!(is_piece(memory, 0), "a tag names its memory");
+                        assert_eq!(self.memory.get(), 1, "what the owner did before it lent the memory");
+                    });
+                }
+            }
+        }
+
+        fn take_back(&self, mutant: Mutant) {
+            match mutant {
+                Mutant::DoesNotWait => drop(self.lent.state.fetch_or(CLOSED, Ordering::AcqRel)),
+                _ => assert!(is_piece(self.lent.take_back().expect("it is lent").slice(), 0)),
+            }
+        }
+    }
+
+    /// The owner writes the memory, lends it, takes it back, writes it again, and lends another
+    /// piece, while users come and go.
+    fn lent_and_taken_back(users: usize, mutant: Mutant) {
+        let scene = Scene::new();
+        let users: alloc::vec::Vec<_> = (0..users)
+            .map(|_| {
+                let scene = scene.clone();
+                thread::spawn(move || scene.reads(mutant))
+            })
+            .collect();
+        scene.memory.add();
+        assert!(scene.lent.lend(TAGS[0], piece(0)).is_ok());
+        scene.take_back(mutant);
+        // Nobody uses it any more.
+        scene.memory.add();
+        if mutant == Mutant::None {
+            assert!(scene.lent.lend(TAGS[1], piece(1)).is_ok());
+        }
+        for user in users {
+            user.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn model_no_user_is_inside_once_the_memory_is_back() {
+        check(|| lent_and_taken_back(1, Mutant::None));
+    }
+
+    #[test]
+    fn model_two_users() {
+        check(|| lent_and_taken_back(2, Mutant::None));
+    }
+
+    #[test]
+    fn mutant_model_that_only_looks() {
+        finds(|| lent_and_taken_back(1, Mutant::OnlyLooks));
+    }
+
+    #[test]
+    fn mutant_model_that_leaves_without_an_order() {
+        finds(|| lent_and_taken_back(1, Mutant::LeavesRelaxed));
+    }
+
+    #[test]
+    fn mutant_model_that_does_not_wait() {
+        finds(|| lent_and_taken_back(1, Mutant::DoesNotWait));
+    }
+
+    /// Two threads end the loan at once, as a deregistration and the end of a NIC may: one of them
+    /// gets the memory, and no user is inside then.
+    #[test]
+    fn model_one_of_two_owners_gets_the_memory() {
+        check(|| {
+            let scene = Scene::new();
+            scene.memory.add();
+            assert!(scene.lent.lend(TAGS[0], piece(0)).is_ok());
+            let end = |scene: &Scene| {
+                let back = scene.lent.take_back().is_some();
+                if back {
+                    scene.memory.add();
+                }
+                back
+            };
+            let user = thread::spawn({
+                let scene = scene.clone();
+                move || scene.reads(Mutant::None)
+            });
+            let other = thread::spawn({
+                let scene = scene.clone();
+                move || end(&scene)
+            });
+            let ours = end(&scene);
+            assert!(ours != other.join().unwrap(), "one of them");
+            user.join().unwrap();
+        });
+    }
+}
+
 #[cfg(all(test, not(ferrovia_model)))]
 mod tests {
     extern crate std;

@@ -11,7 +11,6 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api_core::numbers::Number;
@@ -123,20 +122,8 @@ type WhenDrained = Box<dyn Fn(EpHandle) + Send + Sync>;
 #[doc(alias = "it_ia_handle_t")]
 pub struct Ia(Arc<Core>);
 
-/// A call in progress that creates, changes or frees objects. [`Ia::ia_free`] waits until it ends:
-/// so it frees also the objects that the call creates, and frees no object that the call uses.
-pub(crate) struct Call<'a> {
-    core: &'a Arc<Core>,
-    _counted: api_core::Call<'a>,
-}
-
-impl Deref for Call<'_> {
-    type Target = Arc<Core>;
-
-    fn deref(&self) -> &Arc<Core> {
-        self.core
-    }
-}
+/// A call in progress that creates, changes or frees objects. [`Ia::ia_free`] waits until it ends.
+pub(crate) type Call<'a> = api_core::Call<'a, Arc<Core>>;
 
 impl Core {
     pub(crate) fn create(
@@ -448,7 +435,7 @@ impl Ia {
 
     /// Begins a call that creates, changes or frees objects. Fails unless the IA is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        Ok(Call { core: &self.0, _counted: self.0.life.begin_call()? })
+        Ok(self.0.life.begin_call(&self.0)?)
     }
 
     /// The IA's handle.

@@ -17,8 +17,8 @@
 //!   share. All calls are thread-safe, destruction included.
 //! - Handlers run in a thread of the NIC, one at a time, never inside a call, and may make any
 //!   call. A handler that waits holds up the others.
-//! - When the device dies, all calls but [`Nic::close_nic`] return `ErrorResource`, all waiters
-//!   return, and the error handler learns of it.
+//! - When the device dies, all calls but [`Nic::close_nic`] and [`Nic::query_vi`] return
+//!   `ErrorResource`, all waiters return, and the error handler learns of it.
 //!
 //! What the architecture leaves open is decided in docs/decisions.md, section VIPL.
 //!

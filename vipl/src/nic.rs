@@ -9,7 +9,6 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
-use core::ops::Deref;
 
 use api_core::numbers::Number;
 use api_core::{CallbackThread, Life, Limits, Table, handle};
@@ -93,25 +92,14 @@ pub(crate) struct Core {
 /// An opened NIC. A clone is the same opening.
 ///
 /// Every call returns `InvalidParameter` once the NIC is closed, and every call but
-/// [`Nic::close_nic`] returns `ErrorResource` once its device is dead. Long lists of errors do not
-/// repeat these two. All calls may be made in handlers and by any thread.
+/// [`Nic::close_nic`] and [`Nic::query_vi`] returns `ErrorResource` once its device is dead. Long
+/// lists of errors do not repeat these two. All calls may be made in handlers and by any thread.
 #[derive(Clone)]
 pub struct Nic(Arc<Core>);
 
 /// A call in progress that creates, changes or destroys objects. [`Nic::close_nic`] waits until it
 /// ends.
-pub(crate) struct Call<'a> {
-    core: &'a Arc<Core>,
-    _counted: api_core::Call<'a>,
-}
-
-impl Deref for Call<'_> {
-    type Target = Arc<Core>;
-
-    fn deref(&self) -> &Arc<Core> {
-        self.core
-    }
-}
+pub(crate) type Call<'a> = api_core::Call<'a, Arc<Core>>;
 
 impl Core {
     pub(crate) fn open(
@@ -366,7 +354,7 @@ impl Nic {
 
     /// Begins a call that creates, changes or destroys objects. Fails unless the NIC is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        Ok(Call { core: &self.0, _counted: self.0.life.begin_call()? })
+        Ok(self.0.life.begin_call(&self.0)?)
     }
 
     /// The NIC's handle.

@@ -26,6 +26,10 @@ struct Inner {
 
 /// The NICs of a machine. Boot code creates it once, from the interfaces that it made for all
 /// faces. A clone is the same provider.
+///
+/// Peers' requests for a NIC arrive at one place, which belongs to a provider. So as long as a
+/// provider has a NIC open, [`Provider::open_nic`] of another provider on the same interfaces
+/// returns `ErrorResource` for it.
 #[derive(Clone)]
 pub struct Provider(Arc<Inner>);
 

@@ -56,7 +56,10 @@ pub(crate) fn set_up(world: &World, input: &mut Input<'_>) -> (Node, Consumer) {
 
 /// Frees everything, and checks that nothing is left.
 pub(crate) fn nothing_is_left(world: &World, node: &Node, consumer: &Consumer) {
-    consumer.close_dat();
+    consumer.close_others();
+    // An opening that its last user dropped ends in the thread of that user.
+    world.settle();
+    consumer.check_outside();
     for ia in consumer.ias() {
         free(world, &ia);
         assert_eq!(ia.object_counts(), ObjectCounts::default(), "objects of a freed IA");

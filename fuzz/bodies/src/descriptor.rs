@@ -554,7 +554,12 @@ impl Scene {
                         assert!(ViError::from_byte(event.status).is_some(), "{event:?}");
                     }
                     Some(EventType::ViCompletion) => assert!(event.detail < 2, "{event:?}"),
-                    Some(EventType::CommunicationEstablished | EventType::PortUp | EventType::PortDown) => {}
+                    Some(
+                        EventType::CommunicationEstablished
+                        | EventType::SendQueueDrained
+                        | EventType::PortUp
+                        | EventType::PortDown,
+                    ) => {}
                     other => panic!("{other:?}: {event:?}"),
                 }
             }

@@ -1,16 +1,18 @@
 //! The driver, the agent and the API on a device that lies: between the consumer's calls it writes
-//! completions, events and answers without a reason, changes its registers and any other memory
-//! that it reaches, and raises interrupts without a cause.
+//! completions, events and answers without a reason, marks descriptors of virtual interfaces,
+//! changes its registers and any other memory that it reaches, and raises interrupts without a
+//! cause.
 //!
 //! What must hold: each call returns, and everything can be freed; no thread is left. (Objects may
 //! be left, since the device may refuse to destroy one.)
 
 use nic_abi::admin::{COMMAND_SIZE, Command, CreateCq, CreateEq, CreateQp, Opcode, RESPONSE_SIZE};
+use nic_abi::eqe::EventType;
 use nic_abi::registers::{self, CONTROL, Control};
-use nic_abi::{cqe, eqe};
+use nic_abi::{cqe, eqe, vi};
 use nic_model::GuestMemory;
 use sim::World;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Input;
 use crate::api::{free, set_up};
@@ -23,19 +25,20 @@ pub(crate) fn run(bytes: &[u8]) {
     let outcome = sim::run(1, 1, |world| {
         let mut input = Input::new(bytes);
         let (node, mut consumer) = set_up(world, &mut input);
-        let mut liar = Liar { world, cqs: Vec::new(), eqs: Vec::new(), qps: Vec::new() };
+        let mut liar = Liar { world, cqs: Vec::new(), eqs: Vec::new(), qps: Vec::new(), rings: Vec::new() };
         for _ in 0..STEPS {
             if input.is_empty() {
                 break;
             }
             liar.listen();
-            if input.rarely(2) {
-                consumer.call(&mut input);
-            } else {
-                liar.lie(&mut input);
+            match input.rarely(2) {
+                true => consumer.call(&mut input),
+                // Older inputs have no virtual interfaces, and mean what they meant.
+                false if consumer.has_vipl() && input.rarely(2) => liar.lie_of_vis(&mut input),
+                false => liar.lie(&mut input),
             }
         }
-        consumer.close_dat();
+        consumer.close_others();
         for ia in consumer.ias() {
             free(world, &ia);
         }
@@ -53,6 +56,8 @@ struct Liar<'a> {
     eqs: Vec<(u64, u32)>,
     /// Number, generation.
     qps: Vec<(u32, u32)>,
+    /// Ring of a virtual interface, log.
+    rings: Vec<(u64, u32)>,
 }
 
 impl Liar<'_> {
@@ -81,6 +86,10 @@ impl Liar<'_> {
                 Some(Opcode::CreateQp) => {
                     let Ok((args, _)) = CreateQp::read_from_prefix(&command.args) else { continue };
                     note(&mut self.qps, (object, args.generation));
+                    if args.qp_type == vi::QP_TYPE {
+                        note(&mut self.rings, (args.send_ring, args.log_send_blocks.min(8)));
+                        note(&mut self.rings, (args.receive_ring, args.log_receive_entries.min(8)));
+                    }
                 }
                 _ => {}
             }
@@ -158,6 +167,51 @@ impl Liar<'_> {
                 if input.rarely(16) {
                     self.world.kill_device();
                 }
+            }
+        }
+        self.world.interrupt(0, input.below(4) as u16);
+    }
+
+    /// Marks descriptors in rings, and writes statuses, entries of completion queues and events.
+    fn lie_of_vis(&self, input: &mut Input<'_>) {
+        let (qpn, generation) = self.queue_pair(input);
+        match input.below(4) {
+            0 | 1 => {
+                let Some((ring, log)) = input.pick(&self.rings) else { return };
+                let index = input.below(8) as u64 & ((1 << log) - 1);
+                let at = ring + vi::RING_HEAD as u64 + index * vi::ENTRY as u64;
+                let Ok(post) = self.world.memory().load::<vi::Post>(at) else { return };
+                let mark = if input.rarely(8) { input.number() as u32 } else { input.below(4) as u32 };
+                let changed = match input.below(8) {
+                    0 => vi::Post { address: input.number(), ..post },
+                    1 => vi::Post { handle: input.number() as u32, ..post },
+                    _ => vi::Post { mark, ..post },
+                };
+                let _ = self.world.memory().write(at, changed.as_bytes());
+            }
+            2 => {
+                let Some((ring, log, ..)) = input.pick(&self.cqs) else { return };
+                let index = input.below(8) as u64 & ((1 << log) - 1);
+                let side = u64::from(input.byte() & 0x1f) << 8;
+                let phase = if input.rarely(2) { cqe::PHASE } else { 0 };
+                let entry = [u64::from(qpn) | u64::from(generation) << 32, 0, input.number(), side | phase];
+                self.write(ring + index * cqe::SIZE as u64, &entry);
+            }
+            _ => {
+                let Some((ring, log)) = input.pick(&self.eqs) else { return };
+                let index = input.below(16) as u64 & ((1 << log) - 1);
+                let (event, status) = match input.below(2) {
+                    0 => (EventType::ViCompletion as u64, 0),
+                    _ => (EventType::ViError as u64, input.below(10) as u64),
+                };
+                let phase = if input.rarely(2) { cqe::PHASE } else { 0 };
+                let entry = [
+                    event | status << 8 | u64::from(qpn) << 32,
+                    u64::from(generation) | (input.below(4) as u64) << 32,
+                    input.number(),
+                    phase,
+                ];
+                self.write(ring + index * eqe::SIZE as u64, &entry);
             }
         }
         self.world.interrupt(0, input.below(4) as u16);

@@ -18,7 +18,8 @@ mod packets;
 mod port;
 mod race;
 mod transport;
-
+mod vipl;
+mod vipl_calls;
 mod wire;
 mod work;
 
@@ -28,7 +29,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 12] = [
+pub const TARGETS: [(&str, Body); 13] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Body); 12] = [
     ("packets", packets::run),
     ("capsule", capsule::run),
     ("descriptor", descriptor::run),
+    ("vipl", vipl::run),
 ];
 
 /// The target of that name.

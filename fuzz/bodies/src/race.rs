@@ -21,14 +21,21 @@ pub(crate) fn run(bytes: &[u8]) {
     let outcome = sim::run(seed, 1, |world| {
         let (node, consumer) = set_up(world, &mut input);
         let part = bytes.len().div_ceil(THREADS).max(1);
-        at_once(world, &consumer, bytes.chunks(part));
+        at_once(world, &consumer, STEPS, Consumer::call, bytes.chunks(part));
         nothing_is_left(world, &node, &consumer);
     });
     assert_eq!(outcome.left, Vec::<String>::new(), "threads that did not end");
 }
 
-/// Runs a thread for each of these inputs; returns when all have ended.
-fn at_once<'a>(world: &World, consumer: &Consumer, inputs: impl Iterator<Item = &'a [u8]>) {
+/// Runs a thread with a copy of the consumer for each of these inputs, for so many steps at most;
+/// returns when all have ended.
+pub(crate) fn at_once<'a, C: Clone + Send + 'static>(
+    world: &World,
+    consumer: &C,
+    steps: usize,
+    call: fn(&mut C, &mut Input<'_>),
+    inputs: impl Iterator<Item = &'a [u8]>,
+) {
     let platform = world.platform();
     let running = Arc::new(AtomicU32::new(0));
     for bytes in inputs {
@@ -37,11 +44,11 @@ fn at_once<'a>(world: &World, consumer: &Consumer, inputs: impl Iterator<Item = 
         let others = platform.clone();
         let main = move || {
             let mut input = Input::new(&bytes);
-            for _ in 0..STEPS {
+            for _ in 0..steps {
                 if input.is_empty() {
                     break;
                 }
-                consumer.call(&mut input);
+                call(&mut consumer, &mut input);
             }
             drop(consumer);
             ended.fetch_sub(1, Ordering::Release);

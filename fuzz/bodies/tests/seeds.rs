@@ -25,12 +25,14 @@ fn the_seeds_find_nothing() {
 fn random_inputs_find_nothing() {
     let mut random = platform::random::Random::new(5);
     for (name, body) in ferrovia_fuzz_bodies::TARGETS {
-        for round in 0..20 {
+        for round in 0..30 {
             let len = 1 + random.below(600);
             let mut input: Vec<u8> = (0..len).map(|_| random.word() as u8).collect();
-            if round % 2 == 1 {
-                // The bodies with a consumer take such a first byte for one that has DAT's face.
-                input.iter_mut().take(3).for_each(|byte| *byte |= 0xe0);
+            // By the first byte, the bodies with a consumer give it DAT's face, or VIPL's.
+            match round % 3 {
+                1 => input.iter_mut().take(3).for_each(|byte| *byte |= 0xe0),
+                2 => input.iter_mut().take(3).for_each(|byte| *byte = *byte & 0x1f | 0xc0),
+                _ => {}
             }
             eprintln!("{name} {round}");
             body(&input);

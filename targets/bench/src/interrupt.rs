@@ -18,23 +18,23 @@ const ROUNDS: usize = 5_000;
 /// How long one answer may take.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
-/// How an interrupt handler or a callback wakes the thread that measures.
+/// What an interrupt handler, a callback or another thread hands to the thread that measures.
 #[derive(Default)]
-struct Signal {
+pub struct Signal {
     count: AtomicU32,
     at: AtomicU64,
 }
 
 impl Signal {
     /// Records the time and wakes the thread that measures.
-    fn raise(&self, platform: &dyn Platform) {
+    pub fn raise(&self, platform: &dyn Platform) {
         self.at.store(clock::tsc(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
         platform.wake(&self.count);
     }
 
     /// Runs `begin`, sleeps until the next signal, and returns the ticks in between.
-    fn round(
+    pub fn round(
         &self,
         platform: &dyn Platform,
         begin: impl FnOnce() -> Result<(), Failure>,

@@ -9,6 +9,7 @@ use nic_abi::admin::Injection;
 use vipl::*;
 
 use super::levels::{broken, exchange, quiet, retire, shows};
+use super::states::pending;
 use super::world::*;
 use crate::thread::Thread;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
@@ -302,37 +303,44 @@ pub(crate) const TESTS: &[Test] = &[
     .limit(120),
 ];
 
-/// The device dies under connections of each level with posted descriptors: all waits end, the
-/// handler is called, and all calls except closing return ErrorResource.
-pub(crate) const DEATHS: &[Test] = &[test("via_faults::the_device_dies", &[], |f| {
-    world(f, |w| {
-        let mut waiters = Vec::new();
-        let errors = w.errors(&w.a)?;
-        let mut sides = Vec::new();
-        for level in LEVELS {
-            let (a, b) = w.pair(level)?;
-            a.receive(0, &[a.data(0, 8)])?;
-            for receives in [false, true] {
-                let (nic, vi) = (a.nic.clone(), a.vi);
-                let body =
-                    move || if receives { nic.recv_wait(vi, INFINITE) } else { nic.send_wait(vi, INFINITE) };
-                waiters.push((level, Thread::spawn(f.platform(), "waiter", body)?));
+/// The device dies under connections of each level with descriptors on their queues: all waits end,
+/// the handler is called, all calls but QueryVi and closing return ErrorResource, and virtual
+/// interfaces that were connected or pending are in Error.
+pub(crate) const DEATHS: &[Test] =
+    &[test("via_faults::the_device_dies", &["via-5.2.S05", "via-5.3.S02"], |f| {
+        world(f, |w| {
+            let mut waiters = Vec::new();
+            let errors = w.errors(&w.a)?;
+            let mut sides = Vec::new();
+            for level in LEVELS {
+                let (a, b) = w.pair(level)?;
+                a.receive(0, &[a.data(0, 8)])?;
+                for receives in [false, true] {
+                    let (nic, vi) = (a.nic.clone(), a.vi);
+                    let body = move || {
+                        if receives { nic.recv_wait(vi, INFINITE) } else { nic.send_wait(vi, INFINITE) }
+                    };
+                    waiters.push((level, Thread::spawn(f.platform(), "waiter", body)?));
+                }
+                sides.push((a, b));
             }
-            sides.push((a, b));
-        }
-        (f.setup.kill)();
-        for (level, waiter) in waiters {
-            let ended = waiter.join()?;
-            check!(ended == Err(Error::ErrorResource), "{}", format!("{level:?}: {ended:?}"));
-        }
-        let [error, ..] = errors.wait(1)?[..] else { return Err(Failure::new("no error")) };
-        check_eq!((error.resource_code, error.vi), (ResourceCode::Nic, ViHandle::NULL));
-        for (a, _) in &sides {
-            refused(a.nic.post_send(a.vi, 0, a.region.handle), Error::ErrorResource)?;
-            refused(a.nic.query_vi(a.vi), Error::ErrorResource)?;
-            refused(a.nic.disconnect(a.vi), Error::ErrorResource)?;
-        }
-        Ok(())
+            let idle = w.side(&w.a, ReliabilityLevel::Delivery, NO_CQS)?;
+            let (asks, answer) = pending(w, ReliabilityLevel::Delivery)?;
+            (f.setup.kill)();
+            check_eq!(answer.join()?, Err(Error::ErrorResource));
+            for (level, waiter) in waiters {
+                let ended = waiter.join()?;
+                check!(ended == Err(Error::ErrorResource), "{}", format!("{level:?}: {ended:?}"));
+            }
+            let [error, ..] = errors.wait(1)?[..] else { return Err(Failure::new("no error")) };
+            check_eq!((error.resource_code, error.vi), (ResourceCode::Nic, ViHandle::NULL));
+            for (a, _) in &sides {
+                refused(a.nic.post_send(a.vi, 0, a.region.handle), Error::ErrorResource)?;
+                refused(a.nic.disconnect(a.vi), Error::ErrorResource)?;
+                check_eq!(a.state()?, ViState::Error);
+            }
+            check_eq!((asks.state()?, idle.state()?), (ViState::Error, ViState::Idle));
+            Ok(())
+        })
     })
-})
-.kills()];
+    .kills()];

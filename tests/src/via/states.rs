@@ -14,7 +14,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
 /// A virtual interface with a pending connection request that no server accepts.
-fn pending(w: &World<'_>, level: ReliabilityLevel) -> Result<(Side, Answer), Failure> {
+pub(super) fn pending(w: &World<'_>, level: ReliabilityLevel) -> Result<(Side, Answer), Failure> {
     let a = w.side(&w.a, level, NO_CQS)?;
     let answer = ask(w, &a, b"client", &w.b.address(b"nobody waits for this")?, LONG)?;
     w.until("it is pending", || a.state() == Ok(ViState::ConnectPending))?;

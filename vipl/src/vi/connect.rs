@@ -13,6 +13,7 @@ use roce::cm::ReadDepths;
 use roce::{Gid, Path, PathMtu};
 
 use super::Vi;
+use super::link::Outcome;
 use crate::address::NetAddress;
 use crate::attributes::{ReliabilityLevel, ViAttributes, ViState};
 use crate::conn::Conn;
@@ -24,99 +25,12 @@ use crate::private_data::{self, Digest, Request};
 use crate::switchboard::{Filter, SERVICE, Switchboard, Waiting};
 use crate::wait::Deadline;
 
-/// How an attempt to connect came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Established,
-    /// The remote end rejected it.
-    Rejected,
-    /// The remote end does not answer, or gave up.
-    Unreachable,
-    /// The connection data of the remote end does not fit, or the connection broke at once.
-    Broken,
-}
-
 /// What an event names the connection by that is lost.
 pub(crate) enum Which {
     /// Its id.
     Connection(ConnectionId),
     /// The number of the agent's virtual interface while it was connected.
     Number(u32),
-}
-
-/// The connection of a virtual interface.
-pub(crate) struct Link {
-    state: ViState,
-    /// The connection that is made, or is being made as far as it is known.
-    connection: Option<ConnectionId>,
-    /// The latest connection that is over. Events of it, and of those before, may still come.
-    over: Option<ConnectionId>,
-    /// Written by an upcall, taken by the call that waits for it.
-    outcome: Option<Outcome>,
-    /// The attributes of the remote end, once it has accepted.
-    remote: Option<ViAttributes>,
-    /// An error of the virtual interface while it was idle (5.1).
-    kept: bool,
-    /// The virtual interface is destroyed.
-    ended: bool,
-}
-
-impl Link {
-    pub(crate) fn new() -> Link {
-        Link {
-            state: ViState::Idle,
-            connection: None,
-            over: None,
-            outcome: None,
-            remote: None,
-            kept: false,
-            ended: false,
-        }
-    }
-
-    pub(crate) fn end(&mut self) {
-        self.ended = true;
-    }
-
-    /// Begins an attempt to connect. Fails, without a change, unless the virtual interface is idle;
-    /// an error that was kept is returned now.
-    fn begin(&mut self) -> Result<()> {
-        if self.ended || self.state != ViState::Idle {
-            return Err(Error::InvalidParameter);
-        }
-        if core::mem::take(&mut self.kept) {
-            return Err(Error::ErrorResource);
-        }
-        (self.state, self.outcome, self.remote) = (ViState::ConnectPending, None, None);
-        Ok(())
-    }
-
-    /// Whether an event is one of the attempt or connection of now. The agent's ids grow, so a
-    /// connection that is not known yet is later than those that are over.
-    fn is_of(&mut self, id: ConnectionId) -> bool {
-        match self.connection {
-            Some(connection) => connection == id,
-            None if self.state == ViState::ConnectPending && self.over < Some(id) => {
-                self.connection = Some(id);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Forgets the attempt or the connection; its events are ignored from now on.
-    fn forget(&mut self) -> Option<ConnectionId> {
-        let connection = self.connection.take();
-        self.over = self.over.max(connection);
-        self.outcome = None;
-        connection
-    }
-
-    /// Forgets the attempt or the connection: the virtual interface is idle.
-    fn finish(&mut self) -> Option<ConnectionId> {
-        self.state = ViState::Idle;
-        self.forget()
-    }
 }
 
 /// A connection request of a remote end, which waits for [`Nic::connect_accept`] or
@@ -185,18 +99,11 @@ impl Core {
     }
 
     /// Waits for the outcome of an attempt.
-    fn outcome(&self, vi: &Vi, deadline: Option<Deadline>) -> Result<Outcome> {
+    fn outcome(&self, vi: &Vi, attempt: u64, deadline: Option<Deadline>) -> Result<Outcome> {
         loop {
             let seen = vi.changed.value();
-            {
-                let mut link = vi.link.lock();
-                match link.outcome.take() {
-                    _ if link.ended => return Err(Error::InvalidParameter),
-                    Some(outcome) => return Ok(outcome),
-                    None if link.state == ViState::ConnectPending => {}
-                    // A disconnect ended the attempt.
-                    None => return Err(Error::ErrorResource),
-                }
+            if let Some(outcome) = vi.link.lock().outcome_of(attempt)? {
+                return Ok(outcome);
             }
             self.still_live()?;
             if deadline.is_some_and(|deadline| deadline.passed(&self.platform)) {
@@ -207,14 +114,16 @@ impl Core {
     }
 
     /// Gives up an attempt that did not succeed, so that the virtual interface is idle again. True
-    /// if it has succeeded meanwhile. The caller holds `control`.
-    fn give_up(&self, vi: &Vi) -> Result<bool> {
+    /// if it has succeeded meanwhile; `ErrorResource` if a disconnect was faster. The caller holds
+    /// `control`.
+    fn give_up(&self, vi: &Vi, attempt: u64) -> Result<bool> {
         let connection = {
             let mut link = vi.link.lock();
+            link.check(attempt)?;
             match link.state {
                 ViState::ConnectPending => link.finish(),
                 ViState::Connected => return Ok(true),
-                // A disconnect was faster, or the connection broke at once.
+                // The connection broke at once.
                 ViState::Idle | ViState::Error => return Ok(false),
             }
         };
@@ -330,10 +239,23 @@ impl Core {
         }
     }
 
-    /// An asynchronous error of a virtual interface: reported, or kept while it is idle.
-    pub(crate) fn vi_error(&self, vi: &Arc<Vi>, error: ErrorCode, operation: u32, descriptor: u64) {
+    /// An asynchronous error of a virtual interface: reported, or kept while it is idle. An error
+    /// of a connection names the number that the agent's virtual interface had during it, and is
+    /// dropped if that connection is over; an error of a post names none.
+    pub(crate) fn vi_error(
+        &self,
+        vi: &Arc<Vi>,
+        number: Option<u32>,
+        error: ErrorCode,
+        operation: u32,
+        descriptor: u64,
+    ) {
         {
             let mut link = vi.link.lock();
+            // As in `lost`.
+            if number.is_some_and(|number| vi.vi.qpn() != number) {
+                return;
+            }
             if link.state == ViState::Idle {
                 link.kept = true;
                 return;
@@ -442,7 +364,7 @@ impl Nic {
         let _turn = request.turn.lock(&core.platform);
         // Another call may have answered it meanwhile.
         core.conn(conn)?;
-        {
+        let attempt = {
             let _control = found.control.lock(&core.platform);
             found.idle()?;
             let ours = *found.attributes.lock();
@@ -451,11 +373,12 @@ impl Nic {
                 core.conns.remove(conn.as_raw());
                 return Err(Error::Timeout);
             }
-            {
+            let attempt = {
                 let mut link = found.link.lock();
-                link.begin()?;
+                let attempt = link.begin()?;
                 link.connection = Some(request.connection);
-            }
+                attempt
+            };
             let own = core.depths(ours.reliability_level);
             let initiator_depth = own.initiator_depth.min(request.depths.responder_resources);
             let params =
@@ -473,17 +396,18 @@ impl Nic {
             }
             // The answer is given.
             core.conns.remove(conn.as_raw());
-        }
+            attempt
+        };
         // Not counted while it waits: closing the NIC ends the wait.
         drop(call);
-        match core.outcome(&found, None) {
+        match core.outcome(&found, attempt, None) {
             Ok(Outcome::Established) => return Ok(()),
             Err(error @ (Error::InvalidParameter | Error::ErrorResource)) => return Err(error),
             _ => {}
         }
         let _call = self.call()?;
         let _control = found.control.lock(&core.platform);
-        if core.give_up(&found)? { Ok(()) } else { Err(Error::Timeout) }
+        if core.give_up(&found, attempt)? { Ok(()) } else { Err(Error::Timeout) }
     }
 
     /// Rejects a connection request: the client's call returns `Reject`. If the client has given
@@ -539,15 +463,15 @@ impl Nic {
         if !ends.1.is_unicast() || kind(ends.0) != kind(ends.1) {
             return Err(Error::InvalidParameter);
         }
-        {
+        let mut attempt = {
             let _call = self.call()?;
             let _control = found.control.lock(&core.platform);
-            found.link.lock().begin()?;
-        }
+            found.link.lock().begin()?
+        };
         let error = loop {
-            self.ask(&found, ends, local, remote)?;
-            let failed = match core.outcome(&found, Some(deadline)) {
-                Ok(Outcome::Established) => return core.remote(&found),
+            self.ask(&found, attempt, ends, local, remote)?;
+            let failed = match core.outcome(&found, attempt, Some(deadline)) {
+                Ok(Outcome::Established) => return found.link.lock().remote_of(attempt),
                 Ok(Outcome::Rejected) => Error::Reject,
                 Ok(Outcome::Unreachable) => Error::Timeout,
                 Ok(Outcome::Broken) => Error::ErrorResource,
@@ -556,26 +480,30 @@ impl Nic {
             };
             let _call = self.call()?;
             let _control = found.control.lock(&core.platform);
-            if core.give_up(&found)? {
-                return core.remote(&found);
+            if core.give_up(&found, attempt)? {
+                return found.link.lock().remote_of(attempt);
             }
             if failed != Error::Timeout || deadline.passed(&core.platform) {
                 break failed;
             }
             // Nobody answered. Under `control`, so nothing else has begun.
-            found.link.lock().begin()?;
+            attempt = found.link.lock().begin()?;
         };
         Err(error)
     }
 
     /// Asks for a connection, for an attempt that has begun.
-    fn ask(&self, vi: &Vi, (from, to): (Gid, Gid), local: &NetAddress, remote: &NetAddress) -> Result<()> {
+    fn ask(
+        &self,
+        vi: &Vi,
+        attempt: u64,
+        (from, to): (Gid, Gid),
+        local: &NetAddress,
+        remote: &NetAddress,
+    ) -> Result<()> {
         let core = self.call()?;
         let _control = vi.control.lock(&core.platform);
-        if vi.link.lock().state != ViState::ConnectPending {
-            // A disconnect ended the attempt.
-            return Err(Error::ErrorResource);
-        }
+        vi.link.lock().check(attempt)?;
         let attributes = *vi.attributes.lock();
         let traffic_class = attributes.qos.traffic_class().unwrap_or(0);
         let path = Path { traffic_class, ..Path::new(from, to) };
@@ -618,13 +546,6 @@ impl Nic {
     }
 }
 
-impl Core {
-    /// The attributes of the remote end of a connection that was made.
-    fn remote(&self, vi: &Vi) -> Result<ViAttributes> {
-        vi.link.lock().remote.ok_or(Error::ErrorResource)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -643,30 +564,5 @@ mod tests {
         assert_eq!(check_agreement(&ours, &level), Err(Error::InvalidReliabilityLevel));
         let enables = ViAttributes { enable_rdma_write: true, enable_rdma_read: true, ..ours };
         assert_eq!(check_agreement(&ours, &enables), Ok(()), "each end has its own");
-    }
-
-    #[test]
-    fn events_of_former_connections_are_not_of_the_next_one() {
-        let id = ConnectionId;
-        let mut link = Link::new();
-        assert!(!link.is_of(id(5)), "idle");
-        link.begin().unwrap();
-        assert_eq!(link.begin(), Err(Error::InvalidParameter), "pending");
-        assert!(link.is_of(id(5)) && link.is_of(id(5)) && !link.is_of(id(6)));
-        assert_eq!((link.finish(), link.state), (Some(id(5)), ViState::Idle));
-        link.begin().unwrap();
-        assert!(!link.is_of(id(5)) && !link.is_of(id(4)), "over");
-        assert!(link.is_of(id(6)));
-    }
-
-    #[test]
-    fn an_error_of_an_idle_interface_is_returned_by_the_next_attempt_once() {
-        let mut link = Link::new();
-        link.kept = true;
-        assert_eq!((link.begin(), link.state), (Err(Error::ErrorResource), ViState::Idle));
-        assert_eq!(link.begin(), Ok(()));
-        link.finish();
-        link.end();
-        assert_eq!(link.begin(), Err(Error::InvalidParameter));
     }
 }

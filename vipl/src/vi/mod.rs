@@ -4,6 +4,7 @@
 //! Locks, outermost first: `control` (sleeps); `link` (spins); the attributes (spin, leaf).
 
 pub(crate) mod connect;
+mod link;
 pub(crate) mod queue;
 
 use alloc::sync::Arc;
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::handle::{CqHandle, ViHandle};
 use crate::nic::{Core, DESCRIPTORS_PER_QUEUE, Nic};
 use crate::notices::Notices;
-use connect::Link;
+use link::Link;
 
 /// The two work queues, in the order of their indices.
 pub(crate) const SIDES: [ViSide; 2] = [ViSide::Send, ViSide::Receive];
@@ -204,7 +205,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle).
+    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle). Receives that
+    /// are posted complete as flushed.
     ///
     /// Errors, in this order: `InvalidParameter` (the handle), `InvalidReliabilityLevel`,
     /// `InvalidMtu`, `InvalidQos`, `InvalidPtag`, `InvalidRdmaRead` (as [`Nic::create_vi`]),
@@ -228,14 +230,25 @@ impl Nic {
     /// The state and the attributes of a virtual interface. Those of a connected one are what was
     /// granted, since both ends have to ask for the same.
     ///
-    /// Errors: `InvalidParameter` (the handle), `ErrorResource` (the NIC is dead). Does not block.
-    /// May be called in handlers. Thread-safe. Page VipQueryVi.
+    /// When the NIC is dead, virtual interfaces that were connected, or about to be, are in
+    /// [`Error`](ViState::Error).
+    ///
+    /// Errors: `InvalidParameter` (the handle). Does not block. May be called in handlers.
+    /// Thread-safe. Page VipQueryVi.
     #[doc(alias = "VipQueryVi")]
     pub fn query_vi(&self, vi: ViHandle) -> Result<(ViState, ViAttributes)> {
-        let core = self.live()?;
+        let core = self.core();
+        if core.life.is_freed() {
+            return Err(Error::InvalidParameter);
+        }
         let found = core.vi(vi)?;
         let attributes = *found.attributes.lock();
-        Ok((found.state(), attributes))
+        // A hardware error moves these two states to Error (5.2, 5.3).
+        let state = match found.state() {
+            ViState::Connected | ViState::ConnectPending if core.agent.is_dead() => ViState::Error,
+            state => state,
+        };
+        Ok((state, attributes))
     }
 
     /// The number of the queue pair that a virtual interface is, for fault injection and

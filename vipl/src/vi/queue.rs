@@ -96,7 +96,8 @@ impl Core {
     pub(crate) fn run_vi(&self, nic: &Nic, vi: &Arc<Vi>, queue: usize) -> bool {
         let of = &vi.queues[queue];
         if of.overrun.swap(false, Ordering::Acquire) {
-            self.vi_error(vi, ErrorCode::ViOverrun, queue as u32, of.overrun_at.load(Ordering::Relaxed));
+            let descriptor = of.overrun_at.load(Ordering::Relaxed);
+            self.vi_error(vi, None, ErrorCode::ViOverrun, queue as u32, descriptor);
             self.break_if_reliable(vi);
         }
         self.fill(vi, queue) && of.notices.run(nic)

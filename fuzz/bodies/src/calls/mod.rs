@@ -3,14 +3,17 @@
 mod data;
 mod objects;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use common::{Node, Pair};
 use platform::DmaBuffer;
 use privileged_api::*;
+use vipl::ReliabilityLevel;
 
 use crate::Input;
 use crate::dat_calls::DatConsumer;
+use crate::vipl_calls::ViplConsumer;
 
 /// Handles of each type that calls have returned, valid or freed.
 #[derive(Clone, Default)]
@@ -26,8 +29,8 @@ struct Pools {
     svc: Vec<u64>,
 }
 
-/// Three IAs, their objects, and the events that they got. With some inputs a consumer of DAT is
-/// there too.
+/// Three IAs, their objects, and the events that they got; now and then a consumer of the DAT face
+/// or of VIPL beside them.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -40,10 +43,14 @@ pub(crate) struct Consumer {
     paths: Vec<Path>,
     datagram: RemoteEpInfo,
     dat: Option<DatConsumer>,
+    vipl: Option<ViplConsumer>,
 }
 
 /// Inputs whose first byte is this or more have a consumer of DAT. The oldest inputs have none.
 const WITH_DAT: u8 = 0xe0;
+/// The values of that byte for which there is a consumer of VIPL. The oldest inputs have none of
+/// these, either.
+const WITH_VIPL: Range<u8> = 0xc0..WITH_DAT;
 
 /// A number that most calls accept, and sometimes any number.
 fn size(input: &mut Input<'_>, usual: usize) -> usize {
@@ -97,12 +104,16 @@ impl Consumer {
             paths,
             datagram: RemoteEpInfo::default(),
             dat: None,
+            vipl: None,
         };
         consumer.furnish(rich);
+        let p = &consumer.pools;
+        let foreign = [&p.pz, &p.evd, &p.ep, &p.lmr, &p.srq].into_iter().flatten().copied().collect();
         if kind >= WITH_DAT {
-            let p = &consumer.pools;
-            let foreign = [&p.pz, &p.evd, &p.ep, &p.lmr, &p.srq].into_iter().flatten().copied().collect();
             consumer.dat = Some(DatConsumer::new(node, consumer.buffers.clone(), foreign, rich));
+        } else if WITH_VIPL.contains(&kind) {
+            let level = [ReliabilityLevel::Unreliable, ReliabilityLevel::Reception][usize::from(rich)];
+            consumer.vipl = Some(ViplConsumer::new(node, [0, 0], foreign, level));
         }
         consumer
     }
@@ -143,11 +154,26 @@ impl Consumer {
         self.ias.clone()
     }
 
-    /// Closes the DAT IAs.
-    pub(crate) fn close_dat(&self) {
+    /// Closes the IAs of the DAT face, or the NICs of VIPL.
+    pub(crate) fn close_others(&self) {
         if let Some(dat) = &self.dat {
             dat.close();
         }
+        if let Some(vipl) = &self.vipl {
+            vipl.close();
+        }
+    }
+
+    /// Panics if memory of VIPL's consumer was touched that was never registered.
+    pub(crate) fn check_outside(&self) {
+        if let Some(vipl) = &self.vipl {
+            vipl.check_outside();
+        }
+    }
+
+    /// Whether there is a consumer of VIPL.
+    pub(crate) fn has_vipl(&self) -> bool {
+        self.vipl.is_some()
     }
 
     fn ia(&self, input: &mut Input<'_>) -> Ia {
@@ -303,6 +329,11 @@ impl Consumer {
             && !input.rarely(8)
         {
             return dat.call(input);
+        }
+        if let Some(vipl) = &mut self.vipl
+            && !input.rarely(8)
+        {
+            return vipl.call(input);
         }
         match input.below(8) {
             0 | 1 => self.post(input),
