@@ -405,7 +405,8 @@ impl Client {
     }
 
     /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the
-    /// queue pair goes to ERROR). The connection is gone when this returns.
+    /// queue pair goes to ERROR, a virtual interface to RESET with its receives). The connection is
+    /// gone when this returns.
     pub fn reject(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.connections.reject(self, connection, Reason::CONSUMER_DEFINED, &[], private_data)
     }

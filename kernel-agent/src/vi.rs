@@ -234,8 +234,8 @@ impl Vi {
     }
 
     /// The state to which the agent last moved the virtual interface, or that an event reported.
-    /// RESET is VIA's Idle. After an attempt to connect that failed it is RESET or, if the peer had
-    /// been let in, ERROR.
+    /// RESET is VIA's Idle. After an attempt to connect that failed it is RESET or INIT; or ERROR,
+    /// if the client had confirmed the peer's reply.
     pub fn state(&self) -> QpState {
         self.common.state()
     }
@@ -391,14 +391,21 @@ impl Vi {
     }
 
     /// Ends what the connection that was made under `number` left: the device flushes what is
-    /// posted. If the peer had not been let in, the virtual interface stays as it is, with its
-    /// receives.
+    /// posted. If there was no connection yet, receives stay posted (5.1, 5.2), and the peer, if it
+    /// had been let in, is shut out again.
     pub(crate) fn flush(&self, number: u32) -> Result<(), Error> {
         let _control = self.common.control(&self.client)?;
-        if self.qpn() == number && !matches!(self.state(), QpState::Reset | QpState::Init) {
-            self.to_state(&ModifyQp::default(), QpState::Error)?;
+        if self.qpn() != number {
+            return Ok(());
         }
-        Ok(())
+        match self.state() {
+            QpState::Reset | QpState::Init => Ok(()),
+            QpState::Rtr => {
+                let _changing = self.client.agent().connections.hold_off(self);
+                self.reset_for_next()
+            }
+            _ => self.to_state(&ModifyQp::default(), QpState::Error),
+        }
     }
 
     /// Records the event that the virtual interface went to ERROR by itself. Returns false if it
@@ -431,7 +438,7 @@ impl Vi {
     }
 
     /// Resets the virtual interface, with `control` held and while no connection can be made. The
-    /// device completes all that is posted.
+    /// device completes all that is posted, but for receives that the mask keeps.
     fn reset(&self, modify: &ModifyQp) -> Result<(), Error> {
         let generation = self.client.agent().qps.renew(self.slot);
         let qpn = ident::qpn(self.slot, generation);
@@ -441,6 +448,12 @@ impl Vi {
         self.common.mend();
         self.lost.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// [`Vi::reset`] after an attempt to connect that failed: receives that no message has taken
+    /// stay posted.
+    fn reset_for_next(&self) -> Result<(), Error> {
+        self.reset(&ModifyQp { mask: QpMask::KEEP_RECEIVES.bits(), ..ModifyQp::default() })
     }
 
     /// Gives the virtual interface another protection domain, other attributes, or both.
@@ -486,6 +499,13 @@ impl Vi {
     pub fn disconnect(&self) -> Result<(), Error> {
         let _control = self.common.control(&self.client)?;
         self.client.agent().connections.leave(self, || self.reset(&ModifyQp::default()))
+    }
+
+    /// Gives up an attempt to connect, as [`Vi::disconnect`], but receives that no message has
+    /// taken stay posted (5.1, 5.2).
+    pub fn give_up(&self) -> Result<(), Error> {
+        let _control = self.common.control(&self.client)?;
+        self.client.agent().connections.leave(self, || self.reset_for_next())
     }
 
     /// Closes the queues to posts for good. When this returns, no post is under way.

@@ -392,6 +392,50 @@ fn a_rejected_attempt_leaves_the_virtual_interface_idle_with_its_receives() {
 }
 
 #[test]
+fn an_attempt_that_fails_after_the_accept_leaves_the_receives_of_both_ends() {
+    for machine in both_ways() {
+        let machine = machine();
+        let [a, b] = nodes(&machine);
+        for level in LEVELS {
+            let (a, b) = ends(&a, &b, level);
+            let listen = b.node.client.listen(ServiceId(SERVICE), ANY, 9).unwrap();
+            for end in [&a, &b] {
+                end.post(ViSide::Receive, 1, 64).unwrap();
+                end.post(ViSide::Receive, 2, 64).unwrap();
+            }
+            for gives_up in [false, true] {
+                let handshake = Handshake::ThreeWay;
+                let id = a.node.client.connect(&a.vi, &asked(&a, &b), handshake, b"").unwrap();
+                b.node.client.accept(request(&b), &b.vi, &AcceptParams::default(), b"").unwrap();
+                a.node.ears.cm("the reply", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+                assert_eq!([a.vi.state(), b.vi.state()], [QpState::Rtr; 2]);
+                match gives_up {
+                    true => a.vi.give_up().unwrap(),
+                    false => a.node.client.reject(id, b"").unwrap(),
+                }
+                b.node.ears.cm("the end", |kind| matches!(kind, CmEventKind::Rejected { .. }));
+                assert_eq!([a.vi.state(), b.vi.state()], [QpState::Reset; 2]);
+            }
+            b.node.client.stop_listening(listen).unwrap();
+            join(&a, &b);
+            for (from, to) in [(&a, &b), (&b, &a)] {
+                from.post(ViSide::Send, 3, 8).unwrap();
+                assert_eq!((from.wait(ViSide::Send), to.wait(ViSide::Receive)), (3, 1), "{level:?}");
+                assert_eq!(to.status(1), ViStatus::DONE | ViStatus::OP_RECEIVE);
+            }
+            // The end of a connection flushes them.
+            let flushed = ViStatus::DONE | ViStatus::DESC_FLUSHED_ERROR | ViStatus::OP_RECEIVE;
+            a.vi.disconnect().unwrap();
+            b.error(ViError::ConnectionLost);
+            b.vi.give_up().unwrap();
+            for end in [&a, &b] {
+                assert_eq!(rest(end, ViSide::Receive), [(2, flushed)], "{level:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn on_reliable_levels_an_empty_receive_queue_breaks_both_ends_once() {
     for machine in both_ways() {
         let machine = machine();

@@ -413,7 +413,12 @@ impl Scene {
             },
             4 => reset,
             _ => {
-                let any = QpMask::ACCESS | QpMask::MAX_MESSAGE | QpMask::LEVEL | QpMask::PD | QpMask::QPN;
+                let any = QpMask::ACCESS
+                    | QpMask::MAX_MESSAGE
+                    | QpMask::LEVEL
+                    | QpMask::PD
+                    | QpMask::QPN
+                    | QpMask::KEEP_RECEIVES;
                 let chosen = u32::from(input.byte()) << 12 | u32::from(input.byte()) & 3;
                 ModifyQp {
                     mask: reset.mask | chosen & any.bits(),

@@ -364,6 +364,13 @@ impl ConnectionManager {
         Ok(vi.begin_change())
     }
 
+    /// Keeps connections of a virtual interface whose connection is over from being made until the
+    /// result is dropped. The caller holds its `control`.
+    pub(crate) fn hold_off<'a>(&self, vi: &'a Vi) -> Changing<'a> {
+        let _tables = self.tables.lock();
+        vi.begin_change()
+    }
+
     /// Ends what is left of a virtual interface's connection without reporting it to the client.
     /// `reset` runs before the peer learns of the end, and while no other connection can be made.
     pub(crate) fn leave(&self, vi: &Vi, reset: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {

@@ -193,6 +193,9 @@ bitflags! {
         const PD = 1 << 17;
         /// `qpn`; of a virtual interface, with the transition to RESET.
         const QPN = 1 << 18;
+        /// No field: the receives of a virtual interface stay posted at the transition to RESET,
+        /// unless it is in ERROR, or a message has taken them.
+        const KEEP_RECEIVES = 1 << 19;
     }
 }
 

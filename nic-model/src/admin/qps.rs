@@ -175,7 +175,7 @@ impl<F: Frontend> Node<F> {
         };
         let allowed =
             transition(qp.kind, from, to).ok_or(Refusal::new(Status::BadState, at!(ModifyQp, state)))?;
-        let of_vi = QpMask::LEVEL | QpMask::PD | QpMask::QPN;
+        let of_vi = QpMask::LEVEL | QpMask::PD | QpMask::QPN | QpMask::KEEP_RECEIVES;
         let optional = match qp.vi.is_some() && mask.contains(QpMask::STATE) && to == QpState::Reset {
             true => allowed.optional | of_vi,
             false => allowed.optional,
@@ -200,7 +200,8 @@ impl<F: Frontend> Node<F> {
             qp.send_last_answers(nic, schedule);
             self.flush_shared(qpn_slot(command.object), schedule);
             let (nic, qp) = self.named_qp(command)?;
-            qp.flush_all(nic, schedule);
+            let keeps = mask.contains(QpMask::KEEP_RECEIVES) && from != QpState::Error;
+            qp.flush_all(nic, schedule, keeps);
             schedule.remove(qp);
             nic.unpark(qp);
             qp.reset(nic);

@@ -117,31 +117,27 @@ impl Core {
     /// if it has succeeded meanwhile; `ErrorResource` if a disconnect was faster. The caller holds
     /// `control`.
     fn give_up(&self, vi: &Vi, attempt: u64) -> Result<bool> {
-        let connection = {
+        {
             let mut link = vi.link.lock();
             link.check(attempt)?;
             match link.state {
-                ViState::ConnectPending => link.finish(),
+                ViState::ConnectPending => _ = link.forget(),
                 ViState::Connected => return Ok(true),
                 // The connection broke at once.
                 ViState::Idle | ViState::Error => return Ok(false),
             }
-        };
-        if let Some(id) = connection {
-            // Fails if the attempt is over.
-            let _ = self.client()?.disconnect(id, &[]);
         }
         self.reset(vi);
         Ok(false)
     }
 
-    /// Makes the agent's object ready to be connected again.
+    /// Ends an attempt that failed: the virtual interface is idle, and can be connected again.
+    /// Receives stay posted. The caller holds `control`.
     fn reset(&self, vi: &Vi) {
-        if vi.vi.state() != QpState::Reset
-            && let Err(error) = vi.vi.disconnect()
-        {
+        if let Err(error) = vi.vi.give_up() {
             self.error(error);
         }
+        vi.link.lock().finish();
     }
 
     /// An event of a connection. In the dispatcher thread.
@@ -349,7 +345,7 @@ impl Nic {
     ///
     /// Both ends must have the same reliability level, maximum transfer size and quality of
     /// service. If the call fails for any reason but `Timeout`, the client still waits, and the
-    /// request can be answered again.
+    /// request can be answered again. Receives stay posted if it fails.
     ///
     /// Errors, in this order: `InvalidParameter` (a handle, or the virtual interface is not idle),
     /// `InvalidReliabilityLevel`, `InvalidMtu`, `InvalidQos`, `Timeout` (the client gave up, or
@@ -386,7 +382,6 @@ impl Nic {
             let reply = private_data::encode_reply(&ours);
             let client = core.client()?;
             if let Err(error) = client.accept(request.connection, &found.vi, &params, &reply) {
-                found.link.lock().finish();
                 core.reset(&found);
                 if error == kernel_agent::Error::ConnectionState {
                     core.conns.remove(conn.as_raw());
@@ -519,7 +514,7 @@ impl Nic {
                 Ok(())
             }
             Err(error) => {
-                vi.link.lock().finish();
+                core.reset(vi);
                 Err(core.error(error))
             }
         }

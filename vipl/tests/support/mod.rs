@@ -1,4 +1,5 @@
 //! NICs on a machine in this process, and virtual interfaces with a page of memory each.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
 

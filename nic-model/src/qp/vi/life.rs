@@ -97,15 +97,18 @@ impl Qp {
         }
     }
 
-    /// Ends the connection of a virtual interface: completes every posted descriptor. Descriptors
-    /// that the driver posts meanwhile are completed as well, or stay posted.
-    pub(crate) fn flush_all<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
+    /// Ends the connection of a virtual interface: completes every posted descriptor, but for the
+    /// receives that no message has taken, if it `keeps` these. Descriptors that the driver posts
+    /// meanwhile are completed as well, or stay posted.
+    pub(crate) fn flush_all<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, keeps: bool) {
         if self.vi.is_none() {
             return;
         }
         let most = (1u32 << self.send.log) + (1 << self.receive.log) + UNDER_WAY;
         for _ in 0..most {
-            if !nic.running() || !self.flush_send(nic) && !self.flush_receive_descriptor(nic) {
+            let receives = self.inbound.receive.loaded || !keeps;
+            let flushed = |qp: &mut Qp, nic: &mut Nic<F>| receives && qp.flush_receive_descriptor(nic);
+            if !nic.running() || !self.flush_send(nic) && !flushed(self, nic) {
                 break;
             }
             schedule.charge(1);

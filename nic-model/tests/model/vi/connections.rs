@@ -35,6 +35,55 @@ fn without_a_connection_sends_end_at_once_and_receives_wait() {
 }
 
 #[test]
+fn receives_stay_posted_if_the_reset_keeps_them() {
+    let keep = ModifyQp { mask: QpMask::KEEP_RECEIVES.bits(), ..ModifyQp::default() };
+    each(&LEVELS, |mut s, level, way| {
+        let mut c = s.rig.create_vi(0, ViSpec::new(level));
+        let receives = [0; 3].map(|_| s.rig.post_vi_receive(&mut c, 64));
+        let waits = |s: &Scene, which: &[u64]| which.iter().all(|&at| s.rig.vi_status(at).is_empty());
+        // From RESET, INIT and RTR.
+        for state in 0..3 {
+            if state > 0 {
+                s.rig.init(&c.qp);
+            }
+            if state > 1 {
+                let rtr = s.rig.rtr_args(&c.qp, &s.b.qp);
+                s.rig.modify(&c.qp, &rtr).expect("RTR");
+            }
+            s.rig.end_vi(&c, &keep).expect("RESET");
+            assert!(waits(&s, &receives), "{level:?} {way:?} from {state}");
+        }
+        // From RTS: a message took the first receive, and the second one is next.
+        let mut d = s.rig.create_vi(1, ViSpec::new(level));
+        for (round, &at) in receives[..2].iter().enumerate() {
+            s.rig.join(&c.qp, &d.qp);
+            s.rig.join(&d.qp, &c.qp);
+            s.rig.post_request(&mut d, SEND, None, 64);
+            assert_eq!(s.done(at), DONE | Status::OP_RECEIVE, "{level:?} {way:?} {round}");
+            s.rig.end_vi(&c, &keep).expect("RESET");
+            s.rig.end_vi(&d, &keep).expect("RESET");
+            assert!(waits(&s, &receives[round + 1..]), "{level:?} {way:?} {round}");
+        }
+        // Not from ERROR, and not without the bit.
+        s.rig.init(&c.qp);
+        s.rig.set_state(&c.qp, QpState::Error).expect("ERROR");
+        s.rig.end_vi(&c, &keep).expect("RESET");
+        let flushed = DONE | Status::DESC_FLUSHED_ERROR | Status::OP_RECEIVE;
+        assert_eq!(s.rig.vi_status(receives[2]), flushed);
+        let last = s.rig.post_vi_receive(&mut c, 64);
+        s.rig.end_vi(&c, &ModifyQp::default()).expect("RESET");
+        assert_eq!(s.rig.vi_status(last), flushed);
+    });
+    // Ordinary queue pairs have no such bit, and it needs the transition.
+    let mut rig = Rig::new(1);
+    let (a, _) = rig.pair();
+    let reset = ModifyQp { mask: keep.mask | QpMask::STATE.bits(), ..ModifyQp::default() };
+    assert_eq!(rig.modify(&a, &reset).map_err(|(status, _)| status), Err(Refused::BadField));
+    let vi = rig.create_vi(0, ViSpec::new(Reliability::Delivery));
+    assert_eq!(rig.modify(&vi.qp, &keep).map_err(|(status, _)| status), Err(Refused::BadField));
+}
+
+#[test]
 fn the_end_of_a_connection_completes_everything_and_nothing_of_it_reaches_the_next() {
     each(&LEVELS, |mut s, level, way| {
         let receives: Vec<u64> = (0..5).map(|_| s.rig.post_vi_receive(&mut s.a, 64)).collect();
