@@ -459,7 +459,8 @@ impl Vi {
     /// Gives the virtual interface another protection domain, other attributes, or both.
     /// [`Error::QpState`] if it is connected, is being connected, or is in ERROR.
     ///
-    /// The device resets it: descriptors that are posted complete as flushed.
+    /// Receives stay posted (5.1). The device judges each when a message takes it: by the domain of
+    /// that moment.
     pub fn set(&self, pd: Option<&Arc<Pd>>, attributes: Option<&ViAttributes>) -> Result<(), Error> {
         let agent = self.client.agent();
         let _control = self.common.control(&self.client)?;
@@ -471,7 +472,7 @@ impl Vi {
         }
         let pd = pd.map(begin_use).transpose()?;
         let _changing = agent.connections.begin_change(self)?;
-        let mut mask = QpMask::empty();
+        let mut mask = QpMask::KEEP_RECEIVES;
         mask.set(QpMask::PD, pd.is_some());
         mask.set(QpMask::LEVEL | QpMask::MAX_MESSAGE, attributes.is_some());
         self.reset(&ModifyQp {

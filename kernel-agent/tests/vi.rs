@@ -501,10 +501,17 @@ fn attributes_change_while_it_is_idle_and_the_domain_stays_in_use() {
     a.vi.disconnect().unwrap();
     assert_eq!(a.error(ViError::PostDescriptor), (1, a.address(2)));
     assert_eq!(SIDES.map(|side| (a.take(side), a.vi.queued(side))), [(None, 0); 2]);
+    // One that is posted stays posted, and counts for the domain that it finds in the end.
+    a.post(ViSide::Receive, 3, 64).unwrap();
     a.vi.set(Some(&a.node.pd), None).unwrap();
     other.destroy().unwrap();
+    a.vi.set(None, Some(&good)).unwrap();
+    assert_eq!((a.take(ViSide::Receive), a.vi.queued(ViSide::Receive)), (None, 1));
     // The level is that of the peer now.
     join(&a, &b);
+    b.post(ViSide::Send, 4, 8).unwrap();
+    assert_eq!((b.wait(ViSide::Send), a.wait(ViSide::Receive)), (4, 3));
+    assert_eq!(a.status(3), ViStatus::DONE | ViStatus::OP_RECEIVE);
     assert_eq!(a.vi.set(None, Some(&good)), Err(Error::QpState(QpState::Rts)));
     message(&a, &b, b"reliably");
     let unreliable = attributes(Reliability::Unreliable);

@@ -88,6 +88,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let (a, b) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.b, LEVEL, NO_CQS)?);
                 let answer = ask(w, &a, b"client", &server, LONG)?;
                 let request = w.b.connect_wait(&server, None, LONG)?;
+                // Neither the attempts nor the changes of the attributes take it (5.1).
+                b.receive(1, &[b.data(0, 8)])?;
                 let good = attributes(b.ptag, LEVEL);
                 for (wrong, error) in [
                     (
@@ -105,10 +107,16 @@ pub(crate) const TESTS: &[Test] = &[
                     refused(w.b.connect_accept(request.conn, b.vi), error)?;
                     check_eq!((a.state()?, b.state()?), (ViState::ConnectPending, ViState::Idle));
                     check!(!answer.is_done(), "the client got an answer");
+                    refused(b.nic.recv_done(b.vi), Error::NotDone)?;
                 }
                 w.b.set_vi_attributes(b.vi, &good)?;
                 w.b.connect_accept(request.conn, b.vi)?;
                 check_eq!(answer.join()?, Ok(seen_by_peer(&b)?));
+                a.fill(1);
+                a.send(1, &[a.data(0, 8)], None)?;
+                a.sent_well(1)?;
+                b.received_well(1)?;
+                check_eq!(b.bytes(0, 8), a.bytes(0, 8));
                 exchange(&a, &b)
             })
         },

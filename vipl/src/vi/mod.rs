@@ -205,8 +205,9 @@ impl Nic {
         Ok(())
     }
 
-    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle). Receives that
-    /// are posted complete as flushed.
+    /// Changes the attributes of a virtual interface that is [`Idle`](ViState::Idle). Receives stay
+    /// posted. With another protection tag, those in memory of the former tag fail when their turn
+    /// comes ([`PostDesc`](crate::ErrorCode::PostDesc)).
     ///
     /// Errors, in this order: `InvalidParameter` (the handle), `InvalidReliabilityLevel`,
     /// `InvalidMtu`, `InvalidQos`, `InvalidPtag`, `InvalidRdmaRead` (as [`Nic::create_vi`]),
