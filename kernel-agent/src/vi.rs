@@ -151,6 +151,8 @@ pub struct Vi {
     queues: [Closable<Queue>; 2],
     cqs: [Option<Arc<ViCq>>; 2],
     attributes: Mutex<ViAttributes>,
+    /// The number of its protection domain, whose user `parents` is.
+    domain: AtomicU32,
     /// A thread is about to reset it, so that no connection can be made. Set under the lock of the
     /// connections' tables.
     changing: AtomicBool,
@@ -213,6 +215,7 @@ impl Vi {
             queues: queues.map(|ring| Closable::new(Queue { ring, armed: false })),
             cqs: cqs.map(|cq| cq.cloned()),
             attributes: Mutex::new(*attributes),
+            domain: AtomicU32::new(pd.number()),
             changing: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             parents: Mutex::new(Some(parents)),
@@ -257,6 +260,12 @@ impl Vi {
         self.number.load(Ordering::Acquire)
     }
 
+    /// The number of its protection domain. [`Vi::set`] may change it at any moment.
+    #[inline(always)]
+    pub fn domain(&self) -> u32 {
+        self.domain.load(Ordering::Relaxed)
+    }
+
     #[inline(always)]
     fn queue(&self, side: ViSide) -> &Closable<Queue> {
         let [send, receive] = &self.queues;
@@ -284,9 +293,9 @@ impl Vi {
     /// Posts a descriptor: writes its address and the handle of its memory into the ring, and rings
     /// the doorbell. The device takes posts in every state.
     ///
-    /// `link` is called with address and handle of the descriptor before it, if that is still on
-    /// the queue, under the queue's lock and before the device learns of the post. It must not call
-    /// the agent.
+    /// `link` is called with address and handle of the descriptor before it, if the device has it
+    /// still, under the queue's lock and before the device learns of the post. It must not call the
+    /// agent, but for [`Vi::domain`].
     #[inline(always)]
     pub fn post(
         &self,
@@ -484,6 +493,9 @@ impl Vi {
         })?;
         if let Some(attributes) = attributes {
             *self.attributes.lock() = *attributes;
+        }
+        if let Some(pd) = &pd {
+            self.domain.store(pd.number(), Ordering::Relaxed);
         }
         let former =
             self.parents.lock().as_mut().zip(pd).map(|(all, pd)| core::mem::replace(&mut all.pd, pd));

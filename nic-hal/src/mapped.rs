@@ -355,26 +355,28 @@ const _: () = {
 };
 
 /// A ring of a virtual interface, a power of two of entries behind a head.
-pub(crate) struct ViRing {
+pub(crate) struct ViRing<T> {
     head: NonNull<AtomicU32>,
     entries: NonNull<PostWords>,
+    /// What the driver keeps of each entry.
+    kept: Box<[T]>,
     mask: u32,
     memory: DeviceMemory,
 }
 
 // SAFETY: as for Ring.
-unsafe impl Send for ViRing {}
+unsafe impl<T: Send> Send for ViRing<T> {}
 // SAFETY: as for Ring.
-unsafe impl Sync for ViRing {}
+unsafe impl<T: Sync> Sync for ViRing<T> {}
 
-impl ViRing {
+impl<T: Default> ViRing<T> {
     /// Bytes of a ring of `1 << log` entries.
     pub(crate) fn bytes(log: u32) -> usize {
         vi::RING_HEAD + (vi::ENTRY << log)
     }
 
     /// A ring of `1 << log` entries in `memory`.
-    pub(crate) fn new(memory: DeviceMemory, log: u32) -> Result<ViRing, Error> {
+    pub(crate) fn new(memory: DeviceMemory, log: u32) -> Result<ViRing<T>, Error> {
         let out = Error::OutOfRange("ring size");
         if log > 24 || memory.buffer().len() < Self::bytes(log) {
             return Err(out);
@@ -382,7 +384,8 @@ impl ViRing {
         let words = memory.buffer().slice().get(0, Self::bytes(log)).map_err(|_| out)?;
         let (head, entries) = words.atomic_u64s().map_err(|_| out)?.split_at(vi::RING_HEAD / 8);
         let (head, entries) = (NonNull::from(head).cast(), NonNull::from(entries).cast());
-        Ok(ViRing { head, entries, mask: (1 << log) - 1, memory })
+        let kept = Circle::new(1 << log)?.places;
+        Ok(ViRing { head, entries, kept, mask: (1 << log) - 1, memory })
     }
 
     /// The word that arms the queue.
@@ -392,11 +395,21 @@ impl ViRing {
         unsafe { self.head.as_ref() }
     }
 
-    /// The entry at the free-running index `index`.
+    /// The entry at the free-running index `index`, and what the driver keeps of it.
     #[inline(always)]
-    pub(crate) fn at(&self, index: u32) -> &PostWords {
+    pub(crate) fn at(&self, index: u32) -> (&PostWords, &T) {
+        let place = (index & self.mask) as usize;
         // SAFETY: as in `Ring::at`. The words of an entry are atomics, as those of the slice were.
-        unsafe { self.entries.add((index & self.mask) as usize).as_ref() }
+        // There are `mask + 1` values, a number that does not change.
+        unsafe { (self.entries.add(place).as_ref(), self.kept.get_unchecked(place)) }
+    }
+
+    /// As [`ViRing::at`].
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, index: u32) -> (&PostWords, &mut T) {
+        let place = (index & self.mask) as usize;
+        // SAFETY: as in `at`.
+        unsafe { (self.entries.add(place).as_ref(), self.kept.get_unchecked_mut(place)) }
     }
 
     /// The ring's bus address.

@@ -13,9 +13,10 @@ use nic_abi::{ident, vi, wqe};
 
 use crate::admin::result;
 use crate::doorbell::{ConsumerRecord, Doorbell};
-use crate::mapped::{Circle, Ring, ViRing, Words};
+use crate::mapped::{Ring, ViRing, Words};
 use crate::memory::{DeviceMemory, Lease};
 use crate::receive::{Entries, ReceiveRing};
+use crate::vi::Posted;
 use crate::{
     CompletionQueue, CompletionRing, CqParams, Error, EventQueue, Nic, QpParams, QpRings, ReceiveQueue,
     SendQueue, SharedReceiveQueue, SharedRing, SrqParams, ViParams, ViQueue, ViRings,
@@ -311,10 +312,10 @@ impl Nic {
         let count = entries.checked_next_power_of_two().filter(|&count| entries > 0 && count <= most);
         let count = count.ok_or(Error::OutOfRange("number of descriptors"))?;
         let log = count.ilog2();
-        let ring = ViRing::new(self.memory(ViRing::bytes(log), lease)?, log)?;
+        let ring = ViRing::new(self.memory(ViRing::<Posted>::bytes(log), lease)?, log)?;
         let bus = ring.bus();
         let doorbell = Doorbell::new(&self.registers, kind, slot)?;
-        Ok((ViQueue::new(ring, Circle::new(count)?, entries, doorbell), bus, log))
+        Ok((ViQueue::new(ring, entries, doorbell), bus, log))
     }
 
     /// Creates a virtual interface. [`Nic::modify_qp`], [`Nic::query_qp`] and [`Nic::destroy_qp`]

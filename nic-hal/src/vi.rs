@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use nic_abi::protocol::{self, Completed};
-use nic_abi::vi::MARK_POSTED;
+use nic_abi::vi::{MARK_COMPLETING, MARK_POSTED};
 
 use crate::doorbell::Doorbell;
-use crate::mapped::{Circle, ViRing};
+use crate::mapped::ViRing;
 
 /// A descriptor that was posted: what the driver remembers of it, since the device can change what
 /// the ring says.
@@ -24,8 +24,7 @@ pub struct Full;
 ///
 /// A descriptor is on the queue from the post until it is taken off, complete or not.
 pub struct ViQueue {
-    ring: ViRing,
-    posted: Circle<Posted>,
+    ring: ViRing<Posted>,
     /// Descriptors that can be on the queue.
     limit: u32,
     /// Free-running index of the oldest descriptor.
@@ -36,14 +35,14 @@ pub struct ViQueue {
 }
 
 impl ViQueue {
-    pub(crate) fn new(ring: ViRing, posted: Circle<Posted>, limit: u32, doorbell: Doorbell) -> ViQueue {
-        ViQueue { ring, posted, limit, head: 0, tail: 0, doorbell }
+    pub(crate) fn new(ring: ViRing<Posted>, limit: u32, doorbell: Doorbell) -> ViQueue {
+        ViQueue { ring, limit, head: 0, tail: 0, doorbell }
     }
 
     /// Posts a descriptor, and wakes the device if it sleeps.
     ///
-    /// `link` is called with address and handle of the descriptor that was posted before, if that
-    /// is still on the queue; the device learns of the post afterwards.
+    /// `link` is called with address and handle of the descriptor that was posted before, if the
+    /// device has neither completed nor lost it; the device learns of the post afterwards.
     #[inline(always)]
     pub fn post(&mut self, address: u64, handle: u32, link: impl FnOnce(u64, u32)) -> Result<(), Full> {
         let queued = self.queued();
@@ -52,11 +51,15 @@ impl ViQueue {
         }
         let tail = self.tail;
         if queued > 0 {
-            let Posted { address, handle } = *self.posted.at(tail.wrapping_sub(1));
-            link(address, handle);
+            let (entry, &Posted { address, handle }) = self.ring.at(tail.wrapping_sub(1));
+            // Relaxed: who reuses the memory of a descriptor that was lost has learned of that by
+            // an event, which came after the mark.
+            if entry.mark.load(Ordering::Relaxed) <= MARK_COMPLETING {
+                link(address, handle);
+            }
         }
-        *self.posted.at_mut(tail) = Posted { address, handle };
-        let entry = self.ring.at(tail);
+        let (entry, posted) = self.ring.at_mut(tail);
+        *posted = Posted { address, handle };
         // Relaxed: the doorbell's release store publishes the entry.
         entry.address.store(address, Ordering::Relaxed);
         entry.handle.store(handle, Ordering::Relaxed);
@@ -76,9 +79,9 @@ impl ViQueue {
         let mut is_done = Some(is_done);
         // At most one turn for each descriptor.
         while self.head != self.tail {
-            let Posted { address, handle } = *self.posted.at(self.head);
+            let (entry, &Posted { address, handle }) = self.ring.at(self.head);
             let done = || is_done.take().is_some_and(|is_done| is_done(address, handle));
-            let found = protocol::completed(&self.ring.at(self.head).mark, done);
+            let found = protocol::completed(&entry.mark, done);
             if found == Completed::No {
                 return None;
             }

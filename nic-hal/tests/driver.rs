@@ -636,6 +636,26 @@ fn the_status_decides_while_the_device_writes_it_and_lost_descriptors_are_skippe
 }
 
 #[test]
+fn only_a_descriptor_that_the_device_has_is_linked() {
+    let fake = Fake::new(vi_identity(), success);
+    let (_driver, mut queue, ring) = vi_queue(&fake);
+    let mut at = 0;
+    // Posted, being completed, complete, lost.
+    for (mark, is_linked) in [(0, true), (1, true), (2, false), (3, false)] {
+        let mut links = 0;
+        queue.post(64, 0, |_, _| unreachable!("none is on the queue")).unwrap();
+        ring.mark(at).store(mark, Ordering::Release);
+        queue.post(128, 0, |_, _| links += 1).unwrap();
+        assert_eq!(links, u32::from(is_linked), "{mark}");
+        for index in [at, at + 1] {
+            ring.mark(index).store(3, Ordering::Release);
+        }
+        assert_eq!(queue.take(NEVER), None);
+        at += 2;
+    }
+}
+
+#[test]
 fn arming_a_queue_sets_the_first_word_of_its_ring() {
     let fake = Fake::new(vi_identity(), success);
     let (_driver, queue, ring) = vi_queue(&fake);

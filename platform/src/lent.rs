@@ -66,7 +66,7 @@ impl Lendable {
 
 /// Memory that is lent.
 struct Loan {
-    tag: u32,
+    tag: u64,
     /// Where the memory is. The users' path looks here, and not into `memory`.
     start: NonNull<u8>,
     len: usize,
@@ -110,7 +110,7 @@ impl Lent {
     }
 
     /// Lends memory to users that know its tag. Gives the memory back if some is lent already.
-    pub fn lend(&self, tag: u32, memory: Lendable) -> Result<(), Lendable> {
+    pub fn lend(&self, tag: u64, memory: Lendable) -> Result<(), Lendable> {
         let empty =
             self.state.compare_exchange(CLOSED, CLOSED | CHANGES, Ordering::Acquire, Ordering::Relaxed);
         if empty.is_err() {
@@ -131,7 +131,7 @@ impl Lent {
 
     /// Runs `f` on the memory if some is lent with this tag. `f` must neither wait nor take long.
     #[inline(always)]
-    pub fn with<R>(&self, tag: u32, f: impl FnOnce(SharedSlice<'_>) -> R) -> Option<R> {
+    pub fn with<R>(&self, tag: u64, f: impl FnOnce(SharedSlice<'_>) -> R) -> Option<R> {
         let more = |state: u32| (state & CLOSED == 0).then_some(state + 1);
         self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
         let _inside = Inside(&self.state);
@@ -169,7 +169,7 @@ mod models {
     use crate::model::{Watched, check, finds};
 
     /// The first piece's tag, which users know, and the tag of the second piece.
-    const TAGS: [u32; 2] = [1, 2];
+    const TAGS: [u64; 2] = [1, 2];
     static PIECES: [core::sync::atomic::AtomicU64; 2] = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
 
     fn piece(number: usize) -> Lendable {

@@ -2,12 +2,13 @@
 //!
 //! A post writes Next into the descriptor before it (10.2), and a reap may have to read a
 //! descriptor's status. Both go by the address and the memory handle that the consumer gave, which
-//! may be anything: nothing outside of memory that is registered under that handle is touched.
+//! may be anything: only what the device takes for a descriptor is touched. It is aligned, and in
+//! memory that is registered under that handle and with the virtual interface's protection tag.
 
 use alloc::sync::Arc;
 
 use api_core::OutOfResources;
-use kernel_agent::key;
+use kernel_agent::{DESCRIPTOR_ALIGN, key};
 use platform::{Growing, Lendable, Lent, OutOfMemory, SharedSlice, heap};
 
 use crate::descriptor::{CONTROL_LEN, Descriptor};
@@ -16,6 +17,12 @@ use crate::handle::MemHandle;
 
 /// The bytes of Next and of its memory handle, with which a descriptor begins.
 const NEXT_LEN: usize = 12;
+
+/// What a loan is known by: the memory's handle and its protection domain.
+#[inline(always)]
+fn tag(handle: u32, domain: u32) -> u64 {
+    u64::from(domain) << 32 | u64::from(handle)
+}
 
 /// The registered memory, by the slot of its handle.
 pub(crate) struct Links(Growing<Arc<Lent>>);
@@ -26,13 +33,13 @@ impl Links {
         Ok(Links(Growing::by_quarters(count as usize)?))
     }
 
-    /// Lends memory that gets this handle.
-    pub(crate) fn lend(&self, handle: MemHandle, memory: Lendable) -> Result<()> {
+    /// Lends memory that gets this handle, to virtual interfaces of this protection domain.
+    pub(crate) fn lend(&self, handle: MemHandle, domain: u32, memory: Lendable) -> Result<()> {
         let slot = key::slot(handle.as_raw()) as usize;
         self.0.reach(slot, Arc::clone, || heap::arc(Lent::new()).map_err(|_| OutOfMemory))?;
         let lent = self.0.get(slot).ok_or(Error::ErrorResource)?;
         // The former owner of the slot took its memory back before it released the slot.
-        lent.lend(handle.as_raw(), memory).map_err(|_| Error::ErrorResource)
+        lent.lend(tag(handle.as_raw(), domain), memory).map_err(|_| Error::ErrorResource)
     }
 
     /// Takes the memory back: when this returns, no thread uses it.
@@ -40,21 +47,29 @@ impl Links {
         self.0.get(key::slot(handle.as_raw()) as usize)?.take_back()
     }
 
-    /// Runs `f` on the control segment's bytes at this address, if they are in memory with this
-    /// handle.
+    /// Runs `f` on the control segment's bytes at this address, if they can be those of a descriptor
+    /// in memory with this handle and of this domain.
     #[inline(always)]
-    fn with<R>(&self, address: u64, handle: u32, f: impl FnOnce(SharedSlice<'_>) -> R) -> Option<R> {
+    fn with<R>(
+        &self,
+        address: u64,
+        (handle, domain): (u32, u32),
+        f: impl FnOnce(SharedSlice<'_>) -> R,
+    ) -> Option<R> {
+        if !address.is_multiple_of(DESCRIPTOR_ALIGN) {
+            return None;
+        }
         let within = |memory: SharedSlice<'_>| {
             let offset = (address as usize).checked_sub(memory.as_ptr().addr())?;
             Some(f(memory.get(offset, CONTROL_LEN).ok()?))
         };
-        self.0.get(key::slot(handle) as usize)?.with(handle, within)?
+        self.0.get(key::slot(handle) as usize)?.with(tag(handle, domain), within)?
     }
 
     /// Writes Next into the descriptor at `address`.
     #[inline(always)]
-    pub(crate) fn link(&self, address: u64, handle: u32, next: u64, next_handle: u32) {
-        self.with(address, handle, |descriptor| {
+    pub(crate) fn link(&self, address: u64, of: (u32, u32), next: u64, next_handle: u32) {
+        self.with(address, of, |descriptor| {
             let mut bytes = [0; NEXT_LEN];
             bytes[..8].copy_from_slice(&next.to_le_bytes());
             bytes[8..].copy_from_slice(&next_handle.to_le_bytes());
@@ -64,9 +79,9 @@ impl Links {
     }
 
     /// Whether the descriptor is there and complete.
-    pub(crate) fn is_done(&self, address: u64, handle: u32) -> bool {
+    pub(crate) fn is_done(&self, address: u64, of: (u32, u32)) -> bool {
         let is_done =
             |memory: SharedSlice<'_>| Descriptor::new(memory).is_ok_and(|descriptor| descriptor.is_done());
-        self.with(address, handle, is_done).unwrap_or(false)
+        self.with(address, of, is_done).unwrap_or(false)
     }
 }

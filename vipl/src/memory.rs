@@ -13,7 +13,7 @@ use platform::{DmaBuffer, Lendable, SleepLock, heap};
 
 use crate::attributes::MemAttributes;
 use crate::error::{Error, Result};
-use crate::handle::MemHandle;
+use crate::handle::{MemHandle, PtagHandle};
 use crate::nic::{Core, Nic};
 
 /// Memory to register.
@@ -87,7 +87,7 @@ impl Core {
         })?;
         let handle = MemHandle::from_raw(region.remote_key());
         if let Some(memory) = lends
-            && let Err(error) = self.links.lend(handle, memory)
+            && let Err(error) = self.links.lend(handle, ptag.pd.number(), memory)
         {
             let _ = region.destroy();
             return Err(error);
@@ -117,6 +117,13 @@ impl Core {
         if self.features.contains(kernel_agent::Features::RC) { Ok(()) } else { Err(Error::InvalidRdmaRead) }
     }
 
+    /// Lends memory that was taken back, with the protection tag that it has now.
+    fn lend_again(&self, handle: MemHandle, ptag: PtagHandle, lent: Option<Lendable>) -> Result<()> {
+        let Some(lent) = lent else { return Ok(()) };
+        // The region uses the tag, so it exists.
+        self.links.lend(handle, self.ptag(ptag)?.pd.number(), lent)
+    }
+
     /// Ends a registration.
     pub(crate) fn deregister(&self, memory: &Registered) -> Result<()> {
         use kernel_agent::Error as Agent;
@@ -124,8 +131,8 @@ impl Core {
         let lent = self.links.take_back(memory.handle);
         let destroyed = memory.region.destroy();
         if destroyed == Err(Agent::Busy) {
-            let again = lent.map_or(Ok(()), |lent| self.links.lend(memory.handle, lent));
-            return again.and(Err(Error::ErrorResource));
+            let ptag = memory.attributes.lock().ptag;
+            return self.lend_again(memory.handle, ptag, lent).and(Err(Error::ErrorResource));
         }
         drop(lent);
         self.regions.lock().remove(&memory.handle.as_raw());
@@ -227,10 +234,15 @@ impl Nic {
         let _changes = found.changes.lock(&core.platform);
         core.still_registered(&found)?;
         let rights = attributes.rights(found.constant);
+        let former = found.attributes.lock().ptag;
+        // No post writes into it by the former tag from here on.
+        let lent = if former == attributes.ptag { None } else { core.links.take_back(found.handle) };
         let changed = found.region.modify_in_place(Some(&ptag.pd), Some(rights));
+        let now = if changed.is_ok() { attributes.ptag } else { former };
+        let again = core.lend_again(found.handle, now, lent);
         changed.map_err(|error| core.ptag_or_object(error, attributes.ptag))?;
         *found.attributes.lock() = *attributes;
-        Ok(())
+        again
     }
 
     /// The attributes of registered memory.

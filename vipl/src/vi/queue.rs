@@ -32,7 +32,7 @@ impl Core {
     fn post(&self, vi: ViHandle, queue: usize, descriptor: u64, memory: MemHandle) -> Result<()> {
         let posted = match self.vi_places.lock(vi.as_raw(), queue).as_ref().and_then(|open| open.object()) {
             Some(vi) => vi.post(SIDES[queue], descriptor, memory.as_raw(), |address, handle| {
-                self.links.link(address, handle, descriptor, memory.as_raw());
+                self.links.link(address, (handle, vi.domain()), descriptor, memory.as_raw());
             }),
             None => Err(ViPostError::Gone),
         };
@@ -58,7 +58,9 @@ impl Core {
     #[inline(always)]
     fn done(&self, vi: ViHandle, queue: usize) -> Result<u64> {
         let taken = match self.vi_places.lock(vi.as_raw(), queue).as_ref().and_then(|open| open.object()) {
-            Some(vi) => vi.take(SIDES[queue], |address, handle| self.links.is_done(address, handle)),
+            Some(vi) => {
+                vi.take(SIDES[queue], |address, handle| self.links.is_done(address, (handle, vi.domain())))
+            }
             None => return Err(self.refused()),
         };
         match taken {
@@ -84,7 +86,8 @@ impl Core {
     /// Takes what the handlers of a queue wait for.
     fn fill(&self, vi: &Vi, queue: usize) -> bool {
         let side = SIDES[queue];
-        let take = || match vi.vi.take(side, |address, handle| self.links.is_done(address, handle)) {
+        let is_done = |address, handle| self.links.is_done(address, (handle, vi.vi.domain()));
+        let take = || match vi.vi.take(side, is_done) {
             ViTaken::Done { address, .. } => Some(address),
             ViTaken::NotDone => None,
         };
@@ -134,7 +137,8 @@ impl Nic {
     }
 
     /// Posts a descriptor to the send queue: at the address `descriptor`, in memory with the handle
-    /// `memory`. Writes its address into Next of the descriptor before it, if that is on the queue.
+    /// `memory`. Writes its address into Next of the descriptor before it, if that is on the queue
+    /// and not complete.
     ///
     /// What is wrong with the descriptor shows in its status, or in an asynchronous error: so does
     /// a queue that is full ([`ErrorCode::ViOverrun`](crate::ErrorCode::ViOverrun)), and a
