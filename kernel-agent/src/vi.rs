@@ -401,15 +401,21 @@ impl Vi {
 
     /// Ends what the connection that was made under `number` left: the device flushes what is
     /// posted. If there was no connection yet, receives stay posted (5.1, 5.2), and the peer, if it
-    /// had been let in, is shut out again.
+    /// had been let in, is shut out again; but if its first message broke the virtual interface,
+    /// this is in ERROR, although the event that says so was not handled yet.
     pub(crate) fn flush(&self, number: u32) -> Result<(), Error> {
-        let _control = self.common.control(&self.client)?;
+        let control = self.common.control(&self.client)?;
         if self.qpn() != number {
             return Ok(());
         }
         match self.state() {
             QpState::Reset | QpState::Init => Ok(()),
             QpState::Rtr => {
+                let info = self.client.agent().nic().query_qp(number)?;
+                if info.state == QpState::Error as u32 {
+                    self.common.set_broken(&control);
+                    return Ok(());
+                }
                 let _changing = self.client.agent().connections.hold_off(self);
                 self.reset_for_next()
             }

@@ -47,8 +47,8 @@ impl Links {
         self.0.get(key::slot(handle.as_raw()) as usize)?.take_back()
     }
 
-    /// Runs `f` on the control segment's bytes at this address, if they can be those of a descriptor
-    /// in memory with this handle and of this domain.
+    /// Runs `f` on the control segment's bytes at this address, if they can be those of a
+    /// descriptor in memory with this handle and of this domain.
     #[inline(always)]
     fn with<R>(
         &self,

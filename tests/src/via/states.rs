@@ -1,14 +1,17 @@
 //! The states of a virtual interface (chapter 5): the transitions between them, and what its queues
 //! do in each.
 
+use alloc::vec::Vec;
 use core::result::Result;
 
+use nic_abi::admin::Injection;
 use vipl::*;
 
 use super::connect::{Answer, ask};
 use super::errors::provoke;
 use super::levels::{broken, exchange, quiet, retire};
 use super::world::*;
+use crate::thread::Thread;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
@@ -242,6 +245,37 @@ pub(crate) const TESTS: &[Test] = &[
                 quiet(&errors, faulty)?;
                 retire(&a)?;
                 retire(&b)?;
+            }
+            Ok(())
+        })
+    }),
+    // The client's confirmation is lost, so the accept is pending when the client's first message
+    // comes. There is no receive for it, which is an error: the server is in Error. The accept
+    // succeeded, and the error handler learns of the end once.
+    test("via_states::breaks_while_pending", &["via-5.2.S05"], |f| {
+        world(f, |w| {
+            for level in RELIABLE {
+                let (a, b) = (w.side(&w.a, level, NO_CQS)?, w.side(&w.b, level, NO_CQS)?);
+                let errors = w.errors(&b.nic)?;
+                let server = w.b.address(b"server")?;
+                let answer = ask(w, &a, b"client", &server, LONG)?;
+                let request = w.b.connect_wait(&server, None, LONG)?;
+                f.inject(0, Injection::DropManagement, 1, 0)?;
+                let (nic, vi) = (b.nic.clone(), b.vi);
+                let accept =
+                    Thread::spawn(f.platform(), "server", move || nic.connect_accept(request.conn, vi))?;
+                answer.join()??;
+                a.send(0, &[], None)?;
+                accept.join()??;
+                broken(w, &b)?;
+                // The client's disconnect may arrive before the event of the server's NIC.
+                let mut codes: Vec<u32> = errors.wait(2)?.iter().map(|e| e.error_code as u32).collect();
+                codes.sort();
+                check_eq!(codes, [ErrorCode::ConnLost as u32, ErrorCode::RecvqEmpty as u32]);
+                broken(w, &a)?;
+                retire(&a)?;
+                retire(&b)?;
+                check_eq!(errors.count(), 2);
             }
             Ok(())
         })

@@ -26,6 +26,7 @@ use crate::switchboard::{Filter, SERVICE, Switchboard, Waiting};
 use crate::wait::Deadline;
 
 /// What an event names the connection by that is lost.
+#[derive(Clone, Copy)]
 pub(crate) enum Which {
     /// Its id.
     Connection(ConnectionId),
@@ -201,16 +202,23 @@ impl Core {
             if !is_present {
                 return;
             }
-            match link.state {
-                ViState::Connected => {
+            match (link.state, which) {
+                (ViState::Connected, _) => {
                     link.state = ViState::Error;
                     true
                 }
-                ViState::ConnectPending => {
+                // An error of the NIC (5.2). A call that fails leads to Idle (5.1), so this one
+                // does not: it ends as if the connection had broken a moment later.
+                (ViState::ConnectPending, Which::Number(_)) if link.connection.is_some() => {
+                    link.state = ViState::Error;
+                    link.outcome = Some(Outcome::Established);
+                    true
+                }
+                (ViState::ConnectPending, _) => {
                     link.outcome.get_or_insert(Outcome::Broken);
                     false
                 }
-                ViState::Idle | ViState::Error => return,
+                (ViState::Idle | ViState::Error, _) => return,
             }
         };
         vi.changed.raise();
@@ -341,7 +349,8 @@ impl Nic {
     }
 
     /// Accepts a connection request with a virtual interface that is [`Idle`](ViState::Idle).
-    /// Returns once it is connected.
+    /// Returns once it is connected. If the connection breaks in this moment, the call succeeds as
+    /// well: the state is [`Error`](ViState::Error), and the error handler learns of it.
     ///
     /// Both ends must have the same reliability level, maximum transfer size and quality of
     /// service. If the call fails for any reason but `Timeout`, the client still waits, and the
