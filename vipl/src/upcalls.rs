@@ -26,8 +26,7 @@ impl Upcalls for Core {
                 if error == ViError::ConnectionLost {
                     return self.lost(&vi, Which::Number(number));
                 }
-                let connection = (!error.is_of_post()).then_some(number);
-                self.vi_error(&vi, connection, error.into(), operation.into(), address);
+                self.vi_error(&vi, (number, error.is_of_post()), error.into(), operation.into(), address);
             }
             AsyncEvent::Port { up: false } => self.report_nic(),
             AsyncEvent::Port { up: true } => {}
@@ -96,7 +95,11 @@ mod tests {
         // Nobody serves there, so an attempt is under way until its time is over.
         let (own, nobody) = (nic.address(b"me").unwrap(), nic.address(b"nobody").unwrap());
         let attempt = |timeout| nic.connect_request(vi, &own, &nobody, timeout);
+        let patience = Duration::from_secs(20);
         OF_CONNECTIONS.iter().for_each(|&error| report(former, error));
+        // Those of posts go to the handler: the next connection has nothing to do with them.
+        report(former, ViError::PostDescriptor);
+        assert_eq!(errors.recv_timeout(patience), Ok(ErrorCode::PostDesc));
         assert_eq!(attempt(1), Err(Error::Timeout), "none was kept while it was idle");
         let now = nic.vi_qpn(vi).unwrap();
         std::thread::scope(|threads| {
@@ -109,7 +112,6 @@ mod tests {
             report(former, ViError::CompletionProtection);
             report(now, ViError::ReceiveQueueEmpty);
             let wanted = [ErrorCode::PostDesc, ErrorCode::CompProt, ErrorCode::RecvqEmpty];
-            let patience = Duration::from_secs(20);
             let heard = wanted.map(|_| errors.recv_timeout(patience).expect("an error"));
             nic.disconnect(vi).unwrap();
             assert_eq!(heard, wanted);

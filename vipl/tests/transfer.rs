@@ -384,3 +384,47 @@ fn closing_the_nic_and_the_death_of_the_device_end_all_waits() {
     assert_eq!(b.nic.close_nic(), Ok(()));
     assert_eq!(b.nic.create_ptag(), Err(Error::InvalidParameter));
 }
+
+#[test]
+fn an_overrun_of_a_former_connection_neither_breaks_nor_hinders_the_next() {
+    let world = World::new(1);
+    let (a, b) = pair(&world, [0, 0], ReliabilityLevel::Delivery);
+    let c = Side::on(&world, a.nic.clone(), ReliabilityLevel::Delivery, [CqHandle::NULL; 2]);
+    let (reports, errors) = channel();
+    let report = move |_, error: &ErrorDescriptor| reports.send((error.error_code, error.vi)).unwrap();
+    a.nic.error_callback(0, Some(Box::new(report))).unwrap();
+    // A handler holds the thread up that reports overruns.
+    let (go, gate) = channel::<()>();
+    let (begun, started) = channel::<()>();
+    let hold = move |_: u64, _: &Nic, _: ViHandle, _: u64| {
+        begun.send(()).unwrap();
+        gate.recv().unwrap();
+    };
+    c.nic.send_notify(c.vi, 0, Box::new(hold)).unwrap();
+    c.descriptor(0).send(&[], None).unwrap();
+    c.post_send(0);
+    started.recv().unwrap();
+    a.descriptor(0).receive(&[]).unwrap();
+    for _ in 0..257 {
+        a.post_recv(0);
+    }
+    a.nic.disconnect(a.vi).unwrap();
+    while a.nic.recv_done(a.vi).is_ok() {}
+    b.nic.disconnect(b.vi).unwrap();
+    connect(&a, &b, b"again");
+    go.send(()).unwrap();
+    let patience = std::time::Duration::from_millis(PATIENCE.into());
+    assert_eq!(errors.recv_timeout(patience), Ok((ErrorCode::ViOverrun, a.vi)));
+    // Whatever else was scheduled before runs before this handler.
+    let (ran, runs) = channel();
+    c.nic.send_notify(c.vi, 0, Box::new(move |_, _, _, _| ran.send(()).unwrap())).unwrap();
+    c.post_send(0);
+    runs.recv_timeout(patience).unwrap();
+    b.descriptor(0).receive(&[]).unwrap();
+    b.post_recv(0);
+    a.descriptor(1).send(&[], None).unwrap();
+    a.post_send(1);
+    assert!(is_success(a.sent(1)) && is_success(b.received(0)));
+    assert_eq!((a.state(), b.state()), (ViState::Connected, ViState::Connected));
+    done(&world, &[&a, &b, &c]);
+}

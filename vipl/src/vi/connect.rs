@@ -229,13 +229,13 @@ impl Core {
 
     /// Breaks a connection of a reliable level after an error of this end: a descriptor that was
     /// not posted is a message that the peer will miss (2.5.2). An upcall reports the end.
-    pub(crate) fn break_if_reliable(&self, vi: &Vi) {
+    pub(crate) fn break_if_reliable(&self, vi: &Vi, number: u32) {
         if !vi.attributes.lock().reliability_level.is_reliable() {
             return;
         }
         let connection = {
             let link = vi.link.lock();
-            link.connection.filter(|_| link.state == ViState::Connected)
+            link.connection.filter(|_| link.state == ViState::Connected && vi.vi.qpn() == number)
         };
         if let (Some(id), Ok(client)) = (connection, self.client()) {
             // Fails if the connection is over.
@@ -243,13 +243,13 @@ impl Core {
         }
     }
 
-    /// An asynchronous error of a virtual interface: reported, or kept while it is idle. An error
-    /// of a connection names the number that the agent's virtual interface had during it, and is
-    /// dropped if that connection is over; an error of a post names none.
+    /// An asynchronous error that a virtual interface had under this number: reported; or kept, if
+    /// it is of now and the virtual interface is idle. An error of a former connection is dropped,
+    /// unless it is one `of_post`, which no connection of now has to do with.
     pub(crate) fn vi_error(
         &self,
         vi: &Arc<Vi>,
-        number: Option<u32>,
+        (number, of_post): (u32, bool),
         error: ErrorCode,
         operation: u32,
         descriptor: u64,
@@ -257,10 +257,11 @@ impl Core {
         {
             let mut link = vi.link.lock();
             // As in `lost`.
-            if number.is_some_and(|number| vi.vi.qpn() != number) {
+            let is_former = vi.vi.qpn() != number;
+            if is_former && !of_post {
                 return;
             }
-            if link.state == ViState::Idle {
+            if link.state == ViState::Idle && !is_former {
                 link.kept = true;
                 return;
             }
@@ -544,6 +545,7 @@ impl Nic {
         found.link.lock().forget();
         found.vi.disconnect().map_err(|error| core.error(error))?;
         // Idle only now: an error of the former connection is not one of the idle interface.
+        core.report_overruns(&found);
         found.link.lock().finish();
         found.changed.raise();
         Ok(())

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 
 use kernel_agent::{Vi as AgentVi, ViSide};
 use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use platform::sync::atomic::{AtomicBool, AtomicU32};
 use platform::{Signal, SleepLock, heap};
 
 use crate::attributes::{ViAttributes, ViState};
@@ -33,10 +33,9 @@ pub(crate) struct Queue {
     entries: u32,
     pub(crate) signal: Signal,
     pub(crate) notices: Notices<u64>,
-    /// A descriptor was posted to the full queue, and that was not reported yet.
-    overrun: AtomicBool,
-    /// The address of such a descriptor.
-    overrun_at: AtomicU64,
+    /// A descriptor was posted to the full queue, and that was not reported yet: its address, and
+    /// the number that the agent's virtual interface had.
+    overrun: Mutex<Option<(u64, u32)>>,
 }
 
 /// A virtual interface.
@@ -155,8 +154,7 @@ impl Nic {
             entries: entries[index],
             signal: Signal::new(core.platform.clone()),
             notices: Notices::new(),
-            overrun: AtomicBool::new(false),
-            overrun_at: AtomicU64::new(0),
+            overrun: Mutex::new(None),
         };
         reservation.fill(Arc::new(Vi {
             handle,

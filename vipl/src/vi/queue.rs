@@ -8,7 +8,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use kernel_agent::{ViPostError, ViTaken};
-use platform::sync::atomic::Ordering;
 
 use super::{SIDES, Vi};
 use crate::error::{Error, Result};
@@ -47,9 +46,7 @@ impl Core {
             return Err(self.refused());
         }
         let found = self.vi(vi)?;
-        let of = &found.queues[queue];
-        of.overrun_at.store(descriptor, Ordering::Relaxed);
-        of.overrun.store(true, Ordering::Release);
+        *found.queues[queue].overrun.lock() = Some((descriptor, found.vi.qpn()));
         self.schedule_vi(vi.as_raw(), queue);
         Ok(())
     }
@@ -98,12 +95,25 @@ impl Core {
     /// more. In the handler thread.
     pub(crate) fn run_vi(&self, nic: &Nic, vi: &Arc<Vi>, queue: usize) -> bool {
         let of = &vi.queues[queue];
-        if of.overrun.swap(false, Ordering::Acquire) {
-            let descriptor = of.overrun_at.load(Ordering::Relaxed);
-            self.vi_error(vi, None, ErrorCode::ViOverrun, queue as u32, descriptor);
-            self.break_if_reliable(vi);
+        if let Some(number) = self.report_overrun(vi, queue) {
+            self.break_if_reliable(vi, number);
         }
         self.fill(vi, queue) && of.notices.run(nic)
+    }
+
+    /// Reports that a queue was full. Returns the number that the agent's virtual interface had.
+    fn report_overrun(&self, vi: &Arc<Vi>, queue: usize) -> Option<u32> {
+        let (descriptor, number) = vi.queues[queue].overrun.lock().take()?;
+        self.vi_error(vi, (number, true), ErrorCode::ViOverrun, queue as u32, descriptor);
+        Some(number)
+    }
+
+    /// Reports for both queues that they were full, when their connection is over: it has nothing
+    /// to do with the next one.
+    pub(super) fn report_overruns(&self, vi: &Arc<Vi>) {
+        for queue in [SEND, RECEIVE] {
+            self.report_overrun(vi, queue);
+        }
     }
 
     /// A queue was armed, and a descriptor on it is complete. In the dispatcher thread.
