@@ -299,6 +299,8 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
             vi.report_lost(number);
             agent.connections.broke(vi.common(), event.detail & REFUSED != 0);
         }
+    } else if matches!(error, ViError::PostDescriptor | ViError::CompletionProtection) {
+        vi.report_lost_descriptor(number, error, operation, event.address);
     } else if error.is_of_post() || vi.qpn() == number {
         vi.report(number, error, operation, event.address);
     }

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::ident;
 use nic_abi::wqe::LinkFlags;
-use nic_hal::{ViParams, ViQueue, ViRings};
+use nic_hal::{Taken, ViParams, ViQueue, ViRings};
 use platform::sync::Mutex;
 use platform::use_count::Use;
 use platform::{Closable, heap};
@@ -88,6 +88,8 @@ pub enum ViTaken {
         /// The handle of its memory.
         handle: u32,
     },
+    /// The device lost the oldest descriptor: [`Vi::take_lost`] takes it off.
+    Lost,
     /// The oldest descriptor is not complete, or there is none.
     NotDone,
 }
@@ -316,8 +318,9 @@ impl Vi {
     #[inline(always)]
     pub fn take(&self, side: ViSide, is_done: impl FnOnce(u64, u32) -> bool) -> ViTaken {
         match self.queue(side).lock().ring.take(is_done) {
-            Some((address, handle)) => ViTaken::Done { address, handle },
-            None => ViTaken::NotDone,
+            Taken::Done(address, handle) => ViTaken::Done { address, handle },
+            Taken::Lost => ViTaken::Lost,
+            Taken::NotDone => ViTaken::NotDone,
         }
     }
 
@@ -345,7 +348,39 @@ impl Vi {
         self.queue(side).lock().armed = false;
     }
 
-    /// How many descriptors are on a queue: posted and not taken off.
+    /// Takes lost descriptors off the head of a queue, up to and including one that nothing told of
+    /// yet; returns the address of that one, and no event tells of it any more.
+    pub fn take_lost(&self, side: ViSide) -> Option<u64> {
+        self.queue(side).lock().ring.take_lost()
+    }
+
+    /// The addresses of descriptors that the device lost and that nothing told of yet, as many as
+    /// fit; no event tells of them any more.
+    pub fn untold(&self, side: ViSide, found: &mut [u64]) -> usize {
+        self.queue(side).lock().ring.untold(found)
+    }
+
+    /// Reports that the device lost a descriptor under `number`, and others whose events it merged
+    /// with this one. In the dispatcher thread.
+    pub(crate) fn report_lost_descriptor(&self, number: u32, error: ViError, operation: u8, address: u64) {
+        let (side, other) = match operation & 1 {
+            0 => (ViSide::Send, 0),
+            _ => (ViSide::Receive, 1),
+        };
+        if self.queue(side).lock().ring.tell(address) {
+            self.report(number, error, operation, address);
+        }
+        let mut found = [0; 16];
+        let mut count = found.len();
+        // Those of now: what the device loses meanwhile has an event, or is found by the next one.
+        while count == found.len() {
+            count = self.untold(side, &mut found);
+            found.iter().take(count).for_each(|&address| self.report(number, error, other, address));
+        }
+    }
+
+    /// How many descriptors are on a queue: posted and not taken off, nor lost before all others
+    /// and told of.
     pub fn queued(&self, side: ViSide) -> u32 {
         self.queue(side).lock().ring.queued()
     }

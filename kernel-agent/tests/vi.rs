@@ -98,6 +98,10 @@ impl<'a> End<'a> {
                 assert_eq!(handle, self.handle());
                 Some(number(address))
             }
+            ViTaken::Lost => {
+                assert_eq!(self.vi.take_lost(side), None, "an event told of it");
+                self.take(side)
+            }
             ViTaken::NotDone => None,
         }
     }

@@ -55,4 +55,4 @@ pub use send::{Next, Refused, SendQueue, Unposted};
 pub use shared::{SharedReceiveQueue, SharedRing};
 pub use testing::TestHandle;
 pub use transport::{InterruptHandler, Transport};
-pub use vi::{Full, ViQueue};
+pub use vi::{Full, Taken, ViQueue};

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use nic_abi::protocol::{self, Completed};
-use nic_abi::vi::{MARK_COMPLETING, MARK_POSTED};
+use nic_abi::vi::{MARK_COMPLETING, MARK_LOST, MARK_POSTED, MARK_TOLD};
 
 use crate::doorbell::Doorbell;
 use crate::mapped::ViRing;
@@ -14,6 +14,21 @@ use crate::mapped::ViRing;
 pub(crate) struct Posted {
     address: u64,
     handle: u32,
+}
+
+/// Lost descriptors that were told of before their events; further ones are forgotten. The device
+/// has one event under way at a time.
+const EARLY: usize = 32;
+
+/// What [`ViQueue::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The oldest descriptor, which is complete: its address and handle.
+    Done(u64, u32),
+    /// The device lost the oldest descriptor: [`ViQueue::take_lost`] takes it off.
+    Lost,
+    /// The oldest descriptor is not complete, or there is none.
+    NotDone,
 }
 
 /// As many descriptors as the queue was created for are on it.
@@ -32,11 +47,14 @@ pub struct ViQueue {
     /// Free-running index of the next descriptor.
     tail: u32,
     doorbell: Doorbell,
+    /// Addresses of lost descriptors that were told of and whose events may follow, and the next
+    /// place.
+    early: ([Option<u64>; EARLY], usize),
 }
 
 impl ViQueue {
     pub(crate) fn new(ring: ViRing<Posted>, limit: u32, doorbell: Doorbell) -> ViQueue {
-        ViQueue { ring, limit, head: 0, tail: 0, doorbell }
+        ViQueue { ring, limit, head: 0, tail: 0, doorbell, early: ([None; EARLY], 0) }
     }
 
     /// Posts a descriptor, and wakes the device if it sleeps.
@@ -45,7 +63,8 @@ impl ViQueue {
     /// device has neither completed nor lost it; the device learns of the post afterwards.
     #[inline(always)]
     pub fn post(&mut self, address: u64, handle: u32, link: impl FnOnce(u64, u32)) -> Result<(), Full> {
-        let queued = self.queued();
+        // Lost descriptors count, until `queued` or `take_lost` takes them off.
+        let queued = self.tail.wrapping_sub(self.head);
         if queued >= self.limit {
             return Err(Full);
         }
@@ -69,28 +88,86 @@ impl ViQueue {
         Ok(())
     }
 
-    /// Takes the oldest descriptor off the queue if it is complete; returns its address and handle.
-    /// Descriptors before it that the device lost are taken off without a trace.
+    /// Takes the oldest descriptor off the queue if it is complete.
     ///
     /// `is_done` reads, with acquire, whether the descriptor's status has the bit DONE. It is
     /// called at most once, and only while the device writes the status.
     #[inline(always)]
-    pub fn take(&mut self, is_done: impl FnOnce(u64, u32) -> bool) -> Option<(u64, u32)> {
-        let mut is_done = Some(is_done);
-        // At most one turn for each descriptor.
-        while self.head != self.tail {
-            let (entry, &Posted { address, handle }) = self.ring.at(self.head);
-            let done = || is_done.take().is_some_and(|is_done| is_done(address, handle));
-            let found = protocol::completed(&entry.mark, done);
-            if found == Completed::No {
-                return None;
+    pub fn take(&mut self, is_done: impl FnOnce(u64, u32) -> bool) -> Taken {
+        if self.head == self.tail {
+            return Taken::NotDone;
+        }
+        let (entry, &Posted { address, handle }) = self.ring.at(self.head);
+        match protocol::completed(&entry.mark, || is_done(address, handle)) {
+            Completed::No => Taken::NotDone,
+            Completed::Yes => {
+                self.head = self.head.wrapping_add(1);
+                Taken::Done(address, handle)
             }
-            self.head = self.head.wrapping_add(1);
-            if found == Completed::Yes {
-                return Some((address, handle));
+            Completed::Lost => Taken::Lost,
+        }
+    }
+
+    /// Takes lost descriptors off the head of the queue, up to and including one that nothing told
+    /// of yet; returns the address of that one.
+    #[cold]
+    #[inline(never)]
+    pub fn take_lost(&mut self) -> Option<u64> {
+        if self.queued() > 0 {
+            let (entry, &Posted { address, .. }) = self.ring.at(self.head);
+            if entry.mark.load(Ordering::Acquire) == MARK_LOST {
+                self.head = self.head.wrapping_add(1);
+                self.note_early(address);
+                return Some(address);
             }
         }
         None
+    }
+
+    fn note_early(&mut self, address: u64) {
+        let (early, next) = &mut self.early;
+        early[*next % EARLY] = Some(address);
+        *next = (*next + 1) % EARLY;
+    }
+
+    /// An event says that the device lost the descriptor at this address. False if
+    /// [`ViQueue::take_lost`] or [`ViQueue::untold`] told of it.
+    #[inline(never)]
+    pub fn tell(&mut self, address: u64) -> bool {
+        let mut found = [0];
+        if self.untold_where(|lost| lost == address, &mut found) > 0 {
+            return true;
+        }
+        match self.early.0.iter_mut().find(|early| **early == Some(address)) {
+            Some(early) => {
+                *early = None;
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// The addresses of the oldest descriptors that the device lost and that nothing told of yet,
+    /// as many as fit. They count as told.
+    pub fn untold(&mut self, found: &mut [u64]) -> usize {
+        let count = self.untold_where(|_| true, found);
+        found.iter().take(count).for_each(|&address| self.note_early(address));
+        count
+    }
+
+    fn untold_where(&mut self, is_it: impl Fn(u64) -> bool, found: &mut [u64]) -> usize {
+        let mut count = 0;
+        for nth in 0..self.tail.wrapping_sub(self.head) {
+            let (entry, &Posted { address, .. }) = self.ring.at(self.head.wrapping_add(nth));
+            if entry.mark.load(Ordering::Acquire) != MARK_LOST || !is_it(address) {
+                continue;
+            }
+            let Some(place) = found.get_mut(count) else { break };
+            *place = address;
+            count += 1;
+            entry.mark.store(MARK_TOLD, Ordering::Relaxed);
+        }
+        count
     }
 
     /// Arms the queue: the device raises one event when it completes the next descriptor. Look at
@@ -99,9 +176,13 @@ impl ViQueue {
         protocol::arm(self.ring.arm(), false);
     }
 
-    /// How many descriptors are on the queue.
-    #[inline(always)]
-    pub fn queued(&self) -> u32 {
+    /// How many descriptors are on the queue. Takes off those at its head that the device lost, if
+    /// they were told of.
+    #[inline(never)]
+    pub fn queued(&mut self) -> u32 {
+        while self.head != self.tail && self.ring.at(self.head).0.mark.load(Ordering::Relaxed) == MARK_TOLD {
+            self.head = self.head.wrapping_add(1);
+        }
         self.tail.wrapping_sub(self.head)
     }
 }

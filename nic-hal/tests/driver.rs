@@ -11,7 +11,7 @@ use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_STATE};
 use nic_abi::wqe::{Header, ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
     CommandError, CqParams, Death, Error, Full, Nic, Operation, Outstanding, QpParams, Refused, Remote,
-    Request, Shadow, SrqParams, ViParams, ViQueue,
+    Request, Shadow, SrqParams, Taken, ViParams, ViQueue,
 };
 use platform::DmaBuffer;
 use zerocopy::FromBytes;
@@ -582,7 +582,7 @@ fn descriptors_leave_a_queue_in_order_once_they_are_complete() {
     let fake = Fake::new(vi_identity(), success);
     let (_driver, mut queue, ring) = vi_queue(&fake);
     let mut links = Vec::new();
-    assert_eq!(queue.take(NEVER), None, "empty");
+    assert_eq!(queue.take(NEVER), Taken::NotDone, "empty");
     // Several times around the ring.
     for first in (0..18).step_by(3) {
         for index in first..first + 3 {
@@ -595,15 +595,15 @@ fn descriptors_leave_a_queue_in_order_once_they_are_complete() {
         assert_eq!(links, [first, first + 1].map(|index| (u64::from(index) << 33 | 64, index)));
         links.clear();
         ring.mark(first + 1).store(2, Ordering::Release);
-        assert_eq!(queue.take(NEVER), None, "the one before is not complete");
+        assert_eq!(queue.take(NEVER), Taken::NotDone, "the one before is not complete");
         for index in first..first + 3 {
             ring.mark(index).store(2, Ordering::Release);
             // The device may change its ring: the driver returns what was posted.
             ring.word(index, 0).store(0x666, Ordering::Relaxed);
             ring.word(index, 2).store(0x666, Ordering::Relaxed);
-            assert_eq!(queue.take(NEVER), Some((u64::from(index) << 33 | 64, index)));
+            assert_eq!(queue.take(NEVER), Taken::Done(u64::from(index) << 33 | 64, index));
         }
-        assert_eq!((queue.take(NEVER), queue.queued()), (None, 0));
+        assert_eq!((queue.take(NEVER), queue.queued()), (Taken::NotDone, 0));
     }
 }
 
@@ -621,18 +621,22 @@ fn the_status_decides_while_the_device_writes_it_and_lost_descriptors_are_skippe
             answer
         }
     };
-    assert_eq!(queue.take(asked(false)), None);
-    assert_eq!(queue.take(asked(true)), Some((0, 0)));
+    assert_eq!(queue.take(asked(false)), Taken::NotDone);
+    assert_eq!(queue.take(asked(true)), Taken::Done(0, 0));
     ring.mark(1).store(3, Ordering::Release);
-    assert_eq!((queue.take(NEVER), queue.queued()), (None, 1));
+    assert_eq!(queue.queued(), 2, "nothing told of it");
+    assert!(queue.tell(64));
+    assert_eq!(queue.queued(), 1, "it is at the head");
+    assert_eq!((queue.take(NEVER), queue.queued()), (Taken::NotDone, 1));
     ring.mark(2).store(9, Ordering::Release);
-    assert_eq!(queue.take(NEVER), None, "a mark that does not exist");
+    assert_eq!(queue.take(NEVER), Taken::NotDone, "a mark that does not exist");
     ring.mark(2).store(3, Ordering::Release);
-    assert_eq!((queue.take(NEVER), queue.queued()), (None, 0));
+    assert_eq!((queue.take(NEVER), queue.take_lost(), queue.queued()), (Taken::Lost, Some(128), 0));
+    assert!(!queue.tell(128) && queue.tell(128), "its event is no news, once");
     // The place of a descriptor that was complete is posted anew.
     queue.post(192, 3, |_, _| unreachable!("none is on the queue")).unwrap();
     queue.post(256, 4, |_, _| {}).unwrap();
-    assert_eq!((ring.posted(4), queue.take(NEVER)), ((256, 4, 0), None));
+    assert_eq!((ring.posted(4), queue.take(NEVER)), ((256, 4, 0), Taken::NotDone));
 }
 
 #[test]
@@ -648,11 +652,28 @@ fn only_a_descriptor_that_the_device_has_is_linked() {
         queue.post(128, 0, |_, _| links += 1).unwrap();
         assert_eq!(links, u32::from(is_linked), "{mark}");
         for index in [at, at + 1] {
-            ring.mark(index).store(3, Ordering::Release);
+            ring.mark(index).store(2, Ordering::Release);
+            assert!(matches!(queue.take(NEVER), Taken::Done(..)));
         }
-        assert_eq!(queue.take(NEVER), None);
         at += 2;
     }
+}
+
+#[test]
+fn each_lost_descriptor_is_told_of_once_and_takes_no_room_then() {
+    let fake = Fake::new(vi_identity(), success);
+    let (_driver, mut queue, ring) = vi_queue(&fake);
+    for index in 0..3 {
+        queue.post(64 * u64::from(index), index, |_, _| {}).unwrap();
+        ring.mark(index).store(3, Ordering::Release);
+    }
+    assert_eq!((queue.queued(), queue.post(0, 0, |_, _| unreachable!())), (3, Err(Full)));
+    let mut found = [9; 2];
+    assert_eq!((queue.untold(&mut found), found), (2, [0, 64]));
+    assert_eq!((queue.untold(&mut found), found), (1, [128, 64]));
+    assert_eq!((queue.untold(&mut found), queue.queued()), (0, 0));
+    assert_eq!(queue.post(192, 3, |_, _| unreachable!("none is on the queue")), Ok(()));
+    assert_eq!((queue.queued(), queue.take(NEVER)), (1, Taken::NotDone));
 }
 
 #[test]

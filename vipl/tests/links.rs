@@ -1,4 +1,4 @@
-//! What a post may write into: the descriptor before it, and nothing else (10.2).
+//! Descriptors that the NIC loses: what a post may write into (10.2), and what tells of them.
 
 extern crate ferrovia_vipl as vipl;
 
@@ -85,4 +85,63 @@ fn a_post_writes_into_aligned_memory_with_the_tag_of_the_interface_only() {
     a.nic.deregister_mem(start, memory).unwrap();
     post(320, false);
     done(&world, &[&a]);
+}
+
+/// The addresses of the errors PostDesc of a NIC, as they come.
+fn lost(nic: &Nic) -> impl Fn() -> u64 {
+    let (sender, errors) = channel();
+    let handler =
+        move |_, error: &ErrorDescriptor| sender.send((error.error_code, error.descriptor)).unwrap();
+    nic.error_callback(0, Some(Box::new(handler))).unwrap();
+    move || match errors.recv_timeout(Duration::from_millis(PATIENCE.into())) {
+        Ok((ErrorCode::PostDesc, address)) => address,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_lost_descriptor_is_reported_although_the_nic_merges_events() {
+    let world = World::new(1);
+    let (a, b) = pair(&world, [0, 0], ReliabilityLevel::Unreliable);
+    let next = lost(&a.nic);
+    let bad: Vec<u64> = (0..20).map(|n| 64 * n + 8).collect();
+    for takes in [false, true] {
+        for &address in &bad {
+            a.nic.post_send(a.vi, address, a.memory).unwrap();
+            if takes {
+                // A Done call may come to it before the event does.
+                assert_eq!(a.nic.send_done(a.vi), Err(Error::NotDone));
+            }
+        }
+        let mut seen: Vec<u64> = bad.iter().map(|_| next()).collect();
+        seen.sort();
+        assert_eq!(seen, bad, "{takes}");
+    }
+    // Receives that are flushed.
+    for &address in &bad {
+        a.nic.post_recv(a.vi, address, a.memory).unwrap();
+    }
+    a.nic.disconnect(a.vi).unwrap();
+    let mut seen: Vec<u64> = bad.iter().map(|_| next()).collect();
+    seen.sort();
+    assert_eq!(seen, bad);
+    // None of them is one of the idle interface, which would fail the next attempt.
+    b.nic.disconnect(b.vi).unwrap();
+    connect(&a, &b, b"again");
+    done(&world, &[&a, &b]);
+}
+
+#[test]
+fn lost_descriptors_take_no_room_and_do_not_hinder_the_end() {
+    let world = World::new(1);
+    let (a, b) = pair(&world, [0, 0], ReliabilityLevel::Unreliable);
+    let next = lost(&a.nic);
+    let entries = a.nic.query_nic().unwrap().max_descriptors_per_queue as u64;
+    for n in 0..entries + 4 {
+        a.nic.post_send(a.vi, 64 * n + 8, a.memory).unwrap();
+        assert_eq!(next(), 64 * n + 8, "no overrun");
+    }
+    a.nic.disconnect(a.vi).unwrap();
+    a.nic.destroy_vi(a.vi).unwrap();
+    done(&world, &[&a, &b]);
 }

@@ -543,9 +543,11 @@ impl Nic {
         let _control = found.control.lock(&core.platform);
         core.vi(vi)?;
         found.link.lock().forget();
+        let number = found.vi.qpn();
         found.vi.disconnect().map_err(|error| core.error(error))?;
         // Idle only now: an error of the former connection is not one of the idle interface.
         core.report_overruns(&found);
+        core.tell_lost(&found, number);
         found.link.lock().finish();
         found.changed.raise();
         Ok(())

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::cell::Cell;
 
 use kernel_agent::{ViPostError, ViTaken};
 
@@ -35,17 +36,33 @@ impl Core {
             }),
             None => Err(ViPostError::Gone),
         };
-        posted.or_else(|error| self.not_posted(vi, queue, descriptor, error))
+        posted.or_else(|error| self.not_posted(vi, queue, (descriptor, memory.as_raw()), error))
     }
 
     /// A post to a full queue succeeds, and the error handler learns of it.
     #[cold]
     #[inline(never)]
-    fn not_posted(&self, vi: ViHandle, queue: usize, descriptor: u64, error: ViPostError) -> Result<()> {
+    fn not_posted(
+        &self,
+        vi: ViHandle,
+        queue: usize,
+        (descriptor, memory): (u64, u32),
+        error: ViPostError,
+    ) -> Result<()> {
         if error == ViPostError::Gone {
             return Err(self.refused());
         }
         let found = self.vi(vi)?;
+        // Descriptors that the NIC has lost take no room.
+        self.tell_lost(&found, found.vi.qpn());
+        found.vi.queued(SIDES[queue]);
+        let again =
+            |address, handle| self.links.link(address, (handle, found.vi.domain()), descriptor, memory);
+        match found.vi.post(SIDES[queue], descriptor, memory, again) {
+            Ok(()) => return Ok(()),
+            Err(ViPostError::Gone) => return Err(self.refused()),
+            Err(ViPostError::Full) => {}
+        }
         *found.queues[queue].overrun.lock() = Some((descriptor, found.vi.qpn()));
         self.schedule_vi(vi.as_raw(), queue);
         Ok(())
@@ -63,6 +80,42 @@ impl Core {
         match taken {
             ViTaken::Done { address, .. } => Ok(address),
             ViTaken::NotDone => Err(Error::NotDone),
+            ViTaken::Lost => self.done_behind_lost(vi, queue),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn done_behind_lost(&self, vi: ViHandle, queue: usize) -> Result<u64> {
+        let Some(found) = self.vis.get(vi.as_raw()) else { return Err(self.refused()) };
+        self.take_lost(&found, queue);
+        self.done(vi, queue)
+    }
+
+    /// Takes the descriptors off the head of a queue that the NIC has lost, and reports those of
+    /// which no event told.
+    fn take_lost(&self, vi: &Arc<Vi>, queue: usize) {
+        while let Some(address) = vi.vi.take_lost(SIDES[queue]) {
+            self.lost_descriptor(vi, vi.vi.qpn(), queue, address);
+        }
+    }
+
+    /// Reports a descriptor that the NIC has lost, and of which no event tells.
+    fn lost_descriptor(&self, vi: &Arc<Vi>, number: u32, queue: usize, address: u64) {
+        self.vi_error(vi, (number, true), ErrorCode::PostDesc, queue as u32, address);
+    }
+
+    /// Reports the descriptors of both queues that the NIC has lost and of which no event told yet.
+    pub(super) fn tell_lost(&self, vi: &Arc<Vi>, number: u32) {
+        let mut found = [0; 16];
+        for queue in [SEND, RECEIVE] {
+            loop {
+                let count = vi.vi.untold(SIDES[queue], &mut found);
+                if count == 0 {
+                    break;
+                }
+                found.iter().take(count).for_each(|&at| self.lost_descriptor(vi, number, queue, at));
+            }
         }
     }
 
@@ -81,14 +134,26 @@ impl Core {
     }
 
     /// Takes what the handlers of a queue wait for.
-    fn fill(&self, vi: &Vi, queue: usize) -> bool {
+    fn fill(&self, vi: &Arc<Vi>, queue: usize) -> bool {
         let side = SIDES[queue];
+        let lost = Cell::new(false);
         let is_done = |address, handle| self.links.is_done(address, (handle, vi.vi.domain()));
         let take = || match vi.vi.take(side, is_done) {
             ViTaken::Done { address, .. } => Some(address),
             ViTaken::NotDone => None,
+            ViTaken::Lost => {
+                lost.set(true);
+                None
+            }
         };
-        vi.queues[queue].notices.fill(take, || vi.vi.arm(side))
+        loop {
+            let due = vi.queues[queue].notices.fill(take, || vi.vi.arm(side));
+            if !lost.take() {
+                return due;
+            }
+            // Without the notices' lock.
+            self.take_lost(vi, queue);
+        }
     }
 
     /// Reports that a queue was full, or calls the first handler that is due; true if there are
