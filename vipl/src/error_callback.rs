@@ -2,7 +2,7 @@
 //!
 //! Errors wait in a queue until the NIC's handler thread delivers them. A virtual interface has at
 //! most [`MOST_OF_VI`] in it, so the queue is bounded, and an interface with many errors does not
-//! displace the errors of others.
+//! displace the errors of others; of those of the NIC one waits at most.
 //!
 //! No error of a virtual interface begins to be delivered after it was destroyed.
 //!
@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use kernel_agent::ViError;
 use platform::heap;
 use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use platform::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::error::Result;
 use crate::handle::{CqHandle, NicHandle, ViHandle};
@@ -144,6 +144,8 @@ struct Waiting {
 pub(crate) struct Errors {
     handler: Mutex<Option<Arc<Registered>>>,
     queue: Mutex<VecDeque<Waiting>>,
+    /// An error of the NIC waits. Changed with `queue` locked.
+    nic_waits: AtomicBool,
     reported: AtomicU64,
     lost: AtomicU64,
 }
@@ -153,6 +155,7 @@ impl Errors {
         Errors {
             handler: Mutex::new(None),
             queue: Mutex::new(VecDeque::new()),
+            nic_waits: AtomicBool::new(false),
             reported: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         }
@@ -165,18 +168,30 @@ impl Errors {
 
     /// Forgets the errors that wait, and the handler.
     pub(crate) fn clear(&self) {
-        let (queue, handler) = (core::mem::take(&mut *self.queue.lock()), self.handler.lock().take());
+        let queue = {
+            let mut queue = self.queue.lock();
+            self.nic_waits.store(false, Ordering::Relaxed);
+            core::mem::take(&mut *queue)
+        };
+        let handler = self.handler.lock().take();
         // Without the locks.
         drop((queue, handler));
     }
 
-    /// Adds an error, unless its virtual interface was destroyed.
+    /// Adds an error, unless its virtual interface was destroyed, or it is one of the NIC and
+    /// another one waits: both say the same.
     fn add(&self, waiting: Waiting) -> Result<()> {
         let mut queue = self.queue.lock();
         if waiting.of.as_ref().is_some_and(|vi| vi.is_silent.load(Ordering::Relaxed)) {
             return Ok(());
         }
+        if waiting.of.is_none() && self.nic_waits.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         queue.try_reserve(1)?;
+        if waiting.of.is_none() {
+            self.nic_waits.store(true, Ordering::Relaxed);
+        }
         queue.push_back(waiting);
         Ok(())
     }
@@ -192,9 +207,13 @@ impl Errors {
     pub(crate) fn deliver(&self) -> bool {
         let (next, handler) = {
             let mut queue = self.queue.lock();
+            let next = queue.pop_front();
+            if next.as_ref().is_some_and(|waiting| waiting.of.is_none()) {
+                self.nic_waits.store(false, Ordering::Relaxed);
+            }
             // With the lock: a handler that is registered after a virtual interface was destroyed
             // gets no error of it.
-            (queue.pop_front(), self.handler.lock().clone())
+            (next, self.handler.lock().clone())
         };
         let Some(Waiting { error, of }) = next else { return false };
         if let Some(vi) = of {
@@ -282,6 +301,31 @@ impl Nic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_error_of_the_nic_waits_at_most() {
+        let errors = Errors::new();
+        let error = ErrorDescriptor {
+            nic: NicHandle::from_raw(1),
+            vi: ViHandle::NULL,
+            cq: CqHandle::NULL,
+            descriptor: 0,
+            op_code: 0,
+            resource_code: ResourceCode::Nic,
+            error_code: ErrorCode::ConnLost,
+        };
+        for _ in 0..2 {
+            for _ in 0..3 {
+                errors.add(Waiting { error, of: None }).unwrap();
+            }
+            assert_eq!(errors.queue.lock().len(), 1);
+            assert!(!errors.deliver());
+        }
+        errors.add(Waiting { error, of: None }).unwrap();
+        errors.clear();
+        errors.add(Waiting { error, of: None }).unwrap();
+        assert_eq!((errors.queue.lock().len(), errors.counts()), (1, (2, 0)));
+    }
 
     #[test]
     fn codes_have_the_numbers_of_the_page_and_of_the_device() {
