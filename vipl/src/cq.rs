@@ -176,7 +176,7 @@ impl Nic {
     /// queue. The descriptor stays on its work queue.
     ///
     /// The handler runs in the NIC's handler thread, never inside a call. Handlers are called in
-    /// the order of these calls.
+    /// the order of these calls. As many handlers can wait as the queue has room for entries.
     ///
     /// Errors: `InvalidParameter` (the handle), `ErrorResource` (no memory, too many handlers wait,
     /// or the NIC is dead). Does not block. May be called in handlers. Thread-safe. Page
@@ -185,7 +185,7 @@ impl Nic {
     pub fn cq_notify(&self, cq: CqHandle, context: u64, handler: CqHandler) -> Result<()> {
         let core = self.call()?;
         let found = core.cq(cq)?;
-        let most = core.agent.identity().max_cqes;
+        let most = found.cq.entries();
         found.notices.add(most, move |nic, (vi, receive)| handler(context, nic, vi, receive))?;
         // A queue that was destroyed meanwhile may have dropped its handlers before.
         if core.cq(cq).is_err() {

@@ -25,18 +25,30 @@ struct Notice<T> {
 }
 
 /// The handlers that wait for one queue, in the order in which they came.
-pub(crate) struct Notices<T>(Mutex<VecDeque<Notice<T>>>);
+pub(crate) struct Notices<T>(Mutex<Waiting<T>>);
+
+struct Waiting<T> {
+    all: VecDeque<Notice<T>>,
+    /// So many have what they will be called with: the first ones.
+    found: usize,
+}
+
+impl<T> Waiting<T> {
+    const fn new() -> Waiting<T> {
+        Waiting { all: VecDeque::new(), found: 0 }
+    }
+}
 
 impl<T> Notices<T> {
     pub(crate) fn new() -> Notices<T> {
-        Notices(Mutex::new(VecDeque::new()))
+        Notices(Mutex::new(Waiting::new()))
     }
 
     /// Adds a handler. `ErrorResource` if `most` wait already, or without memory.
     pub(crate) fn add(&self, most: u32, run: impl FnOnce(&Nic, T) + Send + 'static) -> Result<()> {
         heap::room(size_of_val(&run))?;
         let run: Run<T> = Box::new(run);
-        let mut notices = self.0.lock();
+        let notices = &mut self.0.lock().all;
         if notices.len() >= most as usize {
             return Err(Error::ErrorResource);
         }
@@ -47,14 +59,15 @@ impl<T> Notices<T> {
 
     /// Whether a handler waits.
     pub(crate) fn any(&self) -> bool {
-        !self.0.lock().is_empty()
+        !self.0.lock().all.is_empty()
     }
 
     /// Takes off the queue what the handlers that wait will be called with; arms the queue if there
     /// is less than they need. True if a handler can be called.
     pub(crate) fn fill(&self, take: impl Fn() -> Option<T>, arm: impl Fn()) -> bool {
-        let mut notices = self.0.lock();
-        for notice in notices.iter_mut().filter(|notice| notice.found.is_none()) {
+        let mut guard = self.0.lock();
+        let Waiting { all, found } = &mut *guard;
+        while let Some(notice) = all.get_mut(*found) {
             notice.found = take().or_else(|| {
                 arm();
                 // What was complete before the queue was armed is not announced.
@@ -63,8 +76,9 @@ impl<T> Notices<T> {
             if notice.found.is_none() {
                 break;
             }
+            *found += 1;
         }
-        notices.front().is_some_and(|first| first.found.is_some())
+        *found > 0
     }
 
     /// Calls the first handler if what it waits for is there; true if another one can be called
@@ -72,20 +86,19 @@ impl<T> Notices<T> {
     pub(crate) fn run(&self, nic: &Nic) -> bool {
         let first = {
             let mut notices = self.0.lock();
-            if notices.front().is_none_or(|first| first.found.is_none()) {
-                return false;
-            }
-            notices.pop_front()
+            let Some(rest) = notices.found.checked_sub(1) else { return false };
+            notices.found = rest;
+            notices.all.pop_front()
         };
         if let Some(Notice { run, found: Some(found) }) = first {
             run(nic, found);
         }
-        self.0.lock().front().is_some_and(|next| next.found.is_some())
+        self.0.lock().found > 0
     }
 
     /// Drops all handlers: none of them begins afterwards.
     pub(crate) fn clear(&self) {
-        let dropped = core::mem::take(&mut *self.0.lock());
+        let dropped = core::mem::replace(&mut *self.0.lock(), Waiting::new());
         // Without the lock, since this runs the consumer's code.
         drop(dropped);
     }

@@ -428,3 +428,16 @@ fn an_overrun_of_a_former_connection_neither_breaks_nor_hinders_the_next() {
     assert_eq!((a.state(), b.state()), (ViState::Connected, ViState::Connected));
     done(&world, &[&a, &b, &c]);
 }
+
+#[test]
+fn as_many_handlers_wait_for_a_completion_queue_as_it_has_entries() {
+    let world = World::new(1);
+    let nic = world.open(0);
+    let cq = nic.create_cq(4).unwrap();
+    let notify = || nic.cq_notify(cq, 0, Box::new(|_, _, _, _| ()));
+    // The ring may have more room than was asked for.
+    let most = (0..1000).take_while(|_| notify().is_ok()).count();
+    assert!((4..=8).contains(&most), "{most}");
+    assert_eq!(notify(), Err(Error::ErrorResource));
+    nic.close_nic().unwrap();
+}
