@@ -354,14 +354,17 @@ impl Nic {
     /// well: the state is [`Error`](ViState::Error), and the error handler learns of it.
     ///
     /// Both ends must have the same reliability level, maximum transfer size and quality of
-    /// service. If the call fails for any reason but `Timeout`, the client still waits, and the
-    /// request can be answered again. Receives stay posted if it fails.
+    /// service. If the call fails before the client has the answer, the client still waits, and the
+    /// request can be answered again: that is so after all errors but `Timeout`, and but
+    /// `ErrorResource` by another thread's [`Nic::disconnect`]. Then the handle is used up.
+    /// Receives stay posted if the call fails.
     ///
     /// Errors, in this order: `InvalidParameter` (a handle, or the virtual interface is not idle),
     /// `InvalidReliabilityLevel`, `InvalidMtu`, `InvalidQos`, `Timeout` (the client gave up, or
-    /// does not confirm; the request's handle is used up), `ErrorResource` (also for an error that
-    /// the virtual interface had while it was idle). Blocks for the client, for a limited time. May
-    /// be called in handlers. Thread-safe. Page VipConnectAccept.
+    /// does not confirm), `ErrorResource` (also for an error that the virtual interface had while
+    /// it was idle; another call disconnected it, which flushes its receives; or the NIC died).
+    /// Blocks for the client, for a limited time. May be called in handlers. Thread-safe. Page
+    /// VipConnectAccept.
     #[doc(alias = "VipConnectAccept")]
     pub fn connect_accept(&self, conn: ConnHandle, vi: ViHandle) -> Result<()> {
         let call = self.call()?;
