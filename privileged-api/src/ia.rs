@@ -15,10 +15,11 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api_core::numbers::Number;
-use api_core::{CallbackThread, Context, Life, Limits, Slots, Table, handle};
-use kernel_agent::{Agent, Client, Consumer, Features, Identity, PCI_DEVICE, Sender, key};
+use api_core::{CallbackThread, Context, Endpoints, Life, Limits, Slots, Table, handle};
+use kernel_agent::{Agent, Client, Consumer, Features, Identity, PCI_DEVICE, Region, Sender, key};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, SleepLock, heap};
+use roce::Gid;
 
 use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
@@ -29,7 +30,7 @@ use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
 use crate::handle::{EpHandle, EvdHandle, HandleType, IaHandle, LmrHandle};
-use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
+use crate::info::{IaInfo, SpigotInfo, TransportType, Vendor, VendorIb};
 use crate::listen::Listen;
 use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
@@ -41,6 +42,7 @@ use crate::rmr::Rmr;
 use crate::srq::Srq;
 use crate::status::{Error, Result};
 use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
+use crate::via;
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
 pub(crate) const SPIGOT: usize = 1;
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     privileged: Option<Privileged>,
     /// The device's features that the limits of the interface allow.
     features: Features,
+    /// It is an IA over the VIA transport.
+    pub(crate) via: bool,
     pub(crate) life: Life,
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
@@ -145,6 +149,7 @@ impl Core {
         name: &str,
         privileged: Option<Privileged>,
         limits: &Limits,
+        endpoints: Endpoints,
     ) -> Result<Ia> {
         let ia = Number::take()?;
         let number = ia.number();
@@ -158,7 +163,12 @@ impl Core {
         let listens = Table::new(HandleType::Listen.tag(), &ia, MAX_LISTENS, 0)?;
         let addrs = Table::new(HandleType::Addr.tag(), &ia, MAX_ADDRESS_HANDLES, 0)?;
         let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), &ia, MAX_REQUESTS, 0)?;
-        let features = Features::from_bits_truncate(id.features) & limits.features;
+        let via = endpoints == Endpoints::VirtualInterfaces;
+        let offered = if via { via::FEATURES } else { Features::all() };
+        let features = Features::from_bits_truncate(id.features) & limits.features & offered;
+        if via && !features.contains(Features::VI | Features::RC) {
+            return Err(Error::InvalidName);
+        }
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = heap::arc(Owners::new(keys)?).map_err(|_| Error::Resources)?;
         // In the tag of a link, index 0 means no region.
@@ -183,6 +193,7 @@ impl Core {
             number: ia,
             privileged,
             features,
+            via,
             closing: AtomicBool::new(false),
             freeing: SleepLock::new(),
             context: Context::new(),
@@ -365,6 +376,21 @@ impl Core {
         }
     }
 
+    /// The transport of the IA.
+    fn transport_type(&self) -> TransportType {
+        if self.via { TransportType::ViaIp } else { TransportType::Ib }
+    }
+
+    /// Whether the consumer can register I/O buffer lists.
+    pub(crate) fn takes_lists(&self) -> bool {
+        self.via || self.features.intersects(Features::FAST_REGISTER | Features::RESERVED_KEY)
+    }
+
+    /// The key by which work requests name a region: on VIA the one by which peers do, too.
+    pub(crate) fn name_of(&self, region: &Region) -> u32 {
+        if self.via { region.remote_key() } else { region.key() }
+    }
+
     /// The features that the consumer can use.
     pub(crate) fn features(&self) -> Features {
         self.features
@@ -467,6 +493,11 @@ impl Ia {
         self.0.agent.identity()
     }
 
+    /// The transport, as [`Ia::ia_query`] returns it. An extension.
+    pub fn transport_type(&self) -> TransportType {
+        self.0.transport_type()
+    }
+
     /// The NIC's features that the consumers of this interface may use. An extension.
     pub fn features(&self) -> Features {
         self.0.features
@@ -564,6 +595,8 @@ impl Ia {
         iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
         iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
         iobl_types.set(IoblTypes::VE_PAGE_LIST, can(Features::VARIABLE_LIST));
+        // VIA carries no private data.
+        let data = |len| if core.via { 0 } else { len };
         let mut ia_name = String::new();
         ia_name.try_reserve_exact(core.name.len()).map_err(|_| Error::Resources)?;
         ia_name.push_str(&core.name);
@@ -573,28 +606,31 @@ impl Ia {
             api_minor_version: MINOR,
             sw_major_version: 0,
             sw_minor_version: 1,
-            vendor: VendorIb {
-                vendor: (id.node_guid >> 40) as u32,
-                device: PCI_DEVICE,
-                revision: id.revision,
+            vendor: match core.via {
+                false => Vendor::Ib(VendorIb {
+                    vendor: (id.node_guid >> 40) as u32,
+                    device: PCI_DEVICE,
+                    revision: id.revision,
+                }),
+                true => Vendor::Via(core.vendor_via(&core.name)),
             },
             dto_alignment_hint: 64,
-            transport_type: TransportType::Ib,
+            transport_type: core.transport_type(),
             supported_service_types: services,
             ep_work_queues_resizable: false,
-            three_way_handshake_support: true,
-            private_data_support: true,
-            max_message_size_support: false,
-            ird_ord_ia_support: true,
+            three_way_handshake_support: !core.via,
+            private_data_support: !core.via,
+            max_message_size_support: core.via,
+            ird_ord_ia_support: !core.via,
             ird_ord_suppressible: false,
-            spigot_online_support: true,
-            spigot_offline_support: true,
-            connect_private_data_len: private_data::CONNECT,
-            accept_private_data_len: private_data::ACCEPT,
-            reject_private_data_len: private_data::REJECT,
-            disconnect_private_data_len: private_data::DISCONNECT,
-            ud_req_private_data_len: private_data::UD_REQUEST,
-            ud_rep_private_data_len: private_data::UD_REPLY,
+            spigot_online_support: !core.via,
+            spigot_offline_support: !core.via,
+            connect_private_data_len: data(private_data::CONNECT),
+            accept_private_data_len: data(private_data::ACCEPT),
+            reject_private_data_len: data(private_data::REJECT),
+            disconnect_private_data_len: data(private_data::DISCONNECT),
+            ud_req_private_data_len: data(private_data::UD_REQUEST),
+            ud_rep_private_data_len: data(private_data::UD_REPLY),
             spigot_info: core.spigots()?,
             affiliated_err_evd: EvdHandle::from_raw(core.affiliated.load(Ordering::Acquire)),
             unaffiliated_err_evd: EvdHandle::from_raw(core.unaffiliated.load(Ordering::Acquire)),
@@ -604,14 +640,14 @@ impl Ia {
             srq_resizable: can(Features::SRQ) && can(Features::SRQ_RESIZE),
             extended_iwarp_qp_states: false,
             socket_conversion_support: false,
-            rdma_read_ord_increasable: true,
-            rdma_read_ird_modifiable: true,
+            rdma_read_ord_increasable: !core.via,
+            rdma_read_ird_modifiable: !core.via,
             rmr_types_supported: rmr_types,
             addr_mode_relative_support: can(Features::RELATIVE),
             rdma_read_requires_remote_write: false,
             ep_rdma_enables_modifiable: true,
             rdma_read_local_extensions: false,
-            dto_evd_overflow_detection: true,
+            dto_evd_overflow_detection: !core.via,
             atomic_support: can(Features::ATOMICS),
             lmr_link_support: link,
             direct_lmr_handle_support: direct,
@@ -651,20 +687,25 @@ impl Core {
     fn spigots(&self) -> Result<Vec<SpigotInfo>> {
         let id = self.agent.identity();
         let mut net_addr = Vec::new();
-        net_addr.try_reserve(3).map_err(|_| Error::Resources)?;
-        net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(|gid| NetAddr::IbGid(*gid)));
+        net_addr.try_reserve(id.gids.len() + 1).map_err(|_| Error::Resources)?;
+        let address = |gid: &[u8; 16]| match self.via {
+            false => NetAddr::IbGid(*gid),
+            true => NetAddr::ViaHostaddr(via::names::host_address(Gid(*gid))),
+        };
+        net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(address));
         if id.ipv4 != [0; 4] {
             net_addr.push(NetAddr::Ipv4(id.ipv4));
         }
-        let longest = usize::try_from(id.max_message).unwrap_or(usize::MAX);
-        let qualifiers = ConnQualTypes::IANA_PORT | ConnQualTypes::IB_SERVICEID;
+        let longest = usize::try_from(self.longest_message()).unwrap_or(usize::MAX);
+        let own = if self.via { ConnQualTypes::VIA_DISCRIMINATOR } else { ConnQualTypes::IB_SERVICEID };
+        let qualifiers = ConnQualTypes::IANA_PORT | own;
         let mut spigots = Vec::new();
         spigots.try_reserve_exact(1).map_err(|_| Error::Resources)?;
         spigots.push(SpigotInfo {
             spigot_id: SPIGOT,
             max_rc_send_len: longest,
             max_rc_rdma_len: longest,
-            max_ud_send_len: (id.mtu as usize).min(longest),
+            max_ud_send_len: if self.via { 0 } else { (id.mtu as usize).min(longest) },
             spigot_online: self.agent.port_up(),
             active_side_conn_qual: qualifiers,
             passive_side_conn_qual: qualifiers,

@@ -60,6 +60,7 @@ mod srq;
 mod status;
 mod ud_service;
 mod upcalls;
+mod via;
 
 pub use address::*;
 pub use api_core::Limits;

@@ -9,6 +9,7 @@ use core::slice::from_ref;
 
 use kernel_agent::{Direction, NoBatch, PostError, RemoteWords, SendBatch, SendSlot};
 
+use super::pair::Pair;
 use super::post::{Kind, Packed, Read, Send, Write, post_single, remote};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::flags::DtoFlags;
@@ -207,7 +208,9 @@ impl EpRef<'_> {
         let why = self.ia.live().and_then(|core| {
             let ep = core.rc(self.ep)?;
             ep.takes_requests()?;
-            Ok(core.not_posted_to(self.ep, ep.qp.why_no_batch()))
+            // Only a queue pair is in the slot, where a batch is written.
+            let Pair::Qp(qp) = &ep.pair else { return Err(Error::OpNotSupported) };
+            Ok(core.not_posted_to(self.ep, qp.why_no_batch()))
         });
         why.unwrap_or_else(|error| error)
     }

@@ -80,10 +80,14 @@ impl Ia {
     /// [`Posted::MARKER`](crate::Posted::MARKER). If it completes with success, the routine of
     /// [`Ia::when_drained`] runs. An extension of the API.
     ///
-    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `EpBusy`,
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Errors: `OpNotSupported` (on VIA), `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// `TooManyPosts`, `EpBusy`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe.
     pub fn post_marker(&self, ep: EpHandle, cookie: u64) -> Result<()> {
         let core = self.live()?;
+        if core.via {
+            return Err(Error::OpNotSupported);
+        }
         let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;
         let to = Remote { addr: 0, key: 0 };
         let operation = Operation::Write { to, immediate: None };

@@ -281,8 +281,8 @@ impl Ep {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
-        match self.qp.post(request, segments, |triplet| core.segment(triplet)) {
-            Ok(_) => Ok(()),
+        match self.pair.post(request, segments, |triplet| core.segment(triplet)) {
+            Ok(()) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
     }
@@ -302,11 +302,9 @@ impl Ep {
         flags: DtoFlags,
     ) -> Option<()> {
         check_recv_flags(flags).ok()?;
-        if self.limits.recv_end <= 1 {
-            return None;
-        }
+        let receiver = self.receiver.as_ref()?;
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        self.qp.post_single_receive(|| keys.segment(segment), shadow)
+        receiver.post_single_receive(|| keys.segment(segment), shadow)
     }
 
     fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
@@ -315,7 +313,7 @@ impl Ep {
             return Err(self.takes_no_such_receive());
         }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        let posted = self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
+        let posted = self.pair.post_receive(segments, |triplet| core.segment(triplet), shadow);
         match posted {
             Ok(()) => Ok(()),
             // The endpoint takes its Receives from an SRQ.

@@ -13,6 +13,7 @@ use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
 
+use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
 use crate::attributes::{EpAttributes, RcAttributes};
 use crate::event::EventType;
@@ -110,7 +111,7 @@ impl Ia {
         let common = common.map_err(|_| Error::Resources)?;
         let qp = core.new_ud_qp(&common, &attr)?;
         common.control.lock().attr.ud.ep_info.ud_ep_id = qp.qpn();
-        reservation.fill(Ep { qp, limits, common }.shared()?);
+        reservation.fill(Ep::shared(Pair::Qp(qp), limits, common)?);
         Ok(handle)
     }
 }

@@ -149,9 +149,10 @@ impl Qp {
             return;
         }
         // A ring whose memory cannot be reached takes no mark, and its driver sees no completion.
-        let written = nic
-            .mark(ring, log, descriptor.index)
-            .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
+        let written = !self.vi.as_mut().is_some_and(|vi| vi.loses_status())
+            && nic
+                .mark(ring, log, descriptor.index)
+                .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
         if !written {
             let operation = (ended.status & Status::OP_MASK).bits() >> OP_SHIFT;
             self.lose(nic, ring, log, descriptor);
