@@ -96,17 +96,16 @@ impl Core {
         }
     }
 
-    /// Handles an error of a virtual interface, which breaks its connection. No descriptor reports
-    /// it, but for the loss of the connection, which has an event of the connection.
+    /// Handles an error of a virtual interface that no descriptor reports, and that breaks its
+    /// connection. The loss of a connection itself is no such error: an event of the connection
+    /// follows, which says whether the peer's consumer ended it.
     fn virtual_interface(&self, ep: EpHandle, number: u32, error: ViError, ia: &Ia) {
         let origin = Origin::Dispatcher(ia);
         let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == number);
-        if !self.eps.get(ep.as_raw()).is_some_and(same) {
-            return;
-        }
-        // The state first, as above.
-        self.broken(ep, Some(number), origin);
-        if let Some(event_number) = via::status::event(error) {
+        let Some(event_number) = via::status::event(error) else { return };
+        if self.eps.get(ep.as_raw()).is_some_and(same) {
+            // The state first, as above.
+            self.broken(ep, Some(number), origin);
             self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
         }
     }
