@@ -1,6 +1,5 @@
 //! Creating an event dispatcher (page it_evd_create).
 
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use api_core::{Context, handle};
@@ -185,9 +184,14 @@ impl Core {
         let slot = self.evd_slots.get_or_create(handle.as_raw())?;
         let client = self.client()?;
         let created = if self.via {
-            heap::room_for_arc::<ViaQueue>()?;
             let created = client.create_vi_cq(entries, handle.as_raw());
-            created.map(|cq| Source::Via(Arc::new(ViaQueue::new(cq, entries))))
+            created.and_then(|cq| {
+                let queue = heap::arc(ViaQueue::new(cq, entries));
+                queue.map(Source::Via).map_err(|queue| {
+                    let _ = queue.cq().destroy();
+                    kernel_agent::Error::OutOfMemory
+                })
+            })
         } else {
             let slot_params = SlotParams { slot, handle: handle.as_raw(), closed: 0 };
             client.create_cq_in(entries, handle.as_raw(), slot_params).map(Source::Cq)

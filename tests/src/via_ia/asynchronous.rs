@@ -60,15 +60,19 @@ fn write(v: &Fixture, pair: &Pair, own: &Region, peer: &Region, at: usize) -> Ou
 pub(crate) const TESTS: &[Test] = &[
     // A Send without a Receive is dropped: the receiver's event says so, and the sender's request
     // ends with Transport.
-    test("via_asynchronous::no_receive", &["it_affiliated_event_t.F45", "it_affiliated_event_t.V05"], |f| {
-        let v = f.over_via()?;
-        let number = EventType::ASYNC_AFF_EP_REQ_DROPPED;
-        raises_and_ends(&v, number, DtoStatus::Transport, |v, pair, own, _| send(v, pair, own))
-    }),
+    test(
+        "via_ia_asynchronous::no_receive",
+        &["it_affiliated_event_t.F45", "it_affiliated_event_t.V05"],
+        |f| {
+            let v = f.over_via()?;
+            let number = EventType::ASYNC_AFF_EP_REQ_DROPPED;
+            raises_and_ends(&v, number, DtoStatus::Transport, |v, pair, own, _| send(v, pair, own))
+        },
+    ),
     // A Write and a Read of memory that may not be used, a Write whose data is corrupt, and one of
     // which a part is missing.
     test(
-        "via_asynchronous::rdma",
+        "via_ia_asynchronous::rdma",
         &[
             "it_affiliated_event_t.F44",
             "it_affiliated_event_t.F46",
@@ -100,7 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A descriptor whose status cannot be written has no completion: the endpoint has failed.
-    test("via_asynchronous::a_status_that_is_lost", &["it_affiliated_event_t.F43"], |f| {
+    test("via_ia_asynchronous::a_status_that_is_lost", &["it_affiliated_event_t.F43"], |f| {
         let v = f.over_via()?;
         let pair = raises(&v, EventType::ASYNC_AFF_EP_FAILURE, |v, pair, own, peer| {
             for cookie in [5, 6] {

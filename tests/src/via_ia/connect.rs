@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A connection forms only between endpoints with the same longest message: the accept of
     // another one is refused, and the consumer can still reject the request or accept it with an
     // endpoint that fits.
-    test("via_connect::equal_payload_sizes", &["A.it_ep_attributes_t.B05"], |f| {
+    test("via_ia_connect::equal_payload_sizes", &["A.it_ep_attributes_t.B05"], |f| {
         let f = f.over_via()?;
         let sized = |ia, size| f.end(ia, &EpAttributes { max_dto_payload_size: size, ..open() });
         let listener = f.listen(&f.b)?;
@@ -46,9 +46,9 @@ pub(crate) const TESTS: &[Test] = &[
         active.done(2, DtoStatus::Success)?;
         small.recv_done(1, DtoStatus::Success)
     }),
-    // Connection attributes have no effect, whatever is in them. The flag to suppress read depths is
-    // ignored, as there are none; the handshake of three ways is refused.
-    test("via_connect::attributes_have_no_effect", &["it_ep_connect.F04"], |f| {
+    // Connection attributes have no effect, whatever is in them. The flag to suppress read depths
+    // is ignored, as there are none; the handshake of three ways is refused.
+    test("via_ia_connect::attributes_have_no_effect", &["it_ep_connect.F04"], |f| {
         let f = f.over_via()?;
         let odd = ConnAttributes {
             remote_cm_timeout: 255,
@@ -93,7 +93,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // There is no private data: calls that bring some are refused and change nothing, and events
     // have none.
-    test("via_connect::no_private_data", &[], |f| {
+    test("via_ia_connect::no_private_data", &[], |f| {
         let f = f.over_via()?;
         let (active, passive, listener) = (f.end(&f.a, &open())?, f.end(&f.b, &open())?, f.listen(&f.b)?);
         let route = path(&f.a, &listener.address)?;
@@ -123,9 +123,9 @@ pub(crate) const TESTS: &[Test] = &[
         check!(matches!(event, Event::ConnDisconnect { private_data: None, .. }), "{event:?}");
         Ok(())
     }),
-    // After a disconnect both ends flush what is posted before and after; after a reset both connect
-    // again, and what was not dequeued is lost. Each connection has another number.
-    test("via_connect::again_after_a_reset", &[], |f| {
+    // After a disconnect both ends flush what is posted before and after; after a reset both
+    // connect again, and what was not dequeued is lost. Each connection has another number.
+    test("via_ia_connect::again_after_a_reset", &[], |f| {
         let f = f.over_via()?;
         let (pair, own, peer) = open_pair(&f)?;
         let mut numbers = alloc::vec![f.a.ep_qpn(pair.a.ep)?];
@@ -163,7 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Receives that were posted before the connection take its messages. Requests wait until the
     // endpoint is connected: before, they are refused.
-    test("via_connect::posts_before_the_connection", &[], |f| {
+    test("via_ia_connect::posts_before_the_connection", &[], |f| {
         let f = f.over_via()?;
         let (active, passive) = (f.end(&f.a, &open())?, f.end(&f.b, &open())?);
         let (own, peer) = (page(&f, &active)?, page(&f, &passive)?);
@@ -183,7 +183,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The size and the rights of peers can be changed: the rights in any state.
-    test("via_connect::changed_attributes", &[], |f| {
+    test("via_ia_connect::changed_attributes", &[], |f| {
         let f = f.over_via()?;
         let (pair, own, peer) = open_pair(&f)?;
         check!(f.a.ia_query()?.ep_rdma_enables_modifiable);

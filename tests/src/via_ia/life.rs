@@ -12,7 +12,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 /// The tests of this module.
 pub(crate) const TESTS: &[Test] = &[
     // Two threads stream messages in both directions, each message completes once and in order.
-    test("via_life::streams", &[], |f| {
+    test("via_ia_life::streams", &[], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         // Both have their Receives before the first Send.
@@ -32,9 +32,9 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // An endpoint is freed with requests and Receives outstanding, and an IA with all that is on it:
-    // nothing is left, and the peer learns that the connection is over.
-    test("via_life::freed_under_load", &[], |f| {
+    // An endpoint is freed with requests and Receives outstanding, and an IA with all that is on
+    // it: nothing is left, and the peer learns that the connection is over.
+    test("via_ia_life::freed_under_load", &[], |f| {
         let v = f.over_via()?;
         for ends_ia in [false, true] {
             let ia = match ends_ia {
@@ -70,9 +70,9 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
-    // A callback on an EVD of completions runs for those of virtual interfaces; an aggregate collects
-    // them.
-    test("via_life::callbacks_and_aggregates", &[], |f| {
+    // A callback on an EVD of completions runs for those of virtual interfaces; an aggregate
+    // collects them.
+    test("via_ia_life::callbacks_and_aggregates", &[], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         let called = count(&v, pair.a.recv)?;
@@ -108,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(v.a.evd_dequeue(gathering), Error::QueueEmpty)
     }),
     // Immediate data goes along as VIA's own.
-    test("via_life::immediate_data", &[], |f| {
+    test("via_ia_life::immediate_data", &[], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         let receive = |cookie| v.b.post_recv(pair.b.ep, &[peer.segment(0, 8)], cookie, DtoFlags::COMPLETION);
@@ -130,7 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A region keeps its handle when its privileges change, here as at the peer.
-    test("via_life::modified_regions", &[], |f| {
+    test("via_ia_life::modified_regions", &[], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         let params = LmrParam { privs: MemPriv::LOCAL, ..LmrParam::default() };
@@ -142,7 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The sizes of queues of completions change while endpoints feed them.
-    test("via_life::resized_queues", &[], |f| {
+    test("via_ia_life::resized_queues", &[], |f| {
         let v = f.over_via()?;
         let dto = sevd(&v.a, EventType::DTO_EVENT_STREAM, 4, 1)?;
         let (active, passive) = (v.end_on(&v.a, &open(), dto, dto)?, v.end(&v.b, &open())?);
@@ -203,7 +203,7 @@ fn go_on(end: &End, messages: u64, region: &crate::fixture::Region) -> Outcome {
 /// Those that leave a dead device behind.
 pub(crate) const DEATHS: &[Test] = &[
     // When the device dies, waiters return, posts fail, and the IA can be freed.
-    test("via_life::death", &[], |f| {
+    test("via_ia_life::death", &[], |f| {
         let v = f.over_via()?;
         let (pair, own, _) = open_pair(&v)?;
         let region = v.region(&v.a, pair.a.pz, PAGE, OPEN)?;

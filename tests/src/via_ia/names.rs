@@ -67,7 +67,7 @@ fn host(f: &Fixture) -> Result<ViaNetAddr, Failure> {
 /// The tests of this module.
 pub(crate) const TESTS: &[Test] = &[
     // A port stands for a discriminator of two bytes, the upper one first, on both sides.
-    test("via_names::ports_are_discriminators", &["A.it_conn_qual_t.B01"], |f| {
+    test("via_ia_names::ports_are_discriminators", &["A.it_conn_qual_t.B01"], |f| {
         let f = f.over_via()?;
         let (port, name) = (ConnQual::port(0x1234), discriminator(&[0x12, 0x34], 2));
         for (there, here) in [(&name, &port), (&port, &name)] {
@@ -91,7 +91,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)
     }),
     // Only the bytes within the length count; they are not swapped; a name may have 64 of them.
-    test("via_names::bytes_of_a_discriminator", &["it_conn_qual_t.F05", "it_conn_qual_t.F06"], |f| {
+    test("via_ia_names::bytes_of_a_discriminator", &["it_conn_qual_t.F05", "it_conn_qual_t.F06"], |f| {
         let f = f.over_via()?;
         let listener = listen(&f, &discriminator(b"diskXXXX", 4))?;
         let route = path(&f.a, &listener.address)?;
@@ -121,7 +121,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Qualifiers of other transports, and those of no length or too many bytes, are refused.
-    test("via_names::refused_qualifiers", &[], |f| {
+    test("via_ia_names::refused_qualifiers", &[], |f| {
         let f = f.over_via()?;
         let types = ConnQualTypes::IANA_PORT | ConnQualTypes::VIA_DISCRIMINATOR;
         let spigot = spigot(&f.a)?;
@@ -158,7 +158,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A host address leads to its host; bytes beyond its length do not count; it comes back as it
     // was given, and in the same order on the other side.
     test(
-        "via_names::host_addresses",
+        "via_ia_names::host_addresses",
         &["it_net_addr_t.F05", "it_net_addr_t.F06", "it_net_addr_t.F12", "it_path_t.F14", "it_path_t.F23"],
         |f| {
             let v = f.over_via()?;
@@ -204,9 +204,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Types of addresses: VIA's and IP's, which convert into each other; no GIDs of InfiniBand, whose
-    // paths lead nowhere here.
-    test("via_names::types_of_addresses", &[], |f| {
+    // Types of addresses: VIA's and IP's, which convert into each other; no GIDs of InfiniBand,
+    // whose paths lead nowhere here.
+    test("via_ia_names::types_of_addresses", &[], |f| {
         let v = f.over_via()?;
         let own = host(&v)?;
         let gid = some(own.hostaddr.first_chunk::<16>().copied(), "a GID")?;

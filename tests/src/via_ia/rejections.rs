@@ -59,7 +59,7 @@ fn listen(ia: &Ia, qual: &ConnQual) -> Result<(EvdHandle, ListenHandle), Failure
 pub(crate) const TESTS: &[Test] = &[
     // Each way in which no connection comes about has its reason, and no other reason is reported.
     test(
-        "via_rejections::reasons",
+        "via_ia_rejections::reasons",
         &["it_cm_msg_events.F42", "it_cm_msg_events.F43", "it_cm_msg_events.B08", "it_cm_msg_events.B09"],
         |f| {
             let v = f.over_via()?;
@@ -97,9 +97,9 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // An accept that the asking side never confirms ends by another reason than a request without an
-    // answer.
-    test("via_rejections::timeout_of_an_accept", &["it_cm_msg_events.V04"], |f| {
+    // An accept that the asking side never confirms ends by another reason than a request without
+    // an answer.
+    test("via_ia_rejections::timeout_of_an_accept", &["it_cm_msg_events.V04"], |f| {
         let v = f.over_via()?;
         let (active, passive, listener) = (v.end(&v.a, &open())?, v.end(&v.b, &open())?, v.listen(&v.b)?);
         dial(&v, &active, &listener)?;
@@ -112,7 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
         ended
     }),
     // A peer without resources for the connection.
-    test("via_rejections::no_resources", &["it_cm_msg_events.F44"], |f| {
+    test("via_ia_rejections::no_resources", &["it_cm_msg_events.F44"], |f| {
         let v = f.over_via_limited(Limits { connections: 0, ..Limits::NONE })?;
         let (active, listener) = (v.end(&v.a, &open())?, v.listen(&v.b)?);
         v.dial(&active, &listener, TWO_WAY, &[])?;
@@ -121,7 +121,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Endpoints of InfiniBand and of VIA do not connect, in neither direction: what they tell each
     // other does not fit.
-    test("via_rejections::ends_of_another_kind", &[], |f| {
+    test("via_ia_rejections::ends_of_another_kind", &[], |f| {
         let v = f.over_via()?;
         let (port, service) = (ConnQual::port(0x5678), service(&[0x56, 0x78]));
         let (evd, listening) = listen(&v.b, &port)?;
