@@ -53,6 +53,13 @@ pub(crate) const TESTS: &[Test] = &[
             );
             check!(vendor.hardware != 0 && vendor.provider != 0);
             ia.ia_free()?;
+            // Limits that leave no virtual interfaces leave nothing; DAT opens none over VIA.
+            let features = Features::all().difference(Features::VI);
+            provider.add_via("nothing", agent.clone(), Limits { features, ..Limits::NONE })?;
+            let opened = provider.ia_create("nothing", 2, 1, None).map(drop);
+            refused(opened, Error::InvalidName)?;
+            let dat = ::dat::ia_open(&provider, "interfaces", f.setup.privileged, 8, ::dat::EvdHandle::NULL);
+            check!(dat.is_err_and(|error| error.kind() == ::dat::ErrorType::ProviderNotFound));
             Ok(())
         },
     ),
