@@ -9,7 +9,6 @@ use core::slice::from_ref;
 
 use kernel_agent::{Direction, NoBatch, PostError, RemoteWords, SendBatch, SendSlot};
 
-use super::pair::Pair;
 use super::post::{Kind, Packed, Read, Send, Write, post_single, remote};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::flags::DtoFlags;
@@ -67,7 +66,7 @@ impl Ia {
         for (direction, segments) in [
             (Direction::Send, limits.send_segments),
             (Direction::Write, limits.write_segments),
-            (Direction::Read, limits.read_segments),
+            (Direction::Read, limits.read_segments as usize),
         ] {
             if segments > 0 {
                 singles[direction as usize] = ep.as_raw();
@@ -209,8 +208,7 @@ impl EpRef<'_> {
             let ep = core.rc(self.ep)?;
             ep.takes_requests()?;
             // Only a queue pair is in the slot, where a batch is written.
-            let Pair::Qp(qp) = &ep.pair else { return Err(Error::OpNotSupported) };
-            Ok(core.not_posted_to(self.ep, qp.why_no_batch()))
+            Ok(core.not_posted_to(self.ep, ep.pair.qp()?.why_no_batch()))
         });
         why.unwrap_or_else(|error| error)
     }

@@ -107,8 +107,8 @@ impl Core {
             send_segments: ep_attr.max_send_segments,
             receive_segments: attr.max_recv_segments,
             // With an SRQ, the queue pair refuses every Receive, whatever its segments.
-            recv_end: if srq.is_some() { usize::MAX } else { attr.max_recv_segments + 1 },
-            read_segments: ep_attr.rc.max_rdma_read_segments,
+            recv_end: if srq.is_some() { u32::MAX } else { attr.max_recv_segments as u32 + 1 },
+            read_segments: ep_attr.rc.max_rdma_read_segments as u32,
             write_segments: ep_attr.rc.max_rdma_write_segments,
         };
         let common = heap::arc(Common {
@@ -132,7 +132,7 @@ impl Core {
 impl Limits {
     /// The most segments that a request in the send queue can have.
     fn most_send_segments(&self) -> usize {
-        self.send_segments.max(self.read_segments).max(self.write_segments).max(1)
+        self.send_segments.max(self.read_segments as usize).max(self.write_segments).max(1)
     }
 }
 
@@ -220,7 +220,7 @@ impl Core {
         let most = SegmentLimits {
             send: limits.send_segments as u32,
             write: limits.write_segments as u32,
-            read: limits.read_segments as u32,
+            read: limits.read_segments,
         };
         let attributes = QpAttributes {
             max_send_segments: limits.most_send_segments() as u32,

@@ -29,7 +29,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api_core::Context;
-use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
+use kernel_agent::{ConnectionId, LinkFlags, SendSlot};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{SleepLock, heap};
 
@@ -78,10 +78,10 @@ pub(crate) struct Queued(Option<bool>);
 pub(crate) struct Limits {
     send_segments: usize,
     receive_segments: usize,
-    /// The limit of segments of it_post_recv plus one; 0 if the call is not for the endpoint.
-    recv_end: usize,
-    read_segments: usize,
     write_segments: usize,
+    /// The limit of segments of it_post_recv plus one; 0 if the call is not for the endpoint.
+    recv_end: u32,
+    read_segments: u32,
 }
 
 /// The state of an endpoint that changes.
@@ -98,8 +98,6 @@ pub(crate) struct Control {
 /// So an earlier connection, in TimeWait for example, does not affect the next one.
 pub(crate) struct Ep {
     pub(crate) pair: Pair,
-    /// The queue pair, if Receives of one segment go to its receive queue: their fast path.
-    receiver: Option<Arc<Qp>>,
     limits: Limits,
     common: Arc<Common>,
 }
@@ -190,11 +188,11 @@ impl Common {
 impl Ep {
     /// The endpoint as the table holds it. If there is no memory, destroys the queue pair.
     fn shared(pair: Pair, limits: Limits, common: Arc<Common>) -> Result<Arc<Ep>> {
-        let receiver = match &pair {
-            Pair::Qp(qp) if limits.recv_end > 1 => Some(qp.clone()),
-            _ => None,
+        let pair = match pair {
+            Pair::Qp(qp) if limits.recv_end <= 1 => Pair::Receiveless(qp),
+            pair => pair,
         };
-        heap::arc(Ep { pair, receiver, limits, common }).map_err(|ep| {
+        heap::arc(Ep { pair, limits, common }).map_err(|ep| {
             let _ = ep.pair.destroy();
             Error::Resources
         })

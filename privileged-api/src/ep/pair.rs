@@ -3,7 +3,7 @@
 
 use alloc::sync::Arc;
 
-use kernel_agent::{Connectable, Error, PostError, Qp, QpChanges, Request, Segment, Shadow};
+use kernel_agent::{Connectable, Error, Qp, QpChanges};
 
 use crate::status;
 use crate::via::ep::ViEp;
@@ -12,23 +12,26 @@ use crate::via::ep::ViEp;
 #[derive(Clone)]
 pub(crate) enum Pair {
     Qp(Arc<Qp>),
+    /// A queue pair whose endpoint takes no Receives of one segment. The fast path of Receives has
+    /// one comparison for both.
+    Receiveless(Arc<Qp>),
     Vi(Arc<ViEp>),
 }
 
 impl Pair {
-    /// The queue pair. For requests that only queue pairs have, which fail with `InvalidEpType`
-    /// otherwise; an IA over VIA refuses their calls before.
+    /// The queue pair. For requests that only queue pairs have, which fail with `OpNotSupported`
+    /// otherwise.
     #[inline(always)]
     pub(crate) fn qp(&self) -> status::Result<&Arc<Qp>> {
         match self {
-            Pair::Qp(qp) => Ok(qp),
-            Pair::Vi(_) => Err(status::Error::InvalidEpType),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => Ok(qp),
+            Pair::Vi(_) => Err(status::Error::OpNotSupported),
         }
     }
 
     pub(crate) fn vi(&self) -> Option<&Arc<ViEp>> {
         match self {
-            Pair::Qp(_) => None,
+            Pair::Qp(_) | Pair::Receiveless(_) => None,
             Pair::Vi(vi) => Some(vi),
         }
     }
@@ -36,14 +39,14 @@ impl Pair {
     /// The number of the queue pair.
     pub(crate) fn number(&self) -> u32 {
         match self {
-            Pair::Qp(qp) => qp.qpn(),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => qp.qpn(),
             Pair::Vi(vi) => vi.number(),
         }
     }
 
     pub(super) fn connectable(&self) -> Connectable {
         match self {
-            Pair::Qp(qp) => Connectable::from(qp),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => Connectable::from(qp),
             Pair::Vi(vi) => vi.connectable(),
         }
     }
@@ -51,40 +54,14 @@ impl Pair {
     /// Requests and Receives whose completions were not taken.
     pub(super) fn outstanding(&self) -> (u32, u32) {
         match self {
-            Pair::Qp(qp) => qp.outstanding(),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => qp.outstanding(),
             Pair::Vi(vi) => vi.outstanding(),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn post<T>(
-        &self,
-        request: &Request,
-        segments: &[T],
-        segment: impl Fn(&T) -> Option<Segment>,
-    ) -> Result<(), PostError> {
-        match self {
-            Pair::Qp(qp) => qp.post(request, segments, segment).map(drop),
-            Pair::Vi(vi) => vi.post(request, segments, segment),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn post_receive<T>(
-        &self,
-        segments: &[T],
-        segment: impl Fn(&T) -> Option<Segment>,
-        shadow: Shadow,
-    ) -> Result<(), PostError> {
-        match self {
-            Pair::Qp(qp) => qp.post_receive(false, segments, segment, shadow),
-            Pair::Vi(vi) => vi.post_receive(segments, segment, shadow),
         }
     }
 
     pub(super) fn change(&self, changes: &QpChanges) -> Result<(), Error> {
         match self {
-            Pair::Qp(qp) => qp.change(changes),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => qp.change(changes),
             Pair::Vi(vi) => vi.change(changes),
         }
     }
@@ -92,14 +69,14 @@ impl Pair {
     /// Has everything flushed that is posted, and that will be.
     pub(crate) fn to_error(&self) -> Result<(), Error> {
         match self {
-            Pair::Qp(qp) => qp.to_error(),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => qp.to_error(),
             Pair::Vi(vi) => vi.to_error(),
         }
     }
 
     /// Leaves the endpoint's slot to a successor. A virtual interface is not in it.
     pub(super) fn withdraw(&self) {
-        if let Pair::Qp(qp) = self {
+        if let Ok(qp) = self.qp() {
             qp.withdraw();
         }
     }
@@ -107,7 +84,7 @@ impl Pair {
     /// Destroys it, and ends its connection.
     pub(super) fn destroy(&self) -> Result<(), Error> {
         match self {
-            Pair::Qp(qp) => qp.destroy(),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => qp.destroy(),
             Pair::Vi(vi) => vi.destroy(),
         }
     }
@@ -115,7 +92,7 @@ impl Pair {
     /// Destroys a queue pair, unless a narrow RMR is linked through it: [`Error::Busy`].
     pub(super) fn destroy_unless_bound(&self) -> Result<(), Error> {
         match self {
-            Pair::Qp(qp) => qp.destroy_unless_bound(),
+            Pair::Qp(qp) | Pair::Receiveless(qp) => qp.destroy_unless_bound(),
             Pair::Vi(_) => Ok(()),
         }
     }

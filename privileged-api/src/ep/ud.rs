@@ -88,7 +88,7 @@ impl Ia {
             receive_segments: ep_attr.max_recv_segments,
             recv_end: 0,
             // RDMA is refused for the type of the endpoint, not for the segments.
-            read_segments: usize::MAX,
+            read_segments: u32::MAX,
             write_segments: usize::MAX,
         };
         let attr = EpAttributes { rc: NO_RC, ..*ep_attr };

@@ -32,6 +32,8 @@ struct Posted {
     shadow: Shadow,
     /// A success has a completion.
     signalled: bool,
+    /// Bytes of its segments: no more were moved, whatever the device states.
+    room: u32,
 }
 
 /// The descriptors of a queue.
@@ -89,7 +91,7 @@ impl Ring {
 fn control(request: &Request) -> Option<(Control, Option<Remote>, Option<u32>)> {
     let (operation, remote, immediate) = match request.operation {
         Operation::Send { immediate } => (Control::empty(), None, immediate),
-        Operation::Write { to, immediate } => (Control::RDMA_WRITE, Some(to), immediate),
+        Operation::Write { to, immediate: None } => (Control::RDMA_WRITE, Some(to), None),
         Operation::Read { from } => (Control::RDMA_READ, Some(from), None),
         _ => return None,
     };
@@ -100,13 +102,14 @@ fn control(request: &Request) -> Option<(Control, Option<Remote>, Option<u32>)> 
     Some((control, remote, immediate))
 }
 
-/// Writes a descriptor. Fails if it has no room for the segments, or if one is refused.
+/// Writes a descriptor, and returns the bytes of its segments. Fails if it has no room for them, or
+/// if one is refused.
 fn write<T>(
     descriptor: &Descriptor<'_>,
     (control, remote, immediate): (Control, Option<Remote>, Option<u32>),
     segments: &[T],
     segment: impl Fn(&T) -> Option<Segment>,
-) -> Result<(), PostError> {
+) -> Result<u32, PostError> {
     let first = usize::from(remote.is_some());
     let mut length = 0_u64;
     for (place, each) in (first..).zip(segments) {
@@ -125,9 +128,10 @@ fn write<T>(
     descriptor.set_reserved(0);
     descriptor.set_immediate(immediate.unwrap_or(0));
     // The device refuses a length that is not the sum of the segments' lengths.
-    descriptor.set_length(length.min(u32::MAX.into()) as u32);
+    let room = length.min(u32::MAX.into()) as u32;
+    descriptor.set_length(room);
     descriptor.set_status(Status::empty());
-    Ok(())
+    Ok(room)
 }
 
 impl ViEp {
@@ -221,7 +225,7 @@ impl ViEp {
     ) -> Result<(), PostError> {
         let form = control(request).ok_or(PostError::Kind)?;
         let signalled = request.flags.contains(SendFlags::SIGNALED);
-        let posted = Posted { shadow: request.shadow, signalled };
+        let posted = Posted { shadow: request.shadow, signalled, room: 0 };
         self.post_descriptor(ViSide::Send, posted, form, segments, segment)
     }
 
@@ -232,7 +236,7 @@ impl ViEp {
         segment: impl Fn(&T) -> Option<Segment>,
         shadow: Shadow,
     ) -> Result<(), PostError> {
-        let posted = Posted { shadow, signalled: true };
+        let posted = Posted { shadow, signalled: true, room: 0 };
         self.post_descriptor(ViSide::Receive, posted, (Control::empty(), None, None), segments, segment)
     }
 
@@ -252,8 +256,8 @@ impl ViEp {
         }
         let place = ring.next;
         let descriptor = ring.descriptor(&self.memory, place).ok_or(PostError::Segments)?;
-        write(&descriptor, form, segments, segment)?;
-        *ring.posted.get_mut(place).ok_or(PostError::QueueFull)? = posted;
+        let room = write(&descriptor, form, segments, segment)?;
+        *ring.posted.get_mut(place).ok_or(PostError::QueueFull)? = Posted { room, ..posted };
         let address = descriptor.address();
         self.vi.post(side, address, self.region.remote_key(), |_, _| ()).map_err(|why| match why {
             ViPostError::Full => PostError::QueueFull,
@@ -284,8 +288,6 @@ impl ViEp {
             // Each Receive notifies: VIA has no bit for a Send that asks for it.
             flags |= CompletionFlags::RECEIVE | CompletionFlags::SOLICITED;
             flags.set(CompletionFlags::IMMEDIATE, status.contains(Status::IMMEDIATE));
-            let write = status.contains(Status::OP_REMOTE_RDMA_WRITE);
-            flags.set(CompletionFlags::WRITE, write);
         }
         let failed = status::failed(status);
         if failed.is_none() && !posted.signalled {
@@ -303,7 +305,7 @@ impl ViEp {
             data,
             qpn: self.number(),
             opcode: 0,
-            length: descriptor.length(),
+            length: descriptor.length().min(posted.room),
             immediate: descriptor.immediate(),
             detail,
         }))
