@@ -152,9 +152,10 @@ impl Qp {
         }
         // If the ring's memory cannot be accessed, there is no mark, and the driver sees no
         // completion.
-        let written = nic
-            .mark(ring, log, descriptor.index)
-            .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
+        let written = !self.vi.as_mut().is_some_and(|vi| vi.loses_status())
+            && nic
+                .mark(ring, log, descriptor.index)
+                .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
         if !written {
             let operation = (ended.status & Status::OP_MASK).bits() >> OP_SHIFT;
             self.lose(nic, ring, log, descriptor);

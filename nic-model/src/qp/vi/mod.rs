@@ -43,6 +43,8 @@ pub(crate) struct Harms {
     /// How many of the next arriving requests are lost, and how many RDMA Reads.
     pub stall: u32,
     pub hold_reads: u32,
+    /// The status of so many descriptors that end next cannot be written.
+    pub lose_status: u32,
 }
 
 /// The state that a virtual interface has in addition to a queue pair's.
@@ -79,6 +81,13 @@ impl Vi {
     /// Forgets all that belongs to a connection.
     pub fn reset(&mut self) {
         self.harms = Harms::default();
+    }
+
+    /// Whether the status of a descriptor that ends is lost.
+    pub(super) fn loses_status(&mut self) -> bool {
+        let lost = self.harms.lose_status > 0;
+        self.harms.lose_status -= u32::from(lost);
+        lost
     }
 
     /// Whether injection loses a request that arrives.

@@ -220,6 +220,21 @@ fn what_a_virtual_interface_is_created_with_is_checked() {
 }
 
 #[test]
+fn a_status_can_be_lost_by_injection() {
+    each(&RELIABLE, |mut s, level, way| {
+        let first = s.rig.post_vi_receive(&mut s.b, 64);
+        let second = s.rig.post_vi_receive(&mut s.b, 64);
+        s.rig.inject(1, Injection::LoseStatus, s.b.qp.qpn, 1, 0);
+        s.rig.post_request(&mut s.a, SEND, None, 8);
+        s.rig.advance(LONG);
+        assert_eq!(s.rig.vi_status(first), Status::empty(), "{level:?} {way:?}");
+        assert_eq!(s.rig.mark(&s.b, 1, 0), MARK_LOST);
+        assert_eq!(s.rig.vi_status(second), DONE | Status::DESC_FLUSHED_ERROR | Status::OP_RECEIVE);
+        assert_eq!(s.errors(1), [ViError::CompletionProtection, ViError::ConnectionLost]);
+    });
+}
+
+#[test]
 fn ordinary_queue_pairs_suffer_no_injections_of_virtual_interfaces() {
     let mut rig = Rig::new(1);
     let (a, _) = rig.pair();
