@@ -66,6 +66,8 @@ pub(crate) struct Requests {
     /// The number of the oldest work request, and that of the next one.
     head: u32,
     tail: u32,
+    /// Why the loaded work request fails, if it does. The engine may not take it yet.
+    refusal: Option<(Status, u32)>,
     /// No work request begins before this time (injection).
     hold: Option<Instant>,
     /// Whether the requester sends next, if it has work; otherwise the responder does.
@@ -92,7 +94,7 @@ impl Requests {
 
     fn new(kind: QpType, config: &Config) -> Requests {
         let engine = RequesterEngine::new(kind, config);
-        Requests { engine, flights: Vec::new(), head: 0, tail: 0, hold: None, turn: true }
+        Requests { engine, flights: Vec::new(), head: 0, tail: 0, refusal: None, hold: None, turn: true }
     }
 
     fn flight(&self, id: u32) -> Option<&Flight> {
@@ -252,8 +254,8 @@ impl Qp {
         if requests.hold.is_some() || !requests.engine.has_room() {
             return false;
         }
-        let mut failure = None;
         if !self.send.work.loaded {
+            let mut failure = None;
             if let Err(bad) = self.fetch(nic) {
                 failure = Some(match bad {
                     BadEntry::Field(offset) => (Status::LocalQpOperation, offset as u32),
@@ -272,11 +274,14 @@ impl Qp {
             if failure.is_none() {
                 failure = self.refusal();
             }
+            if let Some(requests) = &mut self.requests {
+                requests.refusal = failure;
+            }
             if failure.is_none() && self.holds_back(schedule) {
                 return false;
             }
         }
-        self.pass(failure)
+        self.pass()
     }
 
     /// Why the loaded work request fails before it begins.
@@ -306,9 +311,9 @@ impl Qp {
     }
 
     /// Passes the loaded work request to the engine, unless it has to wait for all earlier ones.
-    fn pass(&mut self, failure: Option<(Status, u32)>) -> bool {
+    fn pass(&mut self) -> bool {
         let Some(requests) = &mut self.requests else { return false };
-        let work = &mut self.send.work;
+        let (work, failure) = (&mut self.send.work, requests.refusal);
         let id = requests.tail;
         let fence = work.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES);
         // Local requests are carried out once all earlier ones are complete. An earlier request may
@@ -338,7 +343,8 @@ impl Qp {
                 fence,
             })
         };
-        // After a failure the request stays in `work`, to be flushed.
+        // After a failure the request stays in `work`: to be flushed, or on a connection that
+        // survives to be passed once the failed one is complete.
         if posted.is_err() {
             return false;
         }
