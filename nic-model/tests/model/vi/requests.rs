@@ -220,6 +220,14 @@ fn a_wrong_request_behind_a_wrong_one_is_not_sent() {
 }
 
 #[test]
+fn a_wrong_request_keeps_its_error_if_an_earlier_one_fails_after_it() {
+    // The memory of a request is looked up when it is sent, and the rest before that.
+    a_row_of(&["handle", "reserved", "nothing"]);
+    a_row_of(&["nothing", "handle", "handle", "length", "nothing"]);
+    a_row_of(&["handle", "nothing", "handle", "read"]);
+}
+
+#[test]
 fn a_longer_message_than_the_transfer_size_is_a_length_error() {
     for way in WAYS {
         let spec = ViSpec { max_message: 4096, ..ViSpec::new(Reliability::Unreliable) };
