@@ -267,8 +267,9 @@ impl Qp {
         if length > self.max_message {
             return Err(Fault::TOO_LONG.into());
         }
-        // No byte is accessed, so no right is needed.
-        if length == 0 {
+        // No byte is accessed, so no right is needed. But a virtual interface that is not enabled
+        // for an operation accepts none at all (VIP_VI_ATTRIBUTES).
+        if length == 0 && (self.vi.is_none() || self.grants(right)) {
             return Ok(Span::default());
         }
         if !self.grants(right) {

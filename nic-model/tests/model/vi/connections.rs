@@ -190,6 +190,39 @@ fn a_peer_that_reaches_for_wrong_memory_is_refused() {
 }
 
 #[test]
+fn a_virtual_interface_that_accepts_no_rdma_accepts_none_of_0_bytes_either() {
+    for length in [0, 64] {
+        for control in [Control::RDMA_WRITE, Control::RDMA_WRITE | Control::IMMEDIATE, Control::RDMA_READ] {
+            each(&LEVELS, |mut s, level, way| {
+                if control == Control::RDMA_READ && level == Reliability::Unreliable {
+                    return;
+                }
+                let args = ModifyQp { mask: QpMask::ACCESS.bits(), access: 0, ..ModifyQp::default() };
+                s.rig.modify(&s.b.qp, &args).expect("no right");
+                let receive = s.rig.post_vi_receive(&mut s.b, 64);
+                let to = Some((s.b.handle, s.b.data));
+                let from = s.rig.post_request(&mut s.a, control, to, length);
+                let status = s.done(from) & Status::ERROR_MASK;
+                s.rig.advance(LONG);
+                let what = format!("{length} {control:?} {level:?} {way:?}");
+                let shown = level == Reliability::Reception || control == Control::RDMA_READ;
+                assert_eq!(status, if shown { Status::RDMA_PROT_ERROR } else { Status::empty() }, "{what}");
+                if control.contains(Control::IMMEDIATE) {
+                    let refused = DONE | Status::OP_REMOTE_RDMA_WRITE | Status::PROTECTION_ERROR;
+                    assert_eq!(s.rig.vi_status(receive), refused, "{what}");
+                } else if level.is_reliable() {
+                    let error = match control {
+                        Control::RDMA_READ => ViError::ReadProtection,
+                        _ => ViError::WriteProtection,
+                    };
+                    assert_eq!(s.errors(1), [error, ViError::ConnectionLost], "{what}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn corrupt_and_incomplete_messages_show_at_the_receiver() {
     for (what, bits, error) in [
         (Injection::Corrupt, Status::TRANSPORT_ERROR, ViError::WriteData),
