@@ -26,7 +26,7 @@ use crate::schedule::Schedule;
 use crate::transfer::{Side, Spans, Unreachable, copy};
 
 /// Bytes of one message that are moved in one part.
-const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 1 << 20;
 
 /// A responder's error: the answer to the peer, and the event and completion for its own driver.
 pub(super) struct Fault {

@@ -26,7 +26,7 @@ use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, operation};
 use super::send::{BadEntry, Work};
 use super::services::{RequesterEngine, service};
-use super::vi::PARTIAL;
+use super::vi::Left;
 use super::{Parked, Qp};
 use crate::Frontend;
 use crate::nic::Nic;
@@ -56,6 +56,8 @@ struct Flight {
     work: Work,
     /// If the device aborts the work request: the status and the offset of the field to blame.
     failure: Option<(Status, u32)>,
+    /// How much of it was sent at least once.
+    left: Left,
 }
 
 /// The requester of a connected queue pair, and its work requests in progress.
@@ -109,11 +111,12 @@ impl Requests {
     fn keep(&mut self, work: &mut Work, failure: Option<(Status, u32)>) {
         let place = self.tail as usize % usize::from(DEPTH);
         if self.flights.len() <= place {
-            self.flights.push(Flight { work: Work::new(), failure: None });
+            self.flights.push(Flight { work: Work::new(), failure: None, left: Left::Nothing });
         }
         if let Some(flight) = self.flights.get_mut(place) {
             core::mem::swap(&mut flight.work, work);
             flight.failure = failure;
+            flight.left = Left::Nothing;
         }
         self.tail = self.tail.wrapping_add(1);
     }
@@ -387,11 +390,13 @@ impl Qp {
                 return Sent::No;
             }
         };
-        let mut sent = Sent::Yes;
+        let (mut sent, mut gathered) = (Sent::Yes, true);
         schedule.charge(piece.length / UNIT);
         match self.gather(nic, requests.flight(id), offset, piece, &mut uplink.payload) {
-            Err((status, _)) if self.vi.is_some() && offset > 0 => requests.abort(id, status, PARTIAL),
-            Err((status, field)) => requests.abort(id, status, field),
+            Err((status, field)) => {
+                requests.abort(id, status, field);
+                gathered = false;
+            }
             Ok(_) if self.faults.drop_requests > 0 => self.faults.drop_requests -= 1,
             Ok(payload) => {
                 let garbled = self.faults.bad_requests > 0;
@@ -426,8 +431,14 @@ impl Qp {
                 }
             }
         }
+        if sent == Sent::Yes
+            && gathered
+            && let Some(flight) = requests.flight_mut(id)
+        {
+            flight.left = flight.left.max(if piece.last { Left::All } else { Left::Part });
+        }
         (self.requests, nic.uplink) = (Some(requests), Some(uplink));
-        if sent == Sent::Yes && piece.last && self.has_level(Reliability::Delivery) {
+        if sent == Sent::Yes && gathered && piece.last && self.has_level(Reliability::Delivery) {
             self.flight_left(nic, id);
         }
         if sent == Sent::Parked {
@@ -480,7 +491,7 @@ impl Qp {
             };
             requests.head = requests.head.wrapping_add(1);
             let Some(flight) = requests.flight(id) else { continue };
-            let (header, args) = (flight.work.header, flight.work.args);
+            let (header, args, left) = (flight.work.header, flight.work.args, flight.left);
             let (opcode, total) = (flight.work.opcode, flight.work.total);
             let failure = failed.map(|failed| flight.failure.unwrap_or((status_of(failed), NO_FIELD)));
             let failure = failure.or_else(|| {
@@ -495,9 +506,9 @@ impl Qp {
                 _ => 0,
             };
             match failure {
-                None => self.post_completion(nic, (&header, args), Status::Success, length, NO_FIELD),
+                None => self.post_completion(nic, (&header, args, left), Status::Success, length, NO_FIELD),
                 Some((status, field)) => {
-                    self.post_completion(nic, (&header, args), status, 0, field);
+                    self.post_completion(nic, (&header, args, left), status, 0, field);
                     if !self.survives_errors() {
                         self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
                     } else if let Some(requests) = &mut self.requests {
@@ -597,8 +608,8 @@ impl Qp {
         let Some(id) = requests.engine.flush() else { return false };
         requests.head = requests.head.wrapping_add(1);
         let Some(flight) = requests.flight(id) else { return false };
-        let (header, args) = (flight.work.header, flight.work.args);
-        self.post_completion(nic, (&header, args), Status::Flushed, 0, NO_FIELD);
+        let (header, args, left) = (flight.work.header, flight.work.args, flight.left);
+        self.post_completion(nic, (&header, args, left), Status::Flushed, 0, NO_FIELD);
         true
     }
 }

@@ -32,7 +32,7 @@ use crate::report::event;
 pub(super) use descriptor::Descriptor;
 pub(crate) use retained::Copies;
 pub(super) use retained::Retained;
-pub(super) use status::PARTIAL;
+pub(super) use status::Left;
 
 /// Injected faults of messages.
 #[derive(Default)]

@@ -9,12 +9,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 
-use nic_abi::cqe::{NO_FIELD, Status};
+use nic_abi::cqe::Status;
 use nic_abi::vi::Reliability;
 use nic_abi::wqe::{Header, Opcode};
 use platform::SharedSlice;
 
-use super::Descriptor;
+use super::status::offers_end;
+use super::{Descriptor, Left};
 use crate::Frontend;
 use crate::keys::{Keys, Span};
 use crate::memory::{DmaError, GuestMemory};
@@ -135,12 +136,13 @@ impl Qp {
         nic.copies.get(self.id.slot, Descriptor::of(work.args).index)
     }
 
-    /// The current work request has left by the short cut, and no answer came. On Reliable Delivery
-    /// a Send or RDMA Write completes now, if the pool has room for its copy.
+    /// A part of the current work request has left by the short cut, and no answer came. On
+    /// Reliable Delivery a Send or RDMA Write completes now, if it has left to its end and the pool
+    /// has room for its copy.
     #[inline(never)]
     pub(in crate::qp) fn leave<F: Frontend>(&mut self, nic: &mut Nic<F>) {
         let work = &self.send.work;
-        if !self.has_level(Reliability::Delivery) || self.copy_of(nic, work).is_some() {
+        if !self.has_level(Reliability::Delivery) || !offers_end(work) || self.copy_of(nic, work).is_some() {
             return;
         }
         let Some(copy) = self.copy(nic, work) else { return };
@@ -192,7 +194,7 @@ impl Qp {
         copy: Retained,
     ) {
         let descriptor = Descriptor::of(args);
-        self.complete_descriptor(nic, header, &descriptor, Status::Success, NO_FIELD);
+        self.complete_descriptor(nic, header, &descriptor, Status::Success, Left::All);
         nic.copies.insert(self.id.slot, descriptor.index, copy);
     }
 }

@@ -306,6 +306,61 @@ fn a_peer_that_never_answers_breaks_the_connection_of_both_levels() {
     });
 }
 
+/// Posts a Send of so many segments of this length.
+fn send_segments(s: &mut Scene, segments: usize, length: u32) -> u64 {
+    let data = vec![DataSegment { address: s.a.data, handle: s.a.handle, length }; segments];
+    let at = s.rig.descriptor(&mut s.a, ControlSegment::default(), None, &data);
+    s.rig.post_own(&mut s.a, 0, at);
+    at
+}
+
+#[test]
+fn a_message_that_ends_before_it_has_left_is_no_success() {
+    let (left, part) = (Status::empty(), Status::PARTIAL_ERROR);
+    // More than the window of unacknowledged packets and than a part of the short cut; then also
+    // more than the longest copy; and a packet.
+    for (segments, each_has, bits) in [(40, 64 << 10, part), (100, 64 << 10, part), (2, 100, left)] {
+        for (silent, error) in [(true, Status::TRANSPORT_ERROR), (false, Status::REMOTE_DESC_ERROR)] {
+            each(&RELIABLE, |mut s, level, way| {
+                if silent {
+                    s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, u32::MAX, 0);
+                }
+                s.rig.post_vi_receive(&mut s.b, 100);
+                let at = send_segments(&mut s, segments, each_has);
+                let status = s.done(at);
+                let error = match level {
+                    Reliability::Reception => error | bits,
+                    // On Reliable Delivery these errors are not valid.
+                    _ if bits == part => Status::DESC_FLUSHED_ERROR | bits,
+                    _ => Status::empty(),
+                };
+                assert_eq!(status, DONE | error, "{segments} silent: {silent} {level:?} {way:?}");
+                let length = if error.is_empty() { 200 } else { 0 };
+                assert_eq!(s.rig.control_segment(at).length, length);
+                for _ in 0..100 {
+                    s.rig.advance(LONG / 10);
+                }
+                assert_eq!(s.errors(0), [ViError::ConnectionLost], "{segments} {level:?} {way:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_flushed_message_of_which_a_part_has_left_says_so() {
+    each(&RELIABLE, |mut s, level, way| {
+        s.rig.inject(1, Injection::StallResponder, s.b.qp.qpn, u32::MAX, 0);
+        let [first, second] = [40, 40].map(|segments| send_segments(&mut s, segments, 64 << 10));
+        s.rig.run();
+        s.rig.end_vi(&s.a, &ModifyQp::default()).expect("RESET");
+        let flushed = DONE | Status::DESC_FLUSHED_ERROR;
+        // By the short cut the device does not know of the request that was lost.
+        let part = if way == Way::Packets { Status::PARTIAL_ERROR } else { Status::empty() };
+        assert_eq!(s.rig.vi_status(first), flushed | part, "{level:?} {way:?}");
+        assert_eq!(s.rig.vi_status(second), flushed, "{level:?} {way:?}");
+    });
+}
+
 #[test]
 fn on_reception_what_follows_a_read_waits_for_its_answer() {
     each(&RELIABLE, |mut s, level, way| {
