@@ -456,7 +456,14 @@ impl<F: Frontend> Responder<'_, F> {
         if let Some(harm) = self.harm(job, source.ends()) {
             return Err(self.report(Stop::NotReady, Some(harm), job));
         }
-        self.execute_out_of_line(job, source).map_err(|stop| self.report(stop, None, job))
+        let step = match self.is_denied(job) {
+            true => Err(Stop::Fault(Fault::ACCESS)),
+            false => self.execute_out_of_line(job, source),
+        };
+        match step {
+            Err(Stop::Fault(fault)) if self.denies_later(job, &fault) => Ok(Step::Done(0)),
+            step => step.map_err(|stop| self.report(stop, None, job)),
+        }
     }
 
     #[inline(never)]

@@ -53,6 +53,9 @@ pub(crate) struct Vi {
     pub harms: Harms,
     /// The descriptor of the receive that a message took.
     pub(super) receive: Descriptor,
+    /// A packet of the RDMA Write that arrives reached for memory that it may not write. The Write
+    /// is refused with its last packet.
+    pub(super) denied: bool,
     /// The index of the last event, for each kind of error.
     errors: [Option<u32>; ERRORS],
     /// The index of the last completion event, for the send and the receive queue.
@@ -66,6 +69,7 @@ impl Vi {
             completions_eq,
             harms: Harms::default(),
             receive: Descriptor::default(),
+            denied: false,
             errors: [None; ERRORS],
             completions: [None; 2],
         }
@@ -79,6 +83,7 @@ impl Vi {
     /// Forgets all that belongs to a connection.
     pub fn reset(&mut self) {
         self.harms = Harms::default();
+        self.denied = false;
     }
 
     /// Whether injection loses a request that arrives.

@@ -151,12 +151,13 @@ fn a_receive_descriptor_that_is_wrong_ends_in_its_error() {
 #[test]
 fn a_peer_that_reaches_for_wrong_memory_is_refused() {
     each(&LEVELS, |mut s, level, way| {
-        let (handle, at) = s.rig.vi_region(1, 1, 4096, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
+        let (handle, at) = s.rig.vi_region(1, 1, 8192, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
         let shown = |status| if level == Reliability::Reception { status } else { Status::empty() };
-        let write = s.rig.post_request(&mut s.a, Control::RDMA_WRITE, Some((handle, at)), 64);
+        let length = if way == Way::Packets { 5000 } else { 64 };
+        let write = s.rig.post_request(&mut s.a, Control::RDMA_WRITE, Some((handle, at)), length);
         assert_eq!(s.done(write), DONE | Status::OP_RDMA_WRITE | shown(Status::RDMA_PROT_ERROR), "{way:?}");
         s.rig.advance(LONG);
-        assert!(s.rig.bytes(at, 64).iter().all(|byte| *byte == 0));
+        assert!(s.rig.bytes(at, 8192).iter().all(|byte| *byte == 0));
         if level == Reliability::Unreliable {
             assert_eq!((s.errors(0), s.errors(1)), (vec![], vec![]));
             assert_eq!(s.state(s.b), QpState::Rts as u32);
@@ -172,21 +173,54 @@ fn a_peer_that_reaches_for_wrong_memory_is_refused() {
         s.rig.advance(LONG);
         assert_eq!(s.errors(1), [ViError::ReadProtection, ViError::ConnectionLost]);
     });
-    // With immediate data the receive shows the error, and there is no event.
-    each(&LEVELS, |mut s, level, way| {
-        let (handle, at) = s.rig.vi_region(1, 1, 4096, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
-        let to = s.rig.post_vi_receive(&mut s.b, 64);
-        s.rig.post_request(&mut s.a, Control::RDMA_WRITE | Control::IMMEDIATE, Some((handle, at)), 64);
-        let status = s.done(to);
-        assert_eq!(
-            status,
-            DONE | Status::OP_REMOTE_RDMA_WRITE | Status::PROTECTION_ERROR,
-            "{level:?} {way:?}"
-        );
-        s.rig.advance(LONG);
-        let lost = if level.is_reliable() { vec![ViError::ConnectionLost] } else { vec![] };
-        assert_eq!(s.errors(1), lost);
-    });
+}
+
+#[test]
+fn a_write_with_immediate_data_to_wrong_memory_shows_in_the_receive_only() {
+    for length in [64, 5000] {
+        each(&LEVELS, |mut s, level, way| {
+            let (handle, at) = s.rig.vi_region(1, 1, 8192, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
+            let to = s.rig.post_vi_receive(&mut s.b, 64);
+            let control = Control::RDMA_WRITE | Control::IMMEDIATE;
+            let write = s.rig.post_request(&mut s.a, control, Some((handle, at)), length);
+            let refused = DONE | Status::OP_REMOTE_RDMA_WRITE | Status::PROTECTION_ERROR;
+            assert_eq!(s.done(to), refused, "{length} {level:?} {way:?}");
+            let shown = match level {
+                Reliability::Reception => Status::RDMA_PROT_ERROR,
+                _ => Status::empty(),
+            };
+            assert_eq!(s.done(write), DONE | Status::OP_RDMA_WRITE | shown, "{length} {level:?} {way:?}");
+            s.rig.advance(LONG);
+            let lost = if level.is_reliable() { vec![ViError::ConnectionLost] } else { vec![] };
+            assert_eq!((s.errors(0), s.errors(1)), (lost.clone(), lost), "{length} {level:?} {way:?}");
+            assert!(s.rig.bytes(at, 8192).iter().all(|byte| *byte == 0));
+            if level == Reliability::Unreliable {
+                let good = Some((s.b.handle, s.b.data));
+                let to = s.rig.post_vi_receive(&mut s.b, 64);
+                let write = s.rig.post_request(&mut s.a, control, good, length);
+                assert!(!s.done(write).intersects(Status::ERROR_MASK));
+                assert_eq!(s.done(to), DONE | Status::OP_REMOTE_RDMA_WRITE | Status::IMMEDIATE);
+                assert!(s.arrived(s.b.data, length as usize), "{length} {way:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_write_that_is_refused_takes_no_receive_if_its_end_is_lost() {
+    let lose = Rc::new(Cell::new(Some(WRITE_LAST_IMMEDIATE)));
+    let [a, b] = cable();
+    let mut rig = Rig::wired([Box::new(losing(a, lose)) as Box<dyn Wire>, Box::new(b)], 1500);
+    let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
+    let receives = [4096, 4096].map(|length| rig.post_vi_receive(&mut b, length));
+    let control = Control::RDMA_WRITE | Control::IMMEDIATE;
+    // The end of the first is lost; the second one is whole, and may be written.
+    let sends = [(1, 0), (b.handle, b.data)].map(|to| rig.post_request(&mut a, control, Some(to), 3000));
+    rig.advance(LONG);
+    assert_eq!(sends.map(|at| rig.vi_status(at)), [DONE | Status::OP_RDMA_WRITE; 2], "both have left");
+    let good = DONE | Status::OP_REMOTE_RDMA_WRITE | Status::IMMEDIATE;
+    assert_eq!(receives.map(|at| rig.vi_status(at)), [good, Status::empty()]);
+    assert!(rig.bytes(b.data, 3000) == rig.bytes(a.data, 3000));
 }
 
 #[test]
