@@ -439,7 +439,7 @@ impl Qp {
         }
         (self.requests, nic.uplink) = (Some(requests), Some(uplink));
         if sent == Sent::Yes && gathered && piece.last && self.has_level(Reliability::Delivery) {
-            self.flight_left(nic, id);
+            self.flight_left(nic, schedule, id);
         }
         if sent == Sent::Parked {
             nic.park(self, Parked::Neighbour);
