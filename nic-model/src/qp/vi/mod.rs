@@ -32,7 +32,7 @@ use crate::report::event;
 pub(super) use descriptor::Descriptor;
 pub(crate) use retained::Copies;
 pub(super) use retained::Retained;
-pub(super) use status::PARTIAL;
+pub(super) use status::Left;
 
 /// Injected faults of messages.
 #[derive(Default)]
@@ -55,6 +55,9 @@ pub(crate) struct Vi {
     pub harms: Harms,
     /// The descriptor of the receive that a message took.
     pub(super) receive: Descriptor,
+    /// A packet of the RDMA Write that arrives reached for memory that it may not write. The Write
+    /// is refused with its last packet.
+    pub(super) denied: bool,
     /// The index of the last event, for each kind of error.
     errors: [Option<u32>; ERRORS],
     /// The index of the last completion event, for the send and the receive queue.
@@ -68,6 +71,7 @@ impl Vi {
             completions_eq,
             harms: Harms::default(),
             receive: Descriptor::default(),
+            denied: false,
             errors: [None; ERRORS],
             completions: [None; 2],
         }
@@ -81,6 +85,7 @@ impl Vi {
     /// Forgets all that belongs to a connection.
     pub fn reset(&mut self) {
         self.harms = Harms::default();
+        self.denied = false;
     }
 
     /// Whether the status of a descriptor that ends is lost.

@@ -22,7 +22,7 @@ use nic_model::{GuestMemory, Wire};
 use zerocopy::IntoBytes;
 
 use crate::packets::rig as wired;
-use crate::unreliable::{SEND_MIDDLE, losing};
+use crate::unreliable::{SEND_MIDDLE, WRITE_LAST_IMMEDIATE, losing};
 
 const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception];
 const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];
