@@ -58,8 +58,8 @@ pub(crate) struct Vi {
     /// A packet of the RDMA Write that arrives reached for memory that it may not write. The Write
     /// is refused with its last packet.
     pub(super) denied: bool,
-    /// The index of the last event, for each kind of error.
-    errors: [Option<u32>; ERRORS],
+    /// The index of the last event and the queue pair number that it names, for each error.
+    errors: [Option<(u32, u32)>; ERRORS],
     /// The index of the last completion event, for the send and the receive queue.
     completions: [Option<u32>; 2],
 }
@@ -126,7 +126,8 @@ impl Qp {
     }
 
     /// Raises an error event of a virtual interface. An event of the same error that the consumer
-    /// has not consumed counts for this one too: otherwise errors could fill the event queue.
+    /// has not consumed counts for this one too: otherwise errors could fill the event queue. But
+    /// an error of a former connection, which had another number, does not count for this one.
     #[cold]
     pub(crate) fn post_vi_error<F: Frontend>(
         &mut self,
@@ -137,11 +138,13 @@ impl Qp {
     ) {
         let Some(vi) = &mut self.vi else { return };
         let last = &mut vi.errors[error as usize];
-        if last.is_some_and(|index| nic.event_waits(self.eq, index)) {
+        let counts = |number| error.is_of_post() || number == self.qpn;
+        if last.is_some_and(|(index, number)| counts(number) && nic.event_waits(self.eq, index)) {
             return;
         }
         let entry = event(EventType::ViError, self.qpn, self.generation, detail);
-        *last = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
+        let index = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
+        *last = index.map(|index| (index, self.qpn));
     }
 
     /// Raises the event of an armed ring.

@@ -299,6 +299,53 @@ fn a_message_of_which_a_packet_is_lost_ends_in_a_partial_error() {
     assert_eq!((rig.control_segment(receives[0]).length, rig.control_segment(receives[1]).length), (0, 100));
 }
 
+/// A wire on which each frame comes again: at once, and once more after the next frame.
+fn repeating(end: CableEnd) -> impl Wire {
+    let mut before: Option<Vec<u8>> = None;
+    Through::new(end, move |end, frame| {
+        end.put(frame);
+        end.put(frame);
+        if let Some(before) = before.replace(frame.to_vec()) {
+            end.put(&before);
+        }
+    })
+}
+
+#[test]
+fn packets_that_come_again_deliver_nothing_twice() {
+    for level in LEVELS {
+        let mut rig = Rig::wired(cable().map(repeating), 1500);
+        let [mut a, mut b] = rig.vi_pair(ViSpec::new(level));
+        rig.fill(a.data, VI_DATA as usize, 7);
+        let lengths = [0, 1, 1024, 100, 1025, 5000, 100, 0];
+        let receives: Vec<u64> = (0..20).map(|_| rig.post_vi_receive(&mut b, 8192)).collect();
+        let write = Control::RDMA_WRITE | Control::IMMEDIATE;
+        let to = Some((b.handle, b.data));
+        let mut sends = Vec::new();
+        for length in lengths {
+            sends.push(rig.post_request(&mut a, SEND, None, length));
+            sends.push(rig.post_request(&mut a, write, to, length));
+        }
+        rig.advance(LONG);
+        for at in sends {
+            assert_eq!(rig.vi_status(at) & (DONE | Status::ERROR_MASK), DONE, "{level:?}");
+        }
+        // As many receives as messages, each with its own length, and the rest is still posted.
+        let mut left = receives.into_iter();
+        for length in lengths {
+            let (send, write) = (left.next().expect("a receive"), left.next().expect("a receive"));
+            assert_eq!(rig.vi_status(send), DONE | Status::OP_RECEIVE, "{level:?} {length}");
+            assert_eq!(rig.control_segment(send).length, length, "{level:?}");
+            let taken = DONE | Status::OP_REMOTE_RDMA_WRITE | Status::IMMEDIATE;
+            assert_eq!(rig.vi_status(write), taken, "{level:?} {length}");
+        }
+        assert!(left.all(|at| rig.vi_status(at).is_empty()), "{level:?}");
+        let again = reason(&rig, 1, Reason::DuplicateRequest);
+        assert!(again > 2 * lengths.len() as u64, "{level:?}: {again} packets came again");
+        assert_eq!((rig.vi_errors(0), rig.vi_errors(1)), (vec![], vec![]), "{level:?}");
+    }
+}
+
 #[test]
 fn delivery_is_complete_when_it_has_left_and_reception_when_it_has_arrived() {
     each(&RELIABLE, |mut s, level, way| {
