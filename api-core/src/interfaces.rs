@@ -25,17 +25,31 @@ impl Limits {
     pub const NONE: Limits = Limits { features: Features::all(), connections: u32::MAX };
 }
 
+/// What the endpoints of an interface are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Endpoints {
+    /// Queue pairs.
+    #[default]
+    QueuePairs,
+    /// Virtual interfaces, for a face that has endpoints of both kinds.
+    VirtualInterfaces,
+}
+
 /// An interface.
-struct Offer {
-    name: String,
-    agent: Arc<Agent>,
-    limits: Limits,
+#[derive(Clone)]
+pub struct Offer {
+    /// The agent of its NIC.
+    pub agent: Arc<Agent>,
+    /// The limits for those who open it.
+    pub limits: Limits,
+    /// What its endpoints are.
+    pub endpoints: Endpoints,
 }
 
 /// The interfaces of a machine, for all faces.
 pub struct Interfaces {
     platform: Arc<dyn Platform>,
-    offers: Mutex<Vec<Offer>>,
+    offers: Mutex<Vec<(String, Offer)>>,
 }
 
 /// The name of an interface is empty, contains a NUL or is in use.
@@ -54,29 +68,37 @@ impl Interfaces {
     }
 
     /// Adds an interface. One NIC may have several.
-    pub fn add(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<(), BadName> {
+    pub fn add(
+        &self,
+        name: &str,
+        agent: Arc<Agent>,
+        limits: Limits,
+        endpoints: Endpoints,
+    ) -> Result<(), BadName> {
         if name.is_empty() || name.contains('\0') {
             return Err(BadName);
         }
         let mut offers = self.offers.lock();
-        if offers.iter().any(|offer| offer.name == name) {
+        if offers.iter().any(|(known, _)| known == name) {
             return Err(BadName);
         }
-        offers.push(Offer { name: String::from(name), agent, limits });
+        offers.push((String::from(name), Offer { agent, limits, endpoints }));
         Ok(())
     }
 
-    /// The agent and the limits of the interface with this name, if its NIC works.
-    pub fn find(&self, name: &str) -> Option<(Arc<Agent>, Limits)> {
+    /// The interface with this name, if its NIC works.
+    pub fn find(&self, name: &str) -> Option<Offer> {
         let offers = self.offers.lock();
-        let found = offers.iter().find(|offer| offer.name == name && !offer.agent.is_dead())?;
-        Some((found.agent.clone(), found.limits))
+        let found = offers.iter().find(|(known, offer)| known == name && !offer.agent.is_dead());
+        found.map(|(_, offer)| offer.clone())
     }
 
-    /// Calls `each` with the name of each interface whose NIC works. `each` runs under a lock, so
-    /// it must not use the interfaces.
-    pub fn for_each_name(&self, each: impl FnMut(&str)) {
+    /// Calls `each` with the name of each interface whose NIC works, and what its endpoints are.
+    /// `each` runs under a lock, so it must not use the interfaces.
+    pub fn for_each(&self, mut each: impl FnMut(&str, Endpoints)) {
         let offers = self.offers.lock();
-        offers.iter().filter(|offer| !offer.agent.is_dead()).map(|offer| offer.name.as_str()).for_each(each);
+        for (name, offer) in offers.iter().filter(|(_, offer)| !offer.agent.is_dead()) {
+            each(name, offer.endpoints);
+        }
     }
 }

@@ -31,7 +31,7 @@ mod table;
 
 pub use callbacks::{CallbackThread, InCallback, InCallbacks};
 pub use context::Context;
-pub use interfaces::{BadName, Interfaces, Limits};
+pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
 pub use life::{Call, Ended, Life};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};

@@ -134,9 +134,9 @@ pub struct Ia {
 /// `async_evd` has to be null: an event dispatcher of another IA cannot be shared. The consumer has
 /// to be privileged, since CNOs use callbacks.
 ///
-/// Errors: `ProviderNotFound` (no such interface, or its NIC does not work), `InvalidHandle`,
-/// `InvalidParameter` (a queue of no or too many events), `InsufficientResources`, `InvalidState`
-/// (in an upcall). Blocks for the device. Not for upcalls. Thread-safe. dat_ia_open.
+/// Errors: `ProviderNotFound` (no such interface, its NIC does not work, or it is over VIA),
+/// `InvalidHandle`, `InvalidParameter` (a queue of no or too many events), `InsufficientResources`,
+/// `InvalidState` (in an upcall). Blocks for the device. Not for upcalls. Thread-safe. dat_ia_open.
 #[doc(alias = "dat_ia_open")]
 #[doc(alias = "dat_ia_openv")]
 pub fn ia_open(
@@ -175,6 +175,10 @@ const COMPLETION_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
 
 impl Ia {
     fn on(adapter: it::Ia) -> Result<Ia> {
+        // DAT's calls with private data, atomic operations and so on have no place on VIA.
+        if adapter.transport_type() != it::TransportType::Ib {
+            return Err(Error::new(ErrorType::ProviderNotFound, Subtype::NameNotRegistered));
+        }
         let id = *adapter.identity();
         let number = Number::take()?;
         let cnos = Table::new(tag::CNO, &number, MAX_POINTS, 0)?;

@@ -31,6 +31,9 @@ use crate::vi::{Vi, ViSide};
 use crate::vi_cq::ViCq;
 use crate::{Client, Error, Resource, Upcalls};
 
+/// The version of this implementation, as VIA has it (ProviderVersion of VIP_NIC_ATTRIBUTES): 0.1.
+pub const PROVIDER_VERSION: u32 = 1;
+
 /// The event queue of asynchronous events and answered commands.
 pub(crate) const EQ_ASYNC: u32 = 0;
 /// The event queue of completions.
@@ -468,6 +471,12 @@ impl Agent {
     /// not be destroyed because the device died.
     pub fn keep(&self, buffer: Arc<DmaBuffer>) {
         self.nic.keep(buffer);
+    }
+
+    /// The version of the NIC's hardware, as VIA has it (HardwareVersion of VIP_NIC_ATTRIBUTES).
+    pub fn hardware_version(&self) -> u32 {
+        let identity = self.identity();
+        u32::from(identity.version_major) << 16 | u32::from(identity.version_minor)
     }
 
     /// Ends the connections, the objects, the device (by a reset) and the dispatcher thread.

@@ -28,6 +28,7 @@ pub mod cm;
 mod connect;
 mod connections;
 mod cq;
+pub mod descriptor;
 mod dispatch;
 mod error;
 mod event_room;
@@ -48,7 +49,7 @@ mod upcalls;
 mod vi;
 mod vi_cq;
 
-pub use agent::{Agent, Config, Counts};
+pub use agent::{Agent, Config, Counts, PROVIDER_VERSION};
 pub use client::Client;
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,

@@ -544,6 +544,42 @@ impl Vi {
         Ok(())
     }
 
+    /// Changes rights of the peer, or the longest message, in any state. Nothing that is posted is
+    /// touched; the other attributes and the connection stay.
+    pub fn change(&self, access: Option<LinkFlags>, max_transfer: Option<u64>) -> Result<(), Error> {
+        let _control = self.common.control(&self.client)?;
+        let now = *self.attributes.lock();
+        let attributes = ViAttributes {
+            access: access.unwrap_or(now.access),
+            max_transfer: max_transfer.unwrap_or(now.max_transfer),
+            ..now
+        };
+        attributes.check(self.client.agent())?;
+        // Before there is a connection the device has no rights of a peer: they are set when there
+        // is one.
+        let connected = self.state() != QpState::Reset;
+        let mut mask = QpMask::empty();
+        mask.set(QpMask::ACCESS, access.is_some() && connected);
+        mask.set(QpMask::MAX_MESSAGE, max_transfer.is_some());
+        if !mask.is_empty() {
+            self.command(&ModifyQp {
+                mask: mask.bits(),
+                access: attributes.access.bits(),
+                max_message: attributes.max_transfer,
+                ..ModifyQp::default()
+            })?;
+        }
+        *self.attributes.lock() = attributes;
+        Ok(())
+    }
+
+    /// Any state to ERROR: the device flushes what is posted, and what will be. The connection
+    /// stays; its end is the connection manager's.
+    pub fn to_error(&self) -> Result<(), Error> {
+        let _control = self.common.control(&self.client)?;
+        self.to_state(&ModifyQp::default(), QpState::Error)
+    }
+
     /// Ends the connection, or gives up one that is being made; no event of it follows. All
     /// descriptors on both queues are complete when this returns, those that were not before as
     /// flushed. The virtual interface is in RESET, and can be connected again at once.

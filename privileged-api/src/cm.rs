@@ -20,7 +20,7 @@ use roce::cm::rej::Reason;
 
 use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path, PrivateData};
 use crate::ep::Ep;
-use crate::ep::connect::{received, service};
+use crate::ep::connect::received;
 use crate::ep::state::{Trigger, is_pending};
 use crate::evd::callback::Origin;
 use crate::event::{ConnRequest, Event, RejectReason};
@@ -29,6 +29,7 @@ use crate::ia::{Core, Ia, SPIGOT, private_data};
 use crate::listen::Listen;
 use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
+use crate::via;
 
 /// What the consumer has to answer.
 pub(crate) enum Side {
@@ -133,13 +134,14 @@ impl Ia {
     /// an error is returned. If the connection has already ended, the call only uses the identifier
     /// up.
     ///
-    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `InvalidIa`, `IaCatastrophe`;
-    /// `PdataNotSupported` cannot happen. Does not wait for the peer. May be called in callbacks.
+    /// Errors: `InvalidCnEstId`, `InvalidPdataLength`, `PdataNotSupported` (on VIA), `InvalidIa`,
+    /// `IaCatastrophe`. Does not wait for the peer. May be called in callbacks.
     /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and
     /// finds the identifier used up unless the earlier one was refused. Page it_reject.
     #[doc(alias = "it_reject")]
     pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
+        core.check_private_data(private_data)?;
         if private_data.len() > private_data::REJECT {
             core.unanswered.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
@@ -175,7 +177,7 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        let wanted = service(conn_qual)?;
+        let wanted = core.service(conn_qual)?;
         let listen = core.listens.all().find(|listen| listen.service == wanted);
         let listen = listen.ok_or(Error::InvalidConnQual)?;
         core.answer(cn_est_id, |pending| {
@@ -205,7 +207,7 @@ impl Core {
     /// Queues a request event. A request that finds the queue full, or no memory, is discarded as
     /// if it had not come: it is not answered and holds no place, so the peer repeats it until
     /// there is room or its time is over (it_listen_create).
-    fn request(
+    pub(crate) fn request(
         &self,
         connection: ConnectionId,
         path: Path,
@@ -245,7 +247,7 @@ impl Core {
     }
 
     /// Rejects a request whose listen point is freed.
-    fn no_listen_point(&self, connection: ConnectionId) {
+    pub(crate) fn no_listen_point(&self, connection: ConnectionId) {
         if let Ok(client) = self.client() {
             // Fails only if the peer withdrew the request.
             let _ = client.reject_because(connection, Reason::INVALID_SERVICE_ID, &[], &[]);
@@ -279,7 +281,7 @@ impl Core {
             control.part();
         }
         // The agent has already flushed the queue pair, unless the connection had ended before.
-        let _ = ep.qp().to_error();
+        let _ = ep.pair.to_error();
     }
 
     /// Handles the agent's upcall about a connection.
@@ -300,6 +302,9 @@ impl Core {
         let CmEventKind::Request { path, path_mtu, pkey, depths, .. } = event.kind else { return };
         let listen = self.listens.get(ListenHandle::from_raw(event.context).as_raw());
         let Some(listen) = listen else { return self.no_listen_point(event.connection) };
+        if self.via {
+            return self.requested_via(event, path.remote_gid, &listen, ia);
+        }
         let remote = NetEndpoint::Ib(IbNetEndpoint::new(&path, pkey, path_mtu));
         let request = ConnRequest {
             evd: listen.feed.handle,
@@ -319,9 +324,11 @@ impl Core {
     fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
         let Some(asked) = ep.concerned(event.connection).map(|control| control.path) else { return };
         match event.kind {
+            CmEventKind::AcceptArrived { depths } if self.via => self.accepted_via(ep, event, depths, ia),
             CmEventKind::AcceptArrived { depths } => self.accept_arrived(ep, event, depths, ia),
             CmEventKind::Established { depths } => {
                 let private_data = received(event.private_data);
+                let depths = if self.via { ReadDepths::default() } else { depths };
                 self.established(ep, event.connection, depths, private_data, Origin::Dispatcher(ia));
             }
             CmEventKind::Rejected { reason } => {
@@ -329,7 +336,10 @@ impl Core {
                 let result = if reason == Reason::CONSUMER_DEFINED {
                     Event::ConnPeerReject { evd, ep: handle, private_data: received(event.private_data) }
                 } else {
-                    let reject_reason_code = reject_code(reason);
+                    let reject_reason_code = match self.via {
+                        false => reject_code(reason),
+                        true => via::connect::reject_code(reason),
+                    };
                     let bad = reject_reason_code == RejectReason::BadPath;
                     let dst_path = bad.then(|| self.suggested(&asked, reason, event.information));
                     Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
@@ -337,7 +347,10 @@ impl Core {
                 self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
-                let result = nonpeer(ep, RejectReason::Timeout);
+                // On VIA the timeout of an accept is another reason than that of a request.
+                let other = self.via && event.kind == CmEventKind::AcceptTimedOut;
+                let reason = if other { RejectReason::Other } else { RejectReason::Timeout };
+                let result = nonpeer(ep, reason);
                 self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
             CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
@@ -414,7 +427,7 @@ impl Core {
         if ep.concerned(connection).is_none() || !is_pending(ep.state()) {
             return;
         }
-        let _ = ep.qp().to_error();
+        let _ = ep.pair.to_error();
         let queued = {
             let Some(mut control) = ep.concerned(connection) else { return };
             if !is_pending(ep.state()) || ep.advance(&mut control, Trigger::End).is_err() {

@@ -1,5 +1,5 @@
-//! The interface adapter (IA): creation, state, attributes and end (pages it_ia_create,
-//! it_ia_query, it_ia_free, it_ia_info_t).
+//! The interface adapter (IA): creation, state and end (pages it_ia_create,
+//! it_ia_free). `query` has the attributes.
 //!
 //! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Life`]).
 //!
@@ -10,36 +10,36 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api_core::numbers::Number;
-use api_core::{CallbackThread, Context, Life, Limits, Slots, Table, handle};
-use kernel_agent::{Agent, Client, Consumer, Features, Identity, PCI_DEVICE, Sender, key};
+use api_core::{CallbackThread, Context, Endpoints, Life, Limits, Slots, Table, handle};
+use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, SleepLock, heap};
 
-use crate::address::NetAddr;
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::attributes::ObjectCounts;
 use crate::closed;
 use crate::cm::Unanswered;
 use crate::ep::Ep;
 use crate::evd::Evd;
-use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
-use crate::handle::{EpHandle, EvdHandle, HandleType, IaHandle, LmrHandle};
-use crate::info::{IaInfo, SpigotInfo, TransportType, VendorIb};
+use crate::handle::{EpHandle, HandleType, IaHandle};
+use crate::info::TransportType;
 use crate::listen::Listen;
 use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
 use crate::lmr::owners::Owners;
 use crate::mem_map::Mappings;
-use crate::provider::{MAJOR, MINOR, Shared};
+use crate::provider::Shared;
 use crate::pz::Pz;
 use crate::rmr::Rmr;
 use crate::srq::Srq;
 use crate::status::{Error, Result};
 use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
+use crate::via;
+
+mod query;
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
 pub(crate) const SPIGOT: usize = 1;
@@ -75,6 +75,8 @@ pub(crate) struct Core {
     privileged: Option<Privileged>,
     /// The device's features that the limits of the interface allow.
     features: Features,
+    /// It is an IA over the VIA transport.
+    pub(crate) via: bool,
     pub(crate) life: Life,
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
@@ -132,6 +134,7 @@ impl Core {
         name: &str,
         privileged: Option<Privileged>,
         limits: &Limits,
+        endpoints: Endpoints,
     ) -> Result<Ia> {
         let ia = Number::take()?;
         let number = ia.number();
@@ -145,7 +148,12 @@ impl Core {
         let listens = Table::new(HandleType::Listen.tag(), &ia, MAX_LISTENS, 0)?;
         let addrs = Table::new(HandleType::Addr.tag(), &ia, MAX_ADDRESS_HANDLES, 0)?;
         let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), &ia, MAX_REQUESTS, 0)?;
-        let features = Features::from_bits_truncate(id.features) & limits.features;
+        let via = endpoints == Endpoints::VirtualInterfaces;
+        let offered = if via { via::FEATURES } else { Features::all() };
+        let features = Features::from_bits_truncate(id.features) & limits.features & offered;
+        if via && !features.contains(Features::VI | Features::RC) {
+            return Err(Error::InvalidName);
+        }
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = heap::arc(Owners::new(keys)?).map_err(|_| Error::Resources)?;
         // In the tag of a link, index 0 means no region.
@@ -170,6 +178,7 @@ impl Core {
             number: ia,
             privileged,
             features,
+            via,
             closing: AtomicBool::new(false),
             freeing: SleepLock::new(),
             context: Context::new(),
@@ -352,6 +361,16 @@ impl Core {
         }
     }
 
+    /// Whether the consumer can register I/O buffer lists.
+    pub(crate) fn takes_lists(&self) -> bool {
+        self.via || self.features.intersects(Features::FAST_REGISTER | Features::RESERVED_KEY)
+    }
+
+    /// The key by which work requests name a region: on VIA the one by which peers do, too.
+    pub(crate) fn name_of(&self, region: &Region) -> u32 {
+        if self.via { region.remote_key() } else { region.key() }
+    }
+
     /// The features that the consumer can use.
     pub(crate) fn features(&self) -> Features {
         self.features
@@ -454,6 +473,11 @@ impl Ia {
         self.0.agent.identity()
     }
 
+    /// The transport, as [`Ia::ia_query`] returns it. An extension.
+    pub fn transport_type(&self) -> TransportType {
+        self.0.transport_type()
+    }
+
     /// The NIC's features that the consumers of this interface may use. An extension.
     pub fn features(&self) -> Features {
         self.0.features
@@ -528,88 +552,6 @@ impl Ia {
         core.tear_down();
         Ok(())
     }
-
-    /// Returns the attributes of the IA.
-    ///
-    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
-    /// Thread-safe. Page it_ia_query.
-    #[doc(alias = "it_ia_query")]
-    pub fn ia_query(&self) -> Result<IaInfo> {
-        let core = self.live()?;
-        core.shared.not_in_callback()?;
-        let id = core.agent.identity();
-        let features = core.features();
-        let can = |feature| features.contains(feature);
-        let link = can(Features::FAST_REGISTER);
-        let direct = can(Features::RESERVED_KEY);
-        let mut services = ServiceTypes::RC;
-        services.set(ServiceTypes::UD, can(Features::UD));
-        let mut rmr_types = RmrTypes::empty();
-        rmr_types.set(RmrTypes::NARROW, can(Features::WINDOWS_NARROW));
-        rmr_types.set(RmrTypes::WIDE, can(Features::WINDOWS_WIDE));
-        let mut iobl_types = IoblTypes::empty();
-        iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
-        iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
-        iobl_types.set(IoblTypes::VE_PAGE_LIST, can(Features::VARIABLE_LIST));
-        let mut ia_name = String::new();
-        ia_name.try_reserve_exact(core.name.len()).map_err(|_| Error::Resources)?;
-        ia_name.push_str(&core.name);
-        Ok(IaInfo {
-            ia_name,
-            api_major_version: MAJOR,
-            api_minor_version: MINOR,
-            sw_major_version: 0,
-            sw_minor_version: 1,
-            vendor: VendorIb {
-                vendor: (id.node_guid >> 40) as u32,
-                device: PCI_DEVICE,
-                revision: id.revision,
-            },
-            dto_alignment_hint: 64,
-            transport_type: TransportType::Ib,
-            supported_service_types: services,
-            ep_work_queues_resizable: false,
-            three_way_handshake_support: true,
-            private_data_support: true,
-            max_message_size_support: false,
-            ird_ord_ia_support: true,
-            ird_ord_suppressible: false,
-            spigot_online_support: true,
-            spigot_offline_support: true,
-            connect_private_data_len: private_data::CONNECT,
-            accept_private_data_len: private_data::ACCEPT,
-            reject_private_data_len: private_data::REJECT,
-            disconnect_private_data_len: private_data::DISCONNECT,
-            ud_req_private_data_len: private_data::UD_REQUEST,
-            ud_rep_private_data_len: private_data::UD_REPLY,
-            spigot_info: core.spigots()?,
-            affiliated_err_evd: EvdHandle::from_raw(core.affiliated.load(Ordering::Acquire)),
-            unaffiliated_err_evd: EvdHandle::from_raw(core.unaffiliated.load(Ordering::Acquire)),
-            srq_support: can(Features::SRQ),
-            hard_hi_watermark_support: false,
-            soft_hi_watermark_support: false,
-            srq_resizable: can(Features::SRQ) && can(Features::SRQ_RESIZE),
-            extended_iwarp_qp_states: false,
-            socket_conversion_support: false,
-            rdma_read_ord_increasable: true,
-            rdma_read_ird_modifiable: true,
-            rmr_types_supported: rmr_types,
-            addr_mode_relative_support: can(Features::RELATIVE),
-            rdma_read_requires_remote_write: false,
-            ep_rdma_enables_modifiable: true,
-            rdma_read_local_extensions: false,
-            dto_evd_overflow_detection: true,
-            atomic_support: can(Features::ATOMICS),
-            lmr_link_support: link,
-            direct_lmr_handle_support: direct,
-            direct_lmr_handle: if direct { LmrHandle::DIRECT } else { LmrHandle::NULL },
-            post_send_unlink_remote_support: link,
-            narrow_rmr_unlink_support: can(Features::WINDOWS_NARROW),
-            wide_rmr_unlink_support: can(Features::WINDOWS_WIDE),
-            unlink_fence_support: link,
-            iobl_types_supported: iobl_types,
-        })
-    }
 }
 
 impl Core {
@@ -633,31 +575,6 @@ impl Core {
         }
         self.life.free(|| self.close_slots());
         Ok(())
-    }
-
-    fn spigots(&self) -> Result<Vec<SpigotInfo>> {
-        let id = self.agent.identity();
-        let mut net_addr = Vec::new();
-        net_addr.try_reserve(3).map_err(|_| Error::Resources)?;
-        net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(|gid| NetAddr::IbGid(*gid)));
-        if id.ipv4 != [0; 4] {
-            net_addr.push(NetAddr::Ipv4(id.ipv4));
-        }
-        let longest = usize::try_from(id.max_message).unwrap_or(usize::MAX);
-        let qualifiers = ConnQualTypes::IANA_PORT | ConnQualTypes::IB_SERVICEID;
-        let mut spigots = Vec::new();
-        spigots.try_reserve_exact(1).map_err(|_| Error::Resources)?;
-        spigots.push(SpigotInfo {
-            spigot_id: SPIGOT,
-            max_rc_send_len: longest,
-            max_rc_rdma_len: longest,
-            max_ud_send_len: (id.mtu as usize).min(longest),
-            spigot_online: self.agent.port_up(),
-            active_side_conn_qual: qualifiers,
-            passive_side_conn_qual: qualifiers,
-            net_addr,
-        });
-        Ok(spigots)
     }
 }
 

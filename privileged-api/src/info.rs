@@ -65,7 +65,7 @@ pub struct SpigotInfo {
     pub net_addr: Vec<NetAddr>,
 }
 
-/// The IA's vendor.
+/// The vendor of an IA over InfiniBand.
 #[doc(alias = "it_vendor_ib_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VendorIb {
@@ -75,6 +75,32 @@ pub struct VendorIb {
     pub device: u16,
     /// Revision.
     pub revision: u32,
+}
+
+/// The vendor of an IA over VIA: what VipQueryNic returns of the NIC.
+#[doc(alias = "it_vendor_via_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VendorVia {
+    /// The NIC's name, padded with zeros: that of the interface, by which VIPL opens it.
+    pub name: [u8; VendorVia::NAME_SIZE],
+    /// The version of the hardware.
+    pub hardware: u32,
+    /// The version of the provider.
+    pub provider: u32,
+}
+
+impl VendorVia {
+    /// Bytes of a name, counting a terminating zero.
+    pub const NAME_SIZE: usize = 64;
+}
+
+/// The IA's vendor, by the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// [`TransportType::Ib`].
+    Ib(VendorIb),
+    /// [`TransportType::ViaIp`].
+    Via(VendorVia),
 }
 
 /// The properties of an IA.
@@ -92,7 +118,7 @@ pub struct IaInfo {
     /// Minor version of this library.
     pub sw_minor_version: u32,
     /// The vendor.
-    pub vendor: VendorIb,
+    pub vendor: Vendor,
     /// Buffers aligned to this are fastest.
     pub dto_alignment_hint: u32,
     /// Transport.

@@ -28,8 +28,8 @@
 //! The modules are `handle` (typed handles), `evd` (events), `ep` (endpoints, their state machine
 //! and the data path), `srq` (Receives shared by endpoints), `address_handle` and `ud_service`
 //! (destinations of datagrams), `lmr`, `rmr` and `mem_map` (memory), `listen` and `cm`
-//! (connections), `upcalls` (events of the agent). Handle words, object tables, queue slots, the
-//! life of an IA and callback threads are in `api-core`.
+//! (connections), `upcalls` (events of the agent), `via` (IAs over the VIA transport). Handle
+//! words, object tables, queue slots, the life of an IA and callback threads are in `api-core`.
 #![no_std]
 
 extern crate alloc;
@@ -60,6 +60,7 @@ mod srq;
 mod status;
 mod ud_service;
 mod upcalls;
+mod via;
 
 pub use address::*;
 pub use api_core::Limits;

@@ -14,6 +14,7 @@ use crate::flags::{ListenFlags, ListenParamMask};
 use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
+use crate::via::names::Discriminator;
 
 /// System ports are below this one (RFC 6335): only privileged consumers may offer the services
 /// that peers expect there.
@@ -32,8 +33,22 @@ pub(crate) struct Listen {
 }
 
 impl Core {
+    /// The service ID of a qualifier.
+    pub(crate) fn service(&self, qual: &ConnQual) -> Result<roce::ServiceId> {
+        if self.via { Ok(Discriminator::of(qual)?.service()) } else { service(qual) }
+    }
+
+    /// The port that a qualifier names, whatever the form of the name.
+    fn port(&self, qual: &ConnQual) -> Result<Option<u16>> {
+        if self.via {
+            return Ok(Discriminator::of(qual)?.port());
+        }
+        let service = service(qual)?;
+        Ok(service.to_it_api().or(service.to_ip_cm().map(|(_, port)| port)))
+    }
+
     fn listen(&self, evd: EvdHandle, qual: ConnQual) -> Result<ListenHandle> {
-        let service = service(&qual)?;
+        let service = self.service(&qual)?;
         let feed = self.feed(evd, EventType::CM_REQ_EVENT_STREAM, Error::InvalidConnEvd)?;
         let reservation = self.listens.reserve()?;
         let handle = ListenHandle::from_raw(reservation.word());
@@ -98,13 +113,14 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        if ListenFlags::from_bits(flags.bits()).is_none() || flags.contains(ListenFlags::SUPPRESS_IRD_ORD) {
+        // Without IRD and ORD, as on VIA, the flag is ignored.
+        let suppresses = flags.contains(ListenFlags::SUPPRESS_IRD_ORD) && !core.via;
+        if ListenFlags::from_bits(flags.bits()).is_none() || suppresses {
             return Err(Error::InvalidFlags);
         }
         if flags.contains(ListenFlags::CONN_QUAL_INPUT) {
             let qual = *conn_qual.ok_or(Error::InvalidConnQual)?;
-            let service = service(&qual)?;
-            let port = service.to_it_api().or(service.to_ip_cm().map(|(_, port)| port));
+            let port = core.port(&qual)?;
             if port.is_some_and(|port| port < SYSTEM_PORTS_END) {
                 core.privileged()?;
             }

@@ -10,18 +10,22 @@ use roce::{Gid, PKey, PathMtu};
 use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
+use crate::via::names::{gid_of_host, host_address, host_of};
 
 /// How long a connection establishment may take unless the consumer changes it.
 pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
 /// Partition keys of the port's table, with and without full membership.
 const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
 
-/// The GID that an address names, if a single node can have it.
-fn gid(addr: &NetAddr) -> Result<Gid> {
+/// The GID that an address names, if a single node can have it. Whether the IA is over VIA decides
+/// which type of address is not supported.
+fn gid(addr: &NetAddr, via: bool) -> Result<Gid> {
     let gid = match addr {
         NetAddr::Ipv4(ipv4) => Gid::from_ipv4((*ipv4).into()),
-        NetAddr::Ipv6(gid) | NetAddr::IbGid(gid) => Gid(*gid),
-        NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
+        NetAddr::Ipv6(gid) => Gid(*gid),
+        NetAddr::IbGid(gid) if !via => Gid(*gid),
+        NetAddr::ViaHostaddr(host) if via => gid_of_host(host).ok_or(Error::InvalidAddress)?,
+        NetAddr::IbGid(_) | NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
     };
     if gid.is_unicast() { Ok(gid) } else { Err(Error::InvalidAddress) }
 }
@@ -29,7 +33,7 @@ fn gid(addr: &NetAddr) -> Result<Gid> {
 /// The path from the port with this identity to a remote port. None if no node can have the remote
 /// GID, or the port has no GID of its kind.
 pub(crate) fn path_to(id: &Identity, remote: Gid) -> Option<roce::Path> {
-    gid(&NetAddr::IbGid(remote.0)).ok()?;
+    gid(&NetAddr::IbGid(remote.0), false).ok()?;
     let local = nearest(&id.gids, remote)?;
     Some(roce::Path::new(local, remote))
 }
@@ -140,7 +144,8 @@ impl Ia {
     ///
     /// There is one path to each address, from the port's GID of the same kind that shares the
     /// longest prefix with it, and none while the port is down. No message is sent to find it, so
-    /// the peer need not be reachable. Without memory for it, the list is empty.
+    /// the peer need not be reachable. Without memory for it, the list is empty. On VIA the path
+    /// has the host address of the remote end.
     ///
     /// Errors: `InvalidSpigot`, `InvalidAddress` (no node has this address), `InvalidNetaddr` (the
     /// type is not supported), `InvalidIa`, `IaCatastrophe`; `Interrupt` cannot happen, as there
@@ -157,12 +162,15 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        let remote = gid(net_addr)?;
+        let remote = gid(net_addr, core.via)?;
         let id = core.agent.identity();
         let route = path_to(id, remote).filter(|_| core.agent.port_up());
         let Some(route) = route else { return Ok((Vec::new(), 0)) };
-        let ib = IbNetEndpoint::new(&route, PKey::DEFAULT, PathMtu::at_most(id.mtu));
-        let path = Path { spigot_id, timeout: DEFAULT_TIMEOUT_US, remote: NetEndpoint::Ib(ib) };
+        let remote = match host_of(net_addr).filter(|_| core.via) {
+            Some(host) => NetEndpoint::Via(host),
+            None => NetEndpoint::Ib(IbNetEndpoint::new(&route, PKey::DEFAULT, PathMtu::at_most(id.mtu))),
+        };
+        let path = Path { spigot_id, timeout: DEFAULT_TIMEOUT_US, remote };
         let mut paths = Vec::new();
         if num_paths > 0 && paths.try_reserve_exact(1).is_ok() {
             paths.push(path);
@@ -180,15 +188,16 @@ impl Ia {
     pub fn convert_net_addr(&self, source_addr: &NetAddr, addr_type: NetAddrType) -> Result<NetAddr> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
-        let gid = gid(source_addr)?;
+        let gid = gid(source_addr, core.via)?;
         match addr_type {
             NetAddrType::Ipv4 => {
                 let ipv4 = gid.to_ipv4().ok_or(Error::InvalidConversion)?;
                 Ok(NetAddr::Ipv4(ipv4.octets()))
             }
             NetAddrType::Ipv6 => Ok(NetAddr::Ipv6(gid.0)),
-            NetAddrType::IbGid => Ok(NetAddr::IbGid(gid.0)),
-            NetAddrType::ViaHostaddr => Err(Error::InvalidConversion),
+            NetAddrType::IbGid if !core.via => Ok(NetAddr::IbGid(gid.0)),
+            NetAddrType::ViaHostaddr if core.via => Ok(NetAddr::ViaHostaddr(host_address(gid))),
+            NetAddrType::IbGid | NetAddrType::ViaHostaddr => Err(Error::InvalidConversion),
         }
     }
 }
@@ -199,9 +208,9 @@ mod tests {
 
     #[test]
     fn ipv4_addresses_are_mapped_gids() {
-        let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2])).unwrap();
+        let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2]), false).unwrap();
         assert_eq!(gid_of.to_ipv4().map(|ipv4| ipv4.octets()), Some([10, 0, 0, 2]));
-        assert_eq!(gid(&NetAddr::IbGid(gid_of.0)), Ok(gid_of));
+        assert_eq!(gid(&NetAddr::IbGid(gid_of.0), false), Ok(gid_of));
     }
 
     #[test]
@@ -244,7 +253,7 @@ mod tests {
     #[test]
     fn no_node_has_a_multicast_or_empty_address() {
         for addr in [NetAddr::Ipv4([224, 0, 0, 1]), NetAddr::Ipv4([0; 4]), NetAddr::IbGid([0; 16])] {
-            assert_eq!(gid(&addr), Err(Error::InvalidAddress));
+            assert_eq!(gid(&addr, false), Err(Error::InvalidAddress));
         }
     }
 }

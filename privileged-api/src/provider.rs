@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::{InCallbacks, Interfaces, Limits};
+use api_core::{Endpoints, InCallbacks, Interfaces, Limits, Offer};
 use kernel_agent::Agent;
 use platform::{Platform, Privileged};
 
@@ -72,10 +72,21 @@ impl Provider {
     /// interfaces. Fails with `InvalidName` if the name is empty, too long, contains a NUL or is in
     /// use.
     pub fn add_limited(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
+        self.add_with(name, agent, limits, Endpoints::QueuePairs)
+    }
+
+    /// Adds an interface of a NIC over the VIA transport, with limits: the endpoints of its IAs are
+    /// virtual interfaces. The NIC may have other interfaces beside it. Fails as
+    /// [`Provider::add_limited`].
+    pub fn add_via(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
+        self.add_with(name, agent, limits, Endpoints::VirtualInterfaces)
+    }
+
+    fn add_with(&self, name: &str, agent: Arc<Agent>, limits: Limits, endpoints: Endpoints) -> Result<()> {
         if name.len() >= INTERFACE_NAME_SIZE {
             return Err(Error::InvalidName);
         }
-        self.0.interfaces.add(name, agent, limits).map_err(|_| Error::InvalidName)
+        self.0.interfaces.add(name, agent, limits, endpoints).map_err(|_| Error::InvalidName)
     }
 
     /// Lists the interfaces whose NIC works: at most `num_interfaces` of them, and the number of
@@ -86,7 +97,7 @@ impl Provider {
     #[doc(alias = "it_interface_list")]
     pub fn interface_list(&self, num_interfaces: usize) -> (Vec<Interface>, usize) {
         let (mut list, mut total, mut full) = (Vec::new(), 0, false);
-        self.0.interfaces.for_each_name(|working| {
+        self.0.interfaces.for_each(|working, endpoints| {
             total += 1;
             let mut name = String::new();
             full = full
@@ -100,7 +111,10 @@ impl Provider {
             list.push(Interface {
                 major_version: MAJOR,
                 minor_version: MINOR,
-                transport_type: TransportType::Ib,
+                transport_type: match endpoints {
+                    Endpoints::QueuePairs => TransportType::Ib,
+                    Endpoints::VirtualInterfaces => TransportType::ViaIp,
+                },
                 name,
             });
         });
@@ -111,7 +125,8 @@ impl Provider {
     ///
     /// Versions 2.0 and 2.1 of the API are supported.
     ///
-    /// Errors: `InvalidName` (no such interface, or its NIC does not work), `InvalidMajorVersion`,
+    /// Errors: `InvalidName` (no such interface, its NIC does not work, or
+    /// lacks virtual interfaces that the interface needs), `InvalidMajorVersion`,
     /// `InvalidMinorVersion`, `Resources`. May block for the device. Not for callbacks.
     /// Thread-safe. Page it_ia_create.
     #[doc(alias = "it_ia_create")]
@@ -123,13 +138,13 @@ impl Provider {
         privileged: Option<Privileged>,
     ) -> Result<Ia> {
         self.0.shared.not_in_callback()?;
-        let (agent, limits) = self.0.interfaces.find(name).ok_or(Error::InvalidName)?;
+        let Offer { agent, limits, endpoints } = self.0.interfaces.find(name).ok_or(Error::InvalidName)?;
         if major_version != MAJOR {
             return Err(Error::InvalidMajorVersion);
         }
         if minor_version > MINOR {
             return Err(Error::InvalidMinorVersion);
         }
-        Core::create(self.0.shared.clone(), agent, name, privileged, &limits)
+        Core::create(self.0.shared.clone(), agent, name, privileged, &limits, endpoints)
     }
 }

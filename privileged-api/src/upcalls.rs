@@ -3,13 +3,14 @@
 
 use alloc::sync::Arc;
 
-use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls};
+use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls, ViError};
 
 use crate::ep::Ep;
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
 use crate::handle::{EpHandle, SrqHandle};
 use crate::ia::{Core, Ia};
+use crate::via;
 
 impl Upcalls for Core {
     fn completion(&self, cq_context: u64) {
@@ -41,8 +42,11 @@ impl Upcalls for Core {
             AsyncEvent::Srq { context, .. } => {
                 log::warn!("{:?} failed", SrqHandle::from_raw(context));
             }
-            // An IA makes no virtual interfaces.
-            AsyncEvent::Vi { .. } => {}
+            AsyncEvent::Vi { context, number, error, .. } => {
+                self.virtual_interface(EpHandle::from_raw(context), number, error, &ia);
+            }
+            // VIA has no events about the port.
+            AsyncEvent::Port { .. } if self.via => {}
             AsyncEvent::Port { up: true } => {
                 self.report_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
             }
@@ -92,9 +96,23 @@ impl Core {
         }
     }
 
+    /// Handles an error of a virtual interface that no descriptor reports, and that breaks its
+    /// connection. The loss of a connection itself is no such error: an event of the connection
+    /// follows, which says whether the peer's consumer ended it.
+    fn virtual_interface(&self, ep: EpHandle, number: u32, error: ViError, ia: &Ia) {
+        let origin = Origin::Dispatcher(ia);
+        let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == number);
+        let Some(event_number) = via::status::event(error) else { return };
+        if self.eps.get(ep.as_raw()).is_some_and(same) {
+            // The state first, as above.
+            self.broken(ep, Some(number), origin);
+            self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
+        }
+    }
+
     /// Runs the routine of [`Ia::when_drained`], unless the endpoint was reset since then.
     fn drained(&self, ep: EpHandle, qpn: u32) {
-        let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.qp().qpn() == qpn);
+        let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == qpn);
         if let Some(routine) = self.when_drained.get()
             && self.eps.get(ep.as_raw()).is_some_and(same)
         {

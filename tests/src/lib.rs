@@ -35,6 +35,7 @@ mod requests;
 mod support;
 mod threads;
 mod via;
+mod via_ia;
 
 pub use check::{Failure, Outcome, format_message, refused, some, unequal};
 pub use fixture::{Fixture, Interface, Setup};
@@ -88,6 +89,7 @@ const FOLDERS: &[&[&[Test]]] = &[
     datagrams::TESTS,
     dat::TESTS,
     via::TESTS,
+    via_ia::TESTS,
     faults::TESTS,
     threads::TESTS,
     refusals::TESTS,

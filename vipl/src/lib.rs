@@ -23,10 +23,10 @@
 //! What the architecture leaves open is decided in docs/decisions.md, section VIPL.
 //!
 //! The modules are `error`, `handle`, `attributes`, `address` (the architecture's types),
-//! `descriptor` (views), `provider`, `nic`, `ptag`, `memory`, `raw`, `cq`, `vi` (the objects),
-//! `switchboard` and `conn` (requests for connections), `private_data` (what the ends of a
-//! connection tell each other), `error_callback` and `notices` (handlers), `places` and `links`
-//! (the fast path), `wait`, `info`, `upcalls` (events of the agent).
+//! `provider`, `nic`, `ptag`, `memory`, `raw`, `cq`, `vi` (the objects), `switchboard` and `conn`
+//! (requests for connections), `private_data` (what the ends of a connection tell each other),
+//! `error_callback` and `notices` (handlers), `places` and `links` (the fast path), `wait`, `info`,
+//! `upcalls` (events of the agent).
 #![no_std]
 
 extern crate alloc;
@@ -35,7 +35,6 @@ mod address;
 mod attributes;
 mod conn;
 mod cq;
-mod descriptor;
 mod error;
 mod error_callback;
 mod handle;
@@ -57,11 +56,11 @@ mod wait;
 pub use address::{MAX_DISCRIMINATOR, NetAddress};
 pub use attributes::*;
 pub use cq::CqHandler;
-pub use descriptor::*;
 pub use error::{Error, Result, SUCCESS};
 pub use error_callback::{ErrorCode, ErrorDescriptor, ErrorHandler, ResourceCode};
 pub use handle::{ConnHandle, CqHandle, MemHandle, NicHandle, PtagHandle, ViHandle};
 pub use info::{InfoType, OpeningCounts, SystemManagementInfo};
+pub use kernel_agent::descriptor::*;
 pub use memory::Memory;
 pub use nic::Nic;
 pub use provider::Provider;

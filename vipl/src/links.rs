@@ -8,10 +8,10 @@
 use alloc::sync::Arc;
 
 use api_core::OutOfResources;
+use kernel_agent::descriptor::{CONTROL_LEN, Descriptor};
 use kernel_agent::{DESCRIPTOR_ALIGN, key};
 use platform::{Growing, Lendable, Lent, OutOfMemory, SharedSlice, heap};
 
-use crate::descriptor::{CONTROL_LEN, Descriptor};
 use crate::error::{Error, Result};
 use crate::handle::MemHandle;
 

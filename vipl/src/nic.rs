@@ -12,7 +12,7 @@ use alloc::sync::{Arc, Weak};
 
 use api_core::numbers::Number;
 use api_core::{CallbackThread, Life, Limits, Table, handle};
-use kernel_agent::{Agent, Client, Features, Vi as AgentVi, ViCq};
+use kernel_agent::{Agent, Client, Features, PROVIDER_VERSION, Vi as AgentVi, ViCq};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, SleepLock, heap};
 use roce::Gid;
@@ -36,8 +36,6 @@ use crate::vi::Vi;
 pub(crate) const DESCRIPTORS_PER_QUEUE: u32 = 256;
 /// The most connection requests of an opening that wait for an answer.
 const MAX_CONNS: u32 = 1024;
-/// The version of this implementation: 0.1.
-const PROVIDER_VERSION: u32 = 1;
 /// The place of the errors in the queue of the handler thread. Those of the objects follow.
 const ERRORS: u32 = 0;
 
@@ -398,7 +396,7 @@ impl Nic {
         let address = own_address(&identity.gids);
         Ok(NicAttributes {
             name,
-            hardware_version: u32::from(identity.version_major) << 16 | u32::from(identity.version_minor),
+            hardware_version: core.agent.hardware_version(),
             provider_version: PROVIDER_VERSION,
             nic_address_len: address.0.len() as u16,
             local_nic_address: address.0,

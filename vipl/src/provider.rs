@@ -5,7 +5,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::Interfaces;
+use api_core::{Interfaces, Offer};
 use kernel_agent::{Agent, Features};
 use platform::sync::Mutex;
 use platform::{SleepLock, heap};
@@ -119,7 +119,8 @@ impl Provider {
             return Err(Error::InvalidParameter);
         }
         let inner = &self.0;
-        let (agent, limits) = inner.interfaces.find(device_name).ok_or(Error::InvalidParameter)?;
+        let Offer { agent, limits, .. } =
+            inner.interfaces.find(device_name).ok_or(Error::InvalidParameter)?;
         let offered = Features::from_bits_truncate(agent.identity().features) & limits.features;
         if !offered.contains(Features::VI) {
             return Err(Error::InvalidParameter);

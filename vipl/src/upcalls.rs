@@ -76,7 +76,9 @@ mod tests {
         let interfaces = Arc::new(api_core::Interfaces::new(machine.platform()));
         let device = machine.transports().remove(0);
         let agent = Agent::open(machine.platform(), device, 0, Config::default()).unwrap();
-        interfaces.add("nic", agent.clone(), api_core::Limits::NONE).unwrap();
+        interfaces
+            .add("nic", agent.clone(), api_core::Limits::NONE, api_core::Endpoints::QueuePairs)
+            .unwrap();
         let nic = Provider::new(&interfaces).open_nic("nic").unwrap();
         let (sender, errors) = channel();
         let handler = move |_, error: &ErrorDescriptor| sender.send(error.error_code).unwrap();

@@ -54,6 +54,9 @@ pub enum Injection {
     StallResponder = 13,
     /// As [`Injection::StallResponder`], but RDMA Reads only.
     HoldReads = 14,
+    /// Let the memory of the next `count` descriptors that virtual interface `object` completes be
+    /// out of reach.
+    LoseStatus = 15,
 }
 
 impl Injection {
@@ -74,6 +77,7 @@ impl Injection {
             12 => Injection::Truncate,
             13 => Injection::StallResponder,
             14 => Injection::HoldReads,
+            15 => Injection::LoseStatus,
             _ => return None,
         })
     }

@@ -8,7 +8,7 @@ use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
 use nic_abi::vi::ViError;
 use nic_abi::wqe::{Header, SendFlags};
 
-use super::vi::{Descriptor, PARTIAL};
+use super::vi::{Descriptor, Left};
 use super::{Qp, Wait};
 use crate::Frontend;
 use crate::nic::Nic;
@@ -103,19 +103,19 @@ impl Qp {
         }
         let header = work.header;
         if self.vi.is_some() {
-            let field = if self.send.work.done > 0 { PARTIAL } else { field };
-            let descriptor = Descriptor::of(self.send.work.args);
-            return self.complete_descriptor(nic, &header, &descriptor, status, field);
+            let left = Left::by_short_cut(work, status);
+            let descriptor = Descriptor::of(work.args);
+            return self.complete_descriptor(nic, &header, &descriptor, status, left);
         }
         self.post_request_cqe(nic, &header, status, length, field);
     }
 
-    /// Counts a work request that has left the send queue. Completes it if it failed or if its
-    /// flags ask for a completion.
+    /// Counts a work request that is not in the send queue any more; of its message so much has
+    /// `left`. Completes it if it failed or if its flags ask for a completion.
     pub(super) fn post_completion<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
-        (header, args): (&Header, [u64; 4]),
+        (header, args, left): (&Header, [u64; 4], Left),
         status: Status,
         length: u64,
         field: u32,
@@ -125,7 +125,7 @@ impl Qp {
             _ => nic.stats.completed += 1,
         }
         if self.vi.is_some() {
-            return self.complete_descriptor(nic, header, &Descriptor::of(args), status, field);
+            return self.complete_descriptor(nic, header, &Descriptor::of(args), status, left);
         }
         self.post_request_cqe(nic, header, status, length, field);
     }

@@ -293,7 +293,7 @@ impl Qp {
                 work.started = false;
                 nic.stats.lost_requests += 1;
                 if self.vi.is_some() {
-                    self.leave(nic);
+                    self.leave(nic, schedule);
                 }
                 let timeout = self.attributes.timeout;
                 if timeout == 0 {

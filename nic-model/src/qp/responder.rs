@@ -26,7 +26,7 @@ use crate::schedule::Schedule;
 use crate::transfer::{Side, Spans, Unreachable, copy};
 
 /// Bytes of one message that are moved in one part.
-const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 1 << 20;
 
 /// A responder's error: the answer to the peer, and the event and completion for its own driver.
 pub(super) struct Fault {
@@ -267,8 +267,9 @@ impl Qp {
         if length > self.max_message {
             return Err(Fault::TOO_LONG.into());
         }
-        // No byte is accessed, so no right is needed.
-        if length == 0 {
+        // No byte is accessed, so no right is needed. But a virtual interface that is not enabled
+        // for an operation accepts none at all (VIP_VI_ATTRIBUTES).
+        if length == 0 && (self.vi.is_none() || self.grants(right)) {
             return Ok(Span::default());
         }
         if !self.grants(right) {
@@ -455,7 +456,14 @@ impl<F: Frontend> Responder<'_, F> {
         if let Some(harm) = self.harm(job, source.ends()) {
             return Err(self.report(Stop::NotReady, Some(harm), job));
         }
-        self.execute_out_of_line(job, source).map_err(|stop| self.report(stop, None, job))
+        let step = match self.is_denied(job) {
+            true => Err(Stop::Fault(Fault::ACCESS)),
+            false => self.execute_out_of_line(job, source),
+        };
+        match step {
+            Err(Stop::Fault(fault)) if self.denies_later(job, &fault) => Ok(Step::Done(0)),
+            step => step.map_err(|stop| self.report(stop, None, job)),
+        }
     }
 
     #[inline(never)]

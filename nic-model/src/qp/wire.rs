@@ -26,7 +26,7 @@ use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, operation};
 use super::send::{BadEntry, Work};
 use super::services::{RequesterEngine, service};
-use super::vi::PARTIAL;
+use super::vi::Left;
 use super::{Parked, Qp};
 use crate::Frontend;
 use crate::nic::Nic;
@@ -56,6 +56,8 @@ struct Flight {
     work: Work,
     /// If the device aborts the work request: the status and the offset of the field to blame.
     failure: Option<(Status, u32)>,
+    /// How much of it was sent at least once.
+    left: Left,
 }
 
 /// The requester of a connected queue pair, and its work requests in progress.
@@ -66,6 +68,8 @@ pub(crate) struct Requests {
     /// The number of the oldest work request, and that of the next one.
     head: u32,
     tail: u32,
+    /// Why the loaded work request fails, if it does. The engine may not take it yet.
+    refusal: Option<(Status, u32)>,
     /// No work request begins before this time (injection).
     hold: Option<Instant>,
     /// Whether the requester sends next, if it has work; otherwise the responder does.
@@ -92,7 +96,7 @@ impl Requests {
 
     fn new(kind: QpType, config: &Config) -> Requests {
         let engine = RequesterEngine::new(kind, config);
-        Requests { engine, flights: Vec::new(), head: 0, tail: 0, hold: None, turn: true }
+        Requests { engine, flights: Vec::new(), head: 0, tail: 0, refusal: None, hold: None, turn: true }
     }
 
     fn flight(&self, id: u32) -> Option<&Flight> {
@@ -107,11 +111,12 @@ impl Requests {
     fn keep(&mut self, work: &mut Work, failure: Option<(Status, u32)>) {
         let place = self.tail as usize % usize::from(DEPTH);
         if self.flights.len() <= place {
-            self.flights.push(Flight { work: Work::new(), failure: None });
+            self.flights.push(Flight { work: Work::new(), failure: None, left: Left::Nothing });
         }
         if let Some(flight) = self.flights.get_mut(place) {
             core::mem::swap(&mut flight.work, work);
             flight.failure = failure;
+            flight.left = Left::Nothing;
         }
         self.tail = self.tail.wrapping_add(1);
     }
@@ -252,8 +257,8 @@ impl Qp {
         if requests.hold.is_some() || !requests.engine.has_room() {
             return false;
         }
-        let mut failure = None;
         if !self.send.work.loaded {
+            let mut failure = None;
             if let Err(bad) = self.fetch(nic) {
                 failure = Some(match bad {
                     BadEntry::Field(offset) => (Status::LocalQpOperation, offset as u32),
@@ -272,11 +277,14 @@ impl Qp {
             if failure.is_none() {
                 failure = self.refusal();
             }
+            if let Some(requests) = &mut self.requests {
+                requests.refusal = failure;
+            }
             if failure.is_none() && self.holds_back(schedule) {
                 return false;
             }
         }
-        self.pass(failure)
+        self.pass()
     }
 
     /// Why the loaded work request fails before it begins.
@@ -306,9 +314,9 @@ impl Qp {
     }
 
     /// Passes the loaded work request to the engine, unless it has to wait for all earlier ones.
-    fn pass(&mut self, failure: Option<(Status, u32)>) -> bool {
+    fn pass(&mut self) -> bool {
         let Some(requests) = &mut self.requests else { return false };
-        let work = &mut self.send.work;
+        let (work, failure) = (&mut self.send.work, requests.refusal);
         let id = requests.tail;
         let fence = work.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES);
         // Local requests are carried out once all earlier ones are complete. An earlier request may
@@ -338,7 +346,8 @@ impl Qp {
                 fence,
             })
         };
-        // After a failure the request stays in `work`, to be flushed.
+        // After a failure the request stays in `work`: to be flushed, or on a connection that
+        // survives to be passed once the failed one is complete.
         if posted.is_err() {
             return false;
         }
@@ -381,11 +390,13 @@ impl Qp {
                 return Sent::No;
             }
         };
-        let mut sent = Sent::Yes;
+        let (mut sent, mut gathered) = (Sent::Yes, true);
         schedule.charge(piece.length / UNIT);
         match self.gather(nic, requests.flight(id), offset, piece, &mut uplink.payload) {
-            Err((status, _)) if self.vi.is_some() && offset > 0 => requests.abort(id, status, PARTIAL),
-            Err((status, field)) => requests.abort(id, status, field),
+            Err((status, field)) => {
+                requests.abort(id, status, field);
+                gathered = false;
+            }
             Ok(_) if self.faults.drop_requests > 0 => self.faults.drop_requests -= 1,
             Ok(payload) => {
                 let garbled = self.faults.bad_requests > 0;
@@ -420,9 +431,15 @@ impl Qp {
                 }
             }
         }
+        if sent == Sent::Yes
+            && gathered
+            && let Some(flight) = requests.flight_mut(id)
+        {
+            flight.left = flight.left.max(if piece.last { Left::All } else { Left::Part });
+        }
         (self.requests, nic.uplink) = (Some(requests), Some(uplink));
-        if sent == Sent::Yes && piece.last && self.has_level(Reliability::Delivery) {
-            self.flight_left(nic, id);
+        if sent == Sent::Yes && gathered && piece.last && self.has_level(Reliability::Delivery) {
+            self.flight_left(nic, schedule, id);
         }
         if sent == Sent::Parked {
             nic.park(self, Parked::Neighbour);
@@ -474,7 +491,7 @@ impl Qp {
             };
             requests.head = requests.head.wrapping_add(1);
             let Some(flight) = requests.flight(id) else { continue };
-            let (header, args) = (flight.work.header, flight.work.args);
+            let (header, args, left) = (flight.work.header, flight.work.args, flight.left);
             let (opcode, total) = (flight.work.opcode, flight.work.total);
             let failure = failed.map(|failed| flight.failure.unwrap_or((status_of(failed), NO_FIELD)));
             let failure = failure.or_else(|| {
@@ -489,9 +506,9 @@ impl Qp {
                 _ => 0,
             };
             match failure {
-                None => self.post_completion(nic, (&header, args), Status::Success, length, NO_FIELD),
+                None => self.post_completion(nic, (&header, args, left), Status::Success, length, NO_FIELD),
                 Some((status, field)) => {
-                    self.post_completion(nic, (&header, args), status, 0, field);
+                    self.post_completion(nic, (&header, args, left), status, 0, field);
                     if !self.survives_errors() {
                         self.fail(nic, schedule, status, Some((EventType::QpFatal, 0)));
                     } else if let Some(requests) = &mut self.requests {
@@ -591,8 +608,8 @@ impl Qp {
         let Some(id) = requests.engine.flush() else { return false };
         requests.head = requests.head.wrapping_add(1);
         let Some(flight) = requests.flight(id) else { return false };
-        let (header, args) = (flight.work.header, flight.work.args);
-        self.post_completion(nic, (&header, args), Status::Flushed, 0, NO_FIELD);
+        let (header, args, left) = (flight.work.header, flight.work.args, flight.left);
+        self.post_completion(nic, (&header, args, left), Status::Flushed, 0, NO_FIELD);
         true
     }
 }

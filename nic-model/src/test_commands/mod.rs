@@ -55,7 +55,11 @@ impl<F: Frontend> Node<F> {
         let (_, qp) = self.named_qp(command)?;
         if matches!(
             what,
-            Injection::Corrupt | Injection::Truncate | Injection::StallResponder | Injection::HoldReads
+            Injection::Corrupt
+                | Injection::Truncate
+                | Injection::StallResponder
+                | Injection::HoldReads
+                | Injection::LoseStatus
         ) {
             let no_vi = Refusal::new(Status::BadState, at!(command.object));
             let harms = &mut qp.vi.as_mut().ok_or(no_vi)?.harms;
@@ -63,6 +67,7 @@ impl<F: Frontend> Node<F> {
                 Injection::Corrupt => harms.corrupt = a.count,
                 Injection::Truncate => harms.truncate = a.count,
                 Injection::HoldReads => harms.hold_reads = a.count,
+                Injection::LoseStatus => harms.lose_status = a.count,
                 _ => harms.stall = a.count,
             }
             return Ok(DONE);

@@ -25,6 +25,7 @@ const UC: QpSpec = QpSpec { kind: QpType::Uc, flags: QpFlags::empty(), srq: 0, s
 pub(crate) const SEND_MIDDLE: u8 = 0x21;
 const WRITE_FIRST: u8 = 0x26;
 const WRITE_LAST: u8 = 0x28;
+pub(crate) const WRITE_LAST_IMMEDIATE: u8 = 0x29;
 /// Where the operation code is in a frame over IPv4.
 const OPCODE: usize = 14 + 20 + 8;
 

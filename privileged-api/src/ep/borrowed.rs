@@ -66,7 +66,7 @@ impl Ia {
         for (direction, segments) in [
             (Direction::Send, limits.send_segments),
             (Direction::Write, limits.write_segments),
-            (Direction::Read, limits.read_segments),
+            (Direction::Read, limits.read_segments as usize),
         ] {
             if segments > 0 {
                 singles[direction as usize] = ep.as_raw();
@@ -207,7 +207,8 @@ impl EpRef<'_> {
         let why = self.ia.live().and_then(|core| {
             let ep = core.rc(self.ep)?;
             ep.takes_requests()?;
-            Ok(core.not_posted_to(self.ep, ep.qp.why_no_batch()))
+            // Only a queue pair is in the slot, where a batch is written.
+            Ok(core.not_posted_to(self.ep, ep.pair.qp()?.why_no_batch()))
         });
         why.unwrap_or_else(|error| error)
     }

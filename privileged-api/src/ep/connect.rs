@@ -21,6 +21,7 @@ use crate::flags::CnEstFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia, private_data};
 use crate::status::{Error, Result};
+use crate::via::connect::{Asking, reply};
 
 impl Ia {
     /// Asks the peer's service for a connection of the endpoint, which goes from UNCONNECTED to
@@ -30,14 +31,17 @@ impl Ia {
     /// the two-way or the three-way handshake. Without `conn_attr` the IA chooses timeouts so that
     /// they fit the path's timeout. After an error the endpoint is as before.
     ///
+    /// On an IA over VIA there is only the two-way handshake, `conn_attr` has no effect, and there
+    /// is no private data.
+    ///
     /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `InvalidCnEstFlags`,
     /// `InvalidPdataLength`, `InvalidSpigot`, `InvalidSourcePath`, `InvalidConnQual`,
     /// `InvalidRtimeout` (also if the path's timeout is shorter than one answer may take),
     /// `InvalidLtimeout`, `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`
     /// (the page calls it IT_ERR_INVALID_ETIMEOUT, it_status_t IT_ERR_INVALID_ATIMEOUT; see
-    /// [`Error::INVALID_ETIMEOUT`]), `Resources`, `InvalidIa`, `IaCatastrophe`; `NoPermission`,
-    /// `PdataNotSupported` and `InvalidIanaLrPort` cannot happen. Does not wait for the peer. Not
-    /// for callbacks. Thread-safe. Page it_ep_connect.
+    /// [`Error::INVALID_ETIMEOUT`]), `PdataNotSupported` (on VIA), `Resources`, `InvalidIa`,
+    /// `IaCatastrophe`; `NoPermission` and `InvalidIanaLrPort` cannot happen. Does not wait for the
+    /// peer. Not for callbacks. Thread-safe. Page it_ep_connect.
     #[doc(alias = "it_ep_connect")]
     pub fn ep_connect(
         &self,
@@ -51,6 +55,11 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let found = core.rc(ep)?;
+        core.check_private_data(private_data)?;
+        if core.via {
+            let asking = core.ask_via(path, connect_qual, cn_est_flags)?;
+            return core.connect_via(&found, path, &asking);
+        }
         let handshake = check_flags(cn_est_flags)?;
         if private_data.len() > private_data::CONNECT {
             return Err(Error::InvalidPdataLength);
@@ -78,7 +87,7 @@ impl Ia {
             read_depths(&control)
         };
         let asked = core.client().and_then(|client| {
-            let asked = client.connect(&ep.qp, &params, handshake, private_data);
+            let asked = client.connect(ep.pair.connectable(), &params, handshake, private_data);
             asked.map_err(|error| core.error(error))
         });
         core.asked(&ep, asked)
@@ -93,17 +102,19 @@ impl Ia {
     ///
     /// Read depths are compared on the active side only: the passive side of the InfiniBand
     /// transport cannot know whether the active side is going to adapt (three-way). In the two-way
-    /// handshake the active side rejects depths that do not fit.
+    /// handshake the active side rejects depths that do not fit. On VIA both endpoints have to have
+    /// the same `max_dto_payload_size`, otherwise the call returns `InvalidEpAttr`.
     ///
     /// Errors: `InvalidEp`, `InvalidEpType`, `InvalidCnEstId`, `InvalidPdataLength`,
-    /// `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` and
-    /// `EpTimewait` cannot happen. Does not wait for the peer. May be called in callbacks.
-    /// Thread-safe: of two answers to one identifier the later one waits for the earlier one, and
-    /// finds the identifier used up unless the earlier one was refused. Page it_ep_accept.
+    /// `PdataNotSupported` (on VIA), `InvalidEpState`, `InvalidEpAttr`, `InvalidIa`,
+    /// `IaCatastrophe`; `EpTimewait` cannot happen. Does not wait for the peer. May be called in
+    /// callbacks. Thread-safe: of two answers to one identifier the later one waits for the earlier
+    /// one, and finds the identifier used up unless the earlier one was refused. Page it_ep_accept.
     #[doc(alias = "it_ep_accept")]
     pub fn ep_accept(&self, ep: EpHandle, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
         let found = core.rc(ep)?;
+        core.check_private_data(private_data)?;
         if private_data.len() > private_data::ACCEPT {
             core.unanswered.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
@@ -128,12 +139,13 @@ impl Ia {
     /// lost. The peer of an attempt gets a non-peer reject, without the private data.
     ///
     /// Errors: `InvalidEp`, `InvalidEpState` (UNCONNECTED), `InvalidEpType`, `InvalidPdataLength`,
-    /// `InvalidIa`, `IaCatastrophe`; `PdataNotSupported` cannot happen. Does not wait for the peer.
+    /// `PdataNotSupported` (on VIA), `InvalidIa`, `IaCatastrophe`. Does not wait for the peer.
     /// May be called in callbacks. Thread-safe. Page it_ep_disconnect.
     #[doc(alias = "it_ep_disconnect")]
     pub fn ep_disconnect(&self, ep: EpHandle, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
         let found = core.rc(ep)?;
+        core.check_private_data(private_data)?;
         if private_data.len() > private_data::DISCONNECT {
             return Err(Error::InvalidPdataLength);
         }
@@ -152,7 +164,7 @@ impl Ia {
             // The connection may be over already.
             let _ = client.disconnect(connection, private_data);
         }
-        let flushed = ep.qp.to_error().map_err(|error| core.error(error));
+        let flushed = ep.pair.to_error().map_err(|error| core.error(error));
         let event = Event::ConnDisconnect { evd: ep.connect.handle(), ep: ep.handle, private_data: None };
         core.tell(&ep, event, Origin::Call);
         flushed
@@ -160,6 +172,24 @@ impl Ia {
 }
 
 impl Core {
+    /// Asks for the connection of a virtual interface.
+    fn connect_via(&self, found: &Ep, path: &Path, asking: &Asking) -> Result<()> {
+        let _operation = found.operation.lock(&self.shared.platform);
+        let ep = self.as_it_is(found)?;
+        let private_data = {
+            let mut control = ep.control.lock();
+            ep.advance(&mut control, Trigger::Connect)?;
+            control.path = *path;
+            asking.private_data(&control.attr)
+        };
+        let asked = self.client().and_then(|client| {
+            let pair = ep.pair.connectable();
+            let asked = client.connect(pair, &asking.params, Handshake::ThreeWay, &private_data);
+            asked.map_err(|error| self.error(error))
+        });
+        self.asked(&ep, asked)
+    }
+
     /// Records the agent's answer to a request for a connection.
     fn asked(&self, ep: &Ep, asked: Result<ConnectionId>) -> Result<()> {
         let mut control = ep.control.lock();
@@ -186,16 +216,22 @@ impl Core {
         asked: &PeerRequest,
         private_data: &[u8],
     ) -> Result<()> {
-        let depths = {
+        let via;
+        let (depths, private_data) = {
             let mut control = ep.control.lock();
+            let mut answer = (read_depths(&control), private_data);
+            if self.via {
+                via = reply(&control.attr, asked.request.max_message_size)?;
+                answer = (self.via_depths(), &via);
+            }
             ep.advance(&mut control, Trigger::Accept)?;
             control.connection = Some(connection);
             control.path = asked.path;
-            read_depths(&control)
+            answer
         };
         let accepted = self.client().and_then(|client| {
             let params = AcceptParams { depths, ..AcceptParams::default() };
-            match client.accept(connection, &ep.qp, &params, private_data) {
+            match client.accept(connection, ep.pair.connectable(), &params, private_data) {
                 // The peer gave up before the accept. The consumer gets the event that it gets when
                 // the peer gives up just after the accept.
                 Err(kernel_agent::Error::ConnectionState) => {

@@ -4,19 +4,23 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
 use api_core::Context;
-use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams};
+use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams, ViAttributes};
 use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
 
+use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, access};
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
 use crate::closed;
+use crate::evd::dto::DtoQueue;
 use crate::event::EventType;
 use crate::flags::EpFlags;
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
+use crate::via;
+use crate::via::ep::{Sizes, ViEp};
 
 impl Ia {
     /// Creates an RC endpoint in UNCONNECTED.
@@ -50,8 +54,8 @@ impl Ia {
         let handle = EpHandle::from_raw(reservation.word());
         let evds = [request_sevd, recv_sevd, connect_sevd];
         let (common, limits, attr) = core.rc_parts(handle, pz, evds, flags, ep_attr)?;
-        let qp = core.new_qp(&common, &limits, &attr)?;
-        reservation.fill(Ep { qp, limits, common: common.clone() }.shared()?);
+        let pair = core.new_pair(&common, &limits, &attr)?;
+        reservation.fill(Ep::shared(pair, limits, common.clone())?);
         core.life.created(|| common.close_slot());
         Ok(handle)
     }
@@ -103,8 +107,8 @@ impl Core {
             send_segments: ep_attr.max_send_segments,
             receive_segments: attr.max_recv_segments,
             // With an SRQ, the queue pair refuses every Receive, whatever its segments.
-            recv_end: if srq.is_some() { usize::MAX } else { attr.max_recv_segments + 1 },
-            read_segments: ep_attr.rc.max_rdma_read_segments,
+            recv_end: if srq.is_some() { u32::MAX } else { attr.max_recv_segments as u32 + 1 },
+            read_segments: ep_attr.rc.max_rdma_read_segments as u32,
             write_segments: ep_attr.rc.max_rdma_write_segments,
         };
         let common = heap::arc(Common {
@@ -128,7 +132,7 @@ impl Core {
 impl Limits {
     /// The most segments that a request in the send queue can have.
     fn most_send_segments(&self) -> usize {
-        self.send_segments.max(self.read_segments).max(self.write_segments).max(1)
+        self.send_segments.max(self.read_segments as usize).max(self.write_segments).max(1)
     }
 }
 
@@ -175,15 +179,48 @@ impl Core {
         })
     }
 
+    /// Creates a queue pair or a virtual interface for an endpoint, ready for Receives.
+    pub(super) fn new_pair(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Pair> {
+        match self.via {
+            false => self.new_qp(common, limits, attr).map(Pair::Qp),
+            true => self.new_vi(common, limits, attr).map(Pair::Vi),
+        }
+    }
+
+    fn new_vi(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<ViEp>> {
+        let (Some(request), Some(recv)) = (common.request.dto(), common.recv.dto()) else {
+            return Err(Error::InvalidEvdType);
+        };
+        let entries = [attr.max_request_dtos.max(1) as u32, attr.max_recv_dtos.max(1) as u32];
+        let sizes = Sizes { entries, segments: [limits.most_send_segments(), limits.receive_segments] };
+        let attributes = ViAttributes {
+            reliability: via::LEVEL,
+            max_transfer: attr.max_dto_payload_size as u64,
+            access: via::access(attr),
+        };
+        let client = self.client()?;
+        let reserve = |queue, entries| {
+            DtoQueue::reserve(queue, &self.shared.platform, entries).map_err(|error| self.error(error))
+        };
+        let sends = reserve(request, entries[0])?;
+        let receives = reserve(recv, entries[1]).inspect_err(|_| sends.give_back(entries[0]))?;
+        let (handle, pd) = (common.handle.as_raw(), &common.zone.pd);
+        ViEp::create(client, handle, pd, &attributes, &sizes, [sends, receives]).map_err(|error| {
+            sends.give_back(entries[0]);
+            receives.give_back(entries[1]);
+            self.error(error)
+        })
+    }
+
     /// Creates a queue pair for an endpoint, ready for Receives.
-    pub(super) fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
+    fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
         // The slot begins closed, because the endpoint's state takes no requests.
         let slot_params =
             SlotParams { slot: &common.slot, handle: common.handle.as_raw(), closed: closed::STATE };
         let most = SegmentLimits {
             send: limits.send_segments as u32,
             write: limits.write_segments as u32,
-            read: limits.read_segments as u32,
+            read: limits.read_segments,
         };
         let attributes = QpAttributes {
             max_send_segments: limits.most_send_segments() as u32,
@@ -199,8 +236,38 @@ impl Core {
         Ok(qp)
     }
 
+    /// Checks attributes against the limits of the device for virtual interfaces.
+    fn check_vi_limits(&self, attr: &EpAttributes) -> Result<()> {
+        let id = self.agent.identity();
+        let segments = id.max_vi_segments as usize;
+        // A descriptor has 32 bits for its length, and a virtual interface carries at least a byte.
+        let longest = self.longest_message();
+        let checks = [
+            ((1..=longest).contains(&(attr.max_dto_payload_size as u64)), Error::PayloadSize),
+            (attr.max_send_segments <= segments, Error::ResourceSseg),
+            (attr.max_recv_segments <= segments, Error::ResourceRseg),
+            (attr.rc.max_rdma_read_segments <= segments, Error::ResourceRrseg),
+            (attr.rc.max_rdma_write_segments <= segments, Error::ResourceRwseg),
+            (attr.max_recv_dtos <= id.max_vi_entries as usize, Error::ResourceRecvDto),
+            (attr.max_request_dtos <= id.max_vi_entries as usize, Error::ResourceReqDto),
+        ];
+        match checks.iter().find(|(holds, _)| !holds) {
+            Some((_, error)) => Err(*error),
+            None => Ok(()),
+        }
+    }
+
+    /// The longest message that an endpoint can have.
+    pub(crate) fn longest_message(&self) -> u64 {
+        let longest = self.agent.identity().max_message;
+        if self.via { longest.min(u32::MAX.into()) } else { longest }
+    }
+
     /// Checks attributes against the limits of the device.
     fn check_limits(&self, attr: &EpAttributes) -> Result<()> {
+        if self.via {
+            return self.check_vi_limits(attr);
+        }
         let id = self.agent.identity();
         let segments = id.max_sges as usize;
         let depth = id.max_rd_atomic.min(u32::from(u8::MAX));

@@ -35,7 +35,10 @@ impl Ia {
         core.post_to(ep, |ep| {
             let operation = Operation::Send { immediate: Some(immediate) };
             let request = request(operation, cookie, dto_flags, EventType::DTO_SEND_CMPL)?;
-            ep.post(core, &request, local_segments, ep.limits.send_segments)
+            match ep.pair.vi() {
+                None => ep.post(core, &request, local_segments, ep.limits.send_segments),
+                Some(_) => ep.post_slowly(core, &request, local_segments, ep.limits.send_segments),
+            }
         })
     }
 
@@ -48,7 +51,8 @@ impl Ia {
     /// [`Ia::evd_dequeue_extended`] returns the number and the Write's length there. As the
     /// completion of a Receive can be solicited, [`DtoFlags::SOLICITED_WAIT`] is allowed.
     ///
-    /// Errors: as [`Ia::post_rdma_write`]. Does not block. May be called in callbacks. Thread-safe.
+    /// Errors: as [`Ia::post_rdma_write`], and `OpNotSupported` on VIA, where the receiver would
+    /// not learn of the Write's length. Does not block. May be called in callbacks. Thread-safe.
     #[expect(clippy::too_many_arguments, reason = "those of it_post_rdma_write, and the number")]
     #[inline(always)]
     pub fn post_rdma_write_immediate(
@@ -80,10 +84,14 @@ impl Ia {
     /// [`Posted::MARKER`](crate::Posted::MARKER). If it completes with success, the routine of
     /// [`Ia::when_drained`] runs. An extension of the API.
     ///
-    /// Errors: `InvalidEp`, `InvalidEpState`, `InvalidEpType`, `TooManyPosts`, `EpBusy`,
-    /// `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks. Thread-safe.
+    /// Errors: `OpNotSupported` (on VIA), `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// `TooManyPosts`, `EpBusy`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
+    /// callbacks. Thread-safe.
     pub fn post_marker(&self, ep: EpHandle, cookie: u64) -> Result<()> {
         let core = self.live()?;
+        if core.via {
+            return Err(Error::OpNotSupported);
+        }
         let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;
         let to = Remote { addr: 0, key: 0 };
         let operation = Operation::Write { to, immediate: None };

@@ -5,9 +5,10 @@
 //! endpoint (`ud`, `datagram`), which is operational or not. Calls for connected endpoints only
 //! look endpoints up by [`Core::rc`].
 //!
-//! Owns the queue pair. Locks, outermost first: `operation` (sleeps; held by calls that change the
-//! endpoint), an identifier's turn (see `cm`), the table entry, `control`, an EVD's queue, the slot
-//! or the IA's `unanswered`. The dispatcher thread takes only `control` and the locks after it.
+//! Owns the queue pair, or what an IA over VIA has in its place (`pair`). Locks, outermost first:
+//! `operation` (sleeps; held by calls that change the endpoint), an identifier's turn (see `cm`),
+//! the table entry, `control`, an EVD's queue, the slot or the IA's `unanswered`. The dispatcher
+//! thread takes only `control` and the locks after it.
 
 pub(crate) mod atomic;
 pub(crate) mod borrowed;
@@ -16,6 +17,7 @@ mod create;
 mod datagram;
 mod immediate;
 mod modify;
+pub(crate) mod pair;
 pub(crate) mod post;
 mod recreate;
 pub(crate) mod state;
@@ -27,7 +29,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api_core::Context;
-use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
+use kernel_agent::{ConnectionId, LinkFlags, SendSlot};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{SleepLock, heap};
 
@@ -43,6 +45,7 @@ use crate::ia::{Core, Ia, SPIGOT};
 use crate::pz::InZone;
 use crate::srq::Srq;
 use crate::status::{Error, Result};
+use pair::Pair;
 use state::Trigger;
 
 /// The EVD of an endpoint's connection events. A datagram endpoint has none.
@@ -75,10 +78,10 @@ pub(crate) struct Queued(Option<bool>);
 pub(crate) struct Limits {
     send_segments: usize,
     receive_segments: usize,
-    /// The limit of segments of it_post_recv plus one; 0 if the call is not for the endpoint.
-    recv_end: usize,
-    read_segments: usize,
     write_segments: usize,
+    /// The limit of segments of it_post_recv plus one; 0 if the call is not for the endpoint.
+    recv_end: u32,
+    read_segments: u32,
 }
 
 /// The state of an endpoint that changes.
@@ -94,7 +97,7 @@ pub(crate) struct Control {
 /// An endpoint with its present queue pair. A reset replaces it with one that has a new queue pair.
 /// So an earlier connection, in TimeWait for example, does not affect the next one.
 pub(crate) struct Ep {
-    qp: Arc<Qp>,
+    pub(crate) pair: Pair,
     limits: Limits,
     common: Arc<Common>,
 }
@@ -184,15 +187,24 @@ impl Common {
 
 impl Ep {
     /// The endpoint as the table holds it. If there is no memory, destroys the queue pair.
-    fn shared(self) -> Result<Arc<Ep>> {
-        heap::arc(self).map_err(|ep| {
-            let _ = ep.qp.destroy();
+    fn shared(pair: Pair, limits: Limits, common: Arc<Common>) -> Result<Arc<Ep>> {
+        let pair = match pair {
+            Pair::Qp(qp) if limits.recv_end <= 1 => Pair::Receiveless(qp),
+            pair => pair,
+        };
+        heap::arc(Ep { pair, limits, common }).map_err(|ep| {
+            let _ = ep.pair.destroy();
             Error::Resources
         })
     }
 
-    pub(crate) fn qp(&self) -> &Arc<Qp> {
-        &self.qp
+    /// Forgets the completions of a virtual interface that was destroyed: those that were taken
+    /// ahead of the consumer. The agent forgets those of queue pairs.
+    fn forget_completions(&self, number: u32) {
+        if self.pair.vi().is_some() {
+            self.request.forget_completions(number);
+            self.recv.forget_completions(number);
+        }
     }
 }
 
@@ -246,7 +258,7 @@ impl Core {
             let mut control = ep.control.lock();
             // Checked under the lock: before, another call may have reset the endpoint, which may
             // have another connection by now.
-            let failed = |ep: Arc<Ep>| qpn.is_none_or(|qpn| qpn == ep.qp.qpn());
+            let failed = |ep: Arc<Ep>| qpn.is_none_or(|qpn| qpn == ep.pair.number());
             if !self.as_it_is(&ep).is_ok_and(failed) {
                 return;
             }
@@ -291,7 +303,8 @@ impl Core {
         }
         self.unanswered.lock().forget_ep(ep.handle);
         // Also ends the connection. Fails only if the device is dead.
-        let _ = ep.qp.destroy();
+        let _ = ep.pair.destroy();
+        ep.forget_completions(ep.pair.number());
         // Another endpoint may get the index only after the queue pair is destroyed.
         self.eps.release(ep.handle.as_raw());
         ep.request.end();
@@ -385,7 +398,19 @@ impl Ia {
     /// callbacks. Thread-safe.
     pub fn ep_qpn(&self, ep: EpHandle) -> Result<u32> {
         let core = self.live()?;
-        core.ep(ep).map(|ep| ep.qp.qpn())
+        core.ep(ep).map(|ep| ep.pair.number())
+    }
+
+    /// The control field of the descriptor of the endpoint's latest request, on an IA over VIA: for
+    /// diagnostics. An extension.
+    ///
+    /// Errors: `InvalidEp`, `InvalidEpType` (not over VIA), `InvalidIa`, `IaCatastrophe`. Does not
+    /// block. May be called in callbacks. Thread-safe.
+    pub fn ep_last_control(&self, ep: EpHandle) -> Result<u16> {
+        let core = self.live()?;
+        let ep = core.ep(ep)?;
+        let control = ep.pair.vi().and_then(|vi| vi.last_control()).ok_or(Error::InvalidEpType)?;
+        Ok(control.bits())
     }
 
     /// The number of the endpoint's requests, and of its Receives, whose completions were not taken
@@ -396,7 +421,7 @@ impl Ia {
     /// callbacks. Thread-safe.
     pub fn ep_outstanding(&self, ep: EpHandle) -> Result<(usize, usize)> {
         let core = self.live()?;
-        let (requests, receives) = core.ep(ep)?.qp.outstanding();
+        let (requests, receives) = core.ep(ep)?.pair.outstanding();
         Ok((requests as usize, receives as usize))
     }
 
@@ -421,17 +446,17 @@ impl Ia {
             return Err(Error::CannotReset);
         }
         // From here on, requests are refused until they go to the new queue pair.
-        ep.qp.withdraw();
+        ep.pair.withdraw();
         ep.control.lock().part();
-        let qp = match core.new_qp(&ep.common, &ep.limits, &attr) {
+        let pair = match core.new_pair(&ep.common, &ep.limits, &attr) {
             // The old queue pair may be the last one that the device has room for.
             Err(Error::Resources) => {
-                let _ = ep.qp.destroy();
-                core.new_qp(&ep.common, &ep.limits, &attr)?
+                let _ = ep.pair.destroy();
+                core.new_pair(&ep.common, &ep.limits, &attr)?
             }
             created => created?,
         };
-        let renewed = Ep { qp, limits: ep.limits, common: ep.common.clone() }.shared()?;
+        let renewed = Ep::shared(pair, ep.limits, ep.common.clone())?;
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
         // The slot had no queue pair for a moment. If the IA ended then, it closed all slots but
         // this one, which is closed here.
@@ -439,14 +464,15 @@ impl Ia {
         let former = match former {
             Ok(former) => former,
             Err(late) => {
-                let _ = late.qp.destroy();
+                let _ = late.pair.destroy();
                 return Err(Error::InvalidEp);
             }
         };
         // Identifiers of the endpoint that the consumer did not answer become invalid.
         core.unanswered.lock().forget_ep(ep.handle);
         // Ends the old connection. The queue pair may be destroyed already.
-        let _ = former.qp.destroy();
+        let _ = former.pair.destroy();
+        former.forget_completions(former.pair.number());
         let mut control = ep.control.lock();
         ep.advance(&mut control, Trigger::Reset)?;
         control.path = Path::default();
@@ -470,7 +496,7 @@ impl Ia {
         let _operation = ep.operation.lock(&core.shared.platform);
         core.as_it_is(&ep)?;
         // The device counts the narrow RMRs that are linked through the endpoint.
-        if !ep.is_ud() && ep.qp.destroy_unless_bound() == Err(kernel_agent::Error::Busy) {
+        if !ep.is_ud() && ep.pair.destroy_unless_bound() == Err(kernel_agent::Error::Busy) {
             return Err(Error::EpBusy);
         }
         core.free_ep(ep.handle);

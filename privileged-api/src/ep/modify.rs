@@ -65,7 +65,7 @@ impl Ia {
                 false => core.check(&ep, &control, mask, ep_attr)?,
             }
         };
-        ep.qp.change(&changes).map_err(|error| core.error(error))?;
+        ep.pair.change(&changes).map_err(|error| core.error(error))?;
         ep.control.lock().attr = wanted;
         Ok(())
     }
@@ -101,7 +101,8 @@ impl Core {
             if !matches!(state, S::Unconnected | S::Nonoperational) {
                 return Err(Error::InvalidEpState);
             }
-            if new.max_dto_payload_size as u64 > self.agent.identity().max_message {
+            let shortest = u64::from(self.via);
+            if !(shortest..=self.longest_message()).contains(&(new.max_dto_payload_size as u64)) {
                 return Err(Error::PayloadSize);
             }
             attr.max_dto_payload_size = new.max_dto_payload_size;
@@ -119,7 +120,8 @@ impl Core {
             }
         }
         if mask.contains(EpParamMask::MAX_ORD) {
-            if !matches!(state, S::Unconnected | S::Active2ConnectionPending | S::Connected) {
+            let later = matches!(state, S::Active2ConnectionPending | S::Connected) && !self.via;
+            if state != S::Unconnected && !later {
                 return Err(Error::InvalidEpState);
             }
             self.check_depth(new.rc.rdma_read_ord, Error::ResourceOrd)?;

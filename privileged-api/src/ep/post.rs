@@ -17,6 +17,7 @@ use kernel_agent::{
     SendSlot, Shadow, Transfer,
 };
 
+use super::pair::Pair;
 use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::evd::Posted;
@@ -172,7 +173,7 @@ impl Kind for Read {
     }
 
     fn segments(limits: &Limits) -> usize {
-        limits.read_segments
+        limits.read_segments as usize
     }
 
     #[inline(always)]
@@ -268,7 +269,7 @@ impl Common {
 }
 
 impl Ep {
-    /// Posts a request of at most so many segments.
+    /// Posts a request of at most so many segments to a queue pair.
     #[inline(always)]
     pub(super) fn post(
         &self,
@@ -281,10 +282,29 @@ impl Ep {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
-        match self.qp.post(request, segments, |triplet| core.segment(triplet)) {
+        match self.pair.qp()?.post(request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
+    }
+
+    /// Posts a request of at most so many segments to a queue pair or to a virtual interface.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_slowly(
+        &self,
+        core: &Core,
+        request: &Request,
+        segments: &[LmrTriplet],
+        most: usize,
+    ) -> Result<()> {
+        let Some(vi) = self.pair.vi() else { return self.post(core, request, segments, most) };
+        if segments.len() > most {
+            return Err(Error::InvalidNumSegments);
+        }
+        self.takes_requests()?;
+        let posted = vi.post(request, segments, |triplet| core.segment(triplet));
+        posted.map_err(|error| core.not_posted(error))
     }
 
     #[cold]
@@ -302,26 +322,34 @@ impl Ep {
         flags: DtoFlags,
     ) -> Option<()> {
         check_recv_flags(flags).ok()?;
-        if self.limits.recv_end <= 1 {
-            return None;
-        }
+        let Pair::Qp(qp) = &self.pair else { return None };
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        self.qp.post_single_receive(|| keys.segment(segment), shadow)
+        qp.post_single_receive(|| keys.segment(segment), shadow)
     }
 
     fn post_recv(&self, core: &Core, segments: &[LmrTriplet], cookie: u64, flags: DtoFlags) -> Result<()> {
         check_recv_flags(flags)?;
-        if segments.len() >= self.limits.recv_end {
+        if segments.len() >= self.limits.recv_end as usize {
             return Err(self.takes_no_such_receive());
         }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        let posted = self.qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
+        let Ok(qp) = self.pair.qp() else { return self.post_recv_via(core, segments, shadow) };
+        let posted = qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
         match posted {
             Ok(()) => Ok(()),
             // The endpoint takes its Receives from an SRQ.
             Err(PostError::Kind) => Err(Error::InvalidSrq),
             Err(error) => Err(core.not_posted(error)),
         }
+    }
+
+    /// Posts a Receive to a virtual interface.
+    #[cold]
+    #[inline(never)]
+    fn post_recv_via(&self, core: &Core, segments: &[LmrTriplet], shadow: Shadow) -> Result<()> {
+        let vi = self.pair.vi().ok_or(Error::InvalidEpType)?;
+        let posted = vi.post_receive(segments, |triplet| core.segment(triplet), shadow);
+        posted.map_err(|error| core.not_posted(error))
     }
 }
 
@@ -468,7 +496,7 @@ impl Ia {
         let core = self.live()?;
         let (flags, remote) = packed.open();
         let request = K::request(cookie, flags, remote);
-        core.post_to(ep, |ep| ep.post(core, &request?, segments, K::segments(&ep.limits)))
+        core.post_to(ep, |ep| ep.post_slowly(core, &request?, segments, K::segments(&ep.limits)))
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.

@@ -40,22 +40,23 @@ impl Ia {
         let (common, limits, attr) = core.rc_parts(ep.handle, pz, evds, flags, ep_attr)?;
         common.context.set(ep.context.get());
         // The endpoint's slot has one queue pair at a time.
-        ep.qp.withdraw();
-        let (renewed, made) = match core.new_qp(&common, &limits, &attr) {
-            Ok(qp) => (Ep { qp, limits, common }.shared()?, Ok(())),
+        ep.pair.withdraw();
+        let (renewed, made) = match core.new_pair(&common, &limits, &attr) {
+            Ok(pair) => (Ep::shared(pair, limits, common)?, Ok(())),
             Err(error) => {
                 let (attr, common) = (ep.control.lock().attr, ep.common.clone());
                 // Leaves room in the device for a queue pair like the old one.
-                let _ = ep.qp.destroy();
-                let qp = core.new_qp(&common, &ep.limits, &attr)?;
-                (Ep { qp, limits: ep.limits, common }.shared()?, Err(error))
+                let _ = ep.pair.destroy();
+                let pair = core.new_pair(&common, &ep.limits, &attr)?;
+                (Ep::shared(pair, ep.limits, common)?, Err(error))
             }
         };
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
         core.life.created(|| ep.close_slot());
         match former {
             Ok(former) => {
-                let _ = former.qp.destroy();
+                let _ = former.pair.destroy();
+                former.forget_completions(former.pair.number());
                 if made.is_ok() {
                     former.request.end();
                     former.recv.end();
@@ -65,7 +66,7 @@ impl Ia {
                 made
             }
             Err(late) => {
-                let _ = late.qp.destroy();
+                let _ = late.pair.destroy();
                 Err(Error::InvalidEp)
             }
         }

@@ -13,6 +13,7 @@ use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
 
+use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
 use crate::attributes::{EpAttributes, RcAttributes};
 use crate::event::EventType;
@@ -87,7 +88,7 @@ impl Ia {
             receive_segments: ep_attr.max_recv_segments,
             recv_end: 0,
             // RDMA is refused for the type of the endpoint, not for the segments.
-            read_segments: usize::MAX,
+            read_segments: u32::MAX,
             write_segments: usize::MAX,
         };
         let attr = EpAttributes { rc: NO_RC, ..*ep_attr };
@@ -110,7 +111,7 @@ impl Ia {
         let common = common.map_err(|_| Error::Resources)?;
         let qp = core.new_ud_qp(&common, &attr)?;
         common.control.lock().attr.ud.ep_info.ud_ep_id = qp.qpn();
-        reservation.fill(Ep { qp, limits, common }.shared()?);
+        reservation.fill(Ep::shared(Pair::Qp(qp), limits, common)?);
         Ok(handle)
     }
 }

@@ -13,7 +13,7 @@ use platform::use_count::UseCount;
 use super::aggregate::Aggregate;
 use super::callback::Origin;
 use super::deliver::policy;
-use super::dto::DtoQueue;
+use super::dto::{DtoQueue, Source};
 use super::notification::Notifier;
 use super::queue::SoftQueue;
 use super::{Control, Evd, Queue};
@@ -23,6 +23,7 @@ use crate::flags::EvdFlags;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
+use crate::via::queue::ViaQueue;
 
 /// Whether a simple event dispatcher can have this stream.
 fn is_simple(stream: EventType) -> bool {
@@ -181,19 +182,32 @@ impl Core {
         }
         let entries = u32::try_from(size).map_err(|_| Error::ResourceQueueSize)?;
         let slot = self.evd_slots.get_or_create(handle.as_raw())?;
-        let slot_params = SlotParams { slot, handle: handle.as_raw(), closed: 0 };
-        let created = self.client()?.create_cq_in(entries, handle.as_raw(), slot_params);
-        let cq = created.map_err(|error| match error {
+        let client = self.client()?;
+        let created = if self.via {
+            let created = client.create_vi_cq(entries, handle.as_raw());
+            created.and_then(|cq| {
+                let queue = heap::arc(ViaQueue::new(cq, entries));
+                queue.map(Source::Via).map_err(|queue| {
+                    let _ = queue.cq().destroy();
+                    kernel_agent::Error::OutOfMemory
+                })
+            })
+        } else {
+            let slot_params = SlotParams { slot, handle: handle.as_raw(), closed: 0 };
+            client.create_cq_in(entries, handle.as_raw(), slot_params).map(Source::Cq)
+        };
+        let source = created.map_err(|error| match error {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceQueueSize,
             other => self.error(other),
         })?;
-        let made = match DtoQueue::new(cq.clone(), slot.clone(), handle, self.owners.clone()) {
+        let undo = source.clone();
+        let made = match DtoQueue::new(source, slot.clone(), handle, self.owners.clone()) {
             Ok(queue) if threshold <= queue.capacity() => Ok(Queue::Dto(queue)),
             Ok(_) => Err(Error::InvalidThreshold),
             Err(error) => Err(error),
         };
         made.inspect_err(|_| {
-            let _ = cq.destroy();
+            let _ = undo.destroy();
         })
     }
 }

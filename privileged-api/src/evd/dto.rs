@@ -10,11 +10,16 @@
 //! locks, and the CQ's slot is closed while the stage is not empty. So the fast path can take from
 //! the CQ without the stage's lock, and never returns a completion before an older one in the
 //! stage. The slot is also closed while only an aggregate may take from the queue.
+//!
+//! On an IA over VIA the slot stays empty, and the queue is a [`ViaQueue`]: only a thread that
+//! holds the stage's lock takes from it.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
+use kernel_agent::descriptor::Status;
 use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, Cq, CqSlot, Done, TookAny};
+use platform::Platform;
 use platform::sync::Mutex;
 
 use super::extended::{Form, Posted};
@@ -24,6 +29,8 @@ use crate::flags::DtoUdFlags;
 use crate::handle::{EpHandle, EvdHandle, Handle};
 use crate::lmr::owners::Owners;
 use crate::status::{Error, Result};
+use crate::via;
+use crate::via::queue::ViaQueue;
 
 /// The word that is posted with each work request and returned in its completion.
 ///
@@ -32,10 +39,12 @@ use crate::status::{Error, Result};
 /// | 0..4 | the number of the event |
 /// | 4 | the completion is a notification event |
 /// | 5..8 | [`Posted`] |
+/// | 8 | the completion is a failure of a virtual interface, and `detail` its descriptor's status |
 pub(crate) mod tag {
     pub(crate) const EVENT: u32 = 0xf;
     pub(crate) const NOTIFY: u32 = 1 << 4;
     pub(crate) const POSTED: u32 = 5;
+    pub(crate) const VIA: u32 = 1 << 8;
 }
 
 /// The reasons why a slot may be closed while the oldest completion is in the CQ.
@@ -56,8 +65,33 @@ struct Staged {
     notifies: bool,
 }
 
+/// The NIC's queue.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Cq(Arc<Cq>),
+    /// Of an IA over VIA.
+    Via(Arc<ViaQueue>),
+}
+
+impl Source {
+    fn entries(&self) -> usize {
+        match self {
+            Source::Cq(cq) => cq.entries() as usize,
+            Source::Via(queue) => queue.cq().entries() as usize,
+        }
+    }
+
+    /// Destroys the queue. Fails if an endpoint uses it or the device is dead.
+    pub(super) fn destroy(&self) -> core::result::Result<(), kernel_agent::Error> {
+        match self {
+            Source::Cq(cq) => cq.destroy(),
+            Source::Via(queue) => queue.cq().destroy(),
+        }
+    }
+}
+
 pub(crate) struct DtoQueue {
-    cq: Arc<Cq>,
+    source: Source,
     owners: Arc<Owners>,
     slot: Arc<CqSlot>,
     handle: EvdHandle,
@@ -67,20 +101,61 @@ pub(crate) struct DtoQueue {
 impl DtoQueue {
     /// Makes the queue of the EVD `handle`, whose CQ is in `slot`.
     pub(crate) fn new(
-        cq: Arc<Cq>,
+        source: Source,
         slot: Arc<CqSlot>,
         handle: EvdHandle,
         owners: Arc<Owners>,
     ) -> Result<DtoQueue> {
-        let capacity = cq.entries() as usize;
+        let capacity = source.entries();
         let mut ready = VecDeque::new();
         ready.try_reserve_exact(capacity).map_err(|_| Error::ResourceQueueSize)?;
         let stage = Mutex::new(Stage { ready, notifications: 0, capacity });
-        Ok(DtoQueue { cq, owners, slot, handle, stage })
+        Ok(DtoQueue { source, owners, slot, handle, stage })
     }
 
-    pub(crate) fn cq(&self) -> &Arc<Cq> {
-        &self.cq
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The CQ for queue pairs.
+    pub(crate) fn cq(&self) -> Option<&Arc<Cq>> {
+        match &self.source {
+            Source::Cq(cq) => Some(cq),
+            Source::Via(_) => None,
+        }
+    }
+
+    /// Makes room for the completions of so many descriptors, and returns the queue of virtual
+    /// interfaces. Blocks for the device.
+    pub(crate) fn reserve(
+        &self,
+        platform: &Arc<dyn Platform>,
+        count: u32,
+    ) -> core::result::Result<&Arc<ViaQueue>, kernel_agent::Error> {
+        let Source::Via(queue) = &self.source else { return Err(kernel_agent::Error::Foreign) };
+        queue.reserve(platform, count)?;
+        self.grow_stage();
+        Ok(queue)
+    }
+
+    /// Forgets the completions in the stage of a virtual interface that was destroyed, and those in
+    /// the NIC's queue, which would take room.
+    pub(crate) fn forget(&self, number: u32) {
+        let mut stage = self.stage.lock();
+        stage.ready.retain(|staged| staged.completion.qpn != number);
+        stage.notifications = stage.ready.iter().filter(|staged| staged.notifies).count();
+        self.fill(&mut stage, usize::MAX);
+    }
+
+    /// Gives the stage room for as many completions as the NIC's queue holds. If there is no
+    /// memory, a full stage notifies before the threshold is reached.
+    fn grow_stage(&self) {
+        let capacity = self.source.entries();
+        let mut stage = self.stage.lock();
+        let more = capacity.saturating_sub(stage.ready.len());
+        if stage.ready.try_reserve_exact(more).is_ok() {
+            stage.capacity = capacity;
+        }
     }
 
     /// Adds or removes one of the reasons for which the CQ's slot is closed.
@@ -113,9 +188,10 @@ impl DtoQueue {
     #[inline(never)]
     fn take_staged(&self) -> Option<Completion> {
         let mut stage = self.stage.lock();
-        match self.pop(&mut stage) {
-            None => self.cq.poll_one(),
-            completion => completion,
+        match (self.pop(&mut stage), &self.source) {
+            (None, Source::Cq(cq)) => cq.poll_one(),
+            (None, Source::Via(queue)) => queue.next(),
+            (completion, _) => completion,
         }
     }
 
@@ -141,44 +217,59 @@ impl DtoQueue {
     /// The number of completions that are queued.
     pub(crate) fn len(&self) -> usize {
         let mut stage = self.stage.lock();
-        if let Some(waiting) = self.cq.completions() {
+        let Source::Cq(cq) = &self.source else {
+            self.fill(&mut stage, usize::MAX);
+            return stage.ready.len();
+        };
+        if let Some(waiting) = cq.completions() {
             return stage.ready.len() + waiting as usize;
         }
         self.fill(&mut stage, usize::MAX);
-        stage.ready.len() + self.cq.pending(u32::MAX) as usize
+        stage.ready.len() + cq.pending(u32::MAX) as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        let stage = self.stage.lock();
-        stage.ready.is_empty() && !self.cq.has_completion()
+        let mut stage = self.stage.lock();
+        match &self.source {
+            Source::Cq(cq) => stage.ready.is_empty() && !cq.has_completion(),
+            Source::Via(_) => {
+                // An entry may lead to no completion.
+                self.fill(&mut stage, 1);
+                stage.ready.is_empty()
+            }
+        }
     }
 
     pub(crate) fn arm(&self) {
-        self.cq.arm(Arm::Next);
+        match &self.source {
+            Source::Cq(cq) => cq.arm(Arm::Next),
+            Source::Via(queue) => queue.cq().arm(),
+        }
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.cq.entries() as usize
+        match &self.source {
+            Source::Cq(cq) => cq.entries() as usize,
+            Source::Via(queue) => queue.asked(),
+        }
     }
 
     /// Changes the CQ's size. Blocks until the device answers.
-    pub(crate) fn resize(&self, entries: usize) -> Result<()> {
+    pub(crate) fn resize(&self, platform: &Arc<dyn Platform>, entries: usize) -> Result<()> {
         let wanted = u32::try_from(entries).map_err(|_| Error::ResourceQueueSize)?;
         if entries < self.len() {
             return Err(Error::InvalidQueueSize);
         }
-        self.cq.resize(wanted).map_err(|error| match error {
+        let resized = match &self.source {
+            Source::Cq(cq) => cq.resize(wanted),
+            Source::Via(queue) => queue.resize(platform, wanted),
+        };
+        resized.map_err(|error| match error {
             kernel_agent::Error::DeviceDead(_) => Error::IaCatastrophe,
             kernel_agent::Error::Busy => Error::InvalidQueueSize,
             _ => Error::ResourceQueueSize,
         })?;
-        let capacity = self.cq.entries() as usize;
-        let mut stage = self.stage.lock();
-        let more = capacity.saturating_sub(stage.ready.len());
-        // If the stage cannot grow, a full stage notifies before the threshold is reached.
-        if stage.ready.try_reserve_exact(more).is_ok() {
-            stage.capacity = capacity;
-        }
+        self.grow_stage();
         Ok(())
     }
 
@@ -191,15 +282,23 @@ impl DtoQueue {
     /// the CQ is empty.
     fn fill(&self, stage: &mut Stage, wanted: usize) {
         let room = stage.capacity.min(wanted).saturating_sub(stage.ready.len());
-        if room > 0 {
-            let mut polling = self.cq.polling();
-            for taken in 0..room {
-                let Some(completion) = polling.next() else { break };
-                if taken == 0 {
-                    polling.close(closed::STAGED);
+        if room == 0 {
+            return;
+        }
+        match &self.source {
+            Source::Cq(cq) => {
+                let mut polling = cq.polling();
+                for taken in 0..room {
+                    let Some(completion) = polling.next() else { break };
+                    if taken == 0 {
+                        polling.close(closed::STAGED);
+                    }
+                    stage.push(completion);
                 }
-                stage.push(completion);
             }
+            Source::Via(queue) => core::iter::from_fn(|| queue.next()).take(room).for_each(|completion| {
+                stage.push(completion);
+            }),
         }
     }
 
@@ -288,6 +387,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
     let event_number = EventType(completion.data & tag::EVENT);
     let dto_status = match completion.status {
         CompletionStatus::Success => DtoStatus::Success,
+        _ if completion.data & tag::VIA != 0 => via::status::of(Status::from_bits_retain(completion.detail)),
         failed => failure(failed, event_number),
     };
     let mut flags = DtoUdFlags::empty();

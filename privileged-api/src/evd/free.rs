@@ -18,7 +18,7 @@ impl Evd {
         if let Queue::Dto(queue) = &self.queue {
             // Nothing uses the CQ, so this fails only if the device is dead, and then the CQ is
             // destroyed with the device.
-            let _ = queue.cq().destroy();
+            let _ = queue.source().destroy();
         }
     }
 }

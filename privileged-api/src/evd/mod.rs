@@ -119,11 +119,26 @@ impl Evd {
         handle::index(self.handle.as_raw()) as u32
     }
 
-    /// The NIC's queue, if this EVD is for completions.
+    /// The NIC's queue, if this EVD is for completions of queue pairs.
     pub(crate) fn cq(&self) -> Option<&Arc<kernel_agent::Cq>> {
         match &self.queue {
-            Queue::Dto(queue) => Some(queue.cq()),
+            Queue::Dto(queue) => queue.cq(),
             _ => None,
+        }
+    }
+
+    /// The queue of completions, if this EVD is for completions.
+    pub(crate) fn dto(&self) -> Option<&DtoQueue> {
+        match &self.queue {
+            Queue::Dto(queue) => Some(queue),
+            _ => None,
+        }
+    }
+
+    /// Forgets the completions of a virtual interface that was destroyed.
+    pub(crate) fn forget_completions(&self, number: u32) {
+        if let Queue::Dto(queue) = &self.queue {
+            queue.forget(number);
         }
     }
 

@@ -182,7 +182,10 @@ impl Core {
 
     fn resize(&self, evd: &Evd, size: usize) -> Result<()> {
         match &evd.queue {
-            Queue::Dto(queue) => queue.resize(size).map_err(|error| self.disable_on_catastrophe(error))?,
+            Queue::Dto(queue) => {
+                let resized = queue.resize(&self.shared.platform, size);
+                resized.map_err(|error| self.disable_on_catastrophe(error))?;
+            }
             Queue::Soft(queue) => queue.resize(size)?,
             Queue::Aggregate(_) => return Err(Error::InvalidMask),
         }

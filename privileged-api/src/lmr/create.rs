@@ -134,7 +134,7 @@ impl Ia {
                 Ok((memory, core.virtual_region(wanted, addr)?))
             }),
             LmrMemory::Iobl { addr, iobl } => core.register(wanted, |core, wanted| {
-                if !core.features().intersects(Features::FAST_REGISTER | Features::RESERVED_KEY) {
+                if !core.takes_lists() {
                     return Err(Error::PrivOpsUnavailable);
                 }
                 core.privileged()?;
@@ -317,7 +317,7 @@ impl Core {
         let (memory, (region, shared)) = make(self, &wanted)?;
         self.own(&region, handle)?;
         let Wanted { zone, length, addr_mode, privs, flags, shared_id } = wanted;
-        let (key, remote) = (region.key(), region.remote_key());
+        let (key, remote) = (self.name_of(&region), region.remote_key());
         let made = Made { addr: memory.addr, length, addr_mode, iobl_type: memory.iobl_type };
         let lmr = heap::arc(Lmr {
             handle,

@@ -10,6 +10,7 @@ mod support;
 mod connections;
 mod objects;
 mod opening;
+mod via;
 
 use host::CountedHeap;
 use privileged_api::*;

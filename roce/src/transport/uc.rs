@@ -44,13 +44,13 @@ pub struct Requester {
     depth: usize,
     /// The next packet's number.
     next: Psn,
-    /// Work requests in the order of posting.
-    works: VecDeque<Work>,
+    /// Work requests in the order of posting, and whether each was aborted.
+    works: VecDeque<(Work, bool)>,
     /// How many at the head are sent to their end.
     sent: usize,
     /// Packets of the work request behind them that are sent.
     packets: u32,
-    /// The work request, counted from the head, that fails.
+    /// The first work request that was aborted, counted from the head.
     fault: Option<usize>,
     draining: bool,
     closed: bool,
@@ -96,7 +96,7 @@ impl Requester {
         if self.works.len() >= self.depth {
             return Err(PostError::Full);
         }
-        self.works.push_back(work);
+        self.works.push_back((work, false));
         Ok(())
     }
 
@@ -108,8 +108,8 @@ impl Requester {
             return None;
         }
         let message = match *self.works.get(self.sent)? {
-            Work::Message(message) => message,
-            Work::Local { id } => {
+            (Work::Message(message), _) => message,
+            (Work::Local { id }, _) => {
                 self.sent += 1;
                 return Some(Transmit::Local { id });
             }
@@ -133,7 +133,7 @@ impl Requester {
     pub fn take_back(&mut self, piece: &Piece) {
         if piece.last {
             self.sent = self.sent.saturating_sub(1);
-            if let Some(Work::Message(message)) = self.works.get(self.sent) {
+            if let Some((Work::Message(message), _)) = self.works.get(self.sent) {
                 self.packets = self.mtu.packets(message.length);
             }
         }
@@ -160,11 +160,9 @@ impl Requester {
 
     /// As [`super::Requester::abort`].
     pub fn abort(&mut self, id: u32) {
-        let place = self.works.iter().position(|work| work.id() == id);
-        self.fault = match (self.fault, place) {
-            (Some(fault), Some(place)) => Some(fault.min(place)),
-            (fault, place) => fault.or(place),
-        };
+        let Some(place) = self.works.iter().position(|(work, _)| work.id() == id) else { return };
+        self.works[place].1 = true;
+        self.fault = Some(self.fault.map_or(place, |fault| fault.min(place)));
     }
 
     /// Goes on after a work request has failed, where the device's queue pair survives that. Of a
@@ -181,9 +179,13 @@ impl Requester {
     }
 
     fn pop(&mut self) -> Option<u32> {
-        let work = self.works.pop_front()?;
+        let (work, _) = self.works.pop_front()?;
         self.sent = self.sent.saturating_sub(1);
-        self.fault = self.fault.and_then(|fault| fault.checked_sub(1));
+        self.fault = match self.fault {
+            // Where the queue pair survives, the next aborted one fails as well.
+            Some(0) => self.works.iter().position(|(_, aborted)| *aborted),
+            fault => fault.map(|fault| fault - 1),
+        };
         Some(work.id())
     }
 

@@ -98,6 +98,36 @@ fn a_failure_that_the_queue_pair_survives_ends_its_message_only() {
 }
 
 #[test]
+fn each_of_several_failures_ends_its_own_request() {
+    let failed = |id| Some(Event::Failed { id, status: Status::Aborted });
+    // In either order.
+    for order in [[1, 2, 4], [4, 2, 1]] {
+        let mut it = Requester::new(start(), MTU, 8);
+        it.post(message(0, SEND, 600)).unwrap();
+        it.post_local(1).unwrap();
+        it.post(message(2, WRITE, 1)).unwrap();
+        it.post(message(3, SEND, 1)).unwrap();
+        it.post_local(4).unwrap();
+        assert!(it.transmit(1).is_some());
+        order.into_iter().for_each(|id| it.abort(id));
+        it.abort(7);
+        assert!(it.transmit(7).is_some() && it.transmit(7).is_none());
+        assert_eq!((it.poll(), it.poll()), (Some(Event::Completed { id: 0 }), failed(1)));
+        assert_eq!((it.poll(), it.transmit(1)), (None, None), "until the queue pair goes on");
+        it.resume();
+        assert_eq!((it.transmit(1), it.poll()), (None, failed(2)));
+        it.resume();
+        assert_eq!(it.post(message(5, SEND, 1)), Err(PostError::Closed));
+        assert!(matches!(it.transmit(1), Some(Transmit::Piece { id: 3, .. })));
+        assert_eq!(it.transmit(1), None);
+        assert_eq!((it.poll(), it.poll()), (Some(Event::Completed { id: 3 }), failed(4)));
+        it.resume();
+        assert!(it.is_empty() && it.post(message(5, SEND, 1)).is_ok());
+        assert!(matches!(it.transmit(1), Some(Transmit::Piece { id: 5, .. })));
+    }
+}
+
+#[test]
 fn local_requests_are_carried_out_in_their_places() {
     let mut it = Requester::new(start(), MTU, 8);
     it.post_local(0).unwrap();

@@ -60,12 +60,12 @@ pub(crate) const TESTS: &[Test] = &[
             let (info, identity) = (f.a.ia_query()?, f.setup.a.agent.identity());
             check_eq!(info.transport_type, TransportType::Ib);
             // The first 24 bits of the node's EUI-64 identify its manufacturer.
-            check_eq!(u64::from(info.vendor.vendor), identity.node_guid >> 40);
-            check!(info.vendor.vendor != 0 && info.vendor.vendor < 1 << 24);
-            check_eq!(
-                (info.vendor.device, info.vendor.revision),
-                (nic_abi::pci::IVSHMEM_DEVICE, identity.revision)
-            );
+            let Vendor::Ib(vendor) = info.vendor else {
+                return Err(Failure::new(alloc::format!("not InfiniBand's: {:?}", info.vendor)));
+            };
+            check_eq!(u64::from(vendor.vendor), identity.node_guid >> 40);
+            check!(vendor.vendor != 0 && vendor.vendor < 1 << 24);
+            check_eq!((vendor.device, vendor.revision), (nic_abi::pci::IVSHMEM_DEVICE, identity.revision));
             // The version of the library is not zero, and every IA reports the same one.
             let version = |ia: &Ia| ia.ia_query().map(|info| (info.sw_major_version, info.sw_minor_version));
             check!(version(&f.a)? != (0, 0));

@@ -242,6 +242,27 @@ impl Fixture {
         Ok(ia)
     }
 
+    /// Two IAs over VIA on the same NICs. [`Fixture::close`] of this fixture frees them.
+    #[track_caller]
+    pub fn over_via(&self) -> Result<Fixture, Failure> {
+        self.over_via_limited(Limits::NONE)
+    }
+
+    /// As [`Fixture::over_via`]; the interface of `b` has these limits.
+    #[track_caller]
+    pub fn over_via_limited(&self, limits: Limits) -> Result<Fixture, Failure> {
+        let setup = &self.setup;
+        let provider = Provider::new(setup.platform.clone());
+        provider.add_via("via-a", setup.a.agent.clone(), Limits::NONE)?;
+        provider.add_via("via-b", setup.b.agent.clone(), limits)?;
+        let create = |name| provider.ia_create(name, 2, 1, Some(setup.privileged));
+        let a = create("via-a")?;
+        self.extra.lock().push(a.clone());
+        let b = create("via-b")?;
+        self.extra.lock().push(b.clone());
+        Ok(Fixture { setup: setup.clone(), a, b, extra: Mutex::new(Vec::new()) })
+    }
+
     /// An IA without privilege.
     #[track_caller]
     pub fn unprivileged(&self) -> Result<Ia, Failure> {

@@ -25,7 +25,8 @@ impl World {
         for (number, device) in machine.transports().into_iter().enumerate() {
             let agent =
                 Agent::open(machine.platform(), device, number as u32, Config::default()).expect("an agent");
-            interfaces.add(&format!("nic{number}"), agent.clone(), api_core::Limits::NONE).expect("a name");
+            let (none, pairs) = (api_core::Limits::NONE, api_core::Endpoints::QueuePairs);
+            interfaces.add(&format!("nic{number}"), agent.clone(), none, pairs).expect("a name");
             agents.push(agent);
         }
         World { machine, agents, provider: Provider::new(&interfaces) }

@@ -12,7 +12,7 @@ use nic_abi::vi::{
 use nic_abi::wqe::Header;
 
 use super::descriptor::{Descriptor, OWN, entry};
-use super::{PARTIAL, operation_bits, status};
+use super::{Left, operation_bits, status};
 use crate::Frontend;
 use crate::memory::GuestMemory;
 use crate::nic::{Failure, Nic};
@@ -78,7 +78,7 @@ impl<F: Frontend> Nic<F> {
 }
 
 impl Qp {
-    /// Completes a descriptor of the send queue; `field` may be [`PARTIAL`].
+    /// Completes a descriptor of the send queue, of whose message so much has left.
     #[inline(never)]
     pub(in crate::qp) fn complete_descriptor<F: Frontend>(
         &mut self,
@@ -86,7 +86,7 @@ impl Qp {
         header: &Header,
         descriptor: &Descriptor,
         status: cqe::Status,
-        field: u32,
+        left: Left,
     ) {
         let Some(vi) = &self.vi else { return };
         if nic.copies.remove(self.id.slot, descriptor.index) {
@@ -94,10 +94,7 @@ impl Qp {
             return;
         }
         let opcode = nic_abi::wqe::Opcode::from_byte(header.opcode).unwrap_or(nic_abi::wqe::Opcode::Send);
-        let mut bits = status::of_request(vi.level, opcode, status);
-        if field == PARTIAL && !bits.is_empty() {
-            bits |= Status::PARTIAL_ERROR;
-        }
+        let bits = status::of_request(vi.level, opcode, status, left);
         let length = if bits.is_empty() { descriptor.length } else { 0 };
         let bits = bits | operation_bits(opcode) | Status::DONE;
         let ended = Ended { status: bits, length, immediate: None };
@@ -152,9 +149,10 @@ impl Qp {
         }
         // If the ring's memory cannot be accessed, there is no mark, and the driver sees no
         // completion.
-        let written = nic
-            .mark(ring, log, descriptor.index)
-            .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
+        let written = !self.vi.as_mut().is_some_and(|vi| vi.loses_status())
+            && nic
+                .mark(ring, log, descriptor.index)
+                .is_some_and(|mark| nic.write_back(self.pd, descriptor, mark, ended));
         if !written {
             let operation = (ended.status & Status::OP_MASK).bits() >> OP_SHIFT;
             self.lose(nic, ring, log, descriptor);

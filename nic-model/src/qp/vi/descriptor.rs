@@ -237,8 +237,9 @@ impl Qp {
         }
         work.args = transmute!(Descriptor { length: control.length, ..descriptor });
         if self.has_level(Reliability::Reception) {
-            // The peer may not see this request before it has answered the earlier Reads.
-            self.send.work.flags |= SendFlags::FENCE_READS;
+            // If a message fails, nothing behind it may have been delivered (2.5, table 1). The
+            // answer to an earlier one may be lost, so the peer sees this one only afterwards.
+            self.send.work.flags |= SendFlags::FENCE_ALL;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::report::event;
 pub(super) use descriptor::Descriptor;
 pub(crate) use retained::Copies;
 pub(super) use retained::Retained;
-pub(super) use status::PARTIAL;
+pub(super) use status::Left;
 
 /// Injected faults of messages.
 #[derive(Default)]
@@ -43,6 +43,8 @@ pub(crate) struct Harms {
     /// How many of the next arriving requests are lost, and how many RDMA Reads.
     pub stall: u32,
     pub hold_reads: u32,
+    /// The status of so many descriptors that end next cannot be written.
+    pub lose_status: u32,
 }
 
 /// The state that a virtual interface has in addition to a queue pair's.
@@ -53,8 +55,11 @@ pub(crate) struct Vi {
     pub harms: Harms,
     /// The descriptor of the receive that a message took.
     pub(super) receive: Descriptor,
-    /// The index of the last event, for each kind of error.
-    errors: [Option<u32>; ERRORS],
+    /// A packet of the RDMA Write that arrives reached for memory that it may not write. The Write
+    /// is refused with its last packet.
+    pub(super) denied: bool,
+    /// The index of the last event and the queue pair number that it names, for each error.
+    errors: [Option<(u32, u32)>; ERRORS],
     /// The index of the last completion event, for the send and the receive queue.
     completions: [Option<u32>; 2],
 }
@@ -66,6 +71,7 @@ impl Vi {
             completions_eq,
             harms: Harms::default(),
             receive: Descriptor::default(),
+            denied: false,
             errors: [None; ERRORS],
             completions: [None; 2],
         }
@@ -79,6 +85,14 @@ impl Vi {
     /// Forgets all that belongs to a connection.
     pub fn reset(&mut self) {
         self.harms = Harms::default();
+        self.denied = false;
+    }
+
+    /// Whether the status of a descriptor that ends is lost.
+    pub(super) fn loses_status(&mut self) -> bool {
+        let lost = self.harms.lose_status > 0;
+        self.harms.lose_status -= u32::from(lost);
+        lost
     }
 
     /// Whether injection loses a request that arrives.
@@ -112,7 +126,8 @@ impl Qp {
     }
 
     /// Raises an error event of a virtual interface. An event of the same error that the consumer
-    /// has not consumed counts for this one too: otherwise errors could fill the event queue.
+    /// has not consumed counts for this one too: otherwise errors could fill the event queue. But
+    /// an error of a former connection, which had another number, does not count for this one.
     #[cold]
     pub(crate) fn post_vi_error<F: Frontend>(
         &mut self,
@@ -123,11 +138,13 @@ impl Qp {
     ) {
         let Some(vi) = &mut self.vi else { return };
         let last = &mut vi.errors[error as usize];
-        if last.is_some_and(|index| nic.event_waits(self.eq, index)) {
+        let counts = |number| error.is_of_post() || number == self.qpn;
+        if last.is_some_and(|(index, number)| counts(number) && nic.event_waits(self.eq, index)) {
             return;
         }
         let entry = event(EventType::ViError, self.qpn, self.generation, detail);
-        *last = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
+        let index = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
+        *last = index.map(|index| (index, self.qpn));
     }
 
     /// Raises the event of an armed ring.

@@ -41,6 +41,25 @@ impl<F: Frontend> Responder<'_, F> {
         None
     }
 
+    /// Whether an earlier packet of this RDMA Write reached for memory that it may not write.
+    #[inline]
+    pub(in crate::qp) fn is_denied(&mut self, job: &Job) -> bool {
+        let Some(vi) = &mut self.qp.vi else { return false };
+        vi.denied &= job.offset > 0;
+        vi.denied
+    }
+
+    /// Whether an RDMA Write that reaches for wrong memory is refused with a later packet, the last
+    /// one: only that packet has the immediate data, and without it nobody knows whether a receive
+    /// or an event has to report the error. Until then nothing is written.
+    #[cold]
+    pub(in crate::qp) fn denies_later(&mut self, job: &Job, fault: &Fault) -> bool {
+        let Some(vi) = &mut self.qp.vi else { return false };
+        let write = job.operation() == Operation::Write;
+        vi.denied = write && !job.ends_payload() && fault.reason == Reason::RespRemoteAccessErrors;
+        vi.denied
+    }
+
     /// Reports why a message of the peer is not carried out. The virtual interface gets its report
     /// here; the result contains only the answer to the peer.
     #[cold]

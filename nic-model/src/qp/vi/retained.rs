@@ -9,18 +9,20 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 
-use nic_abi::cqe::{NO_FIELD, Status};
+use nic_abi::cqe::Status;
 use nic_abi::vi::Reliability;
 use nic_abi::wqe::{Header, Opcode};
 use platform::SharedSlice;
 
-use super::Descriptor;
+use super::status::offers_end;
+use super::{Descriptor, Left};
 use crate::Frontend;
 use crate::keys::{Keys, Span};
 use crate::memory::{DmaError, GuestMemory};
 use crate::nic::Nic;
 use crate::qp::{Qp, Work};
-use crate::transfer::{Side, Spans, Unreachable, get};
+use crate::schedule::Schedule;
+use crate::transfer::{Side, Spans, Unreachable, copy};
 
 /// The most bytes of all copies of a NIC.
 const POOL: u64 = 16 << 20;
@@ -81,19 +83,17 @@ impl Copies {
 }
 
 impl Retained {
-    /// Copies `length` bytes from the front of a side; `None` if the memory cannot be read, or
-    /// there is no memory for the copy.
-    fn copy<M: GuestMemory>(from: &Side<'_, M>, length: u64) -> Option<Retained> {
+    /// Copies `length` bytes from the front of a side; `None` if the memory cannot be read, is in
+    /// too many runs, or there is no memory for the copy. `schedule` counts the work.
+    fn copy<M: GuestMemory>(from: &Side<'_, M>, length: u64, schedule: &mut Schedule) -> Option<Retained> {
         let count = length.div_ceil(8) as usize;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(8 * count).ok()?;
-        bytes.resize(8 * count, 0);
-        get(from, &mut bytes[..length as usize]).ok()?;
         let mut words = Vec::new();
         words.try_reserve_exact(count).ok()?;
-        let (chunks, _) = bytes.as_chunks();
-        words.extend(chunks.iter().map(|chunk| AtomicU64::new(u64::from_le_bytes(*chunk))));
-        Some(Retained { words: words.into_boxed_slice(), span: [Span { region: 0, offset: 0, length }] })
+        words.resize_with(count, AtomicU64::default);
+        let words = words.into_boxed_slice();
+        let kept = Retained { words, span: [Span { region: 0, offset: 0, length }] };
+        let copied = copy(from, &kept.side(from.keys, 0), length, schedule).ok()?;
+        (copied == length).then_some(kept)
     }
 
     fn length(&self) -> u64 {
@@ -135,15 +135,16 @@ impl Qp {
         nic.copies.get(self.id.slot, Descriptor::of(work.args).index)
     }
 
-    /// The current work request has left by the short cut, and no answer came. On Reliable Delivery
-    /// a Send or RDMA Write completes now, if the pool has room for its copy.
+    /// A part of the current work request has left by the short cut, and no answer came. On
+    /// Reliable Delivery a Send or RDMA Write completes now, if it has left to its end and the pool
+    /// has room for its copy.
     #[inline(never)]
-    pub(in crate::qp) fn leave<F: Frontend>(&mut self, nic: &mut Nic<F>) {
+    pub(in crate::qp) fn leave<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
         let work = &self.send.work;
-        if !self.has_level(Reliability::Delivery) || self.copy_of(nic, work).is_some() {
+        if !self.has_level(Reliability::Delivery) || !offers_end(work) || self.copy_of(nic, work).is_some() {
             return;
         }
-        let Some(copy) = self.copy(nic, work) else { return };
+        let Some(copy) = self.copy(nic, schedule, work) else { return };
         let (header, args) = (work.header, work.args);
         self.complete_retained(nic, &header, args, copy);
         // The descriptor's entry in the ring is free.
@@ -155,7 +156,12 @@ impl Qp {
     /// completes now, if the pool has room for its copy, and all earlier Sends and RDMA Writes are
     /// complete.
     #[inline(never)]
-    pub(in crate::qp) fn flight_left<F: Frontend>(&mut self, nic: &mut Nic<F>, id: u32) {
+    pub(in crate::qp) fn flight_left<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        id: u32,
+    ) {
         let Some(requests) = &self.requests else { return };
         let mut left = None;
         for work in requests.up_to(id) {
@@ -167,13 +173,13 @@ impl Qp {
             }
         }
         let Some(work) = left.filter(|work| self.copy_of(nic, work).is_none()) else { return };
-        let Some(copy) = self.copy(nic, work) else { return };
+        let Some(copy) = self.copy(nic, schedule, work) else { return };
         let (header, args) = (work.header, work.args);
         self.complete_retained(nic, &header, args, copy);
     }
 
     /// A copy of the memory that a work request sends.
-    fn copy<F: Frontend>(&self, nic: &Nic<F>, work: &Work) -> Option<Retained> {
+    fn copy<F: Frontend>(&self, nic: &Nic<F>, schedule: &mut Schedule, work: &Work) -> Option<Retained> {
         let mut local = Spans::new();
         if work.opcode == Opcode::Read
             || !nic.copies.has_room(work.total)
@@ -181,7 +187,7 @@ impl Qp {
         {
             return None;
         }
-        Retained::copy(&nic.side(&local, 0), work.total)
+        Retained::copy(&nic.side(&local, 0), work.total, schedule)
     }
 
     fn complete_retained<F: Frontend>(
@@ -192,7 +198,7 @@ impl Qp {
         copy: Retained,
     ) {
         let descriptor = Descriptor::of(args);
-        self.complete_descriptor(nic, header, &descriptor, Status::Success, NO_FIELD);
+        self.complete_descriptor(nic, header, &descriptor, Status::Success, Left::All);
         nic.copies.insert(self.id.slot, descriptor.index, copy);
     }
 }
@@ -202,8 +208,19 @@ mod tests {
     use core::sync::atomic::Ordering;
 
     use super::*;
+    use crate::transfer::get;
+
+    fn kept<M: GuestMemory>(from: &Side<'_, M>, length: u64) -> Option<Retained> {
+        Retained::copy(from, length, &mut Schedule::new())
+    }
 
     struct Bytes([AtomicU64; 4]);
+
+    impl GuestMemory for Vec<AtomicU64> {
+        fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
+            SharedSlice::from(&self[..]).get(addr as usize, len as usize).map_err(|_| DmaError)
+        }
+    }
 
     impl GuestMemory for Bytes {
         fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
@@ -218,7 +235,7 @@ mod tests {
         memory.0[1].store(u64::from_le_bytes(*b"abcdefgh"), Ordering::Relaxed);
         let spans = [Span { region: 0, offset: 9, length: 6 }];
         let side = Side { memory: &memory, keys: &keys, spans: &spans, skip: 0 };
-        copies.insert(3, 7, Retained::copy(&side, 6).expect("readable"));
+        copies.insert(3, 7, kept(&side, 6).expect("readable"));
         assert!(copies.taken >= 6);
         memory.0[1].store(0, Ordering::Relaxed);
         let kept = copies.get(3, 7).expect("a copy");
@@ -238,21 +255,42 @@ mod tests {
         let (memory, keys) = (Bytes([const { AtomicU64::new(0) }; 4]), Keys::new());
         let spans = [Span { region: 0, offset: 0, length: 64 }];
         let side = Side { memory: &memory, keys: &keys, spans: &spans, skip: 0 };
-        assert!(Retained::copy(&side, 64).is_none(), "the memory has 32 bytes");
+        assert!(kept(&side, 64).is_none(), "the memory has 32 bytes");
         let mut copies = Copies::default();
         for (slot, index) in [(3, 0), (3, u32::MAX), (4, 0), (2, 9)] {
-            copies.insert(slot, index, Retained::copy(&side, 32).expect("readable"));
+            copies.insert(slot, index, kept(&side, 32).expect("readable"));
         }
         copies.remove_all(3);
         assert!(copies.get(3, 0).is_none() && copies.get(3, u32::MAX).is_none());
         assert!(copies.get(4, 0).is_some() && copies.get(2, 9).is_some());
         assert_eq!(copies.taken, 2 * Retained::charge(32));
-        copies.insert(4, 0, Retained::copy(&side, 8).expect("readable"));
+        copies.insert(4, 0, kept(&side, 8).expect("readable"));
         assert_eq!(copies.taken, Retained::charge(32) + Retained::charge(8));
         assert!(!copies.has_room(LONGEST + 1) && copies.has_room(LONGEST));
         copies.taken = POOL - OVERHEAD - 8;
         assert!(copies.has_room(8) && !copies.has_room(9));
         copies.clear();
         assert_eq!((copies.taken, copies.get(4, 0).is_none()), (0, true));
+    }
+
+    #[test]
+    fn a_copy_is_work_and_its_runs_have_a_bound() {
+        let words: Vec<AtomicU64> = (0..1 << 14).map(AtomicU64::new).collect();
+        let keys = Keys::new();
+        for (runs, length, units) in [(1, 8, 0), (1, 128 << 10, 8), (4096, 16, 516), (4097, 16, 516)] {
+            // From the last one to the first one.
+            let spans: Vec<Span> = (0..runs)
+                .map(|n| Span { region: 0, offset: (runs - 1 - n) * (length + 8), length })
+                .collect();
+            let side = Side { memory: &words, keys: &keys, spans: &spans, skip: 0 };
+            let mut schedule = Schedule::new();
+            let copy = Retained::copy(&side, runs * length, &mut schedule);
+            assert_eq!((schedule.done(), copy.is_some()), (units, runs <= 4096));
+            let Some(copy) = copy else { continue };
+            let [mut now, mut then] = [(); 2].map(|()| alloc::vec![0; (runs * length) as usize]);
+            get(&side, &mut then).expect("readable");
+            copy.read(0, &mut now).expect("within");
+            assert!(now == then);
+        }
     }
 }

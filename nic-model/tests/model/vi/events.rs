@@ -126,6 +126,35 @@ fn errors_that_nobody_takes_do_not_fill_the_event_queue() {
 }
 
 #[test]
+fn an_error_of_a_former_connection_does_not_stand_for_one_of_this_connection() {
+    each(&RELIABLE, |mut s, level, way| {
+        let mut numbers = Vec::new();
+        for n in 0..3 {
+            numbers.push(s.a.qp.qpn);
+            for _ in 0..2 {
+                s.rig.post_descriptor(&mut s.a, 0, 64, 1);
+                s.rig.run();
+            }
+            let number = nic_abi::ident::qpn(nic_abi::ident::qpn_slot(s.a.qp.qpn), 20 + n);
+            let args = ModifyQp { mask: QpMask::QPN.bits(), qpn: number, ..ModifyQp::default() };
+            s.rig.end_vi(&s.a, &args).expect("RESET");
+            s.a.qp.qpn = number;
+            s.rig.end_vi(&s.b, &ModifyQp::default()).expect("RESET");
+            let (a, b) = (s.a, s.b);
+            s.rig.join(&a.qp, &b.qp);
+            s.rig.join(&b.qp, &a.qp);
+        }
+        let events = s.rig.events(0);
+        let of = |error: ViError| -> Vec<u32> {
+            events.iter().filter(|event| event.status == error as u8).map(|event| event.number).collect()
+        };
+        assert_eq!(of(ViError::ConnectionLost), numbers, "{level:?} {way:?}");
+        // What was posted belongs to no connection.
+        assert_eq!(of(ViError::PostDescriptor), numbers[..1], "{level:?} {way:?}");
+    });
+}
+
+#[test]
 fn an_overrun_is_reported_and_breaks_a_connection() {
     use nic_abi::doorbell::Kind;
     each(&LEVELS, |mut s, level, way| {
@@ -217,6 +246,21 @@ fn what_a_virtual_interface_is_created_with_is_checked() {
     // An ordinary queue pair gets no completion queue that loses entries either.
     let ordinary = rig.qp_args(nic_model::testing::QpSpec::default(), vi_cq, cq);
     assert!(rig.command(0, Command::CreateQp, nic_abi::ident::qpn(41, 1), &ordinary).is_err());
+}
+
+#[test]
+fn a_status_can_be_lost_by_injection() {
+    each(&RELIABLE, |mut s, level, way| {
+        let first = s.rig.post_vi_receive(&mut s.b, 64);
+        let second = s.rig.post_vi_receive(&mut s.b, 64);
+        s.rig.inject(1, Injection::LoseStatus, s.b.qp.qpn, 1, 0);
+        s.rig.post_request(&mut s.a, SEND, None, 8);
+        s.rig.advance(LONG);
+        assert_eq!(s.rig.vi_status(first), Status::empty(), "{level:?} {way:?}");
+        assert_eq!(s.rig.mark(&s.b, 1, 0), MARK_LOST);
+        assert_eq!(s.rig.vi_status(second), DONE | Status::DESC_FLUSHED_ERROR | Status::OP_RECEIVE);
+        assert_eq!(s.errors(1), [ViError::CompletionProtection, ViError::ConnectionLost]);
+    });
 }
 
 #[test]

@@ -17,12 +17,13 @@ use nic_abi::vi::{
     ViError,
 };
 use nic_abi::wqe::LinkFlags;
-use nic_model::testing::{ALL_RIGHTS, PD, Rig, VI_DATA, Vi, ViSpec, cable, vi_key};
+use nic_model::testing::{ALL_RIGHTS, CableEnd, PD, Rig, Through, VI_DATA, Vi, ViSpec, cable, vi_key};
 use nic_model::{GuestMemory, Wire};
+use roce::transport::Reason;
 use zerocopy::IntoBytes;
 
-use crate::packets::rig as wired;
-use crate::unreliable::{SEND_MIDDLE, losing};
+use crate::packets::{reason, rig as wired};
+use crate::unreliable::{SEND_MIDDLE, WRITE_LAST_IMMEDIATE, losing};
 
 const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception];
 const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];

@@ -155,6 +155,78 @@ fn what_is_wrong_with_a_request_shows_in_its_descriptor() {
     }
 }
 
+/// A request of one data segment at the front of the data, spoiled in this way; not posted.
+fn spoiled(s: &mut Scene, kind: &str, length: u32) -> (u64, Status) {
+    let mut data = DataSegment { address: s.a.data, handle: s.a.handle, length };
+    let mut control = ControlSegment::default();
+    let mut to = None;
+    let bits = match kind {
+        "nothing" => Status::empty(),
+        "reserved" => {
+            control.reserved = 1;
+            Status::FORMAT_ERROR
+        }
+        "length" => Status::LENGTH_ERROR,
+        "handle" => {
+            data.handle ^= 1;
+            Status::PROTECTION_ERROR
+        }
+        _ => {
+            control.control = Control::RDMA_READ.bits();
+            to = Some(AddressSegment { address: s.b.data, handle: s.b.handle, reserved: 0 });
+            Status::FORMAT_ERROR | Status::OP_RDMA_READ
+        }
+    };
+    let at = s.rig.descriptor(&mut s.a, control, to, &[data]);
+    if kind == "length" {
+        let wrong = ControlSegment { length: length / 2, ..s.rig.control_segment(at) };
+        s.rig.memory.write(at, wrong.as_bytes()).expect("memory");
+    }
+    (at, DONE | bits)
+}
+
+/// Posts requests that are spoiled in these ways behind a long one, and checks that each ends in
+/// its own status, and that the good ones arrive and no others.
+fn a_row_of(kinds: &[&str]) {
+    each(&[Reliability::Unreliable], |mut s, _, way| {
+        let long = 30 << 10;
+        let mut posts = vec![(spoiled(&mut s, "nothing", long), long)];
+        posts.extend(kinds.iter().map(|kind| (spoiled(&mut s, kind, 100), 100)));
+        let receives: Vec<u64> = posts.iter().map(|_| s.rig.post_vi_receive(&mut s.b, 32 << 10)).collect();
+        for ((at, _), _) in &posts {
+            s.rig.post_own(&mut s.a, 0, *at);
+        }
+        for ((at, status), _) in &posts {
+            assert_eq!(s.done(*at), *status, "{kinds:?} {way:?}");
+        }
+        s.rig.run();
+        let good: Vec<u32> = posts.iter().filter(|post| post.0.1 == DONE).map(|post| post.1).collect();
+        for (n, at) in receives.into_iter().enumerate() {
+            let status = if n < good.len() { DONE | Status::OP_RECEIVE } else { Status::empty() };
+            assert_eq!(s.rig.vi_status(at), status, "{kinds:?} {way:?}");
+            if let Some(length) = good.get(n) {
+                assert_eq!(s.rig.control_segment(at).length, *length);
+            }
+        }
+        assert_eq!((s.state(s.a), s.errors(0), s.errors(1)), (QpState::Rts as u32, vec![], vec![]));
+    });
+}
+
+#[test]
+fn a_wrong_request_behind_a_wrong_one_is_not_sent() {
+    for second in ["reserved", "length", "read"] {
+        a_row_of(&["reserved", second, "nothing"]);
+    }
+}
+
+#[test]
+fn a_wrong_request_keeps_its_error_if_an_earlier_one_fails_after_it() {
+    // The memory of a request is looked up when it is sent, and the rest before that.
+    a_row_of(&["handle", "reserved", "nothing"]);
+    a_row_of(&["nothing", "handle", "handle", "length", "nothing"]);
+    a_row_of(&["handle", "nothing", "handle", "read"]);
+}
+
 #[test]
 fn a_longer_message_than_the_transfer_size_is_a_length_error() {
     for way in WAYS {

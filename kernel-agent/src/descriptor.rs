@@ -1,14 +1,14 @@
 //! Descriptors in shared memory (appendix B): a view with getters and setters, and no references.
 //!
+//! For the faces that work with virtual interfaces.
+//!
 //! A consumer formats a descriptor, posts its address, and may then look at the status word as
 //! often as it likes, without a call: once [`Descriptor::is_done`] is true, all other fields are
 //! final.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-pub use kernel_agent::{
-    AddressSegment, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, ViControl as Control, ViStatus as Status,
-};
+pub use nic_abi::vi::{AddressSegment, Control, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, Status};
 use platform::{DmaBuffer, OutOfBounds, SharedSlice};
 use zerocopy::IntoBytes;
 

@@ -1,0 +1,143 @@
+//! The attributes of an IA (pages it_ia_query, it_ia_info_t).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use kernel_agent::{Features, PCI_DEVICE};
+use roce::Gid;
+
+use super::{Core, Ia, SPIGOT, private_data};
+use crate::address::NetAddr;
+use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
+use crate::handle::{EvdHandle, LmrHandle};
+use crate::info::{IaInfo, SpigotInfo, TransportType, Vendor, VendorIb};
+use crate::provider::{MAJOR, MINOR};
+use crate::status::{Error, Result};
+use crate::via;
+
+impl Ia {
+    /// Returns the attributes of the IA.
+    ///
+    /// Errors: `Resources`, `InvalidIa`, `IaCatastrophe`. Does not block. Not for callbacks.
+    /// Thread-safe. Page it_ia_query.
+    #[doc(alias = "it_ia_query")]
+    pub fn ia_query(&self) -> Result<IaInfo> {
+        let core = self.live()?;
+        core.shared.not_in_callback()?;
+        let id = core.agent.identity();
+        let features = core.features();
+        let can = |feature| features.contains(feature);
+        let link = can(Features::FAST_REGISTER);
+        let direct = can(Features::RESERVED_KEY);
+        let mut services = ServiceTypes::RC;
+        services.set(ServiceTypes::UD, can(Features::UD));
+        let mut rmr_types = RmrTypes::empty();
+        rmr_types.set(RmrTypes::NARROW, can(Features::WINDOWS_NARROW));
+        rmr_types.set(RmrTypes::WIDE, can(Features::WINDOWS_WIDE));
+        let mut iobl_types = IoblTypes::empty();
+        iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
+        iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
+        iobl_types.set(IoblTypes::VE_PAGE_LIST, can(Features::VARIABLE_LIST));
+        // VIA carries no private data.
+        let data = |len| if core.via { 0 } else { len };
+        let mut ia_name = String::new();
+        ia_name.try_reserve_exact(core.name.len()).map_err(|_| Error::Resources)?;
+        ia_name.push_str(&core.name);
+        Ok(IaInfo {
+            ia_name,
+            api_major_version: MAJOR,
+            api_minor_version: MINOR,
+            sw_major_version: 0,
+            sw_minor_version: 1,
+            vendor: match core.via {
+                false => Vendor::Ib(VendorIb {
+                    vendor: (id.node_guid >> 40) as u32,
+                    device: PCI_DEVICE,
+                    revision: id.revision,
+                }),
+                true => Vendor::Via(core.vendor_via(&core.name)),
+            },
+            dto_alignment_hint: 64,
+            transport_type: core.transport_type(),
+            supported_service_types: services,
+            ep_work_queues_resizable: false,
+            three_way_handshake_support: !core.via,
+            private_data_support: !core.via,
+            max_message_size_support: core.via,
+            ird_ord_ia_support: !core.via,
+            ird_ord_suppressible: false,
+            spigot_online_support: !core.via,
+            spigot_offline_support: !core.via,
+            connect_private_data_len: data(private_data::CONNECT),
+            accept_private_data_len: data(private_data::ACCEPT),
+            reject_private_data_len: data(private_data::REJECT),
+            disconnect_private_data_len: data(private_data::DISCONNECT),
+            ud_req_private_data_len: data(private_data::UD_REQUEST),
+            ud_rep_private_data_len: data(private_data::UD_REPLY),
+            spigot_info: core.spigots()?,
+            affiliated_err_evd: EvdHandle::from_raw(core.affiliated.load(Ordering::Acquire)),
+            unaffiliated_err_evd: EvdHandle::from_raw(core.unaffiliated.load(Ordering::Acquire)),
+            srq_support: can(Features::SRQ),
+            hard_hi_watermark_support: false,
+            soft_hi_watermark_support: false,
+            srq_resizable: can(Features::SRQ) && can(Features::SRQ_RESIZE),
+            extended_iwarp_qp_states: false,
+            socket_conversion_support: false,
+            rdma_read_ord_increasable: !core.via,
+            rdma_read_ird_modifiable: !core.via,
+            rmr_types_supported: rmr_types,
+            addr_mode_relative_support: can(Features::RELATIVE),
+            rdma_read_requires_remote_write: false,
+            ep_rdma_enables_modifiable: true,
+            rdma_read_local_extensions: false,
+            dto_evd_overflow_detection: !core.via,
+            atomic_support: can(Features::ATOMICS),
+            lmr_link_support: link,
+            direct_lmr_handle_support: direct,
+            direct_lmr_handle: if direct { LmrHandle::DIRECT } else { LmrHandle::NULL },
+            post_send_unlink_remote_support: link,
+            narrow_rmr_unlink_support: can(Features::WINDOWS_NARROW),
+            wide_rmr_unlink_support: can(Features::WINDOWS_WIDE),
+            unlink_fence_support: link,
+            iobl_types_supported: iobl_types,
+        })
+    }
+}
+
+impl Core {
+    /// The transport of the IA.
+    pub(super) fn transport_type(&self) -> TransportType {
+        if self.via { TransportType::ViaIp } else { TransportType::Ib }
+    }
+
+    fn spigots(&self) -> Result<Vec<SpigotInfo>> {
+        let id = self.agent.identity();
+        let mut net_addr = Vec::new();
+        net_addr.try_reserve(id.gids.len() + 1).map_err(|_| Error::Resources)?;
+        let address = |gid: &[u8; 16]| match self.via {
+            false => NetAddr::IbGid(*gid),
+            true => NetAddr::ViaHostaddr(via::names::host_address(Gid(*gid))),
+        };
+        net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(address));
+        if id.ipv4 != [0; 4] {
+            net_addr.push(NetAddr::Ipv4(id.ipv4));
+        }
+        let longest = usize::try_from(self.longest_message()).unwrap_or(usize::MAX);
+        let own = if self.via { ConnQualTypes::VIA_DISCRIMINATOR } else { ConnQualTypes::IB_SERVICEID };
+        let qualifiers = ConnQualTypes::IANA_PORT | own;
+        let mut spigots = Vec::new();
+        spigots.try_reserve_exact(1).map_err(|_| Error::Resources)?;
+        spigots.push(SpigotInfo {
+            spigot_id: SPIGOT,
+            max_rc_send_len: longest,
+            max_rc_rdma_len: longest,
+            max_ud_send_len: if self.via { 0 } else { (id.mtu as usize).min(longest) },
+            spigot_online: self.agent.port_up(),
+            active_side_conn_qual: qualifiers,
+            passive_side_conn_qual: qualifiers,
+            net_addr,
+        });
+        Ok(spigots)
+    }
+}

@@ -1,0 +1,160 @@
+//! Making connections of virtual interfaces (pages it_ep_connect, it_ep_accept, it_cm_msg_events).
+//!
+//! VIA's handshake has two ways: a request and an accept. Each end tells the other the longest
+//! message of its endpoint, and both look whether it is theirs: the passive end when it accepts,
+//! the active end before it confirms the accept. So the agent's handshake is the one of three ways,
+//! of which consumers see nothing.
+
+use core::time::Duration;
+
+use kernel_agent::{CmEvent, ConnectParams};
+use roce::cm::ReadDepths;
+use roce::cm::rej::Reason;
+use roce::{Gid, PathMtu};
+
+use super::agreement::Offer;
+use super::names::{Discriminator, gid_of_host, host_address};
+use crate::address::{ConnQual, NetAddr, NetEndpoint, Path};
+use crate::attributes::EpAttributes;
+use crate::cm::nonpeer;
+use crate::ep::Ep;
+use crate::ep::connect::fit;
+use crate::evd::callback::Origin;
+use crate::event::{ConnRequest, RejectReason};
+use crate::flags::CnEstFlags;
+use crate::ia::{Core, Ia, SPIGOT};
+use crate::listen::Listen;
+use crate::path::{DEFAULT_TIMEOUT_US, path_to};
+use crate::status::{Error, Result};
+
+/// What a connection is asked for with.
+pub(crate) struct Asking {
+    pub(crate) params: ConnectParams,
+    asked: Discriminator,
+}
+
+impl Asking {
+    /// The private data of the request of an endpoint.
+    pub(crate) fn private_data(&self, attr: &EpAttributes) -> [u8; super::agreement::REQ_LEN] {
+        Offer::of(attr).encode_request(&self.asked)
+    }
+}
+
+/// The private data of the accept of an endpoint. Fails if it does not fit a peer with this longest
+/// message.
+pub(crate) fn reply(attr: &EpAttributes, peers_longest: u32) -> Result<[u8; super::agreement::REP_LEN]> {
+    let own = Offer::of(attr);
+    if own.longest == peers_longest { Ok(own.encode()) } else { Err(Error::InvalidEpAttr) }
+}
+
+/// The reason of a rejection that was not the peer's consumer's (it_cm_msg_events, table for VIA).
+pub(crate) fn reject_code(reason: Reason) -> RejectReason {
+    match reason.0 {
+        1 | 3 => RejectReason::Resources,
+        _ => RejectReason::Other,
+    }
+}
+
+impl Core {
+    /// Checks the arguments of it_ep_connect. VIA has neither connection attributes nor read
+    /// depths that could be suppressed.
+    pub(crate) fn ask_via(&self, path: &Path, qualifier: &ConnQual, flags: CnEstFlags) -> Result<Asking> {
+        if flags.difference(CnEstFlags::SUPPRESS_IRD_ORD) != CnEstFlags::TWO_WAY {
+            return Err(Error::InvalidCnEstFlags);
+        }
+        if path.spigot_id != SPIGOT {
+            return Err(Error::InvalidSpigot);
+        }
+        let NetEndpoint::Via(host) = &path.remote else { return Err(Error::InvalidSourcePath) };
+        let id = self.agent.identity();
+        let route = gid_of_host(host).and_then(|gid| path_to(id, gid)).ok_or(Error::InvalidSourcePath)?;
+        let asked = Discriminator::of(qualifier)?;
+        let (timeout, retries) = fit(path.timeout);
+        let params = ConnectParams {
+            path_mtu: PathMtu::at_most(id.mtu),
+            timeout: Some(Duration::from_micros(path.timeout)),
+            remote_cm_timeout: timeout,
+            local_cm_timeout: timeout,
+            max_cm_retries: retries,
+            depths: self.via_depths(),
+            ..ConnectParams::new(route, asked.service())
+        };
+        Ok(Asking { params, asked })
+    }
+
+    /// VIA has no limits of RDMA Reads, so both ends offer what the NIC has.
+    pub(crate) fn via_depths(&self) -> ReadDepths {
+        let most = self.agent.identity().max_rd_atomic.min(u8::MAX.into()) as u8;
+        ReadDepths { responder_resources: most, initiator_depth: most }
+    }
+
+    /// A peer asks for a connection. In the dispatcher thread.
+    pub(crate) fn requested_via(&self, event: &CmEvent<'_>, remote: Gid, listen: &Listen, ia: &Ia) {
+        let decoded = Offer::decode_request(event.private_data);
+        // A discriminator whose hash is that of another one has no listener either.
+        let named = |asked: &Discriminator| Discriminator::of(&listen.qual) == Ok(*asked);
+        let Some((offer, _)) = decoded.filter(|(_, asked)| named(asked)) else {
+            return self.no_listen_point(event.connection);
+        };
+        let host = host_address(remote);
+        let request = ConnRequest {
+            evd: listen.feed.handle,
+            cn_est_id: Default::default(),
+            conn_qual: listen.qual,
+            source_addr: NetAddr::ViaHostaddr(host),
+            spigot_id: SPIGOT,
+            max_message_size: offer.longest,
+            rdma_read_ird: 0,
+            rdma_read_ord: 0,
+            private_data: None,
+        };
+        let path = Path { spigot_id: SPIGOT, timeout: DEFAULT_TIMEOUT_US, remote: NetEndpoint::Via(host) };
+        self.request(event.connection, path, request, listen, Origin::Dispatcher(ia));
+    }
+
+    /// The passive end has accepted. Confirms that, unless its longest message is another one, and
+    /// then rejects it. In the dispatcher thread.
+    pub(crate) fn accepted_via(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
+        let connection = event.connection;
+        let Ok(client) = self.client() else { return };
+        let Some(attr) = ep.concerned(connection).map(|control| control.attr) else { return };
+        let own = Offer::of(&attr);
+        let fits = Offer::decode(event.private_data).is_some_and(|offer| offer.longest == own.longest);
+        let depth = self.via_depths().initiator_depth.min(peer.responder_resources);
+        let confirmed = match fits {
+            true => client.establish(connection, depth, &[]),
+            false => client.reject(connection, &[]).and(Err(kernel_agent::Error::Foreign)),
+        };
+        match confirmed {
+            // In the latter case the attempt is over, and its event follows.
+            Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
+            Err(_) => {
+                let result = nonpeer(ep, RejectReason::Other);
+                self.not_established(ep, connection, result, Origin::Dispatcher(ia));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_those_of_the_table() {
+        for reason in 0..=40 {
+            let expected =
+                if matches!(reason, 1 | 3) { RejectReason::Resources } else { RejectReason::Other };
+            assert_eq!(reject_code(Reason(reason)), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn only_equal_longest_messages_fit() {
+        let attr = EpAttributes { max_dto_payload_size: 4096, ..EpAttributes::default() };
+        assert_eq!(reply(&attr, 4096).map(|bytes| bytes[4..8].to_vec()), Ok([0, 0, 0x10, 0].to_vec()));
+        for other in [0, 4095, 4097, u32::MAX] {
+            assert_eq!(reply(&attr, other), Err(Error::InvalidEpAttr));
+        }
+    }
+}
