@@ -354,6 +354,11 @@ impl Vi {
         self.queue(side).lock().ring.take_lost()
     }
 
+    /// Takes lost descriptors off the head of a queue; their events tell of them.
+    pub fn skip_lost(&self, side: ViSide) {
+        self.queue(side).lock().ring.skip_lost();
+    }
+
     /// The addresses of descriptors that the device lost and that nothing told of yet, as many as
     /// fit; no event tells of them any more.
     pub fn untold(&self, side: ViSide, found: &mut [u64]) -> usize {

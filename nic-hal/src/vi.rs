@@ -124,6 +124,15 @@ impl ViQueue {
         None
     }
 
+    /// Takes lost descriptors off the head of the queue. Their events tell of them.
+    #[cold]
+    #[inline(never)]
+    pub fn skip_lost(&mut self) {
+        while self.queued() > 0 && self.ring.at(self.head).0.mark.load(Ordering::Acquire) == MARK_LOST {
+            self.head = self.head.wrapping_add(1);
+        }
+    }
+
     fn note_early(&mut self, address: u64) {
         let (early, next) = &mut self.early;
         early[*next % EARLY] = Some(address);

@@ -277,7 +277,14 @@ impl ViEp {
             Some((place, ring.descriptor(&self.memory, place)?))
         };
         let is_done = |address, _| at(address).is_some_and(|(_, descriptor)| descriptor.is_done());
-        let ViTaken::Done { address, .. } = self.vi.take(side, is_done) else { return None };
+        let taken = match self.vi.take(side, is_done) {
+            ViTaken::Lost => {
+                self.vi.skip_lost(side);
+                self.vi.take(side, is_done)
+            }
+            taken => taken,
+        };
+        let ViTaken::Done { address, .. } = taken else { return None };
         // The address is the one that was posted, which the agent remembers.
         let (place, descriptor) = at(address)?;
         let posted = *ring.posted.get(place)?;
