@@ -376,11 +376,14 @@ impl Vi {
             self.report(number, error, operation, address);
         }
         let mut found = [0; 16];
-        let mut count = found.len();
         // Those of now: what the device loses meanwhile has an event, or is found by the next one.
-        while count == found.len() {
-            count = self.untold(side, &mut found);
+        // A device that goes on writing marks must not keep the dispatcher thread here.
+        for _ in 0..=self.queued(side) / found.len() as u32 {
+            let count = self.untold(side, &mut found);
             found.iter().take(count).for_each(|&address| self.report(number, error, other, address));
+            if count < found.len() {
+                break;
+            }
         }
     }
 

@@ -109,12 +109,14 @@ impl Core {
     pub(super) fn tell_lost(&self, vi: &Arc<Vi>, number: u32) {
         let mut found = [0; 16];
         for queue in [SEND, RECEIVE] {
-            loop {
+            // At most one turn for each descriptor: a device that goes on writing marks must not
+            // keep a thread here.
+            for _ in 0..=vi.vi.queued(SIDES[queue]) / found.len() as u32 {
                 let count = vi.vi.untold(SIDES[queue], &mut found);
-                if count == 0 {
+                found.iter().take(count).for_each(|&at| self.lost_descriptor(vi, number, queue, at));
+                if count < found.len() {
                     break;
                 }
-                found.iter().take(count).for_each(|&at| self.lost_descriptor(vi, number, queue, at));
             }
         }
     }
