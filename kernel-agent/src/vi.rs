@@ -348,21 +348,31 @@ impl Vi {
         self.queue(side).lock().armed = false;
     }
 
-    /// Takes lost descriptors off the head of a queue, up to and including one that nothing told of
-    /// yet; returns the address of that one, and no event tells of it any more.
+    /// Takes lost descriptors off the head of a queue, up to and including the first one that was
+    /// not reported to the client yet. Returns the address of that one: the caller reports it, and
+    /// no upcall does any more.
     pub fn take_lost(&self, side: ViSide) -> Option<u64> {
         self.queue(side).lock().ring.take_lost()
     }
 
-    /// Takes lost descriptors off the head of a queue; their events tell of them.
+    /// Takes lost descriptors off the head of a queue. Their events report them to the client.
     pub fn skip_lost(&self, side: ViSide) {
         self.queue(side).lock().ring.skip_lost();
     }
 
-    /// The addresses of descriptors that the device lost and that nothing told of yet, as many as
-    /// fit; no event tells of them any more.
-    pub fn untold(&self, side: ViSide, found: &mut [u64]) -> usize {
-        self.queue(side).lock().ring.untold(found)
+    /// Passes to `report` the address of each descriptor that the device lost and that was not
+    /// reported to the client yet. No upcall reports it any more. `report` is called without locks.
+    pub fn each_unreported(&self, side: ViSide, report: impl Fn(u64)) {
+        let mut found = [0; 16];
+        // Those of now: what the device loses meanwhile has an event, or is found by the next call.
+        // A device that goes on writing marks must not keep a thread here.
+        for _ in 0..=self.queued(side) / found.len() as u32 {
+            let count = self.queue(side).lock().ring.unreported(&mut found);
+            found.iter().take(count).for_each(|&address| report(address));
+            if count < found.len() {
+                break;
+            }
+        }
     }
 
     /// Reports that the device lost a descriptor under `number`, and others whose events it merged
@@ -372,23 +382,14 @@ impl Vi {
             0 => (ViSide::Send, 0),
             _ => (ViSide::Receive, 1),
         };
-        if self.queue(side).lock().ring.tell(address) {
+        if self.queue(side).lock().ring.report(address) {
             self.report(number, error, operation, address);
         }
-        let mut found = [0; 16];
-        // Those of now: what the device loses meanwhile has an event, or is found by the next one.
-        // A device that goes on writing marks must not keep the dispatcher thread here.
-        for _ in 0..=self.queued(side) / found.len() as u32 {
-            let count = self.untold(side, &mut found);
-            found.iter().take(count).for_each(|&address| self.report(number, error, other, address));
-            if count < found.len() {
-                break;
-            }
-        }
+        self.each_unreported(side, |address| self.report(number, error, other, address));
     }
 
-    /// How many descriptors are on a queue: posted and not taken off, nor lost before all others
-    /// and told of.
+    /// How many descriptors are on a queue: posted and not taken off. Lost ones at its head that
+    /// were reported do not count.
     pub fn queued(&self, side: ViSide) -> u32 {
         self.queue(side).lock().ring.queued()
     }

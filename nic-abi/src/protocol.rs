@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED};
-use crate::vi::{MARK_COMPLETE, MARK_COMPLETING, MARK_LOST, MARK_TOLD};
+use crate::vi::{MARK_COMPLETE, MARK_COMPLETING, MARK_LOST, MARK_REPORTED};
 
 /// A 32-bit word that driver and device share.
 pub trait Word {
@@ -178,7 +178,7 @@ pub fn completed<W: Word>(mark: &W, is_done: impl FnOnce() -> bool) -> Completed
     match mark.load(Ordering::Acquire) {
         MARK_COMPLETE => Completed::Yes,
         MARK_COMPLETING if is_done() => Completed::Yes,
-        MARK_LOST | MARK_TOLD => Completed::Lost,
+        MARK_LOST | MARK_REPORTED => Completed::Lost,
         _ => Completed::No,
     }
 }

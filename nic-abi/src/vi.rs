@@ -50,9 +50,9 @@ pub const MARK_COMPLETE: u32 = 2;
 /// The device has taken the descriptor off the queue and could not write its status. An event says
 /// why.
 pub const MARK_LOST: u32 = 3;
-/// Written by the driver: it has told the consumer of a descriptor that the device lost. The device
-/// merges events, so that a lost descriptor may have none of its own.
-pub const MARK_TOLD: u32 = 4;
+/// Written by the driver: it has reported the descriptor, which the device lost, to its client. The
+/// device merges events, so that a lost descriptor may have none of its own.
+pub const MARK_REPORTED: u32 = 4;
 
 /// The first segment of a descriptor (10.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use nic_abi::protocol::{self, Completed};
-use nic_abi::vi::{MARK_COMPLETING, MARK_LOST, MARK_POSTED, MARK_TOLD};
+use nic_abi::vi::{MARK_COMPLETING, MARK_LOST, MARK_POSTED, MARK_REPORTED};
 
 use crate::doorbell::Doorbell;
 use crate::mapped::ViRing;
@@ -16,7 +16,7 @@ pub(crate) struct Posted {
     handle: u32,
 }
 
-/// Lost descriptors that were told of before their events; further ones are forgotten. The device
+/// Lost descriptors that were reported before their events; further ones are forgotten. The device
 /// has one event under way at a time.
 const EARLY: usize = 32;
 
@@ -47,7 +47,7 @@ pub struct ViQueue {
     /// Free-running index of the next descriptor.
     tail: u32,
     doorbell: Doorbell,
-    /// Addresses of lost descriptors that were told of and whose events may follow, and the next
+    /// Addresses of lost descriptors that were reported and whose events may follow, and the next
     /// place.
     early: ([Option<u64>; EARLY], usize),
 }
@@ -71,8 +71,8 @@ impl ViQueue {
         let tail = self.tail;
         if queued > 0 {
             let (entry, &Posted { address, handle }) = self.ring.at(tail.wrapping_sub(1));
-            // Relaxed: who reuses the memory of a descriptor that was lost has learned of that by
-            // an event, which came after the mark.
+            // Relaxed: the consumer reuses the memory of a lost descriptor only after its event,
+            // which the device writes after the mark.
             if entry.mark.load(Ordering::Relaxed) <= MARK_COMPLETING {
                 link(address, handle);
             }
@@ -108,8 +108,8 @@ impl ViQueue {
         }
     }
 
-    /// Takes lost descriptors off the head of the queue, up to and including one that nothing told
-    /// of yet; returns the address of that one.
+    /// Takes lost descriptors off the head of the queue, up to and including the first one that was
+    /// not reported yet. Returns the address of that one, which the caller reports.
     #[cold]
     #[inline(never)]
     pub fn take_lost(&mut self) -> Option<u64> {
@@ -124,7 +124,8 @@ impl ViQueue {
         None
     }
 
-    /// Takes lost descriptors off the head of the queue. Their events tell of them.
+    /// Takes lost descriptors off the head of the queue. The dispatcher thread reports them when
+    /// it takes their events.
     #[cold]
     #[inline(never)]
     pub fn skip_lost(&mut self) {
@@ -140,11 +141,11 @@ impl ViQueue {
     }
 
     /// An event says that the device lost the descriptor at this address. False if
-    /// [`ViQueue::take_lost`] or [`ViQueue::untold`] told of it.
+    /// [`ViQueue::take_lost`] or [`ViQueue::unreported`] returned it already.
     #[inline(never)]
-    pub fn tell(&mut self, address: u64) -> bool {
+    pub fn report(&mut self, address: u64) -> bool {
         let mut found = [0];
-        if self.untold_where(|lost| lost == address, &mut found) > 0 {
+        if self.unreported_where(|lost| lost == address, &mut found) > 0 {
             return true;
         }
         match self.early.0.iter_mut().find(|early| **early == Some(address)) {
@@ -156,15 +157,15 @@ impl ViQueue {
         }
     }
 
-    /// The addresses of the oldest descriptors that the device lost and that nothing told of yet,
-    /// as many as fit. They count as told.
-    pub fn untold(&mut self, found: &mut [u64]) -> usize {
-        let count = self.untold_where(|_| true, found);
+    /// The addresses of the oldest descriptors that the device lost and that were not reported yet,
+    /// as many as fit. The caller reports them.
+    pub fn unreported(&mut self, found: &mut [u64]) -> usize {
+        let count = self.unreported_where(|_| true, found);
         found.iter().take(count).for_each(|&address| self.note_early(address));
         count
     }
 
-    fn untold_where(&mut self, is_it: impl Fn(u64) -> bool, found: &mut [u64]) -> usize {
+    fn unreported_where(&mut self, is_it: impl Fn(u64) -> bool, found: &mut [u64]) -> usize {
         let mut count = 0;
         for nth in 0..self.tail.wrapping_sub(self.head) {
             let (entry, &Posted { address, .. }) = self.ring.at(self.head.wrapping_add(nth));
@@ -174,7 +175,7 @@ impl ViQueue {
             let Some(place) = found.get_mut(count) else { break };
             *place = address;
             count += 1;
-            entry.mark.store(MARK_TOLD, Ordering::Relaxed);
+            entry.mark.store(MARK_REPORTED, Ordering::Relaxed);
         }
         count
     }
@@ -186,10 +187,12 @@ impl ViQueue {
     }
 
     /// How many descriptors are on the queue. Takes off those at its head that the device lost, if
-    /// they were told of.
+    /// they were reported.
     #[inline(never)]
     pub fn queued(&mut self) -> u32 {
-        while self.head != self.tail && self.ring.at(self.head).0.mark.load(Ordering::Relaxed) == MARK_TOLD {
+        while self.head != self.tail
+            && self.ring.at(self.head).0.mark.load(Ordering::Relaxed) == MARK_REPORTED
+        {
             self.head = self.head.wrapping_add(1);
         }
         self.tail.wrapping_sub(self.head)

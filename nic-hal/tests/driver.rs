@@ -625,14 +625,14 @@ fn the_status_decides_while_the_device_writes_it_and_lost_descriptors_are_skippe
     assert_eq!(queue.take(asked(true)), Taken::Done(0, 0));
     ring.mark(1).store(3, Ordering::Release);
     assert_eq!(queue.queued(), 2, "nothing told of it");
-    assert!(queue.tell(64));
+    assert!(queue.report(64));
     assert_eq!(queue.queued(), 1, "it is at the head");
     assert_eq!((queue.take(NEVER), queue.queued()), (Taken::NotDone, 1));
     ring.mark(2).store(9, Ordering::Release);
     assert_eq!(queue.take(NEVER), Taken::NotDone, "a mark that does not exist");
     ring.mark(2).store(3, Ordering::Release);
     assert_eq!((queue.take(NEVER), queue.take_lost(), queue.queued()), (Taken::Lost, Some(128), 0));
-    assert!(!queue.tell(128) && queue.tell(128), "its event is no news, once");
+    assert!(!queue.report(128) && queue.report(128), "its event is no news, once");
     // The place of a descriptor that was complete is posted anew.
     queue.post(192, 3, |_, _| unreachable!("none is on the queue")).unwrap();
     queue.post(256, 4, |_, _| {}).unwrap();
@@ -669,9 +669,9 @@ fn each_lost_descriptor_is_told_of_once_and_takes_no_room_then() {
     }
     assert_eq!((queue.queued(), queue.post(0, 0, |_, _| unreachable!())), (3, Err(Full)));
     let mut found = [9; 2];
-    assert_eq!((queue.untold(&mut found), found), (2, [0, 64]));
-    assert_eq!((queue.untold(&mut found), found), (1, [128, 64]));
-    assert_eq!((queue.untold(&mut found), queue.queued()), (0, 0));
+    assert_eq!((queue.unreported(&mut found), found), (2, [0, 64]));
+    assert_eq!((queue.unreported(&mut found), found), (1, [128, 64]));
+    assert_eq!((queue.unreported(&mut found), queue.queued()), (0, 0));
     assert_eq!(queue.post(192, 3, |_, _| unreachable!("none is on the queue")), Ok(()));
     assert_eq!((queue.queued(), queue.take(NEVER)), (1, Taken::NotDone));
 }

@@ -82,6 +82,20 @@ struct Scene {
     canaries: Vec<(u64, Vec<u8>)>,
 }
 
+/// The operation of a descriptor, which may be undefined, and its whole control field.
+pub(crate) fn operation(input: &mut Input<'_>) -> (Control, Control) {
+    let operation = Control::from_bits_retain(match input.below(8) {
+        0..3 => 0,
+        3 | 4 => 1,
+        5 | 6 => 2,
+        _ => input.byte().into(),
+    });
+    let mut control = operation;
+    control.set(Control::IMMEDIATE, input.rarely(4));
+    control.set(Control::QUEUE_FENCE, input.rarely(8));
+    (operation, control)
+}
+
 impl Scene {
     /// Two connected pairs, the second with completion queues.
     fn new(input: &mut Input<'_>) -> Scene {
@@ -223,15 +237,7 @@ impl Scene {
     fn descriptor(&mut self, which: usize, input: &mut Input<'_>) -> u64 {
         let Vi { qp, data, .. } = self.vis[which].vi;
         let at = data + VI_DATA + STEP * input.below(PLACES) as u64;
-        let operation = Control::from_bits_retain(match input.below(8) {
-            0..3 => 0,
-            3 | 4 => 1,
-            5 | 6 => 2,
-            _ => input.byte().into(),
-        });
-        let mut control = operation;
-        control.set(Control::IMMEDIATE, input.rarely(4));
-        control.set(Control::QUEUE_FENCE, input.rarely(8));
+        let (operation, control) = operation(input);
         let count = match input.below(16) {
             0..13 => input.below(4),
             13 | 14 => input.below(16),

@@ -81,7 +81,7 @@ pub(crate) const TESTS: &[Test] = &[
             refused(again, Error::ConnQualBusy)?;
             listener.free()?;
         }
-        // Swapped bytes are another name: nobody listens.
+        // Swapped bytes are another name, which has no listener.
         let listener = listen(&f, &name)?;
         let active = f.end(&f.a, &open())?;
         let route = path(&f.a, &listener.address)?;

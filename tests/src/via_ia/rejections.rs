@@ -63,7 +63,7 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_cm_msg_events.F42", "it_cm_msg_events.F43", "it_cm_msg_events.B08", "it_cm_msg_events.B09"],
         |f| {
             let v = f.over_via()?;
-            // Nobody listens: VIP_NO_MATCH.
+            // There is no listener: VIP_NO_MATCH.
             let listener = v.listen(&v.b)?;
             let end = v.end(&v.a, &open())?;
             let route = path(&v.a, &listener.address)?;

@@ -550,7 +550,7 @@ impl Nic {
         found.vi.disconnect().map_err(|error| core.error(error))?;
         // Idle only now: an error of the former connection is not one of the idle interface.
         core.report_overruns(&found);
-        core.tell_lost(&found, number);
+        core.report_all_lost(&found, number);
         found.link.lock().finish();
         found.changed.raise();
         Ok(())

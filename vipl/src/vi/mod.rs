@@ -188,7 +188,7 @@ impl Nic {
         core.vi(vi)?;
         found.idle().map_err(|_| Error::ErrorResource)?;
         // Those that the NIC has lost are on no queue.
-        core.tell_lost(&found, found.vi.qpn());
+        core.report_all_lost(&found, found.vi.qpn());
         // No post comes in between.
         let is_empty = |vi: &AgentVi| SIDES.iter().all(|&side| vi.queued(side) == 0);
         if !core.vi_places.close_if(word, is_empty) {

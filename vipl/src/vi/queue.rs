@@ -54,7 +54,7 @@ impl Core {
         }
         let found = self.vi(vi)?;
         // Descriptors that the NIC has lost take no room.
-        self.tell_lost(&found, found.vi.qpn());
+        self.report_all_lost(&found, found.vi.qpn());
         found.vi.queued(SIDES[queue]);
         let again =
             |address, handle| self.links.link(address, (handle, found.vi.domain()), descriptor, memory);
@@ -92,32 +92,23 @@ impl Core {
         self.done(vi, queue)
     }
 
-    /// Takes the descriptors off the head of a queue that the NIC has lost, and reports those of
-    /// which no event told.
+    /// Takes the descriptors that the NIC has lost off the head of a queue, and reports those that
+    /// were not reported yet.
     fn take_lost(&self, vi: &Arc<Vi>, queue: usize) {
         while let Some(address) = vi.vi.take_lost(SIDES[queue]) {
             self.lost_descriptor(vi, vi.vi.qpn(), queue, address);
         }
     }
 
-    /// Reports a descriptor that the NIC has lost, and of which no event tells.
+    /// Reports a descriptor that the NIC has lost, and that no upcall reports.
     fn lost_descriptor(&self, vi: &Arc<Vi>, number: u32, queue: usize, address: u64) {
         self.vi_error(vi, (number, true), ErrorCode::PostDesc, queue as u32, address);
     }
 
-    /// Reports the descriptors of both queues that the NIC has lost and of which no event told yet.
-    pub(super) fn tell_lost(&self, vi: &Arc<Vi>, number: u32) {
-        let mut found = [0; 16];
+    /// Reports the descriptors of both queues that the NIC has lost and that were not reported yet.
+    pub(super) fn report_all_lost(&self, vi: &Arc<Vi>, number: u32) {
         for queue in [SEND, RECEIVE] {
-            // At most one turn for each descriptor: a device that goes on writing marks must not
-            // keep a thread here.
-            for _ in 0..=vi.vi.queued(SIDES[queue]) / found.len() as u32 {
-                let count = vi.vi.untold(SIDES[queue], &mut found);
-                found.iter().take(count).for_each(|&at| self.lost_descriptor(vi, number, queue, at));
-                if count < found.len() {
-                    break;
-                }
-            }
+            vi.vi.each_unreported(SIDES[queue], |at| self.lost_descriptor(vi, number, queue, at));
         }
     }
 

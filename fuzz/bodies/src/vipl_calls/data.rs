@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::{BUFFER, STEP, ViplConsumer, size, timeout};
 use crate::Input;
+use crate::descriptor::operation;
 
 impl ViplConsumer {
     /// An address and a handle for a segment.
@@ -23,15 +24,7 @@ impl ViplConsumer {
     fn descriptor(&self, input: &mut Input<'_>) -> (u64, usize) {
         let number = input.below(2);
         let (buffer, at) = (&self.buffers[number], STEP * input.below(8));
-        let operation = Control::from_bits_retain(match input.below(8) {
-            0..3 => 0,
-            3 | 4 => 1,
-            5 | 6 => 2,
-            _ => input.byte().into(),
-        });
-        let mut control = operation;
-        control.set(Control::IMMEDIATE, input.rarely(4));
-        control.set(Control::QUEUE_FENCE, input.rarely(8));
+        let (operation, control) = operation(input);
         let mut bytes = Vec::new();
         let mut segments = 0;
         if operation.intersects(Control::RDMA_WRITE | Control::RDMA_READ) && !input.rarely(16) {

@@ -50,8 +50,8 @@ impl<F: Frontend> Responder<'_, F> {
     }
 
     /// Whether an RDMA Write that reaches for wrong memory is refused with a later packet, the last
-    /// one: only that packet has the immediate data, and without it nobody knows whether a receive
-    /// or an event has to report the error. Until then nothing is written.
+    /// one: only that packet has the immediate data, and without it the device cannot know whether
+    /// a receive or an event has to report the error. Until then nothing is written.
     #[cold]
     pub(in crate::qp) fn denies_later(&mut self, job: &Job, fault: &Fault) -> bool {
         let Some(vi) = &mut self.qp.vi else { return false };
