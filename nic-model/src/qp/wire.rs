@@ -576,7 +576,10 @@ impl Qp {
         }
         match requests.engine.receive(&answer, schedule.now) {
             Received::Acknowledged => {}
-            Received::Read { id, offset, .. } => self.scatter(nic, id, offset, packet.payload),
+            Received::Read { id, offset, length } => {
+                let bytes = packet.payload.get(..length as usize).unwrap_or(packet.payload);
+                self.scatter(nic, id, offset, bytes);
+            }
             Received::Atomic { id, original } => self.scatter(nic, id, 0, &original.to_le_bytes()),
             Received::Retry(reason) | Received::Refused(reason) | Received::Dropped(reason) => {
                 nic.packets.count(reason);

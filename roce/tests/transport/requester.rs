@@ -451,6 +451,70 @@ fn a_read_is_asked_for_again_from_the_first_byte_that_is_missing() {
 }
 
 #[test]
+fn after_a_loss_parts_of_a_read_are_asked_for_one_after_another() {
+    let mut it = with(&config(), &[(READ, 100 * 256), (READ, 100 * 256), (SEND, 1)]);
+    let asked = |it: &mut Requester| -> Vec<_> {
+        pieces(it)
+            .iter()
+            .map(|piece| (piece.psn.offset_from(psn(0)), piece.remote.map(|remote| remote.length / 256)))
+            .collect()
+    };
+    assert_eq!(asked(&mut it), [(0, Some(100)), (100, Some(100)), (200, None)]);
+    // Packet 0 is lost: half of 200 packets are asked for, which is all of the first request.
+    assert_eq!(it.receive(&bytes(1, 256, false), NOW), Received::Retry(Reason::ImpliedNakSeqErr));
+    assert_eq!(asked(&mut it), [(0, Some(100))]);
+    assert!(matches!(it.receive(&bytes(0, 256, false), NOW), Received::Read { .. }));
+    // With one packet less under way, one would be asked for of the second; that is too little.
+    assert_eq!(asked(&mut it), []);
+    assert_eq!(it.receive(&bytes(2, 256, false), NOW), Received::Retry(Reason::ImpliedNakSeqErr));
+    // A part of the first request, and nothing behind it before that part is answered.
+    assert_eq!(asked(&mut it), [(1, Some(50))]);
+    for n in 1..50 {
+        assert!(matches!(it.receive(&bytes(n, 256, false), NOW), Received::Read { .. }));
+        assert_eq!(asked(&mut it), []);
+    }
+    // The part's last packet says that it is the last. That of the former answer would not.
+    assert!(matches!(it.receive(&bytes(50, 256, true), NOW), Received::Read { .. }));
+    assert_eq!(asked(&mut it), [(51, Some(49))]);
+    // Packets of the former answer come, too, and count.
+    for n in 51..100 {
+        assert!(
+            matches!(it.receive(&bytes(n, 256, n == 99), NOW), Received::Read { offset, .. } if offset == n * 256)
+        );
+    }
+    assert_eq!(completed(&mut it), [0]);
+    // The window has grown meanwhile: 50 packets came, and then 49.
+    assert_eq!(asked(&mut it), [(100, Some(56))]);
+    // A last packet at a place that no request ended at is wrong where nothing was divided.
+    let mut it = with(&config(), &[(READ, 100 * 256)]);
+    assert_eq!(asked(&mut it), [(0, Some(100))]);
+    assert_eq!(it.receive(&bytes(0, 256, true), NOW), Received::Refused(Reason::BadAnswer));
+}
+
+#[test]
+fn credits_count_the_parts_of_a_read_as_the_responder_counts_them() {
+    let config = Config { credits: true, ..config() };
+    let mut it = with(&config, &[(READ, 100 * 256), (SEND, 1), (SEND, 1), (SEND, 1), (SEND, 1)]);
+    // The first Send has no credit and asks for one.
+    assert_eq!(sent(&mut it), [0, 100]);
+    // Both are lost, so the responder sees two parts of the Read, which are two messages.
+    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    let mut asked = sent(&mut it);
+    for n in 0..100 {
+        let Answer { psn, body, .. } = bytes(n, 256, n == 49 || n == 99);
+        let answer = Answer { psn, aeth: aeth(Syndrome::Ack(0), 1 + n / 50), body };
+        assert!(matches!(it.receive(&answer, NOW), Received::Read { .. }));
+        asked.extend(sent(&mut it));
+    }
+    assert_eq!(asked, [0, 50, 100]);
+    // The Send is the responder's third message. It has a receive for the fourth; the fifth goes
+    // without a credit, and nothing follows it.
+    let ack = Answer { psn: psn(100), aeth: aeth(Syndrome::Ack(1), 3), body: Body::Acknowledge };
+    assert_eq!(it.receive(&ack, NOW), Received::Acknowledged);
+    assert_eq!(sent(&mut it), [101, 102]);
+}
+
+#[test]
 fn answers_without_a_question_change_nothing() {
     let mut it = with(&config(), &[(SEND, 1), (READ, 600), (ADD, 8), (SEND, 300)]);
     let never = Received::Dropped(Reason::AnswerNeverAskedFor);

@@ -119,6 +119,27 @@ fn a_lost_packet_of_an_rdma_read_s_answer_is_asked_for_with_what_follows() {
 }
 
 #[test]
+fn little_is_sent_for_nothing_when_many_packets_of_long_reads_are_lost() {
+    const READS: u32 = 16;
+    const PACKETS: u32 = 128;
+    // By window and losses in thousand: at most so many times what is needed.
+    for (lost, times) in [(0, 1), (1, 2), (10, 3), (30, 4)] {
+        let mut config = config();
+        config.limits.max_rd_atomic = 8;
+        let mut world = World::new(&config);
+        let mut random = Random::new(u64::from(lost));
+        world.fate = Box::new(move |_, _| if random.below(1000) < lost { Fate::Lost } else { Fate::Arrives });
+        world.post((0..READS).map(|id| message(id, Operation::Read, PACKETS * 256)));
+        world.run();
+        world.check();
+        let [asked, answered] = world.sent;
+        println!("{lost} of 1000 lost: {asked} requests, {answered} packets of answers");
+        assert!(answered <= times * READS * PACKETS, "{lost}: {answered}");
+        assert!(lost > 0 || asked == READS, "without a loss nothing is divided");
+    }
+}
+
+#[test]
 fn a_lost_answer_of_an_atomic_operation_is_given_again() {
     let mut world = World::new(&config());
     world.fate = Box::new(|way, n| match (way, n) {
@@ -202,6 +223,9 @@ fn random_stream(seed: u64, faults: u32, retries: Option<(u8, u8)>) -> World {
             _ if random.one_in(2) => Operation::FetchAdd { add: word },
             _ => Operation::CompareSwap { compare: word, swap: word + 1 },
         };
+        // Long enough to be divided after a loss.
+        let long = operation == Operation::Read && random.one_in(4);
+        let length = if long { random.below(80 * mtu.bytes()) } else { length };
         let extra = match (operation, random.below(4)) {
             (Operation::Send | Operation::Write, 0) => Extra::Immediate(id),
             (Operation::Send, 1) => Extra::Invalidate(id),

@@ -10,8 +10,10 @@
 //! |---|---|
 //! | `transmit` | what is sent next: window, credits, fences, RDMA Reads outstanding |
 //! | `receive` | what an answer means |
+//! | `reads` | RDMA Reads outstanding, and how much of their answers is asked for at once |
 //! | `retry` | timers, retry counts, going back |
 
+mod reads;
 mod receive;
 mod retry;
 mod transmit;
@@ -25,6 +27,7 @@ use crate::{PathMtu, Psn, TimeoutCode};
 use super::code::credits;
 use super::piece::{Extra, MAX_MESSAGE, Operation};
 use super::reason::Reason;
+use reads::Reads;
 
 pub use transmit::Transmit;
 
@@ -144,7 +147,8 @@ pub enum Event {
 pub enum Received {
     /// An acknowledgement.
     Acknowledged,
-    /// Bytes of an RDMA Read: the device scatters the answer's payload before it takes an event.
+    /// Bytes of an RDMA Read: the device scatters the first `length` bytes of the answer's payload
+    /// before it takes an event.
     Read {
         /// Of which work request.
         id: u32,
@@ -233,10 +237,11 @@ pub struct Requester {
     cursor: usize,
     /// How many work requests at the head of `slots` are complete.
     settled: usize,
-    /// The numbers of the RDMA Reads and atomic operations that were sent and are not answered.
-    reads: VecDeque<u64>,
-    /// The PSNs of their answers that are missing.
-    read_psns: u32,
+    /// The requests of RDMA Reads and atomic operations that were sent and are not answered.
+    reads: Reads,
+    /// How many more messages the responder counts than were posted, since RDMA Reads were divided.
+    /// 24 bits count.
+    divisions: u32,
 
     /// The last SSN that the responder has a receive for; `None` if there is no limit.
     lsn: Option<u32>,
@@ -280,8 +285,8 @@ impl Requester {
             next: psn,
             cursor: 0,
             settled: 0,
-            reads: VecDeque::with_capacity(limits.max_rd_atomic.into()),
-            read_psns: 0,
+            reads: Reads::with_capacity(limits.max_rd_atomic.into()),
+            divisions: 0,
             lsn: credits.then_some(0),
             limited: None,
             retries: limits.retry_count,
@@ -301,7 +306,7 @@ impl Requester {
         self.limits = limits;
         self.timeout = limits.timeout();
         (self.retries, self.rnr_retries) = (limits.retry_count, limits.rnr_retry);
-        self.reads.reserve(usize::from(limits.max_rd_atomic).saturating_sub(self.reads.len()));
+        self.reads.reserve(limits.max_rd_atomic.into());
     }
 
     /// Takes a work request.
@@ -468,6 +473,15 @@ impl Requester {
                 return;
             }
             self.settled += 1;
+        }
+    }
+
+    /// All before `una` is acknowledged, and the responder counts so many messages until there.
+    #[inline]
+    fn align(&mut self, msn: u32) {
+        if self.counts_credits {
+            let next = self.slots.get(self.settled).map_or(self.ssn, |slot| slot.ssn);
+            self.divisions = msn.wrapping_add(1).wrapping_sub(next) & 0xff_ffff;
         }
     }
 

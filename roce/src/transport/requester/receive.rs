@@ -1,8 +1,11 @@
 //! What an answer means (IBTA vol. 1 sections 9.7.5.1.2 to 9.7.5.2.8 and 9.7.6.1).
 
+use core::cmp::Ordering;
+
 use platform::Instant;
 use platform::planted::{Bug, planted};
 
+use super::reads::Question;
 use super::{Received, Requester, Status, Work};
 use crate::Psn;
 use crate::transport::answer::{Answer, Body};
@@ -75,7 +78,10 @@ impl Requester {
             }
             (Syndrome::RnrNak(timer), _) => self.not_ready(timer, now),
             (Syndrome::Nak(_), _) => self.go_back(Reason::PacketSeqErr),
-            (Syndrome::Ack(_), _) => Received::Acknowledged,
+            (Syndrome::Ack(_), _) => {
+                self.align(aeth.msn);
+                Received::Acknowledged
+            }
         }
     }
 
@@ -92,27 +98,17 @@ impl Requester {
 
     /// The first PSN of the oldest answer of an RDMA Read or atomic operation that is missing.
     fn missing(&self) -> Option<Psn> {
-        let slot = self.slot(*self.reads.front()?)?;
-        Some(if slot.psn.is_before(self.una) { self.una } else { slot.psn })
+        let psn = self.reads.front()?.psn;
+        Some(if psn.is_before(self.una) { self.una } else { psn })
     }
 
-    /// Whether an RDMA Read or atomic operation is outstanding that has this PSN.
-    fn is_asked_for(&self, psn: Psn) -> bool {
-        let place = |seq: &u64| self.slot(*seq).map_or(0, |slot| slot.psn.distance_from(self.una));
-        let ahead = psn.distance_from(self.una);
-        let behind = self.reads.partition_point(|seq| place(seq) <= ahead);
-        let slot = behind.checked_sub(1).and_then(|i| self.reads.get(i)).and_then(|seq| self.slot(*seq));
-        slot.is_some_and(|slot| psn.offset_from(slot.psn) < slot.packets)
-    }
-
-    /// The number of the RDMA Read or atomic operation that an answer with this PSN belongs to, if
-    /// that is the answer that is missing. All before it is then acknowledged. Otherwise what to do
-    /// about the answer.
-    fn answered(&mut self, psn: Psn, now: Instant) -> Result<u64, Received> {
-        let (Some(missing), Some(seq)) = (self.missing(), self.reads.front().copied()) else {
+    /// The request that an answer with this PSN belongs to, if that is the answer that is missing.
+    /// All before it is then acknowledged. Otherwise what to do about the answer.
+    fn answered(&mut self, psn: Psn, now: Instant) -> Result<Question, Received> {
+        let (Some(missing), Some(question)) = (self.missing(), self.reads.front().copied()) else {
             return Err(Received::Dropped(Reason::AnswerNeverAskedFor));
         };
-        if !self.is_asked_for(psn) {
+        if !self.reads.asks_for(psn, self.una) {
             return Err(Received::Dropped(Reason::AnswerNeverAskedFor));
         }
         self.acknowledge(missing, now);
@@ -122,7 +118,7 @@ impl Requester {
         if psn != missing {
             return Err(self.go_back(Reason::ImpliedNakSeqErr));
         }
-        Ok(seq)
+        Ok(question)
     }
 
     /// The answer makes no sense.
@@ -151,43 +147,47 @@ impl Requester {
         (packets, length, last): (u32, u32, bool),
         now: Instant,
     ) -> Received {
-        let seq = match self.answered(psn, now) {
-            Ok(seq) => seq,
+        let question = match self.answered(psn, now) {
+            Ok(question) => question,
             Err(other) => return other,
         };
-        let Some(slot) = self.slot(seq).copied() else { return self.bad_answer() };
+        let Some(slot) = self.slot(question.seq).copied() else { return self.bad_answer() };
         let Work::Message(message) = slot.work else { return self.bad_answer() };
         let done = psn.offset_from(slot.psn);
-        let left = slot.packets.saturating_sub(done);
+        let left = question.end().offset_from(psn);
         let mtu = self.mtu.bytes();
         let offset = done.saturating_mul(mtu);
+        let bytes = |packets: u32| message.length.saturating_sub(offset).min(packets.saturating_mul(mtu));
         // The first packet of an answer is not told from others: after a repetition, packets of the
         // former answer may come before those of the latter, and have the same bytes.
-        let whole = if last { message.length.saturating_sub(offset) } else { packets.saturating_mul(mtu) };
-        let fits = (1..=left).contains(&packets) && last == (packets == left) && length == whole;
+        // An answer ends where its request does; that of a former request goes on behind a part.
+        let ends = match packets.cmp(&left) {
+            Ordering::Less => !last,
+            Ordering::Equal => last || question.part,
+            Ordering::Greater => question.part,
+        };
+        let fits = packets > 0 && length == bytes(packets) && ends;
+        let packets = packets.min(left);
+        let length = length.min(bytes(packets));
         if message.operation != Operation::Read || !fits || !self.take_credits(aeth) {
             return self.bad_answer();
         }
-        if last {
-            self.reads.pop_front();
-        }
-        self.read_psns = self.read_psns.saturating_sub(packets);
+        self.reads.answered(packets, packets == left);
         self.advance(packets, now);
         Received::Read { id: slot.id, offset, length }
     }
 
     fn atomic(&mut self, psn: Psn, aeth: aeth::Repr, original: u64, now: Instant) -> Received {
-        let seq = match self.answered(psn, now) {
-            Ok(seq) => seq,
+        let question = match self.answered(psn, now) {
+            Ok(question) => question,
             Err(other) => return other,
         };
-        let Some(slot) = self.slot(seq).copied() else { return self.bad_answer() };
+        let Some(slot) = self.slot(question.seq).copied() else { return self.bad_answer() };
         let Work::Message(message) = slot.work else { return self.bad_answer() };
         if !message.operation.is_atomic() || !self.take_credits(Some(aeth)) {
             return self.bad_answer();
         }
-        self.reads.pop_front();
-        self.read_psns = self.read_psns.saturating_sub(1);
+        self.reads.answered(1, true);
         self.advance(1, now);
         Received::Atomic { id: slot.id, original }
     }

@@ -33,6 +33,7 @@ impl Requester {
         self.deadline = None;
         if !self.is_failing() {
             self.went_back = false;
+            self.reads.lost();
             self.retry();
         }
         Some(Reason::LocalAckTimeoutErr)
@@ -81,6 +82,9 @@ impl Requester {
             return Received::Dropped(Reason::KnownGap);
         }
         self.went_back = true;
+        if reason == Reason::ImpliedNakSeqErr {
+            self.reads.lost();
+        }
         self.retry();
         Received::Retry(reason)
     }

@@ -125,14 +125,15 @@ impl Requester {
     /// How many packets were sent that need an acknowledgement and have none.
     #[inline]
     fn unacknowledged(&self) -> u32 {
-        self.in_flight().saturating_sub(self.read_psns)
+        self.in_flight().saturating_sub(self.reads.psns())
     }
 
     /// Of `count` packets, how many there are credits for, and whether it is one without a credit
     /// (section 9.7.7.2): the responder may have got a receive meanwhile, and its answer says so.
     #[inline]
     fn credited(&self, slot: &Slot, message: &Message, left: u32, count: u32) -> (u32, bool) {
-        let covered = self.lsn.is_none_or(|lsn| !Psn::new(lsn).is_before(Psn::new(slot.ssn)));
+        let ssn = Psn::new(slot.ssn).add(self.divisions);
+        let covered = self.lsn.is_none_or(|lsn| !Psn::new(lsn).is_before(ssn));
         // An RDMA Write takes a receive with its last packet, and only for immediate data.
         let free = match (message.operation, message.extra) {
             (Operation::Send, _) => 0,
@@ -147,20 +148,29 @@ impl Requester {
         }
     }
 
-    /// An RDMA Read, from the bytes on that are missing, or an atomic operation; `None` if it may
-    /// not be sent yet.
+    /// A request of an RDMA Read, from the bytes on that are missing, or an atomic operation; `None`
+    /// if it may not be sent yet.
     fn question(&mut self, seq: u64, slot: &Slot, message: &Message) -> Option<Piece> {
         let psn = self.next;
-        if psn == self.frontier {
+        let count = if psn == self.frontier {
+            let left = slot.end().offset_from(psn);
+            let count = self.reads.begin(left, psn.offset_from(self.una))?;
             let allowed = usize::from(self.limits.max_rd_atomic);
-            if self.reads.len() >= allowed || self.in_flight() + slot.packets > HALF {
+            if self.reads.len() >= allowed || self.in_flight() + count > HALF {
                 return None;
             }
-            self.reads.push_back(seq);
-            self.read_psns += slot.packets;
-            self.frontier = slot.end();
-        }
-        self.next = slot.end();
+            self.reads.push(seq, psn, count);
+            self.frontier = psn.add(count);
+            if psn != slot.psn {
+                self.divisions = self.divisions.wrapping_add(1) & 0xff_ffff;
+            }
+            count
+        } else {
+            self.reads.again(psn, self.una)?
+        };
+        self.next = psn.add(count);
+        // All bytes to the message's end, or those of whole packets.
+        let asked = count.saturating_mul(self.mtu.bytes());
         let skipped = psn.offset_from(slot.psn).saturating_mul(self.mtu.bytes());
         Some(Piece {
             psn,
@@ -172,7 +182,7 @@ impl Requester {
             remote: Some(Remote {
                 addr: message.addr.wrapping_add(skipped.into()),
                 key: message.key,
-                length: message.length.saturating_sub(skipped),
+                length: message.length.saturating_sub(skipped).min(asked),
             }),
             extra: Extra::None,
             solicited: false,
