@@ -158,9 +158,9 @@ fn two_guests_work_at_once_and_one_that_is_killed_does_not_disturb_the_other() {
 fn a_file_system_survives_a_link_that_loses_frames() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_ours, mut linux) = boot(folder.path(), &["--ram-disk", "48M", "--impair", "loss=1%,seed=5"]);
-    // When Soft-RoCE goes back after a loss, it carries out a queued registration again, fails ("lkey
-    // not free" in its log), and its queue pair stands still until the host's driver connects again.
-    // So the host may not register memory: it needs to only for requests of more than one page.
+    // When Soft-RoCE goes back after a loss, it carries out a queued registration again, fails
+    // ("lkey not free" in its log), and its queue pair stands still until the host connects
+    // again. So the host may not register memory: it needs to only for requests of several pages.
     linux.succeed("rmmod nvme_rdma && modprobe nvme_rdma register_always=N", LIMIT);
     let devices = linux.storage().connect(&target(), 1).expect("it connects");
     let line = "for queue in /sys/block/nvme*/queue; do \

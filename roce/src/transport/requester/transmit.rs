@@ -148,8 +148,8 @@ impl Requester {
         }
     }
 
-    /// A request of an RDMA Read, from the bytes on that are missing, or an atomic operation; `None`
-    /// if it may not be sent yet.
+    /// A request of an RDMA Read, from the bytes on that are missing, or of an atomic operation;
+    /// `None` if it may not be sent yet.
     fn question(&mut self, seq: u64, slot: &Slot, message: &Message) -> Option<Piece> {
         let psn = self.next;
         let count = if psn == self.frontier {
