@@ -59,7 +59,7 @@ impl<T, const N: usize> Places<T, N> {
         }
     }
 
-    /// Closes the places of an object: when this returns, nobody uses a queue by its place. Does
+    /// Closes the places of an object: when this returns, no thread uses a queue by its place. Does
     /// nothing if they are another object's.
     pub(crate) fn close(&self, word: u64) {
         self.close_if(word, |_| true);

@@ -317,8 +317,8 @@ impl Nic {
     ///
     /// `local` names what the client asks for: a host address of this NIC, or none for all of them;
     /// a discriminator, or none for requests with any discriminator. `from` accepts requests of one
-    /// client only: by its host address, its discriminator, or both. Requests that nobody waits for
-    /// are kept until their clients give up, 1,024 of them on a NIC, and half of them from one
+    /// client only: by its host address, its discriminator, or both. Requests that no server waits
+    /// for are kept until their clients give up, 1,024 of them on a NIC, and half of them from one
     /// host.
     ///
     /// Errors: `InvalidParameter` (an address that is not this NIC's), `Timeout`, `ErrorResource`.
@@ -448,10 +448,10 @@ impl Nic {
     /// Errors, in this order: `InvalidParameter` (the virtual interface), `Timeout` (a timeout of
     /// 0), `InvalidParameter` (an address; or the virtual interface is not idle), `ErrorResource`
     /// (an error that the virtual interface had while it was idle; another call disconnected it;
-    /// its connection data does not fit; resources), `Reject` (by the server, or nobody serves
-    /// virtual interfaces there), `Timeout` (also if nobody waits for this discriminator). Blocks
-    /// for the server. May be called in handlers, which then hold up others. Thread-safe. Page
-    /// VipConnectRequest.
+    /// its connection data does not fit; resources), `Reject` (by the server, or no one serves
+    /// virtual interfaces there), `Timeout` (also if no server waits for this discriminator).
+    /// Blocks for the server. May be called in handlers, which then hold up others. Thread-safe.
+    /// Page VipConnectRequest.
     #[doc(alias = "VipConnectRequest")]
     pub fn connect_request(
         &self,
