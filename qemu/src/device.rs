@@ -1,8 +1,8 @@
 //! The device's thread: it runs the model of all NICs of one guest or of several.
 //!
-//! The thread polls while there is work. After `SPIN` without work it arms the doorbells, so that
-//! drivers kick, and sleeps on the doorbells' eventfds and the links' sockets, at most until the
-//! model's next deadline. The thread owns the NICs' ports, so after its end nothing accesses a
+//! The thread polls while there is work. After some time without work ([`Spin`]) it arms the
+//! doorbells, so that drivers kick, and sleeps on the doorbells' eventfds and the links' sockets,
+//! at most until the model's next deadline. The thread owns the NICs' ports, so after its end nothing accesses a
 //! guest's memory.
 
 use std::ops::Range;
@@ -23,9 +23,12 @@ use crate::frontend::Port;
 use crate::network::{Network, Plan, Plugged};
 use crate::pulse::{Pulse, Watch};
 
-/// How long the device polls without work before it sleeps: longer than a guest takes between two
-/// posts, and short enough that the guest's own thread gets the CPU on a small machine.
+/// How long the device polls without work before it sleeps, if that helps: longer than a guest
+/// takes between two posts, and short enough that the guest's own thread gets the CPU on a small
+/// machine.
 const SPIN: Duration = Duration::from_micros(15);
+/// How long it does so at least: about as long as a round of polls takes.
+const LEAST_SPIN: Duration = Duration::from_micros(1);
 /// Units of work before the thread reads the clock and its stop flag again.
 const BUDGET: u32 = 64;
 
@@ -203,6 +206,17 @@ fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
     Ok(Running { fabric, doorbells, capture, counters: network.counters.clone() })
 }
 
+/// How long to poll before a sleep. Where work comes at long intervals, polling takes the CPU from
+/// the guests that are to make the next work, and finds nothing. So the time becomes shorter with
+/// each sleep that polling would not have saved, and longer with each that it would have.
+struct Spin(Duration);
+
+impl Spin {
+    fn slept(&mut self, time: Duration) {
+        self.0 = if time < SPIN { self.0 * 2 } else { self.0 / 2 }.clamp(LEAST_SPIN, SPIN);
+    }
+}
+
 impl<P: Port> Running<P> {
     fn drive(&mut self, inbox: &Inbox, pulse: &Pulse) {
         let mut watch = Watch::new(pulse);
@@ -210,6 +224,7 @@ impl<P: Port> Running<P> {
         let now =
             || platform::Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let mut report_at = now();
+        let mut spin = Spin(SPIN);
         loop {
             let mut idle_since = now();
             loop {
@@ -227,7 +242,7 @@ impl<P: Port> Running<P> {
                 }
                 if progress == Progress::Worked {
                     idle_since = time;
-                } else if time.since(idle_since) >= SPIN {
+                } else if time.since(idle_since) >= spin.0 {
                     break;
                 }
                 std::hint::spin_loop();
@@ -238,6 +253,7 @@ impl<P: Port> Running<P> {
                 for nic in self.sleep(&inbox.wake, timeout) {
                     self.fabric.kicked(nic);
                 }
+                spin.slept(now().since(time));
             }
             self.fabric.awake();
         }
