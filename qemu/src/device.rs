@@ -2,8 +2,8 @@
 //!
 //! The thread polls while there is work. After some time without work ([`Spin`]) it arms the
 //! doorbells, so that drivers kick, and sleeps on the doorbells' eventfds and the links' sockets,
-//! at most until the model's next deadline. The thread owns the NICs' ports, so after its end nothing accesses a
-//! guest's memory.
+//! at most until the model's next deadline. The thread owns the NICs' ports, so after its end
+//! nothing accesses a guest's memory.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

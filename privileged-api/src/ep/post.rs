@@ -451,8 +451,9 @@ impl Ia {
         self.post_any::<K>(ep, packed, from_ref(segment), cookie)
     }
 
-    /// Posts any request, and returns the error if the request is not valid. It knows the direct LMR
-    /// handle, which the fast path does not: who names it in each request needs no slower path.
+    /// Posts any request, and returns the error if the request is not valid. It knows the direct
+    /// LMR handle, which the fast path does not: so a consumer that names it in each request does
+    /// not take the slowest path each time.
     #[inline(never)]
     pub(super) fn post_any<K: Kind>(
         &self,
