@@ -1,26 +1,29 @@
 //! Event dispatchers whose callbacks wake the thread that serves them.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
-use platform::{Platform, Signal};
+use platform::Platform;
 use privileged_api::{EvdHandle, Ia};
 
 use crate::Error;
 use crate::error::Calling;
 
-/// How long a callback may take: all that it does is to raise a signal.
+/// How long a callback may take: all that it does is to leave a mark and raise a signal.
 const CALLBACK: Duration = Duration::from_secs(1);
 /// How often the end of a callback is looked for.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Makes the callbacks of event dispatchers raise a signal.
-pub(crate) fn attach(ia: &Ia, evds: &[EvdHandle], signal: &Arc<Signal>) -> Result<(), Error> {
+/// Makes the callbacks of event dispatchers call a routine, which wakes the thread.
+pub(crate) fn attach(
+    ia: &Ia,
+    evds: &[EvdHandle],
+    routine: impl Fn() + Clone + Send + Sync + 'static,
+) -> Result<(), Error> {
     evds.iter().try_for_each(|&evd| {
-        let signal = signal.clone();
-        let callback = Box::new(move |_: &Ia, _: EvdHandle| signal.raise());
+        let routine = routine.clone();
+        let callback = Box::new(move |_: &Ia, _: EvdHandle| routine());
         ia.evd_callback_attach(evd, callback).calling("it_evd_callback_attach")
     })
 }

@@ -80,7 +80,8 @@ impl RawQueue {
         let receives = evd(EventType::DTO_EVENT_STREAM, DEPTH)?;
         let messages = evd(EventType::CM_MSG_EVENT_STREAM, 8)?;
         let signal = Arc::new(Signal::new(platform.clone()));
-        events::attach(&ia, &[requests, receives, messages], &signal)?;
+        let raised = signal.clone();
+        events::attach(&ia, &[requests, receives, messages], move || raised.raise())?;
         let attributes = EpAttributes {
             max_request_dtos: DEPTH,
             max_recv_dtos: DEPTH,

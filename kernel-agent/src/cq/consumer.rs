@@ -180,6 +180,39 @@ impl CqSlot {
         (all - left.len(), other)
     }
 
+    /// Takes completions as [`CqSlot::take_any`] does while they are successes that invalidated no
+    /// key and `into` has room, oldest first. Returns how many, and whether the slow path has to
+    /// look for more.
+    pub fn take_any_n<T>(
+        &self,
+        handle: u64,
+        but: u32,
+        into: &mut [T],
+        make: impl Fn(&Completion) -> T,
+    ) -> (usize, bool) {
+        let Some((mut guard, _)) = self.lock_but(handle, but) else { return (0, true) };
+        let Some(consumer) = guard.queue() else { return (0, true) };
+        let Consumer { queue, members, dropped, .. } = &mut *consumer;
+        let mut reading = queue.reading();
+        for (came, place) in into.iter_mut().enumerate() {
+            let Some(entry) = reading.look() else { return (came, false) };
+            if entry.outcome() & UNUSUAL != 0 {
+                return (came, true);
+            }
+            let Some(member) = members.find(entry.identity) else { return (came, true) };
+            let cqe = reading.read(entry);
+            reading.advance(1);
+            // As above, the device gets the room first.
+            reading.commit();
+            let Some(completion) = complete(member, &cqe) else {
+                *dropped += 1;
+                return (came, true);
+            };
+            *place = make(&completion);
+        }
+        (into.len(), true)
+    }
+
     /// Takes the oldest completion if it is a success that invalidated no key, plain or not, and if
     /// `handle` is the slot's and the slot is closed for none but the reasons `but`. `make` makes
     /// of it what the caller needs, under the slot's lock.

@@ -429,7 +429,8 @@ impl Ia {
                 self.post_one_slowly::<K>(ep, packed(), one, cookie)
             }
             _ => {
-                if self.post_many::<K>(ep, segments, cookie, flags, remote).is_some() {
+                let segment = |one: &LmrTriplet| self.core().keys.segment(one);
+                if self.post_many::<K>(ep, segments, cookie, flags, remote, segment).is_some() {
                     return Ok(());
                 }
                 self.post_slowly::<K>(ep, packed(), segments, cookie)
@@ -450,7 +451,9 @@ impl Ia {
         self.post_any::<K>(ep, packed, from_ref(segment), cookie)
     }
 
-    /// Posts any request, and returns the error if the request is not valid.
+    /// Posts any request, and returns the error if the request is not valid. It knows the direct
+    /// LMR handle, which the fast path does not: so a consumer that names it in each request does
+    /// not take the slowest path each time.
     #[inline(never)]
     pub(super) fn post_any<K: Kind>(
         &self,
@@ -460,14 +463,15 @@ impl Ia {
         cookie: u64,
     ) -> Result<()> {
         let (flags, remote) = packed.open();
-        if self.post_many::<K>(ep, segments, cookie, flags, remote).is_some() {
+        let segment = |one: &LmrTriplet| self.core().keys.segment_or_direct(one);
+        if self.post_many::<K>(ep, segments, cookie, flags, remote, segment).is_some() {
             return Ok(());
         }
         self.post_slowly::<K>(ep, packed, segments, cookie)
     }
 
-    /// Posts a request of any number of segments through the slot of its endpoint. `None`: nothing
-    /// was posted.
+    /// Posts a request of any number of segments through the slot of its endpoint. `segment` makes
+    /// the device's form of one. `None`: nothing was posted.
     #[inline(always)]
     fn post_many<K: Kind>(
         &self,
@@ -476,11 +480,12 @@ impl Ia {
         cookie: u64,
         flags: DtoFlags,
         remote: RemoteWords,
+        segment: impl Fn(&LmrTriplet) -> Option<Segment>,
     ) -> Option<()> {
         let (core, pass) = (self.core(), ep.as_raw());
         let slot = core.ep_slots.get(pass)?;
         let transfer = K::transfer(cookie, flags, remote).ok()?;
-        slot.post_many(pass, K::in_slot, &transfer, segments, |one| core.keys.segment(one))
+        slot.post_many(pass, K::in_slot, &transfer, segments, segment)
     }
 
     /// Posts a request through the endpoint's table entry, with every check.

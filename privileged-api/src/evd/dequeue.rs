@@ -68,7 +68,8 @@ impl Ia {
         };
         let Queue::Dto(queue) = &evd.queue else { return Err(Error::InvalidEvdType) };
         while taken < into.len() {
-            let (came, other) = core.take_plain(evd.handle, into.get_mut(taken..).unwrap_or_default());
+            let end = into.len().min(taken + CHUNK);
+            let (came, other) = queue.take_successes(into.get_mut(taken..end).unwrap_or_default());
             taken += came;
             match (came, other) {
                 (_, false) => break,

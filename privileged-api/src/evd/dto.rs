@@ -184,6 +184,13 @@ impl DtoQueue {
         self.slot.take_any(evd.as_raw(), UNSTAGED, |taken| put(success(taken, evd), F::beside(taken)))
     }
 
+    /// Takes the oldest completions that are successes and in the CQ, as many as `into` has room
+    /// for. Returns how many, and whether [`DtoQueue::take`] may find more.
+    pub(crate) fn take_successes(&self, into: &mut [DtoCompletion]) -> (usize, bool) {
+        let evd = self.handle;
+        self.slot.take_any_n(evd.as_raw(), UNSTAGED, into, |taken| success(taken, evd))
+    }
+
     /// Takes the oldest completion: from the stage, or a failure.
     #[inline(never)]
     fn take_staged(&self) -> Option<Completion> {

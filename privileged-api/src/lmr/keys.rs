@@ -101,6 +101,16 @@ impl Keys {
         Some(Segment { addr: triplet.addr, length: length as u32, key: place as u32 })
     }
 
+    /// As [`Keys::segment`], or one that names the direct LMR handle, if the IA has that.
+    #[inline(always)]
+    pub(crate) fn segment_or_direct(&self, triplet: &LmrTriplet) -> Option<Segment> {
+        self.segment(triplet).or_else(|| {
+            let is_direct = self.direct && triplet.lmr == LmrHandle::DIRECT;
+            let length = u32::try_from(triplet.length).ok().filter(|_| is_direct)?;
+            Some(Segment { addr: triplet.addr, length, key: key::RESERVED })
+        })
+    }
+
     #[cold]
     fn other(&self, lmr: LmrHandle) -> u32 {
         if self.direct && lmr == LmrHandle::DIRECT { key::RESERVED } else { key::NONE }
@@ -113,6 +123,19 @@ mod tests {
 
     fn lmr(ia: u32, index: u32, generation: u32) -> LmrHandle {
         LmrHandle::from_raw(handle::word(HandleType::Lmr.tag(), ia, index, generation))
+    }
+
+    #[test]
+    fn the_direct_handle_makes_a_segment_on_an_ia_that_has_it() {
+        let triplet = |length| LmrTriplet::new(LmrHandle::DIRECT, 4096, length);
+        for direct in [false, true] {
+            let keys = Keys::new(1, 100, direct).unwrap();
+            assert!(keys.segment(&triplet(7)).is_none());
+            let segment = keys.segment_or_direct(&triplet(7));
+            let found = segment.map(|segment| (segment.addr, segment.length, segment.key));
+            assert_eq!(found, direct.then_some((4096, 7, key::RESERVED)));
+            assert!(keys.segment_or_direct(&triplet(1 << 32)).is_none(), "too long");
+        }
     }
 
     #[test]

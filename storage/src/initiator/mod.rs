@@ -206,7 +206,8 @@ impl Initiator {
         let receives = evd(EventType::DTO_EVENT_STREAM, 2 * commands)?;
         let messages = evd(EventType::CM_MSG_EVENT_STREAM, 4 * (1 + usize::from(options.io_queues)))?;
         let signal = Arc::new(Signal::new(platform.clone()));
-        events::attach(&ia, &[requests, receives, messages], &signal)?;
+        let raised = signal.clone();
+        events::attach(&ia, &[requests, receives, messages], move || raised.raise())?;
         let mut initiator = Initiator {
             next_keep_alive: platform.now(),
             ia,

@@ -52,6 +52,8 @@ const ADMIN: Sizes = Sizes { small: 128, large: 16 };
 /// What other threads share with the target's.
 struct Shared {
     signal: Arc<Signal>,
+    /// Events of connections may be queued. So a round under load does not look for them in vain.
+    has_messages: AtomicBool,
     stops: AtomicBool,
     statistics: Statistics,
 }
@@ -169,10 +171,21 @@ impl Target {
         }
         let shared = Arc::new(Shared {
             signal: Arc::new(Signal::new(platform.clone())),
+            has_messages: AtomicBool::new(true),
             stops: AtomicBool::new(false),
             statistics: Statistics::default(),
         });
-        events::attach(&ia, &[requests, receives_evd, messages, asked], &shared.signal)?;
+        let signal = shared.signal.clone();
+        events::attach(&ia, &[requests, receives_evd], move || signal.raise())?;
+        let note = {
+            let shared = shared.clone();
+            move || {
+                // Before the signal, so that the thread finds the mark when it wakes.
+                shared.has_messages.store(true, Ordering::Release);
+                shared.signal.raise();
+            }
+        };
+        events::attach(&ia, &[messages, asked], note)?;
         for namespace in &namespaces {
             let signal = shared.signal.clone();
             namespace.disk.watch(Some(Arc::new(move || signal.raise())));
@@ -350,12 +363,24 @@ impl Target {
     /// Takes requests for connections, and events of connections.
     fn take_messages(&mut self) -> Result<bool, Error> {
         let mut worked = false;
+        // A callback that sets the mark again after this has an event for the next round.
+        if !self.shared.has_messages.swap(false, Ordering::AcqRel) {
+            return Ok(false);
+        }
         for evd in [self.messages, self.asked] {
-            for _ in 0..BATCH {
+            for taken in 0..=BATCH {
+                if taken == BATCH {
+                    // The callback runs again only after the queue was found empty.
+                    self.shared.has_messages.store(true, Ordering::Release);
+                    break;
+                }
                 let event = match self.ia.evd_dequeue(evd) {
                     Ok(event) => event,
                     Err(privileged_api::Error::QueueEmpty) => break,
-                    Err(error) => return Err(Error::Api("it_evd_dequeue", error)),
+                    Err(error) => {
+                        self.shared.has_messages.store(true, Ordering::Release);
+                        return Err(Error::Api("it_evd_dequeue", error));
+                    }
                 };
                 worked = true;
                 match &event {
