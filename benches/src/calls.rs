@@ -190,6 +190,15 @@ pub fn dat_dequeue(ia: &dat::Ia, evd: dat::EvdHandle) -> bool {
     black_box(&event).is_ok()
 }
 
+/// Formats an RDMA Write of 64 bytes to the same memory.
+#[inline(never)]
+pub fn via_format(descriptor: &vipl::Descriptor<'_>, address: u64, memory: vipl::MemHandle) {
+    let handle = memory.as_raw();
+    let to = vipl::AddressSegment { address, handle, reserved: 0 };
+    let from = vipl::DataSegment { address, handle, length: 64 };
+    assert!(descriptor.rdma_write(&to, &[from], None).is_ok());
+}
+
 #[inline(never)]
 pub fn via_post_send(nic: &vipl::Nic, vi: vipl::ViHandle, descriptor: u64, memory: vipl::MemHandle) {
     assert!(nic.post_send(vi, descriptor, memory).is_ok());

@@ -77,6 +77,7 @@ pub const ROWS: &[Row] = &[
     dat("dat_dequeue", "DAT: dequeue, 1 endpoint on the CQ", "dequeue"),
     dat("dat_dequeue_empty", "DAT: dequeue from an empty queue", "dequeue_empty"),
     dat("dat_dequeue_immed", "DAT: dequeue of a Receive with immediate data", "dequeue_immediate"),
+    watched("via_format", "VIPL: format an RDMA Write of 1 segment"),
     row("via_post_send", "VIPL: post a Send of 1 segment to an empty queue", 120.0, 80.0),
     row("via_post_send_linked", "VIPL: post a Send of 1 segment behind another one", 120.0, 80.0),
     row("via_post_recv", "VIPL: post a Receive", 120.0, 80.0),

@@ -6,11 +6,11 @@
 //! often as it likes, without a call: once [`Descriptor::is_done`] is true, all other fields are
 //! final.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use nic_abi::vi::{AddressSegment, Control, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, Status};
 use platform::{DmaBuffer, OutOfBounds, SharedSlice};
-use zerocopy::IntoBytes;
+use zerocopy::{IntoBytes, transmute};
 
 /// Bytes of the control segment.
 pub const CONTROL_LEN: usize = size_of::<ControlSegment>();
@@ -41,6 +41,7 @@ pub struct Descriptor<'a> {
 impl<'a> Descriptor<'a> {
     /// A view of the descriptor that begins with this memory: all of its bytes are for segments.
     /// Fails unless the control segment fits, and the memory is aligned to 64 bytes.
+    #[inline]
     pub fn new(memory: SharedSlice<'a>) -> Result<Descriptor<'a>, OutOfBounds> {
         if memory.len() < CONTROL_LEN || !(memory.as_ptr() as u64).is_multiple_of(DESCRIPTOR_ALIGN) {
             return Err(OutOfBounds);
@@ -49,11 +50,13 @@ impl<'a> Descriptor<'a> {
     }
 
     /// A view of the descriptor at an offset of a buffer, with room for so many segments.
+    #[inline]
     pub fn at(buffer: &'a DmaBuffer, offset: usize, segments: usize) -> Result<Descriptor<'a>, OutOfBounds> {
         Descriptor::new(buffer.slice().get(offset, descriptor_len(segments))?)
     }
 
     /// The virtual address, by which it is posted.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.memory.as_ptr() as u64
     }
@@ -64,6 +67,7 @@ impl<'a> Descriptor<'a> {
     }
 
     /// A word of the control segment. It is there and aligned: see `new`.
+    #[inline]
     fn word(&self, at: usize) -> Option<&'a AtomicU32> {
         self.memory.atomic_u32(at).ok()
     }
@@ -177,16 +181,19 @@ impl<'a> Descriptor<'a> {
     }
 
     /// Formats a Send of these pieces of memory, with immediate data or without.
+    #[inline]
     pub fn send(&self, data: &[DataSegment], immediate: Option<u32>) -> Result<(), OutOfBounds> {
         self.format(Control::empty(), None, data, immediate)
     }
 
     /// Formats a Receive into these pieces of memory.
+    #[inline]
     pub fn receive(&self, data: &[DataSegment]) -> Result<(), OutOfBounds> {
         self.format(Control::empty(), None, data, None)
     }
 
     /// Formats an RDMA Write of these pieces of memory, with immediate data or without.
+    #[inline]
     pub fn rdma_write(
         &self,
         to: &AddressSegment,
@@ -197,11 +204,16 @@ impl<'a> Descriptor<'a> {
     }
 
     /// Formats an RDMA Read into these pieces of memory.
+    #[inline]
     pub fn rdma_read(&self, from: &AddressSegment, data: &[DataSegment]) -> Result<(), OutOfBounds> {
         self.format(Control::RDMA_READ, Some(from), data, None)
     }
 
     /// Writes all fields. Fails, with nothing changed, unless the segments fit.
+    ///
+    /// Whole words at a time: a consumer formats a descriptor for each request, and the compiler
+    /// does not join stores to atomics.
+    #[inline]
     fn format(
         &self,
         operation: Control,
@@ -209,27 +221,42 @@ impl<'a> Descriptor<'a> {
         data: &[DataSegment],
         immediate: Option<u32>,
     ) -> Result<(), OutOfBounds> {
-        let first = usize::from(remote.is_some());
-        let segments = first + data.len();
+        let segments = usize::from(remote.is_some()) + data.len();
         let count = u16::try_from(segments).map_err(|_| OutOfBounds)?;
-        if segments > self.room() {
+        let words = self.memory.get(0, descriptor_len(count.into()))?.atomic_u64s()?;
+        let Some((first, places)) = words.split_first_chunk::<{ CONTROL_LEN / 8 }>() else {
             return Err(OutOfBounds);
+        };
+        let (mut places, _) = places.as_chunks::<{ SEGMENT_LEN / 8 }>();
+        let mut length = 0_u32;
+        if let (Some(remote), [place, others @ ..]) = (remote, places) {
+            set(place, &transmute!(*remote));
+            places = others;
         }
-        if let Some(remote) = remote {
-            self.set_address(remote)?;
-        }
-        for (place, segment) in (first..).zip(data) {
-            self.set_data(place, segment)?;
+        for (place, segment) in places.iter().zip(data) {
+            set(place, &transmute!(*segment));
+            length = length.wrapping_add(segment.length);
         }
         let mut control = operation;
         control.set(Control::IMMEDIATE, immediate.is_some());
-        self.set_next(0, 0);
-        self.set_control(count, control);
-        self.set_reserved(0);
-        self.set_immediate(immediate.unwrap_or(0));
-        self.set_length(data.iter().fold(0, |sum, segment| sum.wrapping_add(segment.length)));
-        self.set_status(Status::empty());
+        let control = ControlSegment {
+            segments: count.to_le(),
+            control: control.bits().to_le(),
+            immediate: immediate.unwrap_or(0).to_le(),
+            length: length.to_le(),
+            ..ControlSegment::default()
+        };
+        let control: [u64; CONTROL_LEN / 8] = transmute!(control);
+        set(first, &control);
         Ok(())
+    }
+}
+
+/// Stores words as they are.
+#[inline]
+fn set<const N: usize>(places: &[AtomicU64; N], words: &[u64; N]) {
+    for (place, word) in places.iter().zip(words) {
+        place.store(*word, Ordering::Relaxed);
     }
 }
 

@@ -226,6 +226,7 @@ impl DmaBuffer {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
+    #[inline]
     fn raw(&self) -> &RawDma {
         self.raw.as_ref().expect("taken only by drop")
     }
@@ -246,11 +247,13 @@ impl DmaBuffer {
     }
 
     /// The virtual address of its first byte.
+    #[inline]
     pub fn addr(&self) -> usize {
         self.raw().virt.as_ptr() as usize
     }
 
     /// The memory itself.
+    #[inline]
     pub fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the platform promised valid memory until `free_dma`, which only drop calls; this
         // type never forms a reference to the bytes.

@@ -12,6 +12,7 @@ use crate::samples::Recorder;
 use crate::world::World;
 
 pub const ROWS: &[&str] = &[
+    "via_format",
     "via_post_send",
     "via_post_send_linked",
     "via_post_recv",
@@ -78,11 +79,15 @@ impl<'a> Face<'a> {
         Descriptor::at(&self.world.memory, number * descriptor_len(2), 2).expect("within the memory")
     }
 
+    /// The address of the data.
+    fn data(&self) -> u64 {
+        black_box((self.world.memory.addr() + 4096) as u64)
+    }
+
     /// The address of a descriptor with one segment. The compiler cannot know the values.
     fn formatted(&self, number: usize) -> u64 {
         let descriptor = self.descriptor(number);
-        let address = (self.world.memory.addr() + 4096) as u64;
-        let data = vipl::DataSegment { address, handle: self.memory.as_raw(), length: 64 };
+        let data = vipl::DataSegment { address: self.data(), handle: self.memory.as_raw(), length: 64 };
         descriptor.send(&[data], None).expect("it fits");
         black_box(descriptor.address())
     }
@@ -91,6 +96,9 @@ impl<'a> Face<'a> {
         let (nic, memory) = (self.nic, black_box(self.memory));
         self.world.paused(|device| {
             for round in 0..=WARM {
+                let (memory_at, handle) = (self.data(), self.memory);
+                let written = self.descriptor(DESCRIPTORS);
+                once(rows, round, "via_format", || calls::via_format(&written, memory_at, handle));
                 let [first, second, third, fourth] =
                     core::array::from_fn::<u64, DESCRIPTORS, _>(|number| self.formatted(number));
                 once(rows, round, "via_post_recv", || calls::via_post_recv(nic, self.b, third, memory));
