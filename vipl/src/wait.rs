@@ -74,3 +74,29 @@ pub(crate) fn wait<T>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::cell::Cell;
+
+    use host::Machine;
+
+    use super::*;
+
+    #[test]
+    fn a_waiter_spins_for_a_moment_only() {
+        let platform = Machine::new(0).platform();
+        let signal = Signal::new(platform.clone());
+        let deadline = Deadline::after(&platform, 30);
+        std::thread::sleep(10 * SPIN);
+        let (looks, armed) = (Cell::new(0), Cell::new(0));
+        let take = || {
+            looks.set(looks.get() + 1);
+            Ok::<Option<()>, _>(None)
+        };
+        assert_eq!(wait(&signal, deadline, take, || armed.set(armed.get() + 1)), Err(Error::Timeout));
+        assert!(armed.get() == 1 && looks.get() < 10, "{} and {}", armed.get(), looks.get());
+    }
+}

@@ -145,3 +145,26 @@ fn receives_stay_posted_if_the_attempt_fails_after_the_accept() {
     raw.client.detach();
     done(&world, &[&side, &peer]);
 }
+
+#[test]
+fn a_request_asks_for_the_traffic_class_of_the_quality_of_service() {
+    let world = World::new(2);
+    let (side, raw, server) = scene(&world);
+    let own = side.nic.address(b"client").unwrap();
+    let (_, attributes) = side.nic.query_vi(side.vi).unwrap();
+    for (priority, class) in [(0, 0), (3, 0x60), (7, 0xe0)] {
+        side.nic.set_vi_attributes(side.vi, &ViAttributes { qos: Qos(priority), ..attributes }).unwrap();
+        std::thread::scope(|threads| {
+            let attempt = threads.spawn(|| side.nic.connect_request(side.vi, &own, &server, PATIENCE));
+            let (id, kind, _) = raw.request();
+            raw.client.reject(id, b"").unwrap();
+            assert_eq!(attempt.join().unwrap(), Err(Error::Reject));
+            assert!(
+                matches!(kind, CmEventKind::Request { path, .. } if path.traffic_class == class),
+                "{kind:?}"
+            );
+        });
+    }
+    raw.client.detach();
+    done(&world, &[&side]);
+}

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use common::{Node, Pair, Sizes};
+use common::Node;
 use kernel_agent::Counts;
 use platform::DmaBuffer;
-use privileged_api::{Error, Ia, ObjectCounts};
+use privileged_api::{Error, Ia, Limits, ObjectCounts};
 use sim::World;
 
 use crate::Input;
-use crate::calls::Consumer;
+use crate::calls::{Consumer, ends, is_over_via};
 
 const STEPS: usize = 64;
 
@@ -37,20 +37,25 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(outcome.left, Vec::<String>::new(), "threads that did not end");
 }
 
-/// A machine with a connected pair and an unprivileged consumer.
+/// A machine with a connected pair and an unprivileged consumer. The first byte of the input
+/// chooses what they are, and whether consumers of other faces are beside them.
 pub(crate) fn set_up(world: &World, input: &mut Input<'_>) -> (Node, Consumer) {
-    let start = || {
-        let node = Node::start(world.platform(), world.privileged(), world.transports())?;
-        let sizes = Sizes { requests: 8, message: 1 << 16 };
-        let (a, b) = (node.ia(0)?, node.ia(0)?);
-        let other = node.provider.ia_create("rnic0", 2, 1, None).expect("an unprivileged IA");
-        let pair = Pair::connect(a, b, sizes)?;
-        Ok::<_, common::Failure>((node, pair, other))
-    };
-    let (node, pair, other) = start().unwrap_or_else(|failure| panic!("{failure}"));
+    let node = Node::start(world.platform(), world.privileged(), world.transports());
+    let node = node.unwrap_or_else(|failure| panic!("{failure}"));
+    let kind = input.byte();
+    let over_via = is_over_via(kind);
+    if over_via {
+        node.provider.add_via("via0", node.agents[0].clone(), Limits::NONE).expect("a new name");
+    }
+    let name = if over_via { "via0" } else { "rnic0" };
+    let ia = |name, privileged| node.provider.ia_create(name, 2, 1, privileged).expect("an IA");
+    let (a, b) = (ia(name, Some(node.privileged)), ia(name, Some(node.privileged)));
+    // Half of the inputs over VIA have a consumer of InfiniBand beside the pair.
+    let other = ia(if kind & 2 == 0 { name } else { "rnic0" }, None);
+    let ends = if over_via { ends::via(a, b) } else { ends::infiniband(a, b) };
     let buffer = || Arc::new(DmaBuffer::new(&node.platform, 8192, 4096).expect("memory"));
     let buffers = [buffer(), buffer()];
-    let consumer = Consumer::new(&node, pair, other, buffers, input);
+    let consumer = Consumer::new(&node, kind, ends, other, buffers);
     (node, consumer)
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn run(bytes: &[u8]) {
             match input.rarely(2) {
                 true => consumer.call(&mut input),
                 // Older inputs have no virtual interfaces, and mean what they meant.
-                false if consumer.has_vipl() && input.rarely(2) => liar.lie_of_vis(&mut input),
+                false if consumer.has_vis() && input.rarely(2) => liar.lie_of_vis(&mut input),
                 false => liar.lie(&mut input),
             }
         }

@@ -25,13 +25,15 @@ fn the_seeds_find_nothing() {
 fn random_inputs_find_nothing() {
     let mut random = platform::random::Random::new(5);
     for (name, body) in ferrovia_fuzz_bodies::TARGETS {
-        for round in 0..30 {
+        for round in 0..40 {
             let len = 1 + random.below(600);
             let mut input: Vec<u8> = (0..len).map(|_| random.word() as u8).collect();
-            // By the first byte, the bodies with a consumer give it DAT's face, or VIPL's.
-            match round % 3 {
+            // By the first byte, the bodies with a consumer give it DAT's face, or VIPL's, or
+            // endpoints over VIA.
+            match round % 4 {
                 1 => input.iter_mut().take(3).for_each(|byte| *byte |= 0xe0),
                 2 => input.iter_mut().take(3).for_each(|byte| *byte = *byte & 0x1f | 0xc0),
+                3 => input.iter_mut().take(3).for_each(|byte| *byte = *byte & 0xf | 0xa0),
                 _ => {}
             }
             eprintln!("{name} {round}");

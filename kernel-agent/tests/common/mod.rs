@@ -172,6 +172,13 @@ pub fn by_wire() -> Machine {
     Machine::with_wires(wires.collect())
 }
 
+// An agent that is open has a thread, which would keep the machine's memory for the next tests.
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.agent.close();
+    }
+}
+
 impl Node {
     pub fn new(machine: &Machine, agent: &Arc<Agent>) -> Node {
         let ears = Arc::new(Ears::default());

@@ -9,6 +9,7 @@ use core::result::Result;
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, Upcalls};
 use nic_abi::admin::Injection;
+use privileged_api::{Features, Limits};
 use vipl::*;
 
 use super::levels::exchange;
@@ -97,9 +98,9 @@ fn every_call(side: &Side, cq: CqHandle) -> Result<(), Failure> {
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // A NIC is opened by its name; no other name opens it. Its handle is valid in all calls.
-    // Closing frees all objects of the opening, and no call works afterwards; other openings still
-    // work.
+    // A NIC is opened by its name; no other name opens it, and none an interface whose limits leave
+    // no virtual interfaces. Its handle is valid in all calls. Closing frees all objects of the
+    // opening, and no call works afterwards; other openings still work.
     test(
         "via_nics::open_and_close",
         &[
@@ -122,6 +123,11 @@ pub(crate) const TESTS: &[Test] = &[
                 for wrong in ["", "no such NIC", &long, &name[1..]] {
                     refused(f.setup.vipl.open_nic(wrong).map(drop), Error::InvalidParameter)?;
                 }
+                let interfaces = privileged_api::Provider::new(f.platform().clone());
+                let limits = Limits { features: Features::all().difference(Features::VI), ..Limits::NONE };
+                interfaces.add_limited("limited", f.setup.a.agent.clone(), limits)?;
+                let opened = Provider::new(interfaces.interfaces()).open_nic("limited");
+                refused(opened.map(drop), Error::InvalidParameter)?;
                 let (other, peer) = w.pair(LEVEL)?;
                 let before = f.setup.a.agent.counts();
                 let nic = f.setup.vipl.open_nic(name)?;

@@ -141,13 +141,8 @@ impl Nic {
         heap::room_for_arc::<Vi>()?;
         let cqs = tied.each_ref().map(|cq| cq.as_ref().map(|cq| &cq.cq));
         let created = core.client()?.create_vi(&ptag.pd, &attributes.agent(), cqs, entries, word);
-        let vi = created.map_err(|error| match error {
-            // A completion queue was destroyed meanwhile.
-            kernel_agent::Error::Gone if core.ptag(attributes.ptag).is_ok() && !core.agent.is_dead() => {
-                Error::InvalidParameter
-            }
-            other => core.ptag_or_object(other, attributes.ptag),
-        })?;
+        // A completion queue may have been destroyed meanwhile, too.
+        let vi = created.map_err(|error| core.ptag_or_object(error, attributes.ptag))?;
         let handle = ViHandle::from_raw(word);
         let queue = |index: usize, tied: CqHandle| Queue {
             tied,

@@ -1,16 +1,18 @@
 //! A consumer that makes any call with any arguments: its objects, and how it chooses arguments.
 
 mod data;
+pub(crate) mod ends;
 mod objects;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{Node, Pair};
+use common::Node;
 use platform::DmaBuffer;
 use privileged_api::*;
 use vipl::ReliabilityLevel;
 
+use self::ends::End;
 use crate::Input;
 use crate::dat_calls::DatConsumer;
 use crate::vipl_calls::ViplConsumer;
@@ -29,8 +31,8 @@ struct Pools {
     svc: Vec<u64>,
 }
 
-/// Three IAs, their objects, and the events that they got; now and then a consumer of the DAT face
-/// or of VIPL beside them.
+/// Three IAs, their objects, and the events that they got: over InfiniBand, with a consumer of the
+/// DAT face or of VIPL beside them now and then, or over VIA.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -44,6 +46,7 @@ pub(crate) struct Consumer {
     datagram: RemoteEpInfo,
     dat: Option<DatConsumer>,
     vipl: Option<ViplConsumer>,
+    has_vis: bool,
 }
 
 /// Inputs whose first byte is this or more have a consumer of DAT. The oldest inputs have none.
@@ -51,6 +54,13 @@ const WITH_DAT: u8 = 0xe0;
 /// The values of that byte for which there is a consumer of VIPL. The oldest inputs have none of
 /// these, either.
 const WITH_VIPL: Range<u8> = 0xc0..WITH_DAT;
+/// The values of that byte for which the pair is one over VIA, likewise.
+const OVER_VIA: Range<u8> = 0xa0..0xb0;
+
+/// Whether the pair of such inputs is one over VIA.
+pub(crate) fn is_over_via(kind: u8) -> bool {
+    OVER_VIA.contains(&kind)
+}
 
 /// A number that most calls accept, and sometimes any number.
 fn size(input: &mut Input<'_>, usual: usize) -> usize {
@@ -70,41 +80,52 @@ fn mode(input: &mut Input<'_>) -> AddrMode {
     if input.rarely(2) { AddrMode::Relative } else { AddrMode::Absolute }
 }
 
+fn discriminator(name: &[u8]) -> ConnQual {
+    let mut discriminator = [0; MAX_VIA_DISC_LEN];
+    discriminator.iter_mut().zip(name).for_each(|(place, byte)| *place = *byte);
+    ConnQual::ViaDiscriminator(ViaDiscriminator { len: name.len() as u16, discriminator })
+}
+
 fn private_data<'a>(input: &mut Input<'a>) -> &'a [u8] {
     let len = input.below(256) >> if input.rarely(4) { 0 } else { 4 };
     input.bytes(len)
 }
 
 impl Consumer {
+    /// A consumer of these IAs. `kind` is the first byte of the input.
     pub(crate) fn new(
         node: &Node,
-        pair: Pair,
+        kind: u8,
+        ends: [End; 2],
         other: Ia,
         buffers: [Arc<DmaBuffer>; 2],
-        input: &mut Input<'_>,
     ) -> Consumer {
-        let kind = input.byte();
         let rich = kind % 2 == 1;
         let mut pools = Pools::default();
-        for side in [&pair.a, &pair.b] {
-            pools.pz.push(side.pz.as_raw());
-            pools.evd.extend([side.requests.as_raw(), side.receives.as_raw()]);
-            pools.ep.push(side.ep.as_raw());
+        for end in &ends {
+            pools.pz.push(end.pz.as_raw());
+            pools.evd.extend([end.requests.as_raw(), end.receives.as_raw()]);
+            pools.ep.push(end.ep.as_raw());
         }
-        let address = NetAddr::Ipv4([10, 0, 0, 1]);
-        let paths = pair.a.ia.get_pathinfo(1, &address, 1).map_or(Vec::new(), |(paths, _)| paths);
+        let [a, b] = ends.map(|end| end.ia);
+        let (address, quals) = match is_over_via(kind) {
+            true => (ends::address(&a), vec![ConnQual::port(7777), discriminator(b"disk")]),
+            false => (NetAddr::Ipv4([10, 0, 0, 1]), vec![ConnQual::service_id(77)]),
+        };
+        let paths = a.get_pathinfo(1, &address, 1).map_or(Vec::new(), |(paths, _)| paths);
         let mut consumer = Consumer {
-            ias: [pair.a.ia, pair.b.ia, other],
+            ias: [a, b, other],
             pools,
             buffers,
             contexts: Vec::new(),
             requests: Vec::new(),
             resolutions: Vec::new(),
-            quals: vec![ConnQual::service_id(77)],
+            quals,
             paths,
             datagram: RemoteEpInfo::default(),
             dat: None,
             vipl: None,
+            has_vis: WITH_VIPL.contains(&kind) || is_over_via(kind),
         };
         consumer.furnish(rich);
         let p = &consumer.pools;
@@ -171,9 +192,9 @@ impl Consumer {
         }
     }
 
-    /// Whether there is a consumer of VIPL.
-    pub(crate) fn has_vipl(&self) -> bool {
-        self.vipl.is_some()
+    /// Whether there are virtual interfaces.
+    pub(crate) fn has_vis(&self) -> bool {
+        self.has_vis
     }
 
     fn ia(&self, input: &mut Input<'_>) -> Ia {
@@ -270,6 +291,13 @@ impl Consumer {
                 1 => path.timeout = input.number(),
                 2 => path.remote = NetEndpoint::Via(ViaNetAddr { len: 4, hostaddr: [1; 64] }),
                 field => {
+                    if let NetEndpoint::Via(host) = &mut path.remote {
+                        let byte = input.byte();
+                        match field {
+                            3 => host.len = byte.into(),
+                            _ => host.hostaddr[usize::from(byte) % MAX_VIA_ADDR_LEN] ^= byte,
+                        }
+                    }
                     if let Some(ib) = path.ib_mut() {
                         match field {
                             3 => ib.path_mtu = input.byte(),
