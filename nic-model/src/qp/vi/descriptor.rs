@@ -138,10 +138,7 @@ fn read_segments<F: Frontend>(
         false => &[],
     };
     let in_line = &in_line[..in_line.len().min(count)];
-    // No `for_each`: the compiler would not inline it.
-    for segment in in_line {
-        keep(segment);
-    }
+    in_line.iter().for_each(&mut keep);
     let (first, count) = (first + in_line.len(), count - in_line.len());
     count == 0 || read_more(nic, pd, descriptor, first, count, keep)
 }

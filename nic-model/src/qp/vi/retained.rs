@@ -63,13 +63,7 @@ impl Copies {
     }
 
     /// Removes a copy. False if there is none.
-    #[inline]
     pub fn remove(&mut self, slot: u32, index: u32) -> bool {
-        !self.copies.is_empty() && self.take(slot, index)
-    }
-
-    #[inline(never)]
-    fn take(&mut self, slot: u32, index: u32) -> bool {
         let copy = self.copies.remove(&(slot, index));
         self.taken -= copy.as_ref().map_or(0, |copy| Retained::charge(copy.length()));
         copy.is_some()
