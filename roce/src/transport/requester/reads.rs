@@ -97,19 +97,13 @@ impl Reads {
         self.place(psn, una).is_some()
     }
 
-    /// How many of `left` packets to ask for while `under_way` packets are: all, or a fair part of
-    /// the window; `None` if that much is not free.
+    /// How many of a request's `left` packets to ask for while `under_way` packets are under way:
+    /// all, or a fair part of the window; `None` if that much of the window is not free.
     #[inline]
-    fn share(&self, left: u32, under_way: u32) -> Option<u32> {
+    pub fn share(&self, left: u32, under_way: u32) -> Option<u32> {
         let count = left.min(self.window.saturating_sub(under_way));
         let enough = count == left || under_way == 0 || count >= self.window / 4;
         (enough && count > 0).then_some(count)
-    }
-
-    /// How many of an RDMA Read's `left` packets to ask for in a new question.
-    #[inline]
-    pub fn begin(&self, left: u32, under_way: u32) -> Option<u32> {
-        self.share(left, under_way)
     }
 
     /// A new question was sent.

@@ -158,9 +158,10 @@ impl Requester {
         let mtu = self.mtu.bytes();
         let offset = done.saturating_mul(mtu);
         let bytes = |packets: u32| message.length.saturating_sub(offset).min(packets.saturating_mul(mtu));
-        // The first packet of an answer is not told from others: after a repetition, packets of the
-        // former answer may come before those of the latter, and have the same bytes.
-        // An answer ends where its request does; that of a former request goes on behind a part.
+        // The first packet of an answer is not distinguished from others: after a repetition,
+        // packets of the former answer may come before those of the latter, and have the same
+        // bytes. An answer ends where its request does; that of a former request goes on behind a
+        // part of it.
         let ends = match packets.cmp(&left) {
             Ordering::Less => !last,
             Ordering::Equal => last || question.part,

@@ -154,7 +154,7 @@ impl Requester {
         let psn = self.next;
         let count = if psn == self.frontier {
             let left = slot.end().offset_from(psn);
-            let count = self.reads.begin(left, psn.offset_from(self.una))?;
+            let count = self.reads.share(left, psn.offset_from(self.una))?;
             let allowed = usize::from(self.limits.max_rd_atomic);
             if self.reads.len() >= allowed || self.in_flight() + count > HALF {
                 return None;
