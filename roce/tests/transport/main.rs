@@ -6,6 +6,7 @@ mod captures;
 mod hostile;
 #[path = "../pcap/mod.rs"]
 mod pcap;
+mod reads;
 mod requester;
 mod responder;
 mod streams;

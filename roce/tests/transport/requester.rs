@@ -13,20 +13,20 @@ use roce::{PathMtu, Psn, TimeoutCode};
 
 use crate::world::{config, limits, message};
 
-const NOW: Instant = Instant::from_nanos(1_000_000);
+pub const NOW: Instant = Instant::from_nanos(1_000_000);
 /// 4.096 us * 2^14.
-const TIMEOUT: Duration = Duration::from_nanos(4096 << 14);
-const SEND: Operation = Operation::Send;
-const WRITE: Operation = Operation::Write;
-const READ: Operation = Operation::Read;
-const ADD: Operation = Operation::FetchAdd { add: 1 };
+pub const TIMEOUT: Duration = Duration::from_nanos(4096 << 14);
+pub const SEND: Operation = Operation::Send;
+pub const WRITE: Operation = Operation::Write;
+pub const READ: Operation = Operation::Read;
+pub const ADD: Operation = Operation::FetchAdd { add: 1 };
 
-fn psn(n: u32) -> Psn {
+pub fn psn(n: u32) -> Psn {
     config().psn.add(n)
 }
 
 /// A requester with these work requests, each named by its place.
-fn with(config: &Config, requests: &[(Operation, u32)]) -> Requester {
+pub fn with(config: &Config, requests: &[(Operation, u32)]) -> Requester {
     let mut it = Requester::new(config);
     for (id, (operation, length)) in (0..).zip(requests) {
         it.post(message(id, *operation, *length)).unwrap();
@@ -35,11 +35,11 @@ fn with(config: &Config, requests: &[(Operation, u32)]) -> Requester {
 }
 
 /// The PSNs of the packets that are sent now, counted from the first.
-fn sent(it: &mut Requester) -> Vec<u32> {
+pub fn sent(it: &mut Requester) -> Vec<u32> {
     pieces(it).iter().map(|piece| piece.psn.offset_from(psn(0))).collect()
 }
 
-fn pieces(it: &mut Requester) -> Vec<Piece> {
+pub fn pieces(it: &mut Requester) -> Vec<Piece> {
     std::iter::from_fn(|| it.transmit(NOW, 1))
         .filter_map(|transmit| match transmit {
             Transmit::Piece { piece, .. } => Some(piece),
@@ -48,7 +48,7 @@ fn pieces(it: &mut Requester) -> Vec<Piece> {
         .collect()
 }
 
-fn aeth(syndrome: Syndrome, msn: u32) -> Option<aeth::Repr> {
+pub fn aeth(syndrome: Syndrome, msn: u32) -> Option<aeth::Repr> {
     Some(aeth::Repr { syndrome, msn })
 }
 
@@ -56,7 +56,7 @@ fn answer(n: u32, syndrome: Syndrome) -> Answer {
     Answer { psn: psn(n), aeth: aeth(syndrome, 0), body: Body::Acknowledge }
 }
 
-fn ack(it: &mut Requester, n: u32) -> Received {
+pub fn ack(it: &mut Requester, n: u32) -> Received {
     it.receive(&answer(n, Syndrome::ACK), NOW)
 }
 
@@ -65,7 +65,7 @@ fn nak(it: &mut Requester, n: u32, nak: Nak) -> Received {
 }
 
 /// A packet of an RDMA Read's answer.
-fn bytes(n: u32, length: u32, last: bool) -> Answer {
+pub fn bytes(n: u32, length: u32, last: bool) -> Answer {
     let body = Body::Read { packets: 1, first: false, last, length };
     Answer { psn: psn(n), aeth: if last { aeth(Syndrome::ACK, 0) } else { None }, body }
 }
@@ -74,7 +74,7 @@ fn original(n: u32) -> Answer {
     Answer { psn: psn(n), aeth: aeth(Syndrome::ACK, 0), body: Body::Atomic { original: 42 } }
 }
 
-fn completed(it: &mut Requester) -> Vec<u32> {
+pub fn completed(it: &mut Requester) -> Vec<u32> {
     std::iter::from_fn(|| it.poll())
         .map(|event| match event {
             Event::Completed { id } => id,
@@ -177,20 +177,6 @@ fn half_a_circle_is_outstanding_at_most() {
     }
     assert_eq!(ack(&mut it, (1 << 23) - 1), Received::Acknowledged);
     assert_eq!((completed(&mut it), sent(&mut it)), (vec![0], vec![1 << 23]));
-}
-
-#[test]
-fn reads_and_atomics_are_as_many_at_once_as_allowed() {
-    let limits = Limits { max_rd_atomic: 2, ..limits() };
-    let mut it =
-        with(&Config { limits, ..config() }, &[(READ, 300), (ADD, 8), (SEND, 1), (READ, 1), (SEND, 1)]);
-    assert_eq!(sent(&mut it), [0, 2, 3]);
-    assert_eq!(it.receive(&bytes(0, 256, false), NOW), Received::Read { id: 0, offset: 0, length: 256 });
-    assert_eq!(sent(&mut it), []);
-    assert_eq!(it.receive(&bytes(1, 44, true), NOW), Received::Read { id: 0, offset: 256, length: 44 });
-    assert_eq!((completed(&mut it), sent(&mut it)), (vec![0], vec![4, 5]));
-    it.set_limits(Limits { max_rd_atomic: 0, ..limits });
-    assert_eq!(it.post(message(9, READ, 1)), Err(PostError::Operation));
 }
 
 #[test]
@@ -425,94 +411,6 @@ fn gaps_in_a_row_without_progress_exceed_the_retry_count() {
     assert_eq!(sent(&mut it), [0, 1]);
     assert_eq!(nak(&mut it, 0, Nak::PsnSequenceError), Received::Retry(Reason::PacketSeqErr));
     failed(&mut it, 0, Status::RetryExceeded);
-}
-
-#[test]
-fn a_read_is_asked_for_again_from_the_first_byte_that_is_missing() {
-    let mut it = with(&config(), &[(SEND, 1), (READ, 1000), (SEND, 1)]);
-    let first = pieces(&mut it);
-    let addr = message(1, READ, 0).addr;
-    assert_eq!(first[1].remote.map(|r| (r.addr, r.length)), Some((addr, 1000)));
-    // The answer acknowledges the Send before.
-    assert!(matches!(it.receive(&bytes(1, 256, false), NOW), Received::Read { .. }));
-    assert_eq!(completed(&mut it), [0]);
-    // The second packet is lost: the third shows it, and so does the acknowledgement behind.
-    assert_eq!(it.receive(&bytes(3, 256, false), NOW), Received::Retry(Reason::ImpliedNakSeqErr));
-    assert_eq!(it.receive(&bytes(4, 232, true), NOW), Received::Dropped(Reason::KnownGap));
-    assert_eq!(ack(&mut it, 5), Received::Dropped(Reason::KnownGap));
-    let again = pieces(&mut it);
-    assert_eq!((again.len(), again[0].psn, again[1].psn), (2, psn(2), psn(5)));
-    assert_eq!(again[0].remote.map(|r| (r.addr, r.length)), Some((addr + 256, 744)));
-    for (n, length) in [(2, 256), (3, 256), (4, 232)] {
-        assert!(matches!(it.receive(&bytes(n, length, n == 4), NOW), Received::Read { .. }));
-    }
-    assert_eq!(ack(&mut it, 5), Received::Acknowledged);
-    assert_eq!(completed(&mut it), [1, 2]);
-}
-
-#[test]
-fn after_a_loss_parts_of_a_read_are_asked_for_one_after_another() {
-    let mut it = with(&config(), &[(READ, 100 * 256), (READ, 100 * 256), (SEND, 1)]);
-    let asked = |it: &mut Requester| -> Vec<_> {
-        pieces(it)
-            .iter()
-            .map(|piece| (piece.psn.offset_from(psn(0)), piece.remote.map(|remote| remote.length / 256)))
-            .collect()
-    };
-    assert_eq!(asked(&mut it), [(0, Some(100)), (100, Some(100)), (200, None)]);
-    // Packet 0 is lost: half of 200 packets are asked for, which is all of the first request.
-    assert_eq!(it.receive(&bytes(1, 256, false), NOW), Received::Retry(Reason::ImpliedNakSeqErr));
-    assert_eq!(asked(&mut it), [(0, Some(100))]);
-    assert!(matches!(it.receive(&bytes(0, 256, false), NOW), Received::Read { .. }));
-    // With one packet less under way, one would be asked for of the second; that is too little.
-    assert_eq!(asked(&mut it), []);
-    assert_eq!(it.receive(&bytes(2, 256, false), NOW), Received::Retry(Reason::ImpliedNakSeqErr));
-    // A part of the first request, and nothing behind it before that part is answered.
-    assert_eq!(asked(&mut it), [(1, Some(50))]);
-    for n in 1..50 {
-        assert!(matches!(it.receive(&bytes(n, 256, false), NOW), Received::Read { .. }));
-        assert_eq!(asked(&mut it), []);
-    }
-    // The part's last packet says that it is the last. That of the former answer would not.
-    assert!(matches!(it.receive(&bytes(50, 256, true), NOW), Received::Read { .. }));
-    assert_eq!(asked(&mut it), [(51, Some(49))]);
-    // Packets of the former answer come, too, and count.
-    for n in 51..100 {
-        let Received::Read { offset, .. } = it.receive(&bytes(n, 256, n == 99), NOW) else {
-            panic!("it counts")
-        };
-        assert_eq!(offset, n * 256);
-    }
-    assert_eq!(completed(&mut it), [0]);
-    // The window has grown meanwhile: 50 packets came, and then 49.
-    assert_eq!(asked(&mut it), [(100, Some(56))]);
-    // A last packet at a place that no request ended at is wrong where nothing was divided.
-    let mut it = with(&config(), &[(READ, 100 * 256)]);
-    assert_eq!(asked(&mut it), [(0, Some(100))]);
-    assert_eq!(it.receive(&bytes(0, 256, true), NOW), Received::Refused(Reason::BadAnswer));
-}
-
-#[test]
-fn credits_count_the_parts_of_a_read_as_the_responder_counts_them() {
-    let config = Config { credits: true, ..config() };
-    let mut it = with(&config, &[(READ, 100 * 256), (SEND, 1), (SEND, 1), (SEND, 1), (SEND, 1)]);
-    // The first Send has no credit and asks for one.
-    assert_eq!(sent(&mut it), [0, 100]);
-    // Both are lost, so the responder sees two parts of the Read, which are two messages.
-    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
-    let mut asked = sent(&mut it);
-    for n in 0..100 {
-        let Answer { psn, body, .. } = bytes(n, 256, n == 49 || n == 99);
-        let answer = Answer { psn, aeth: aeth(Syndrome::Ack(0), 1 + n / 50), body };
-        assert!(matches!(it.receive(&answer, NOW), Received::Read { .. }));
-        asked.extend(sent(&mut it));
-    }
-    assert_eq!(asked, [0, 50, 100]);
-    // The Send is the responder's third message. It has a receive for the fourth; the fifth goes
-    // without a credit, and nothing follows it.
-    let ack = Answer { psn: psn(100), aeth: aeth(Syndrome::Ack(1), 3), body: Body::Acknowledge };
-    assert_eq!(it.receive(&ack, NOW), Received::Acknowledged);
-    assert_eq!(sent(&mut it), [101, 102]);
 }
 
 #[test]
