@@ -105,15 +105,20 @@ impl Keys {
     #[inline(always)]
     pub(crate) fn segment_or_direct(&self, triplet: &LmrTriplet) -> Option<Segment> {
         self.segment(triplet).or_else(|| {
-            let is_direct = self.direct && triplet.lmr == LmrHandle::DIRECT;
-            let length = u32::try_from(triplet.length).ok().filter(|_| is_direct)?;
+            let length = u32::try_from(triplet.length).ok().filter(|_| self.is_direct(triplet.lmr))?;
             Some(Segment { addr: triplet.addr, length, key: key::RESERVED })
         })
     }
 
+    /// Whether it is the direct LMR handle, on an IA that has it.
+    #[inline]
+    fn is_direct(&self, lmr: LmrHandle) -> bool {
+        self.direct && lmr == LmrHandle::DIRECT
+    }
+
     #[cold]
     fn other(&self, lmr: LmrHandle) -> u32 {
-        if self.direct && lmr == LmrHandle::DIRECT { key::RESERVED } else { key::NONE }
+        if self.is_direct(lmr) { key::RESERVED } else { key::NONE }
     }
 }
 
