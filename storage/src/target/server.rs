@@ -52,7 +52,8 @@ const ADMIN: Sizes = Sizes { small: 128, large: 16 };
 /// What other threads share with the target's.
 struct Shared {
     signal: Arc<Signal>,
-    /// Events of connections may be queued. So a round under load does not look for them in vain.
+    /// Events of connections may be queued. A callback of the agent sets it, and the target's
+    /// thread dequeues such events only while it is set.
     has_messages: AtomicBool,
     stops: AtomicBool,
     statistics: Statistics,
