@@ -1,0 +1,106 @@
+//! Tries the mutants.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::build::Program;
+use super::process::{Outcome, run, side_by_side};
+use super::reach::Test;
+use super::{Failure, Listed};
+
+/// So many tests of the suite run first, since most mutants fail one of them.
+const FIRST: usize = 12;
+/// A test of the suite takes milliseconds, so one that takes so many seconds hangs.
+const HANGS: &str = "30";
+/// The seeds under which the suite runs.
+const SEEDS: &str = "0..2";
+
+/// What a mutant is tried with.
+pub struct Trial<'a> {
+    pub tests: &'a [Test],
+    /// The program that runs the suite under seeds.
+    pub seeds: &'a Program,
+}
+
+impl Trial<'_> {
+    /// Tries all these mutants, and appends the outcomes to the file.
+    pub fn all(&self, open: &[(u32, &Listed)], results: &Path) -> Result<(), Failure> {
+        let file = File::options().append(true).create(true).open(results)?;
+        let done = AtomicUsize::new(0);
+        side_by_side(open, |&(number, mutant)| {
+            let begun = Instant::now();
+            let (outcome, by) = self.one(number, mutant)?;
+            // One write, so that lines of two threads do not mix.
+            (&file).write_all(format!("{}\t{outcome}\t{by}\n", mutant.name).as_bytes())?;
+            let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+            let (all, seconds) = (open.len(), begun.elapsed().as_secs());
+            println!("{count:4}/{all} {outcome:11} {seconds:4} s  {} ({by})", mutant.name);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// The outcome for a mutant, and what decided it.
+    fn one(&self, number: u32, mutant: &Listed) -> Result<(&'static str, String), Failure> {
+        let folder = mutant.package.trim_start_matches("ferrovia-");
+        let reaching = || self.tests.iter().filter(|test| test.reaches.contains(&number));
+        let is_own = |test: &Test| !test.program.is_suite() && test.program.folder.ends_with(folder);
+        let mut suite: Vec<&Test> = reaching().filter(|test| test.program.is_suite()).collect();
+        // The short ones first: they are about as many as fail for most mutants.
+        suite.sort_by_key(|test| test.time);
+        let rest = suite.split_off(suite.len().min(FIRST));
+        let own: Vec<&Test> = reaching().filter(|&test| is_own(test)).collect();
+        let others: Vec<&Test> =
+            reaching().filter(|&test| !is_own(test) && !test.program.is_suite()).collect();
+        let all: Vec<&Test> = suite.iter().chain(&rest).copied().collect();
+        if reaching().next().is_none() {
+            return Ok(("missed", "no test reaches it".into()));
+        }
+        for (by, part, seeds) in [
+            (format!("tests of {folder}"), &own, false),
+            ("suite on the host".into(), &suite, false),
+            ("suite on the host".into(), &rest, false),
+            ("tests of the other crates".into(), &others, false),
+            ("suite under seeds".into(), &all, true),
+        ] {
+            match self.run(number, part, seeds)? {
+                Outcome::Ok => {}
+                Outcome::Failed => return Ok(("caught", by)),
+                Outcome::Timeout => return Ok(("timeout", by)),
+            }
+        }
+        Ok(("missed", String::new()))
+    }
+
+    /// Runs tests with a mutant switched on, those of each program in one process, until one fails.
+    fn run(&self, number: u32, tests: &[&Test], under_seeds: bool) -> Result<Outcome, Failure> {
+        let mut programs: Vec<&Program> = tests.iter().map(|test| &test.program).collect();
+        programs.dedup_by_key(|program| &program.file);
+        for program in programs {
+            let tests = tests.iter().filter(|test| test.program.file == program.file);
+            let mut usual: Duration = tests.clone().map(|test| test.time).sum();
+            let mut arguments = vec!["--exact"];
+            arguments.extend(tests.map(|test| &*test.name));
+            let mut program = program;
+            if program.is_suite() {
+                arguments.extend(["--fail-fast", "--limit", HANGS]);
+            }
+            if under_seeds {
+                program = self.seeds;
+                arguments.extend(["--seeds", SEEDS]);
+                usual *= 4;
+            }
+            // A busy machine makes tests slower, but does not make them need more of the processor.
+            let (limit, cpu) = (usual * 10 + Duration::from_secs(120), usual.as_secs() * 10 + 60);
+            let variables = [("MUTANT", &*number.to_string())];
+            let outcome = run(&program.folder, &program.file, &arguments, &variables, limit, cpu)?;
+            if outcome != Outcome::Ok {
+                return Ok(outcome);
+            }
+        }
+        Ok(Outcome::Ok)
+    }
+}
