@@ -12,8 +12,6 @@ use super::Failure;
 use super::rewrite::{self, SWITCH};
 use super::sites::{self, Mutant};
 
-/// How often the mutants that do not build are taken out.
-const ATTEMPTS: usize = 60;
 /// What cargo builds of the conformance suite.
 const SUITE: [&str; 6] = ["-p", "ferrovia-conformance", "--test", "host", "--test", "seeds"];
 
@@ -42,26 +40,28 @@ pub struct Built {
 
 /// Builds the tests with as many mutants as possible.
 pub fn build(sources: &Sources, cargo: &[String]) -> Result<Built, Failure> {
+    // All mutants are in libraries, which are checked in a fraction of the time of a build.
+    let mut check = vec!["check", "--keep-going"];
+    check.extend(cargo.iter().map(String::as_str).filter(|&argument| argument != "--tests"));
     let mut left_out = BTreeSet::new();
-    for attempt in 1..=ATTEMPTS {
+    let mutants = loop {
         let mutants = put_in(sources, &left_out)?;
-        println!("building {} mutants (attempt {attempt}) …", mutants.len());
-        let mut programs = Vec::new();
-        let mut wrong = BTreeSet::new();
-        for arguments in [cargo.iter().map(String::as_str).collect(), SUITE.to_vec()] {
-            if wrong.is_empty() {
-                build_once(sources, &arguments, &mut programs, &mut wrong)?;
-            }
-        }
+        println!("checking {} mutants …", mutants.len());
+        let Found { wrong, .. } = run_cargo(sources, &check)?;
         if wrong.is_empty() {
-            return Ok(Built { programs, mutants });
+            break mutants;
         }
-        if wrong.is_subset(&left_out) {
-            break;
-        }
-        left_out.append(&mut wrong);
+        // What was left out is not in the copy, so each turn leaves out one more at least.
+        left_out.extend(wrong);
+    };
+    println!("building the tests with {} mutants …", mutants.len());
+    let mut programs = Vec::new();
+    for arguments in [cargo.iter().map(String::as_str).collect(), SUITE.to_vec()] {
+        let mut build = vec!["test", "--no-run"];
+        build.extend(arguments);
+        programs.extend(run_cargo(sources, &build)?.programs);
     }
-    Err("the sources with switches do not build; see the messages of cargo in the copy".into())
+    Ok(Built { programs, mutants })
 }
 
 /// Writes the files of the mutants. Returns the numbers of those that can be switched.
@@ -116,38 +116,43 @@ struct Place {
     is_primary: bool,
 }
 
-/// Builds once. Adds the programs, or the mutants that do not build.
-fn build_once(
-    sources: &Sources,
-    arguments: &[&str],
-    programs: &mut Vec<Program>,
-    wrong: &mut BTreeSet<u32>,
-) -> Result<(), Failure> {
+/// What a run of cargo brought.
+#[derive(Default)]
+struct Found {
+    programs: Vec<Program>,
+    /// The mutants that do not build.
+    wrong: BTreeSet<u32>,
+}
+
+/// Runs cargo in the copy.
+fn run_cargo(sources: &Sources, arguments: &[&str]) -> Result<Found, Failure> {
     let output = Command::new("cargo")
-        .args(["test", "--profile", "mutants", "--no-run", "--message-format=json"])
         .args(arguments)
+        .args(["--profile", "mutants", "--message-format=json"])
         .current_dir(&sources.to)
         .stderr(Stdio::null())
         .output()?;
+    let mut found = Found::default();
     for line in String::from_utf8(output.stdout)?.lines() {
         let Ok(line) = serde_json::from_str::<Line>(line) else { continue };
         if let (Some(file), Some(target), Some(manifest)) = (line.executable, line.target, line.manifest_path)
             && line.reason == "compiler-artifact"
         {
             let folder = manifest.parent().map(PathBuf::from).unwrap_or_default();
-            programs.push(Program { folder, name: target.name, file });
+            found.programs.push(Program { folder, name: target.name, file });
         }
         if let Some(message) = line.message.filter(|message| message.level == "error") {
             for place in message.spans.iter().filter(|place| place.is_primary) {
                 let text = fs::read(sources.to.join(&place.file_name))?;
-                wrong.extend(at_fault(&String::from_utf8(text)?, &message, place));
+                found.wrong.extend(at_fault(&String::from_utf8(text)?, &message, place));
             }
         }
     }
-    if !output.status.success() && wrong.is_empty() {
-        return Err("cargo builds the copy neither with the mutants nor says which of them is wrong".into());
+    if !output.status.success() && found.wrong.is_empty() {
+        let folder = sources.to.display();
+        return Err(format!("in {folder}, this fails: cargo {}", arguments.join(" ")).into());
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The mutant at fault for an error. An arm that is missing is reported where its match begins; all
