@@ -294,7 +294,7 @@ impl Qp {
             return Some((self.faults.failure, NO_FIELD));
         }
         match self.check_work() {
-            Err(Outcome::Failed(status, field)) if !is_local(self.send.work.opcode) => Some((status, field)),
+            Err(Outcome::Failed(status, field)) => Some((status, field)),
             _ => None,
         }
     }
