@@ -1,9 +1,12 @@
 //! Datagrams that are dropped, or wait for a neighbour, over a wire and by the short cut.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use nic_abi::admin::{Injection, QpState};
 use nic_abi::cqe::Status;
 use nic_abi::wqe::{AddressVector, Header, Opcode, SendFlags, datagram_blocks};
-use nic_model::testing::{Qp, Rig, header, segment, status};
+use nic_model::testing::{Qp, Rig, Through, cable, header, segment, status};
 
 use crate::packets::rig as wired;
 
@@ -46,6 +49,59 @@ fn a_datagram_that_cannot_leave_is_dropped_and_counted_and_its_request_succeeds(
     send(&mut rig, &mut a, good, from, 100);
     assert_eq!((rig.received(&mut b).tag, status(&rig.sent(&mut a))), (3, Status::Success));
     assert_eq!(rig.stats(0).dropped_datagrams, 2);
+    // One that finds no receive counts at its receiver.
+    assert_eq!(rig.stats(1).dropped_datagrams, 0);
+    send(&mut rig, &mut a, good, from, 100);
+    rig.run();
+    assert_eq!([0, 1].map(|n| rig.stats(n).dropped_datagrams), [2, 1]);
+}
+
+/// Routers choose the path of a packet by its ports.
+#[test]
+fn a_datagram_leaves_from_the_port_of_its_queue_pair_in_the_dynamic_range() {
+    let ports = Rc::<RefCell<Vec<u16>>>::default();
+    let wires = cable().map(|end| {
+        let ports = ports.clone();
+        Through::new(end, move |end, frame| {
+            if frame[12..14] == [8, 0] && frame[36..38] == roce::UDP_PORT.to_be_bytes() {
+                ports.borrow_mut().push(u16::from_be_bytes([frame[34], frame[35]]));
+            }
+            end.put(frame);
+        })
+    });
+    let mut rig = Rig::wired(wires, 1500);
+    let b = rig.datagram_qp(1, 7, QKEY);
+    let (from, _) = rig.region(0, 64);
+    let to = address(&rig, &b);
+    for slot in [7, 8, 0x1234] {
+        let mut a = rig.datagram_qp(0, slot, QKEY);
+        send(&mut rig, &mut a, to, from, 8);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        let port = ports.borrow_mut().pop();
+        assert_eq!(port, Some(0xc000 + (a.qpn & 0x3fff) as u16));
+    }
+}
+
+#[test]
+fn a_datagram_needs_both_ports_and_a_nic_that_runs() {
+    let mut rig = Rig::new(2);
+    let (mut a, mut b) = (rig.datagram_qp(0, 7, QKEY), rig.datagram_qp(1, 7, QKEY));
+    let (from, _) = rig.region(0, 1024);
+    let (to, _) = rig.region(1, 1024);
+    let good = address(&rig, &b);
+    rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
+    for (n, down) in [0, 1].into_iter().enumerate() {
+        rig.inject(down, Injection::Port, 0, 0, 0);
+        send(&mut rig, &mut a, good, from, 100);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        assert_eq!(rig.stats(0).dropped_datagrams, n as u64 + 1);
+        rig.inject(down, Injection::Port, 0, 0, 1);
+    }
+    rig.inject(1, Injection::Mute, 0, 0, 0);
+    send(&mut rig, &mut a, good, from, 100);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    assert_eq!(rig.stats(0).dropped_datagrams, 3);
+    assert!(rig.poll_cq(&mut b.receive_cq).is_none());
 }
 
 #[test]

@@ -22,3 +22,4 @@ mod vi;
 mod ways;
 mod windows;
 mod wire;
+mod work;

@@ -283,9 +283,11 @@ fn the_port_follows_the_link_and_reports_it() {
     s.rig.run();
     assert!(!s.port_up());
     assert_eq!(s.rig.event_types(0), [(EventType::PortDown, 0)]);
+    assert_eq!(s.rig.stats(0).link_downed, 1);
     s.cable.plug(true);
     s.rig.run();
     assert!(s.port_up());
+    assert_eq!(s.rig.stats(0).link_downed, 1);
     assert_eq!(s.rig.event_types(0), [(EventType::PortUp, 0)]);
     // The NIC announces its addresses: other neighbours may be on the link now.
     assert_eq!(s.cable.waiting(), 3);

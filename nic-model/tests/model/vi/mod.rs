@@ -2,6 +2,7 @@
 //! packets.
 
 mod connections;
+mod ends;
 mod events;
 mod requests;
 
