@@ -124,3 +124,38 @@ fn as_many_requests_fail_as_injected() {
         assert_eq!(receives.map(|at| s.done(at)), [DONE | Status::OP_RECEIVE; 2]);
     });
 }
+
+#[test]
+fn a_message_that_waits_for_the_peers_mac_has_not_left_in_part() {
+    for level in RELIABLE {
+        // Nothing arrives, so the port never learns the MAC.
+        let wires = cable().map(|end| Through::new(end, |_: &CableEnd, _: &[u8]| {}));
+        let mut rig = Rig::wired(wires, 1500);
+        let [mut a, _] = rig.vi_pair(ViSpec::new(level));
+        let at = rig.post_request(&mut a, SEND, None, 3000);
+        rig.run();
+        assert_eq!(rig.vi_status(at), Status::empty());
+        rig.end_vi(&a, &ModifyQp::default()).expect("RESET");
+        assert_eq!(rig.vi_status(at), DONE | Status::DESC_FLUSHED_ERROR, "{level:?}");
+    }
+}
+
+/// The control field of a receive says afterwards whether immediate data came, and is otherwise the
+/// consumer's.
+#[test]
+fn of_a_receives_control_field_only_the_immediate_bit_changes() {
+    each(&LEVELS, |mut s, level, way| {
+        for control in [Control::empty(), Control::QUEUE_FENCE, Control::IMMEDIATE] {
+            for sent in [Control::empty(), Control::IMMEDIATE] {
+                let own = ControlSegment { control: control.bits(), ..ControlSegment::default() };
+                let to = s.rig.descriptor(&mut s.b, own, None, &[]);
+                s.rig.post_own(&mut s.b, 1, to);
+                s.rig.post_request(&mut s.a, sent, None, 0);
+                assert!(s.done(to).contains(DONE | Status::OP_RECEIVE), "{level:?} {way:?}");
+                let expected = control.difference(Control::IMMEDIATE) | sent;
+                assert_eq!(s.rig.control_segment(to).control, expected.bits(), "{control:?} {sent:?}");
+                assert_eq!(s.rig.control_segment(to).segments, 0);
+            }
+        }
+    });
+}
