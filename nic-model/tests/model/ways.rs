@@ -283,6 +283,56 @@ fn a_reset_ends_the_timer_of_what_was_under_way() {
     }
 }
 
+/// A responder expects the request behind the last one, whatever its own requester may do.
+#[test]
+fn a_responder_goes_on_where_it_was_when_its_state_changes() {
+    for mut rig in both() {
+        let (mut a, mut b) = (rig.create_qp(0, QpSpec::default()), rig.create_qp(1, QpSpec::default()));
+        rig.join(&a, &b);
+        rig.init(&b);
+        let rtr = rig.rtr_args(&b, &a);
+        let mut send = |rig: &mut Rig, b: &mut Qp| {
+            for tag in 0..2 {
+                rig.post_receive(b, tag, &[]);
+                rig.post(&mut a, header(Opcode::Send, tag), &[]);
+                // No time passes.
+                assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+                assert_eq!(rig.received(b).tag, tag);
+            }
+        };
+        rig.modify(&b, &rtr).unwrap();
+        send(&mut rig, &mut b);
+        let rts = rig.rts_args(&b);
+        rig.modify(&b, &rts).unwrap();
+        send(&mut rig, &mut b);
+        for state in [QpState::Sqd, QpState::Rts] {
+            rig.set_state(&b, state).unwrap();
+            send(&mut rig, &mut b);
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_the_wire_has_no_room_for_is_lost_with_its_queue_pair() {
+    let (mut rig, ends) = wired();
+    let (mut a, b) = rig.pair();
+    let (from, source) = rig.region(0, 64);
+    let (to, target) = rig.region(1, 64);
+    let write = rdma(Opcode::Write, 1, to, 0);
+    rig.post(&mut a, write, &[segment(from, 0, 64)]);
+    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+    rig.fill(source, 64, 9);
+    rig.post(&mut a, write, &[segment(from, 0, 64)]);
+    while ends[1].waiting() == 0 {
+        rig.step();
+    }
+    ends[0].set_room(false);
+    rig.run();
+    assert_eq!(rig.bytes(target, 64), rig.bytes(source, 64));
+    rig.set_state(&b, QpState::Reset).unwrap();
+    assert_eq!(ends[0].waiting(), 0);
+}
+
 #[test]
 fn a_queue_pair_that_was_never_connected_is_flushed() {
     for mut rig in both() {
