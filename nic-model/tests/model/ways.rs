@@ -110,8 +110,8 @@ fn injections_act_as_often_as_they_say() {
         rig.inject(0, Injection::Delay, a.qpn, 2, 5_000);
         for tag in 1..4 {
             rig.post(&mut a, rdma(Opcode::Write, tag, 0, 0), &[]);
+            rig.run();
         }
-        rig.run();
         rig.advance(5_000);
         assert_eq!(rig.sent(&mut a).tag, 1);
         assert!(rig.poll_cq(&mut a.send_cq).is_none());
@@ -310,27 +310,6 @@ fn a_responder_goes_on_where_it_was_when_its_state_changes() {
             send(&mut rig, &mut b);
         }
     }
-}
-
-#[test]
-fn an_answer_that_the_wire_has_no_room_for_is_lost_with_its_queue_pair() {
-    let (mut rig, ends) = wired();
-    let (mut a, b) = rig.pair();
-    let (from, source) = rig.region(0, 64);
-    let (to, target) = rig.region(1, 64);
-    let write = rdma(Opcode::Write, 1, to, 0);
-    rig.post(&mut a, write, &[segment(from, 0, 64)]);
-    assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    rig.fill(source, 64, 9);
-    rig.post(&mut a, write, &[segment(from, 0, 64)]);
-    while ends[1].waiting() == 0 {
-        rig.step();
-    }
-    ends[0].set_room(false);
-    rig.run();
-    assert_eq!(rig.bytes(target, 64), rig.bytes(source, 64));
-    rig.set_state(&b, QpState::Reset).unwrap();
-    assert_eq!(ends[0].waiting(), 0);
 }
 
 #[test]

@@ -15,37 +15,39 @@ fn marks(s: &Scene, vi: &Vi, queue: usize, count: u32) -> Vec<u32> {
 #[test]
 #[cfg_attr(miri, ignore = "hundreds of descriptors")]
 fn the_end_of_a_connection_completes_all_that_two_full_rings_and_the_wire_can_hold() {
-    const LOG: u32 = 7;
     const UNDER_WAY: u32 = 64;
-    for way in WAYS {
-        let mut s = scene(way, ViSpec { log: LOG, ..ViSpec::new(Reliability::Delivery) });
+    for (way, log) in WAYS.into_iter().flat_map(|way| [0, 7].map(|log| (way, log))) {
+        let mut s = scene(way, ViSpec { log, ..ViSpec::new(Reliability::Delivery) });
         s.rig.inject(1, Injection::HoldReads, s.b.qp.qpn, u32::MAX, 0);
         let data = DataSegment { address: s.a.data, handle: s.a.handle, length: 8 };
         let control = ControlSegment { control: Control::RDMA_READ.bits(), ..ControlSegment::default() };
         let from = AddressSegment { address: s.b.data, handle: s.b.handle, reserved: 0 };
-        let (mut vi, entries) = (s.a, 1 << LOG);
+        let (mut vi, entries) = (s.a, 1 << log);
         let read = s.rig.descriptor(&mut vi, control, Some(from), &[data]);
         let receive = s.rig.descriptor(&mut vi, ControlSegment::default(), None, &[]);
         // The requests that the wire holds have left the ring, so that there is room for others.
         let early = if way == Way::Packets { UNDER_WAY } else { 0 };
         for _ in 0..early {
             s.rig.post_own(&mut vi, 0, read);
+            s.rig.run();
         }
-        s.rig.run();
         for _ in 0..entries {
             s.rig.post_own(&mut vi, 0, read);
             s.rig.post_own(&mut vi, 1, receive);
         }
         s.rig.run();
         for queue in [0, 1] {
-            assert!(marks(&s, &vi, queue, entries).iter().all(|mark| *mark == MARK_POSTED), "{way:?}");
+            assert!(marks(&s, &vi, queue, entries).iter().all(|mark| *mark == MARK_POSTED), "{way:?} {log}");
         }
         let flushed = s.rig.stats(0).flushed;
         s.rig.end_vi(&vi, &ModifyQp::default()).expect("RESET");
         for queue in [0, 1] {
-            assert!(marks(&s, &vi, queue, entries).iter().all(|mark| *mark == MARK_COMPLETE), "{way:?}");
+            assert!(
+                marks(&s, &vi, queue, entries).iter().all(|mark| *mark == MARK_COMPLETE),
+                "{way:?} {log}"
+            );
         }
-        assert_eq!(s.rig.stats(0).flushed - flushed, u64::from(early + entries), "{way:?}");
+        assert_eq!(s.rig.stats(0).flushed - flushed, u64::from(early + entries), "{way:?} {log}");
     }
 }
 
