@@ -112,8 +112,8 @@ fn an_impossible_tail_counts_where_the_device_finds_it() {
     assert_eq!(rig.stats(1).bad_tails, 1);
 }
 
-/// The device looks at the tail of a send queue in the error state with each doorbell of the receive
-/// queue, too.
+/// The device looks at the tail of a send queue in the error state with each doorbell of the
+/// receive queue, too.
 #[test]
 fn each_impossible_tail_of_a_send_queue_that_is_flushed_counts_once() {
     for vi in [false, true] {

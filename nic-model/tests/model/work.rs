@@ -121,8 +121,8 @@ fn datagram(length: u32) -> u32 {
 
 #[test]
 fn bytes_in_packets_are_work_at_the_sender_and_at_the_receiver() {
-    // 512 bytes are a unit. The sender counts those of the payload, the receiver those of the frame,
-    // in which 62 to 74 are around the payload.
+    // 512 bytes are a unit. The sender counts those of the payload, the receiver those of the
+    // frame, in which 62 to 74 are around the payload.
     for (length, units) in [(430, 0), (454, 1), (512, 2), (940, 2), (966, 3), (1024, 4)] {
         assert_eq!(datagram(length) - datagram(0), units, "{length}");
         assert_eq!(request(wqe::Opcode::Write, length) - request(wqe::Opcode::Write, 0), units, "{length}");
@@ -130,7 +130,8 @@ fn bytes_in_packets_are_work_at_the_sender_and_at_the_receiver() {
     }
 }
 
-/// The work in which a completion queue fails, on a NIC whose queue pairs have slots up to this one.
+/// The work in which a completion queue fails, on a NIC whose queue pairs have slots up to this
+/// one.
 fn failure(slot: u32) -> u32 {
     let mut rig = Rig::new(1);
     let cq = rig.create_cq(0, 1);

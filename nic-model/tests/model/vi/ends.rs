@@ -1,5 +1,5 @@
-//! How descriptors end that no message takes any more, or that are unreadable, and what injections do
-//! to those that come.
+//! How descriptors end that no message takes any more, or that are unreadable, and what injections
+//! do to those that come.
 
 use nic_abi::vi::MARK_POSTED;
 
