@@ -153,7 +153,7 @@ impl<F: Frontend> Node<F> {
                 nic.reset(schedule.now);
                 self.forget_qps(schedule);
             }
-            CONTROL_START if nic.mute == Mute::No => nic.start(),
+            CONTROL_START => nic.start(),
             // An unknown command is acknowledged and changes nothing, which the state shows.
             _ => {}
         }

@@ -265,6 +265,17 @@ mod tests {
     }
 
     #[test]
+    fn an_element_joins_the_last_run_only_if_it_continues_there() {
+        let mut extents = Extents::default();
+        let pushed = [(0, 0x1000), (0x1000, 0x8000), (0x2000, 0x9000), (0x3000, 0xd000), (0x4000, 0xb000)];
+        for (start, addr) in pushed {
+            extents.push(start, addr).expect("room");
+        }
+        let expected = [(0, 0x1000), (0x1000, 0x8000), (0x3000, 0xd000), (0x4000, 0xb000)];
+        assert_eq!(extents.runs, made(&expected, 0).runs);
+    }
+
+    #[test]
     fn a_run_ends_where_the_next_begins_or_the_region_ends() {
         let extents = made(&[(0, 0x1000), (16, 0x9000), (32, 0x5000)], 40);
         for (offset, expected) in [

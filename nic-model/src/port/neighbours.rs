@@ -388,6 +388,32 @@ mod tests {
         assert_eq!(table.next_question(), None);
     }
 
+    /// A statement confirms a MAC only if it answers a question that the port has asked.
+    #[test]
+    fn what_nobody_asked_for_confirms_no_mac() {
+        let probe = Some(Ask { gid: gid(1), mac: Some(mac(1)) });
+        let announced = |n| Claim { solicited: false, ..answer(n) };
+        let mut table = Neighbours::new();
+        table.resolve(gid(1), ms(0));
+        assert!(table.claim(gid(1), answer(1), ms(0)));
+        assert!(table.next_question().is_some());
+        // It says that it answers, but there was no question.
+        assert!(!table.claim(gid(1), answer(1), ms(20_000)));
+        assert_eq!(table.resolve(gid(1), ms(30_000)), Target::Mac(mac(1)));
+        assert_eq!(table.next_question(), probe);
+        // There was one, but it does not answer it.
+        assert!(!table.claim(gid(1), announced(1), ms(30_001)));
+        table.poll(ms(30_100));
+        assert_eq!(table.next_question(), probe);
+        // Another MAC, unasked: the next packet asks for it.
+        assert!(!table.claim(gid(1), answer(1), ms(30_150)));
+        table.poll(ms(40_000));
+        assert_eq!(table.next_question(), None);
+        assert!(!table.claim(gid(1), answer(2), ms(40_000)));
+        assert_eq!(table.resolve(gid(1), ms(40_000)), Target::Mac(mac(2)));
+        assert_eq!(table.next_question(), Some(Ask { gid: gid(1), mac: Some(mac(2)) }));
+    }
+
     #[test]
     fn a_silent_neighbour_that_speaks_is_reached_again() {
         let mut table = Neighbours::new();
@@ -412,6 +438,42 @@ mod tests {
         }
         assert_eq!(table.entries.len(), ENTRIES);
         assert!((0..ENTRIES as u32).all(|n| matches!(table.resolve(gid(n), ms(2)), Target::Mac(_))));
+    }
+
+    #[test]
+    fn those_that_ask_take_no_place_from_a_neighbour_that_packets_wait_for() {
+        let mut table = Neighbours::new();
+        for n in 0..ENTRIES as u32 {
+            table.resolve(gid(n), ms(0));
+            if n >= UNRESOLVED as u32 {
+                assert!(table.claim(gid(n), answer(1), ms(0)));
+            }
+        }
+        // One of those without a MAC had to go; one that has asked, and gets packets, comes.
+        table.asked_by(gid(1000), mac(9), ms(0));
+        table.resolve(gid(1000), ms(0));
+        let waiting = |table: &Neighbours| {
+            table.entries.values().filter(|entry| matches!(entry.state, State::Resolving { .. })).count()
+        };
+        assert_eq!((table.entries.len(), waiting(&table)), (ENTRIES, UNRESOLVED - 1));
+        for n in 0..ENTRIES as u32 {
+            table.asked_by(gid(2000 + n), mac(9), ms(1));
+        }
+        assert_eq!((table.entries.len(), waiting(&table)), (ENTRIES, UNRESOLVED - 1));
+    }
+
+    /// The owner of the table may be slow to send the questions.
+    #[test]
+    fn questions_that_nobody_takes_use_bounded_memory() {
+        let mut table = Neighbours::new();
+        for n in 0..UNRESOLVED as u32 {
+            table.resolve(gid(n), ms(0));
+        }
+        for _ in 0..TRIES {
+            let now = table.deadline().expect("questions to repeat");
+            table.poll(now);
+        }
+        assert_eq!(table.questions.len(), ENTRIES);
     }
 
     #[test]

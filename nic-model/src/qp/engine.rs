@@ -148,8 +148,8 @@ impl<F: Frontend> Fabric<F> {
     fn find_way(&mut self, id: QpId) -> Step {
         let Some((_, qp, _)) = self.parts(id) else { return Step::Idle };
         let connected = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
-        if !connected && !qp.inbound.refusing {
-            // Without a peer the queue pair can only flush.
+        if !connected {
+            // Without a connection the queue pair can only flush, and repeat a refusal.
             qp.way = if qp.state == QpState::Error { Way::Port } else { Way::Unknown };
             return if qp.way == Way::Port { Step::Again } else { Step::Idle };
         }

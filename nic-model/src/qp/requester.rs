@@ -51,7 +51,6 @@ impl Qp {
         match self.send.work.opcode {
             // These send nothing.
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => 0,
-            Opcode::CompareSwap | Opcode::FetchAdd => 1,
             _ => self.mtu.packets(self.send.work.total as u32),
         }
     }

@@ -67,7 +67,7 @@ pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Tra
         (Sqd, Sqd | Rts) => (none, if connected { REPATH } else { ANY_TIME }),
         _ => return None,
     };
-    Some(Transition { required, optional: optional | required | QpMask::STATE })
+    Some(Transition { required, optional: optional.union(required).union(QpMask::STATE) })
 }
 
 #[cfg(test)]

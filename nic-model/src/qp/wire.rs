@@ -294,7 +294,7 @@ impl Qp {
             return Some((self.faults.failure, NO_FIELD));
         }
         match self.check_work() {
-            Err(Outcome::Failed(status, field)) if !is_local(self.send.work.opcode) => Some((status, field)),
+            Err(Outcome::Failed(status, field)) => Some((status, field)),
             _ => None,
         }
     }
@@ -526,8 +526,14 @@ impl Qp {
         if self.state != QpState::Error
             && let Some(requests) = &self.requests
             && let Some(at) = requests.engine.timer()
-            && self.deadline.is_none_or(|deadline| at < deadline)
         {
+            self.wake_at(schedule, at);
+        }
+    }
+
+    /// Sets the timer, unless it fires before.
+    fn wake_at(&mut self, schedule: &mut Schedule, at: Instant) {
+        if self.deadline.is_none_or(|deadline| at < deadline) {
             schedule.start_timer(self, at);
         }
     }
@@ -546,10 +552,8 @@ impl Qp {
             nic.unpark(self);
         }
         self.take_events(nic, schedule);
-        if let Some(until) = hold
-            && self.deadline.is_none_or(|deadline| until < deadline)
-        {
-            schedule.start_timer(self, until);
+        if let Some(until) = hold {
+            self.wake_at(schedule, until);
         }
         schedule.activate(self);
     }

@@ -3,14 +3,13 @@
 use std::mem::offset_of;
 
 use nic_abi::admin::{
-    self, Bench, BenchKind, Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, ModifyQp, ModifySrq,
-    Opcode, QpFlags, QpMask, QpState, QpType, ResizeCq, ResizeSrq, Status,
+    Command, CreateCq, CreateEq, CreateQp, CreateSrq, Inject, ModifyQp, ModifySrq, Opcode, QpFlags, QpMask,
+    QpState, QpType, ResizeCq, ResizeSrq, Status,
 };
 use nic_abi::doorbell;
 use nic_abi::ident::{MAX_CQS, MAX_EQS, MAX_PDS, MAX_SRQS};
 use nic_abi::registers;
 use nic_abi::wqe;
-use nic_model::GuestMemory;
 use std::sync::atomic::Ordering;
 
 use nic_model::testing::{MEMORY, PD, QpSpec, Rig, header};
@@ -326,73 +325,4 @@ fn injections_are_checked() {
     ] {
         assert_eq!(rig.command(0, Opcode::Inject, 5, &inject(what, value)), Err((status, field)));
     }
-}
-
-#[test]
-fn benchmarks_run_and_end() {
-    let mut rig = Rig::new(1);
-    let (source, target) = (rig.alloc(1 << 22), rig.alloc(1 << 22));
-    let good = Bench { kind: BenchKind::Copy as u32, rounds: 3, source, target, length: 3 << 20 };
-    for (args, status, field) in [
-        (Bench { kind: 0, ..good }, Status::BadField, at!(Bench, kind)),
-        (Bench { source: MEMORY, ..good }, Status::Dma, at!(Bench, source)),
-        (Bench { length: u64::MAX, ..good }, Status::Dma, at!(Bench, source)),
-        (Bench { target: MEMORY, ..good }, Status::Dma, at!(Bench, target)),
-        (Bench { kind: BenchKind::Echo as u32, target: 4097, ..good }, Status::BadField, at!(Bench, target)),
-    ] {
-        assert_eq!(rig.command(0, Opcode::Bench, 0, &args), Err((status, field)));
-    }
-    rig.fill(source, 3 << 20, 2);
-    rig.command(0, Opcode::Bench, 0, &good).unwrap();
-    assert!(rig.bytes(source, 3 << 20) == rig.bytes(target, 3 << 20));
-    rig.command(0, Opcode::Bench, 0, &Bench { length: 0, ..good }).unwrap();
-    // AtomicAdd: the device answers first, then executes.
-    let add = Bench { kind: BenchKind::AtomicAdd as u32, rounds: 10_000, source: source + 64, ..good };
-    rig.memory.write(target, &[0; 8]).unwrap();
-    rig.memory.write(source + 64, &[0; 8]).unwrap();
-    rig.command(0, Opcode::Bench, 0, &add).unwrap();
-    assert_eq!(rig.bytes(target, 4), 10_000_u32.to_le_bytes());
-    assert_eq!(rig.bytes(source + 64, 4), 1_u32.to_le_bytes());
-    // An echo ends after its rounds, or when a second passes without a round.
-    let echo = Bench { kind: BenchKind::Echo as u32, rounds: 2, ..good };
-    let command_of = |args: &Bench| {
-        let mut c = command(Opcode::Bench as u16);
-        let bytes = zerocopy::IntoBytes::as_bytes(args);
-        c.args[..bytes.len()].copy_from_slice(bytes);
-        c
-    };
-    let poll = |rig: &mut Rig| rig.fabric.poll(platform::Instant::from_nanos(rig.now), 16);
-    // A command that arrives during a copy is carried out once the copy is answered.
-    let copy = rig.issue(0, &command_of(&good));
-    poll(&mut rig);
-    let next = rig.issue(0, &command_of(&Bench { length: 0, ..good }));
-    poll(&mut rig);
-    assert!(rig.answer(0, copy).is_none() && rig.answer(0, next).is_none());
-    rig.run();
-    assert!(rig.answer(0, copy).is_some() && rig.answer(0, next).is_some());
-    let index = rig.issue(0, &command_of(&echo));
-    poll(&mut rig);
-    assert!(rig.answer(0, index).is_some());
-    for value in [5_u32, 6, 7] {
-        rig.memory.write(target, &value.to_le_bytes()).unwrap();
-        poll(&mut rig);
-        assert_eq!(rig.bytes(source, 4), value.min(6).to_le_bytes());
-    }
-    assert!(rig.fabric.prepare_sleep());
-    rig.issue(0, &command_of(&Bench { rounds: u32::MAX, ..echo }));
-    poll(&mut rig);
-    assert!(!rig.fabric.prepare_sleep());
-    rig.now += 1_000_000_000;
-    rig.run();
-    assert!(rig.fabric.prepare_sleep());
-    // One interrupt for each kick.
-    let kicks = Bench { kind: BenchKind::EchoInterrupt as u32, rounds: 2, ..good };
-    rig.command(0, Opcode::Bench, 0, &kicks).unwrap();
-    let id = rig.nics[0].id;
-    for _ in 0..3 {
-        rig.fabric.kicked(id);
-        rig.run();
-    }
-    assert_eq!(rig.raised(0, 0), 2);
-    assert_eq!(admin::PHASE, 1 << 63);
 }

@@ -14,7 +14,7 @@ use nic_abi::wqe::{self, Header, LinkFlags, ListArgs};
 use nic_model::{AddError, Fabric, Frontend, GuestMemory, NicConfig, Progress};
 use platform::{Instant, SharedSlice};
 
-use nic_model::testing::{Memory, PD, QpSpec, Rig, command, header, rdma, segment, status};
+use nic_model::testing::{MEMORY, Memory, PD, QpSpec, Rig, command, header, rdma, segment, status};
 
 #[test]
 fn the_identity_page_describes_the_nic() {
@@ -71,6 +71,9 @@ fn a_bad_admin_queue_fails_the_device_until_a_reset() {
         (4, major - 1, 4096, 8192),
         (4, major, 4097, 8192),
         (4, major, 4096, 1 << 40),
+        // The end of a ring is behind that of memory.
+        (4, major, MEMORY - 64, 8192),
+        (4, major, 4096, MEMORY - 64),
         (4, major, u64::MAX - 63, 8192),
     ];
     for (log, version, commands, responses) in cases {

@@ -2,12 +2,15 @@
 
 use std::mem::offset_of;
 
-use nic_abi::admin::{Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState};
+use nic_abi::admin::{Injection, ModifyQp, Opcode, QpFlags, QpMask, QpState, RegisterRegion};
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::eqe::{EventType, NO_COMPLETION, REFUSED};
-use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ReceiveHeader};
+use nic_abi::wqe::{self, AtomicArgs, Header, LinkFlags, ListArgs, ListElement, ReceiveHeader};
 use nic_model::GuestMemory;
-use nic_model::testing::{ALL_RIGHTS, MAX_MESSAGE, Qp, QpSpec, Rig, header, rdma, segment, status};
+use nic_model::testing::{
+    ALL_RIGHTS, MAX_MESSAGE, MEMORY, PD, Qp, QpSpec, Rig, header, rdma, segment, status,
+};
+use zerocopy::IntoBytes;
 
 /// Connected queue pairs on two NICs, memory on both sides.
 pub(crate) struct Scene {
@@ -297,6 +300,40 @@ fn an_atomic_must_be_aligned() {
     s.responder(EventType::QpAccessError);
 }
 
+/// Its eight bytes have to be neighbours: what lies behind an element of a list is other memory.
+#[test]
+fn an_atomic_does_not_reach_beyond_an_element() {
+    let mut s = scene();
+    let memory = s.rig.alloc(4096);
+    let elements = [(0, 8), (64, 4), (128, 12)].map(|(at, length)| ListElement { addr: memory + at, length });
+    let list = s.rig.alloc(4096);
+    s.rig.memory.write(list, elements.as_bytes()).unwrap();
+    let key = s.rig.fresh_key();
+    let args = RegisterRegion {
+        pd: PD,
+        flags: (ALL_RIGHTS | LinkFlags::RELATIVE | LinkFlags::VARIABLE).bits(),
+        base: 0,
+        length: 24,
+        list: ListArgs { list, element_length: 0, first_byte_offset: 0, elements: 3, remote: key },
+    };
+    s.rig.command(1, Opcode::RegisterRegion, key, &args).unwrap();
+    let add = |s: &mut Scene, at: u64| {
+        let args = AtomicArgs { sink: segment(s.from, 0, 8), compare_add: 1, swap: 0 };
+        let head = Header { segments: 1, ..rdma(wqe::Opcode::FetchAdd, 1, key, at) };
+        s.rig.post_args(&mut s.a, head, zerocopy::transmute!(args));
+    };
+    for (at, place) in [(0, 0), (12, 128)] {
+        add(&mut s, at);
+        assert_eq!(status(&s.rig.sent(&mut s.a)), Status::Success);
+        assert_eq!(s.rig.bytes(memory + place, 1), [1]);
+    }
+    let before = s.rig.bytes(memory, 256);
+    add(&mut s, 8);
+    s.ends(Status::RemoteAccess);
+    s.responder(EventType::QpAccessError);
+    assert_eq!(s.rig.bytes(memory, 256), before);
+}
+
 #[test]
 fn a_message_longer_than_the_receive_fails_both() {
     let mut s = scene();
@@ -482,10 +519,15 @@ fn memory_that_goes_away_under_a_message_ends_it() {
 fn a_privileged_address_outside_of_memory_is_a_violation() {
     let mut rig = Rig::new(2);
     let privileged = QpSpec { flags: QpFlags::PRIVILEGED, ..QpSpec::default() };
-    for addr in [nic_model::testing::MEMORY - 4, nic_model::testing::MEMORY, u64::MAX - 3] {
+    for (addr, expected) in [
+        (MEMORY - 8, Status::Success),
+        (MEMORY - 7, Status::LocalProtection),
+        (MEMORY, Status::LocalProtection),
+        (u64::MAX - 3, Status::LocalProtection),
+    ] {
         let (mut a, _) = rig.pair_of(0, 1, privileged);
         let (to, _) = rig.region(1, 64);
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0), &[segment(0, addr, 8)]);
-        assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+        assert_eq!(status(&rig.sent(&mut a)), expected, "{addr:#x}");
     }
 }

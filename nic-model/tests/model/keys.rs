@@ -331,6 +331,8 @@ fn a_region_that_was_shared_cannot_be_invalidated() {
         rig.command(0, Opcode::ShareRegion, key, &share).expect_err("a refusal")
     };
     assert_eq!(refusal(&mut rig, share), (Admin::BadState, of_at), "not linked");
+    let nothing = ShareRegion { length: 0, list: ListArgs { elements: 0, ..wanted }, ..share };
+    assert_eq!(refusal(&mut rig, nothing), (Admin::BadState, of_at), "not linked");
     let (mut a, _b) = rig.pair_of(0, 1, privileged());
     rig.post_args(&mut a, link(region, flags, 0, length), zerocopy::transmute!(args));
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
@@ -632,7 +634,11 @@ fn the_elements_of_all_lists_are_bounded() {
     }
     assert_eq!(keys.len(), 16);
     rig.command(0, Opcode::DestroyRegion, keys[3], &()).unwrap();
-    allocate(&mut rig, 0, 1 << 18);
+    allocate(&mut rig, 0, (1 << 18) - 1);
+    allocate(&mut rig, 0, 1);
+    let one = AllocateRegion { pd: PD, max_elements: 1 };
+    let key = rig.fresh_key();
+    assert_eq!(rig.command(0, Opcode::AllocateRegion, key, &one), Err((Admin::NoResources, 20)));
     for max_elements in [0, (1 << 18) + 1] {
         let args = AllocateRegion { pd: PD, max_elements };
         let key = rig.fresh_key();

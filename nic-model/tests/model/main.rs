@@ -3,8 +3,11 @@
 extern crate ferrovia_nic_model as nic_model;
 
 mod admin;
+mod bench;
 mod control;
+mod counters;
 mod data;
+mod datagrams;
 mod errors;
 mod invalidates;
 mod keys;
@@ -16,5 +19,7 @@ mod refusals;
 mod retries;
 mod unreliable;
 mod vi;
+mod ways;
 mod windows;
 mod wire;
+mod work;

@@ -15,7 +15,7 @@ use roce::wire::datagram::Network;
 use zerocopy::FromBytes;
 
 use nic_model::NicConfig;
-use nic_model::testing::{Cq, LOG_ENTRIES, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
+use nic_model::testing::{Cq, LOG_ENTRIES, MEMORY, Qp, QpSpec, Rig, header, rdma, segment, status, stride};
 
 fn cq_info(rig: &mut Rig, cq: &Cq) -> CqInfo {
     let result = rig.command(cq.nic, Opcode::QueryCq, cq.number, &()).expect("a CQ");
@@ -148,6 +148,20 @@ fn a_resize_moves_the_unconsumed_entries() {
         rig.post(&mut a, rdma(wqe::Opcode::Write, tag, 0, 0), &[]);
         assert_eq!(rig.sent(&mut a).tag, tag);
     }
+}
+
+#[test]
+fn a_resize_to_a_ring_that_is_not_all_there_writes_nothing() {
+    let mut rig = Rig::new(1);
+    let (mut a, _b) = rig.pair();
+    rig.post(&mut a, rdma(wqe::Opcode::Write, 1, 0, 0), &[]);
+    rig.run();
+    // Two entries are in memory, and the one that would move is the first.
+    let args = ResizeCq { ring: MEMORY - 64, log_entries: 3, reserved: 0 };
+    let field = 16 + std::mem::offset_of!(ResizeCq, ring) as u16;
+    assert_eq!(rig.command(0, Opcode::ResizeCq, a.send_cq.number, &args), Err((Status::Dma, field)));
+    assert_eq!(rig.bytes(MEMORY - 64, 64), [0; 64]);
+    assert_eq!(rig.sent(&mut a).tag, 1);
 }
 
 #[test]

@@ -24,6 +24,7 @@ const UC: QpSpec = QpSpec { kind: QpType::Uc, flags: QpFlags::empty(), srq: 0, s
 /// Operation codes of the unreliable connection's packets.
 pub(crate) const SEND_MIDDLE: u8 = 0x21;
 const WRITE_FIRST: u8 = 0x26;
+pub(crate) const WRITE_MIDDLE: u8 = 0x27;
 const WRITE_LAST: u8 = 0x28;
 pub(crate) const WRITE_LAST_IMMEDIATE: u8 = 0x29;
 /// Where the operation code is in a frame over IPv4.

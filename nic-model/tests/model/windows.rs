@@ -42,6 +42,8 @@ fn a_window_gives_access_while_it_is_bound() {
         rig.post_args(&mut b, invalidate(local), [0; 4]);
         assert_eq!(status(&rig.sent(&mut b)), Status::Success);
         assert_eq!(query(&mut rig, 1, region).windows_or_region, 0);
+        let info = query(&mut rig, 1, local);
+        assert_eq!((info.kind, info.linked, info.remote, info.windows_or_region), (1, 0, 0, 0));
         rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, first), &[segment(from, 0, 8)]);
         assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
         rig.command(1, Opcode::DestroyRegion, region, &()).unwrap();

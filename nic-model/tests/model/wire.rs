@@ -283,9 +283,12 @@ fn the_port_follows_the_link_and_reports_it() {
     s.rig.run();
     assert!(!s.port_up());
     assert_eq!(s.rig.event_types(0), [(EventType::PortDown, 0)]);
+    s.rig.run();
+    assert_eq!(s.rig.stats(0).link_downed, 1);
     s.cable.plug(true);
     s.rig.run();
     assert!(s.port_up());
+    assert_eq!(s.rig.stats(0).link_downed, 1);
     assert_eq!(s.rig.event_types(0), [(EventType::PortUp, 0)]);
     // The NIC announces its addresses: other neighbours may be on the link now.
     assert_eq!(s.cable.waiting(), 3);
@@ -333,9 +336,10 @@ fn a_nic_that_is_mute_or_has_failed_drops_what_comes_until_a_reset() {
         // The link goes down and up; neither driver gets an event.
         s.cable.plug(false);
         s.rig.run();
+        assert!(s.port_up(), "a register of a NIC that does nothing does not change");
         s.cable.plug(true);
         s.rig.run();
-        assert_eq!(s.rig.event_types(0), []);
+        assert_eq!((s.rig.event_types(0), s.rig.stats(0).link_downed), (vec![], 0));
         s.rig.control(0, CONTROL_RESET);
         assert!(s.port_up());
         s.settle();

@@ -178,6 +178,12 @@ fn a_solicitation_is_answered_to_an_address_to_its_group_and_to_a_port_without_o
     }
     let src = a.gids()[2];
     assert_eq!(send(&mut a, src, gid("fd00::77"), b"", ms(0)).unwrap()[..6], PEER);
+    own_frames(&mut a);
+    // The port answers one without a MAC to the frame's, but does not remember that.
+    let frame = icmpv6("fd00::78", "fd00::1", own, 255, &solicit("fd00::1", None));
+    assert_eq!(a.receive(&frame, ms(0)), Input::Consumed);
+    assert_eq!(own_frames(&mut a).len(), 1);
+    assert_eq!(send(&mut a, src, gid("fd00::78"), b"", ms(0)), Err(Unsent::Resolving));
 }
 
 #[test]

@@ -230,6 +230,8 @@ fn what_a_virtual_interface_is_created_with_is_checked() {
         CreateQp { log_receive_entries: 15, ..good },
         CreateQp { send_ring: good.send_ring + 8, ..good },
         CreateQp { receive_ring: !63, ..good },
+        CreateQp { send_ring: MEMORY - 128, ..good },
+        CreateQp { receive_ring: MEMORY - 128, ..good },
         CreateQp { send_cq: cq.number, ..good },
         CreateQp { receive_cq: cq.number, ..good },
         CreateQp { send_cq: 77, ..good },

@@ -2,6 +2,7 @@
 //! packets.
 
 mod connections;
+mod ends;
 mod events;
 mod requests;
 
@@ -17,7 +18,9 @@ use nic_abi::vi::{
     ViError,
 };
 use nic_abi::wqe::LinkFlags;
-use nic_model::testing::{ALL_RIGHTS, CableEnd, PD, Rig, Through, VI_DATA, Vi, ViSpec, cable, vi_key};
+use nic_model::testing::{
+    ALL_RIGHTS, CableEnd, MEMORY, PD, Rig, Through, VI_DATA, Vi, ViSpec, cable, vi_key,
+};
 use nic_model::{GuestMemory, Wire};
 use roce::transport::Reason;
 use zerocopy::IntoBytes;
