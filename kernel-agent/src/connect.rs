@@ -259,3 +259,26 @@ impl QpSetup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_without_a_hop_limit_gets_the_default_and_any_other_keeps_its_own() {
+        for (given, expected) in [(0, Path::HOP_LIMIT), (1, 1), (255, 255)] {
+            let path = Path { hop_limit: given, flow_label: 5, ..Path::new(Gid([1; 16]), Gid([2; 16])) };
+            assert_eq!(with_hop_limit(path), Path { hop_limit: expected, ..path });
+        }
+    }
+
+    #[test]
+    fn a_gid_has_the_index_of_its_first_entry_in_the_table_unless_it_is_unspecified() {
+        let mut identity: Identity = zerocopy::FromZeros::new_zeroed();
+        identity.gids[1] = [7; 16];
+        identity.gids[2] = [7; 16];
+        assert_eq!(gid_index(&identity, Gid([7; 16])), Some(1));
+        assert_eq!(gid_index(&identity, Gid([8; 16])), None);
+        assert_eq!(gid_index(&identity, Gid([0; 16])), None, "an entry that is not in use");
+    }
+}

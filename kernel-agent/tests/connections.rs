@@ -523,3 +523,34 @@ fn in_use_and_foreign_objects_are_refused() {
     assert!(matches!(a.client.create_qp(&a.attributes(1)), Err(Error::Gone)));
     end(&agent, &[&a, &b]);
 }
+
+#[test]
+fn a_queue_pair_that_cannot_be_moved_when_its_connection_is_made_ends_the_attempt() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    // The one that asks has broken before the answer comes.
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    let ca = dial(&a, &qa, &b, 1, b"").unwrap();
+    let cb = request(&b);
+    qa.to_error().unwrap();
+    b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+    let ended = |kind: &CmEventKind| !is_request(kind);
+    let event = a.ears.cm("the end", ended);
+    assert_eq!((event.0, event.2), (ca, CmEventKind::Unreachable));
+    let event = b.ears.cm("the end", ended);
+    assert_eq!(event.0, cb);
+    assert!(matches!(event.2, CmEventKind::Rejected { .. }), "{event:?}");
+    // The one that answers has broken before the confirmation comes.
+    let (qa, qb) = (a.qp(3), b.qp(4));
+    let ca = a.client.connect(&qa, &params(&a, &b, 1), Handshake::ThreeWay, b"").unwrap();
+    let cb = request(&b);
+    b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+    a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+    qb.to_error().unwrap();
+    a.client.establish(ca, 0, b"").unwrap();
+    let event = b.ears.cm("the end", ended);
+    assert_eq!((event.0, event.2), (cb, CmEventKind::Disconnected { by_peer: false }));
+    a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
+    end(&agent, &[&a, &b]);
+}

@@ -10,7 +10,7 @@ use kernel_agent::{
     QpAttributes, QpType, Remote, RemoteWords, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took,
     Transfer, Upcalls,
 };
-use nic_abi::admin::{CreateCq, CreateEq, ModifyQp, Opcode, QpMask, QpState};
+use nic_abi::admin::{Command, CreateCq, CreateEq, ModifyQp, Opcode, QpMask, QpState, Response};
 use nic_abi::doorbell::record;
 use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS};
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
@@ -73,7 +73,12 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Scene {
-        let fake = Fake::new(identity(), success);
+        Scene::on(success)
+    }
+
+    /// On a device that answers its commands in this way.
+    pub fn on(answer: impl FnMut(&Command) -> Option<Response> + Send + 'static) -> Scene {
+        let fake = Fake::new(identity(), answer);
         let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
         let counting = Arc::new(Counting::default());
         let weak: Weak<dyn Upcalls> = Arc::downgrade(&(counting.clone() as Arc<dyn Upcalls>));

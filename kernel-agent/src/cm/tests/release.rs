@@ -1,9 +1,10 @@
 //! Ending connections, and attempts.
 
+use alloc::vec;
 use core::time::Duration;
 
-use roce::cm::rej::Reason;
-use roce::cm::{Datagram, Message, lap, path};
+use roce::cm::rej::{self, Reason};
+use roce::cm::{CommId, Datagram, Message, lap, path};
 use roce::{Gid, Path, Qpn, TimeoutCode};
 
 use super::net::{Net, SERVICE, local, qpn};
@@ -255,6 +256,29 @@ fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
     assert_eq!((rejection.conn, rejection.reason), (ours, Reason::CONSUMER_DEFINED));
     assert_eq!(rejection.ari(), b"ari");
     assert!(rejection.private_data.starts_with(b"no") && rejection.private_data.len() == 148);
+}
+
+#[test]
+fn a_rejection_may_leave_its_senders_end_unnamed_and_must_not_name_another() {
+    for (name, counts) in [(CommId(0), true), (CommId(0x5555), false)] {
+        let (mut net, ours, _) = Net::replied();
+        net.take(0);
+        let rejection = rej::Repr {
+            local_comm_id: name,
+            remote_comm_id: net.nodes[0].cm.conns.get(ours).unwrap().local_comm,
+            rejected: rej::Rejected::Other,
+            ari_len: 0,
+            reason: Reason::CONSUMER_DEFINED,
+            ari: [0; 72],
+            private_data: [0; 148],
+        };
+        net.say(0, rejection);
+        assert_eq!(net.nodes[0].cm.stats().unexpected, u64::from(!counts));
+        match counts {
+            true => assert_eq!(net.rejection(0).conn, ours),
+            false => assert_eq!((net.take(0), net.state(0, ours)), (vec![], State::RepRcvd)),
+        }
+    }
 }
 
 #[test]
