@@ -291,6 +291,11 @@ mod tests {
             }
         }
         assert_eq!([2, 3, 5].map(|host| asks(host, QpType::Uc)), [MOST; 3], "no host has room");
+        // The second client, the first one that waits, gives up.
+        let connection = ConnectionId((1 << 40) + 2);
+        let (context, kind) = (0, CmEventKind::Withdrawn);
+        board.connection(CmEvent { connection, context, kind, information: &[], private_data: &[] });
+        assert_eq!(board.waiting(), MOST - 1);
         board.catastrophic(Death::Closed);
         assert_eq!(board.waiting(), 0);
     }

@@ -627,7 +627,9 @@ mod tests {
             ours.link.lock().state = ViState::Connected;
             let broken = if level.is_reliable() { QpState::Error } else { QpState::Rts };
             assert_eq!(state(number), broken, "{level:?}");
-            [a, b].map(|vi| scene.nic.disconnect(vi).unwrap());
+            for vi in [a, b] {
+                scene.nic.disconnect(vi).unwrap();
+            }
         }
     }
 

@@ -93,6 +93,16 @@ fn a_message_that_comes_again_is_a_duplicate_in_each_state_of_the_connection() {
 }
 
 #[test]
+fn a_reply_to_the_side_that_replied_is_unexpected_and_not_answered() {
+    let mut net = Net::new(2);
+    net.connected(0x11, 0x22);
+    let Some(&Message::Rep(reply)) = net.sent.iter().find(|message| is_rep(message)) else { panic!() };
+    let (local_comm_id, remote_comm_id) = (reply.remote_comm_id, reply.local_comm_id);
+    let back = roce::cm::rep::Repr { local_comm_id, remote_comm_id, ..reply };
+    assert_eq!(counted(&mut net, 1, |net| net.say(1, back)), UNEXPECTED);
+}
+
+#[test]
 fn a_request_that_was_rejected_is_a_duplicate_when_it_comes_again() {
     let (mut net, _, theirs) = Net::asked();
     let now = net.now;

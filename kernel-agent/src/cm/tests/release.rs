@@ -258,27 +258,43 @@ fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
     assert!(rejection.private_data.starts_with(b"no") && rejection.private_data.len() == 148);
 }
 
+/// The peer's rejection of a connection of a node, from an end with this name.
+fn rejection(net: &Net, node: usize, conn: ConnectionId, local_comm_id: CommId) -> rej::Repr {
+    rej::Repr {
+        local_comm_id,
+        remote_comm_id: net.nodes[node].cm.conns.get(conn).unwrap().local_comm,
+        rejected: rej::Rejected::Other,
+        ari_len: 0,
+        reason: Reason::CONSUMER_DEFINED,
+        ari: [0; 72],
+        private_data: [0; 148],
+    }
+}
+
 #[test]
 fn a_rejection_may_leave_its_senders_end_unnamed_and_must_not_name_another() {
     for (name, counts) in [(CommId(0), true), (CommId(0x5555), false)] {
         let (mut net, ours, _) = Net::replied();
         net.take(0);
-        let rejection = rej::Repr {
-            local_comm_id: name,
-            remote_comm_id: net.nodes[0].cm.conns.get(ours).unwrap().local_comm,
-            rejected: rej::Rejected::Other,
-            ari_len: 0,
-            reason: Reason::CONSUMER_DEFINED,
-            ari: [0; 72],
-            private_data: [0; 148],
-        };
-        net.say(0, rejection);
+        net.say(0, rejection(&net, 0, ours, name));
         assert_eq!(net.nodes[0].cm.stats().unexpected, u64::from(!counts));
         match counts {
             true => assert_eq!(net.rejection(0).conn, ours),
             false => assert_eq!((net.take(0), net.state(0, ours)), (vec![], State::RepRcvd)),
         }
     }
+}
+
+#[test]
+fn a_rejection_answers_a_disconnect_too() {
+    let mut net = Net::new(2);
+    let (ours, _) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.lose();
+    net.say(0, rejection(&net, 0, ours, CommId(0)));
+    let released = Event::Released { conn: ours, answered: true, private_data: PrivateData::EMPTY };
+    assert_eq!((net.take(0), net.state(0, ours)), (vec![released], State::TimeWait));
 }
 
 #[test]
