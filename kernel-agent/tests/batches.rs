@@ -27,7 +27,10 @@ fn a_batch_of_single_segments_is_posted_at_its_end() {
         while batch.write_single(&read(room, 3), || Some(SEGMENT)).is_some() {
             room += 1;
         }
-        assert_eq!(batch.write(|limits| limits.read, &read(0, 0), &[SEGMENT], |&s| s), Err(PostError::Full));
+        assert_eq!(
+            batch.write(|limits| limits.read, &read(0, 0), &[SEGMENT], |&s| s),
+            Err(PostError::QueueFull)
+        );
         assert_eq!(slotted.qp.outstanding(), (0, 0));
         Ok((room, batch.written()))
     });
@@ -74,10 +77,10 @@ fn while_a_batch_is_written_no_one_else_posts_and_one_that_fails_posts_nothing()
         Err(None)
     });
     assert_eq!((failed, slotted.qp.outstanding()), (Err(None), (0, 0)));
-    // The queue pair leaves the state in which it sends.
+    // The queue pair leaves the states in which it sends.
     let lost = slotted.sends.batch(HANDLE, |mut batch| -> Result<_, NoBatch> {
         batch.write_single(&read(1, 3), || Some(SEGMENT)).unwrap();
-        slotted.to(QpState::Error);
+        slotted.qp.to_reset().unwrap();
         Ok(((), batch.written()))
     });
     assert_eq!((lost, slotted.qp.outstanding()), (Err(NoBatch::Lost), (0, 0)));

@@ -554,3 +554,22 @@ fn a_queue_pair_that_cannot_be_moved_when_its_connection_is_made_ends_the_attemp
     assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
     end(&agent, &[&a, &b]);
 }
+
+#[test]
+fn a_request_whose_peer_has_fallen_silent_is_withdrawn() {
+    let machine = Machine::new(2);
+    let agents = [0, 1].map(|nic| open(&machine, nic));
+    let [a, b] = [0, 1].map(|nic| Node::new(&machine, &agents[nic]));
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    // It would be repeated once, in a few milliseconds.
+    let asked = ConnectParams { max_cm_retries: 1, ..with_timeout(params(&a, &b, 1), 10) };
+    let ca = a.client.connect(&a.qp(1), &asked, Handshake::TwoWay, b"").unwrap();
+    let cb = request(&b);
+    agents[0].test_handle().inject(0, Injection::DropManagement, 1000, 0).unwrap();
+    a.client.disconnect(ca, b"").unwrap();
+    let event = b.ears.cm("the end", |kind| !is_request(kind));
+    assert_eq!((event.0, event.1, event.2), (cb, 5, CmEventKind::Withdrawn));
+    agents[0].test_handle().inject(0, Injection::DropManagement, 0, 0).unwrap();
+    end(&agents[0], &[&a]);
+    end(&agents[1], &[&b]);
+}

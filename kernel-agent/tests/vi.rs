@@ -393,7 +393,7 @@ fn virtual_interfaces_run_out_and_come_back() {
     for entries in [[0, 1], [1, 0], [most + 1, 1], [1, most + 1]] {
         assert_eq!(create(entries).err(), Some(Error::OutOfRange("number of descriptors")));
     }
-    let bad = ViAttributes { max_transfer: 0, ..attributes(Reliability::Delivery) };
+    let bad = ViAttributes { max_transfer: 0, ..vi_attributes(Reliability::Delivery) };
     let refused = node.client.create_vi(&node.pd, &bad, [None; 2], [1; 2], 0);
     assert_eq!(refused.err(), Some(Error::OutOfRange("message size")));
     for _ in 0..3 {

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use roce::cm::rej::Reason;
 use roce::cm::sidr::Status;
-use roce::cm::{Message, sidr};
+use roce::cm::{CommId, Message, rep, sidr};
 use roce::{PKey, QKey, Qpn, TimeoutCode};
 
 use super::net::{Net, SERVICE, config, local, qpn};
@@ -98,8 +98,20 @@ fn a_reply_to_the_side_that_replied_is_unexpected_and_not_answered() {
     net.connected(0x11, 0x22);
     let Some(&Message::Rep(reply)) = net.sent.iter().find(|message| is_rep(message)) else { panic!() };
     let (local_comm_id, remote_comm_id) = (reply.remote_comm_id, reply.local_comm_id);
-    let back = roce::cm::rep::Repr { local_comm_id, remote_comm_id, ..reply };
+    let back = rep::Repr { local_comm_id, remote_comm_id, ..reply };
     assert_eq!(counted(&mut net, 1, |net| net.say(1, back)), UNEXPECTED);
+}
+
+#[test]
+fn a_reply_that_names_another_end_of_the_peer_is_unexpected_in_each_state() {
+    let (mut net, ours, _) = Net::replied();
+    let Some(&Message::Rep(reply)) = net.sent.iter().find(|message| is_rep(message)) else { panic!() };
+    let other = rep::Repr { local_comm_id: CommId(0x5555), ..reply };
+    assert_eq!(counted(&mut net, 0, |net| net.say(0, other)), UNEXPECTED, "the consumer has not answered");
+    let now = net.now;
+    net.nodes[0].cm.establish(now, ours, b"").unwrap();
+    net.deliver();
+    assert_eq!(counted(&mut net, 0, |net| net.say(0, other)), UNEXPECTED, "established");
 }
 
 #[test]
