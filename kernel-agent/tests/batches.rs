@@ -1,4 +1,5 @@
-//! Batches: what a poster writes while it has the send queue for itself.
+//! Posts through a slot: of several segments, and of batches, for which a poster has the send queue
+//! for itself.
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
@@ -14,6 +15,22 @@ const SEGMENT: Segment = Segment { addr: 0, length: 100, key: 0 };
 fn ready(slotted: &Slotted) {
     slotted.to(QpState::Rtr);
     slotted.to(QpState::Rts);
+}
+
+#[test]
+fn the_slot_takes_requests_of_several_segments_within_its_limits() {
+    let scene = Scene::new();
+    let slotted = scene.slotted(9);
+    let post = |handle, segments: usize| {
+        let segments = vec![SEGMENT; segments];
+        slotted.sends.post_many(handle, |limits| limits.read, &read(1, 3), &segments, |&s| s).is_some()
+    };
+    assert!(!post(HANDLE, 1), "in INIT");
+    ready(&slotted);
+    assert_eq!([0, 1, 2, 3].map(|segments| post(HANDLE, segments)), [true, true, true, false]);
+    assert!(!post(HANDLE + 1, 1), "another handle");
+    let refused = slotted.sends.post_many(HANDLE, |limits| limits.read, &read(1, 3), &[()], |_| None);
+    assert_eq!((refused, slotted.qp.outstanding()), (None, (3, 0)));
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn a_cq_that_fails_is_its_clients_affair_and_that_of_the_management_queue_pair_e
 }
 
 /// A client that gets an event of completions for each one that it has heard of, and counts them
-/// until a peer's question comes.
+/// until a peer's question and an asynchronous event have come.
 struct Flooded {
     fake: Arc<Fake>,
     /// The ring of the completions' events, and the event.
@@ -119,6 +119,7 @@ struct Flooded {
     go: Mutex<Receiver<()>>,
     inside: Sender<()>,
     asked: Sender<u32>,
+    changed: Sender<u32>,
 }
 
 impl Flooded {
@@ -146,7 +147,9 @@ impl Upcalls for Flooded {
         let _ = self.asked.send(self.completions.load(Ordering::Relaxed));
     }
 
-    fn asynchronous(&self, _: AsyncEvent) {}
+    fn asynchronous(&self, _: AsyncEvent) {
+        let _ = self.changed.send(self.completions.load(Ordering::Relaxed));
+    }
 
     fn connection(&self, _: CmEvent<'_>) {}
 
@@ -154,11 +157,12 @@ impl Upcalls for Flooded {
 }
 
 #[test]
-fn a_flood_of_events_holds_up_connections_until_those_of_now_are_handled_and_no_longer() {
+fn a_flood_of_events_holds_up_others_until_those_of_now_are_handled_and_no_longer() {
     let fake = Arc::new(Fake::new(identity(), success));
     let config = Config { max_qps: 1, max_cqs: 8, ..Config::default() };
     let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, config).unwrap();
-    let ((inside, is_inside), (go, waits), (asked, questions)) = (channel(), channel(), channel());
+    let ((inside, is_inside), (go, waits)) = (channel(), channel());
+    let ((asked, questions), (changed, changes)) = (channel(), channel());
     let flooded = Arc::new(Flooded {
         fake: fake.clone(),
         ring: OnceLock::new(),
@@ -167,6 +171,7 @@ fn a_flood_of_events_holds_up_connections_until_those_of_now_are_handled_and_no_
         go: Mutex::new(waits),
         inside,
         asked,
+        changed,
     });
     let weak: Weak<dyn Upcalls> = Arc::downgrade(&(flooded.clone() as Arc<dyn Upcalls>));
     let client = agent.attach(weak).unwrap();
@@ -182,8 +187,8 @@ fn a_flood_of_events_holds_up_connections_until_those_of_now_are_handled_and_no_
     flooded.write();
     fake.interrupt(1);
     is_inside.recv().unwrap();
-    // The thread that handles events is in an upcall. Meanwhile a peer asks, and more events come
-    // than the thread handles at a time.
+    // The thread that handles events is in an upcall. Meanwhile a peer asks, the port goes down, and
+    // more events come than the thread handles at a time.
     let (_, receives) = all::<CreateQp>(&fake, Opcode::CreateQp).remove(0);
     let (_, cq) = all::<CreateCq>(&fake, Opcode::CreateCq).remove(0);
     let entry = fake.memory(receives.receive_ring, 32);
@@ -202,7 +207,12 @@ fn a_flood_of_events_holds_up_connections_until_those_of_now_are_handled_and_no_
     let words = [1 | 1 << 32, 296 << 32, 1 << 32, u64::from(CqeFlags::RECEIVE.bits()) << 8];
     fake.write_entry(cq.ring, cq.log_entries, 0, words);
     (0..256).for_each(|_| flooded.write());
+    let down = [EventType::PortDown as u64, 0, 0, 0];
+    fake.write_entry(asynchronous.ring, asynchronous.log_entries, 0, down);
     go.send(()).unwrap();
+    // The events that were there before the port went down come before that.
+    let (before, most) = (changes.recv().unwrap(), 1 << completions.log_entries);
+    assert!((257..most + 64).contains(&before), "{before} events before, and room for {most}");
     let before = questions.recv().unwrap();
     let room = (1 << asynchronous.log_entries) + (1 << completions.log_entries);
     assert!((room..3 * room).contains(&before), "{before} events before, and room for {room}");

@@ -19,7 +19,7 @@ use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, Injection, ModifyQp,
 use nic_abi::cqe::CqeFlags;
 use nic_abi::eqe::EventType;
 use nic_abi::ident;
-use nic_abi::vi::{MARK_COMPLETE, MARK_LOST};
+use nic_abi::vi::{ENTRY, MARK_COMPLETE, MARK_LOST, RING_HEAD};
 use nic_abi::wqe::LinkFlags;
 use roce::ServiceId;
 
@@ -190,7 +190,7 @@ fn lost_descriptors_at_the_head_of_a_queue_are_skipped_and_no_others() {
     let (_, created) = fake.last::<CreateQp>(Opcode::CreateQp);
     for (side, ring) in [(ViSide::Send, created.send_ring), (ViSide::Receive, created.receive_ring)] {
         let mark = |n: u64, mark| {
-            let entry = fake.memory(ring + 16 * n, 16);
+            let entry = fake.memory(ring + (RING_HEAD as u64) + (ENTRY as u64) * n, ENTRY as u64);
             entry.atomic_u32(12).unwrap().store(mark, Ordering::Release);
         };
         for n in 0..4 {

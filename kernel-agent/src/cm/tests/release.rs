@@ -286,6 +286,39 @@ fn a_rejection_may_leave_its_senders_end_unnamed_and_must_not_name_another() {
 }
 
 #[test]
+fn a_rejection_says_which_message_it_is_about() {
+    let rejected = |net: &Net| match net.sent.last() {
+        Some(Message::Rej(rej)) => rej.rejected,
+        other => panic!("{other:?}"),
+    };
+    let reason = Reason::CONSUMER_DEFINED;
+    let short = TimeoutCode::new(10).unwrap();
+    for postpones in [false, true] {
+        let (mut net, _, theirs) = Net::asked();
+        let now = net.now;
+        if postpones {
+            net.nodes[1].cm.postpone(now, theirs, short).unwrap();
+        }
+        net.nodes[1].cm.reject(now, theirs, reason, b"", b"").unwrap();
+        net.deliver();
+        assert_eq!(rejected(&net), rej::Rejected::Req);
+        let (mut net, ours, _) = Net::replied();
+        if postpones {
+            net.nodes[0].cm.postpone(now, ours, short).unwrap();
+        }
+        net.nodes[0].cm.reject(now, ours, reason, b"", b"").unwrap();
+        net.deliver();
+        assert_eq!(rejected(&net), rej::Rejected::Rep);
+    }
+    // No message of a peer that does not answer is rejected.
+    let mut net = Net::new(2);
+    net.weather.lost = 1000;
+    net.connect(0x11, b"");
+    net.pass(Duration::from_secs(120));
+    assert_eq!(rejected(&net), rej::Rejected::Other);
+}
+
+#[test]
 fn a_rejection_answers_a_disconnect_too() {
     let mut net = Net::new(2);
     let (ours, _) = net.connected(0x11, 0x22);
