@@ -187,8 +187,8 @@ fn a_flood_of_events_holds_up_others_until_those_of_now_are_handled_and_no_longe
     flooded.write();
     fake.interrupt(1);
     is_inside.recv().unwrap();
-    // The thread that handles events is in an upcall. Meanwhile a peer asks, the port goes down, and
-    // more events come than the thread handles at a time.
+    // The thread that handles events is in an upcall. Meanwhile a peer asks, the port goes down,
+    // and more events come than the thread handles at a time.
     let (_, receives) = all::<CreateQp>(&fake, Opcode::CreateQp).remove(0);
     let (_, cq) = all::<CreateCq>(&fake, Opcode::CreateCq).remove(0);
     let entry = fake.memory(receives.receive_ring, 32);

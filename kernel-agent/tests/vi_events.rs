@@ -13,7 +13,7 @@ use host::Machine;
 use host::fake::{Fake, success};
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, Config, Error, Features, Identity, Reliability, Resource,
-    Upcalls, Vi, ViError, ViPostError, ViSide, ViStatus, ViTaken,
+    Upcalls, ViError, ViPostError, ViSide, ViTaken,
 };
 use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, Injection, ModifyQp, Opcode, QpMask, QpState};
 use nic_abi::cqe::CqeFlags;
