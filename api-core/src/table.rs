@@ -267,6 +267,55 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_is_locked_under_its_own_handle_and_by_one_at_a_time() {
+        let table = table(2);
+        let word = table.reserve().unwrap().fill(Arc::new(1));
+        let other = table.reserve().unwrap().fill(Arc::new(2));
+        let object = |entry: &Entry<u32>| entry.object().map(|object| **object);
+        assert_eq!(table.try_lock(word).map(|entry| object(&entry)), Some(Some(1)));
+        let held = table.lock(word).unwrap();
+        assert!(table.try_lock(word).is_none());
+        assert_eq!(table.try_lock(other).map(|entry| object(&entry)), Some(Some(2)));
+        drop(held);
+        table.remove(word);
+        assert!(table.try_lock(word).is_none() && table.lock(word).is_none());
+    }
+
+    #[test]
+    fn an_object_is_replaced_under_its_own_handle_only() {
+        let table = table(1);
+        let first = table.reserve().unwrap().fill(Arc::new(1));
+        assert_eq!(table.replace(first, Arc::new(2)).as_deref(), Ok(&1));
+        assert_eq!((table.get(first).as_deref(), table.count()), (Some(&2), 1));
+        table.remove(first);
+        assert_eq!(table.replace(first, Arc::new(3)).unwrap_err().as_ref(), &3, "there is none");
+        let second = table.reserve().unwrap().fill(Arc::new(4));
+        assert_eq!(handle::index(second), handle::index(first));
+        assert_eq!(table.replace(first, Arc::new(5)).unwrap_err().as_ref(), &5, "another object's index");
+        assert_eq!(table.replace(0, Arc::new(6)).unwrap_err().as_ref(), &6);
+        assert_eq!(table.get(second).as_deref(), Some(&4));
+    }
+
+    #[test]
+    fn objects_are_found_by_their_index_and_all_together() {
+        let table = table(3);
+        let words = [1, 2, 3].map(|object| table.reserve().unwrap().fill(Arc::new(object)));
+        table.remove(words[1]);
+        assert_eq!(words.map(|word| table.at(handle::index(word)).map(|at| *at)), [Some(1), None, Some(3)]);
+        assert_eq!(table.at(3), None);
+        assert!(table.all().map(|object| *object).eq([1, 3]));
+        assert_eq!(table.count(), 2);
+        // The index stays taken until it is released.
+        assert_eq!(table.invalidate(words[0]).as_deref(), Some(&1));
+        assert_eq!((table.invalidate(words[0]), table.count()), (None, 1));
+        let other = table.reserve().unwrap().fill(Arc::new(4));
+        assert_eq!(handle::index(other), handle::index(words[1]));
+        assert!(matches!(table.reserve().map(|_| ()), Err(OutOfResources)));
+        table.release(words[0]);
+        assert_eq!(handle::index(table.reserve().unwrap().word()), handle::index(words[0]));
+    }
+
+    #[test]
     fn a_dropped_reservation_leaks_nothing() {
         let table = table(1);
         let word = table.reserve().unwrap().word();

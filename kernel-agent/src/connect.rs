@@ -259,3 +259,86 @@ impl QpSetup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    #[test]
+    fn a_path_without_a_hop_limit_gets_the_default_and_any_other_keeps_its_own() {
+        for (given, expected) in [(0, Path::HOP_LIMIT), (1, 1), (255, 255)] {
+            let path = Path { hop_limit: given, flow_label: 5, ..Path::new(Gid([1; 16]), Gid([2; 16])) };
+            assert_eq!(with_hop_limit(path), Path { hop_limit: expected, ..path });
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_is_moved_with_each_attribute_of_its_connection() {
+        let path =
+            Path { hop_limit: 3, traffic_class: 4, flow_label: 5, ..Path::new(Gid([1; 16]), Gid([2; 16])) };
+        let setup = QpSetup {
+            path,
+            source_gid: 6,
+            mtu: PathMtu::B2048,
+            remote_qpn: Qpn::new(7).unwrap(),
+            send_psn: Psn::new(8),
+            receive_psn: Psn::new(9),
+            depths: ReadDepths { responder_resources: 10, initiator_depth: 11 },
+            ack_timeout: TimeoutCode::new(12).unwrap(),
+            retry_count: 1,
+            rnr_retry_count: 2,
+        };
+        let rtr = QpMask::STATE
+            .union(QpMask::PATH)
+            .union(QpMask::REMOTE_QPN)
+            .union(QpMask::MTU)
+            .union(QpMask::RECEIVE_PSN)
+            .union(QpMask::MAX_DEST_RD_ATOMIC)
+            .union(QpMask::MIN_RNR_TIMER);
+        let to_rtr = ModifyQp {
+            mask: rtr.bits(),
+            state: QpState::Rtr as u32,
+            remote_gid: [2; 16],
+            source_gid: 6,
+            hop_limit: 3,
+            traffic_class: 4,
+            flow_label: 5,
+            remote_qpn: 7,
+            mtu: 2048,
+            receive_psn: 9,
+            max_dest_rd_atomic: 10,
+            min_rnr_timer: 12,
+            ..ModifyQp::default()
+        };
+        assert_eq!(setup.to_rtr().as_bytes(), to_rtr.as_bytes());
+        let rts = QpMask::STATE
+            .union(QpMask::SEND_PSN)
+            .union(QpMask::TIMEOUT)
+            .union(QpMask::RETRY_COUNT)
+            .union(QpMask::RNR_RETRY)
+            .union(QpMask::MAX_RD_ATOMIC);
+        let to_rts = ModifyQp {
+            mask: rts.bits(),
+            state: QpState::Rts as u32,
+            send_psn: 8,
+            timeout: 12,
+            retry_count: 1,
+            rnr_retry: 2,
+            max_rd_atomic: 11,
+            ..ModifyQp::default()
+        };
+        assert_eq!(setup.to_rts().as_bytes(), to_rts.as_bytes());
+    }
+
+    #[test]
+    fn a_gid_has_the_index_of_its_first_entry_in_the_table_unless_it_is_unspecified() {
+        let mut identity: Identity = zerocopy::FromZeros::new_zeroed();
+        identity.gids[1] = [7; 16];
+        identity.gids[2] = [7; 16];
+        assert_eq!(gid_index(&identity, Gid([7; 16])), Some(1));
+        assert_eq!(gid_index(&identity, Gid([8; 16])), None);
+        assert_eq!(gid_index(&identity, Gid([0; 16])), None, "an entry that is not in use");
+    }
+}

@@ -325,6 +325,43 @@ mod tests {
     }
 
     #[test]
+    fn each_field_is_set_and_read_by_itself() {
+        let (words, offset) = memory();
+        let slice = SharedSlice::from(&words[..]).get(offset, descriptor_len(2)).unwrap();
+        let descriptor = Descriptor::new(slice).unwrap();
+        let fields = || {
+            let of_next = (descriptor.next(), descriptor.next_handle());
+            let first = (descriptor.segments(), descriptor.control(), descriptor.reserved());
+            (of_next, first, descriptor.immediate(), descriptor.length(), descriptor.status())
+        };
+        // All bits are set before.
+        let (no_control, no_status) = (Control::from_bits_retain(!0), Status::from_bits_retain(!0));
+        let nothing = ((!0, !0), (!0, no_control, !0), !0, !0, no_status);
+        assert_eq!(fields(), nothing);
+        descriptor.set_next(0x0102_0304_0506_0708, 9);
+        let next = (0x0102_0304_0506_0708, 9);
+        assert_eq!(fields(), (next, nothing.1, nothing.2, nothing.3, nothing.4));
+        descriptor.set_control(0x0a0b, Control::RDMA_READ);
+        descriptor.set_reserved(0x0c0d_0e0f);
+        let first = (0x0a0b, Control::RDMA_READ, 0x0c0d_0e0f);
+        assert_eq!(fields(), (next, first, nothing.2, nothing.3, nothing.4));
+        descriptor.set_immediate(0x1011_1213);
+        assert_eq!(fields(), (next, first, 0x1011_1213, nothing.3, nothing.4));
+        descriptor.set_length(0x1415_1617);
+        assert_eq!(fields(), (next, first, 0x1011_1213, 0x1415_1617, nothing.4));
+        descriptor.set_status(Status::DONE);
+        assert_eq!(fields(), (next, first, 0x1011_1213, 0x1415_1617, Status::DONE));
+        let remote = AddressSegment { address: 0x2122_2324_2526_2728, handle: 0x292a_2b2c, reserved: 0 };
+        let data = DataSegment { address: 0x3132_3334_3536_3738, handle: 0x393a_3b3c, length: 0x3d3e_3f40 };
+        descriptor.set_address(&remote).unwrap();
+        descriptor.set_data(1, &data).unwrap();
+        assert_eq!(bytes(slice)[32..48], *remote.as_bytes());
+        assert_eq!(bytes(slice)[48..], *data.as_bytes());
+        assert_eq!(fields(), (next, first, 0x1011_1213, 0x1415_1617, Status::DONE));
+        assert_eq!(descriptor.address(), words[offset / 8..].as_ptr() as u64);
+    }
+
+    #[test]
     fn each_operation_has_its_code_and_its_segments() {
         let (words, offset) = memory();
         let slice = SharedSlice::from(&words[..]).get(offset, descriptor_len(3)).unwrap();

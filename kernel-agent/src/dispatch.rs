@@ -126,7 +126,7 @@ impl Dispatcher {
             }
             agent.connections.arm();
             // Events that came before the arming raise no interrupt.
-            if (self.events(agent) > 0) | agent.connections.receive() {
+            if self.events(agent) > 0 || agent.connections.receive() {
                 continue;
             }
             signal.wait(seen, Some(timer.map_or(next_watch, |at| at.min(next_watch))));

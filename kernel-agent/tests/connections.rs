@@ -523,3 +523,53 @@ fn in_use_and_foreign_objects_are_refused() {
     assert!(matches!(a.client.create_qp(&a.attributes(1)), Err(Error::Gone)));
     end(&agent, &[&a, &b]);
 }
+
+#[test]
+fn a_queue_pair_that_cannot_be_moved_when_its_connection_is_made_ends_the_attempt() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    // The one that asks has broken before the answer comes.
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    let ca = dial(&a, &qa, &b, 1, b"").unwrap();
+    let cb = request(&b);
+    qa.to_error().unwrap();
+    b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+    let ended = |kind: &CmEventKind| !is_request(kind);
+    let event = a.ears.cm("the end", ended);
+    assert_eq!((event.0, event.2), (ca, CmEventKind::Unreachable));
+    let event = b.ears.cm("the end", ended);
+    assert_eq!(event.0, cb);
+    assert!(matches!(event.2, CmEventKind::Rejected { .. }), "{event:?}");
+    // The one that answers has broken before the confirmation comes.
+    let (qa, qb) = (a.qp(3), b.qp(4));
+    let ca = a.client.connect(&qa, &params(&a, &b, 1), Handshake::ThreeWay, b"").unwrap();
+    let cb = request(&b);
+    b.client.accept(cb, &qb, &accepted(), b"").unwrap();
+    a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+    qb.to_error().unwrap();
+    a.client.establish(ca, 0, b"").unwrap();
+    let event = b.ears.cm("the end", ended);
+    assert_eq!((event.0, event.2), (cb, CmEventKind::Disconnected { by_peer: false }));
+    a.ears.cm("the end", |kind| matches!(kind, CmEventKind::Disconnected { .. }));
+    assert_eq!((qa.state(), qb.state()), (QpState::Error, QpState::Error));
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_request_whose_peer_has_fallen_silent_is_withdrawn() {
+    let machine = Machine::new(2);
+    let agents = [0, 1].map(|nic| open(&machine, nic));
+    let [a, b] = [0, 1].map(|nic| Node::new(&machine, &agents[nic]));
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    // It would be repeated once, in a few milliseconds.
+    let asked = ConnectParams { max_cm_retries: 1, ..with_timeout(params(&a, &b, 1), 10) };
+    let ca = a.client.connect(&a.qp(1), &asked, Handshake::TwoWay, b"").unwrap();
+    let cb = request(&b);
+    agents[0].test_handle().inject(0, Injection::DropManagement, 1000, 0).unwrap();
+    a.client.disconnect(ca, b"").unwrap();
+    let event = b.ears.cm("the end", |kind| !is_request(kind));
+    assert_eq!((event.0, event.1, event.2), (cb, 5, CmEventKind::Withdrawn));
+    agents[0].test_handle().inject(0, Injection::DropManagement, 0, 0).unwrap();
+    end(&agents[0], &[&a]);
+    end(&agents[1], &[&b]);
+}

@@ -328,6 +328,7 @@ fn dies(kill: impl FnOnce(&mut Machine, &Agent), expected: impl Fn(Death) -> boo
     assert_eq!(qa.destroy(), Err(Error::DeviceDead(death)));
     a.client.detach();
     b.client.detach();
+    assert_eq!(a.client.create_pd().err(), Some(Error::Gone));
     assert_eq!(agent.counts(), Default::default());
     assert!(a.ears.all().iter().all(|heard| !matches!(heard, Heard::Dead(_))), "one report only");
     agent.close();

@@ -81,3 +81,36 @@ fn a_datagram_service_is_asked_and_answers() {
     assert_eq!(asking.client.resolve(question), Err(Error::ConnectionState));
     assert_eq!(a.counts().resolutions, 0);
 }
+
+#[test]
+fn of_more_requests_than_a_peer_has_room_for_the_latest_can_be_answered() {
+    const ROOM: usize = 64;
+    let machine = Machine::new(2);
+    let (a, b) = (open(&machine, 0), open(&machine, 1));
+    let (asking, service) = (Node::new(&machine, &a), Node::new(&machine, &b));
+    let id = roce::ServiceId(0x7001);
+    service.client.listen(id, Transports::RC, 5).unwrap();
+    let params = ResolveParams {
+        service: id,
+        local_gid: Gid(a.identity().gids[1]),
+        remote_gid: Gid(b.identity().gids[1]),
+        // None is sent again.
+        response_timeout: TimeoutCode::new(25).unwrap(),
+        retries: 0,
+        private_data: b"",
+    };
+    let (question, _) = asking.client.open_resolution(&params, 9).unwrap();
+    let ask = |_| {
+        asking.client.resolve(question).unwrap();
+        match service.ears.resolution("a request").1 {
+            ResolutionEventKind::Request { request, .. } => request,
+            kind => panic!("{kind:?}"),
+        }
+    };
+    let requests: Vec<_> = (0..ROOM + 16).map(ask).collect();
+    let no = ResolutionAnswer { status: Status::Rejected, qpn: 0, qkey: 0, private_data: b"" };
+    for (n, request) in requests.into_iter().enumerate() {
+        let answered = service.client.answer_resolution(request, &no);
+        assert_eq!(answered.is_ok(), n >= 16, "request {n}: {answered:?}");
+    }
+}

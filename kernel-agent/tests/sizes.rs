@@ -76,11 +76,14 @@ fn memory_in_one_piece_is_registered_without_a_list() {
     let pd = scene.client.create_pd().unwrap();
     let buffer = DmaBuffer::new(&scene.fake.platform, 8192, 4096).unwrap();
     let (addr, rights) = (buffer.addr(), LinkFlags::LOCAL_READ);
-    let region = scene.client.register_virtual(&pd, rights, addr as u64, addr, 8192).unwrap();
-    let (_, args) = scene.fake.last::<RegisterRegion>(Opcode::RegisterRegion);
-    assert!(LinkFlags::from_bits_retain(args.flags).contains(LinkFlags::CONTIGUOUS));
-    assert_eq!((args.length, args.list.list, args.list.elements), (8192, buffer.bus(), 0));
-    region.destroy().unwrap();
+    // No memory at all is in one piece, too.
+    for (length, bus) in [(8192, buffer.bus()), (1, buffer.bus()), (0, 0)] {
+        let region = scene.client.register_virtual(&pd, rights, addr as u64, addr, length).unwrap();
+        let (_, args) = scene.fake.last::<RegisterRegion>(Opcode::RegisterRegion);
+        assert!(LinkFlags::from_bits_retain(args.flags).contains(LinkFlags::CONTIGUOUS));
+        assert_eq!((args.length, args.list.list, args.list.elements), (length, bus, 0));
+        region.destroy().unwrap();
+    }
 }
 
 #[test]

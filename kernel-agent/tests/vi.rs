@@ -1,203 +1,22 @@
-//! Virtual interfaces: posting, completions, connections and their ends, events, and bounds.
+//! Virtual interfaces: posting, completions, connections and their ends, and bounds.
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
 mod common;
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use common::vi::*;
 use common::*;
 use host::Machine;
-use host::fake::{Fake, success};
 use kernel_agent::{
-    AcceptParams, Agent, AsyncEvent, Client, CmEventKind, Config, ConnectParams, ConnectionId,
-    ControlSegment, DataSegment, Error, Features, Handshake, Identity, Region, Reliability, Resource,
-    Transports, Upcalls, Vi, ViAttributes, ViControl, ViCq, ViError, ViPostError, ViSide, ViStatus, ViTaken,
+    AcceptParams, CmEventKind, Config, ControlSegment, Error, Handshake, Reliability, Resource, ViAttributes,
+    ViError, ViPostError, ViSide, ViStatus, ViTaken,
 };
-use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, ModifyQp, Opcode, QpState};
-use nic_abi::cqe::CqeFlags;
-use nic_abi::eqe::EventType;
-use nic_abi::ident;
-use nic_abi::vi::COMPLETION;
+use nic_abi::admin::QpState;
 use nic_abi::wqe::LinkFlags;
-use platform::DmaBuffer;
 use roce::ServiceId;
-use roce::cm::ReadDepths;
 use zerocopy::IntoBytes;
-
-const SERVICE: u64 = 0x56;
-const ANY: Transports = Transports::RC.union(Transports::UC);
-const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception];
-const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];
-const SIDES: [ViSide; 2] = [ViSide::Send, ViSide::Receive];
-const ENTRIES: u32 = 8;
-/// Where the data begins in an end's memory; the descriptors are before.
-const DATA: usize = 4096;
-
-fn attributes(reliability: Reliability) -> ViAttributes {
-    let access = LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_READ;
-    ViAttributes { reliability, max_transfer: 1 << 16, access }
-}
-
-/// A virtual interface, and memory for its descriptors and data.
-struct End<'a> {
-    node: &'a Node,
-    vi: Arc<Vi>,
-    memory: DmaBuffer,
-    region: Arc<Region>,
-}
-
-impl<'a> End<'a> {
-    fn new(node: &'a Node, reliability: Reliability, context: u64) -> End<'a> {
-        End::on(node, reliability, context, [None; 2])
-    }
-
-    fn on(node: &'a Node, reliability: Reliability, context: u64, cqs: [Option<&Arc<ViCq>>; 2]) -> End<'a> {
-        let entries = [ENTRIES; 2];
-        let vi = node.client.create_vi(&node.pd, &attributes(reliability), cqs, entries, context).unwrap();
-        let memory = node.buffer(2 * DATA);
-        let region = node.register(&memory);
-        End { node, vi, memory, region }
-    }
-
-    fn handle(&self) -> u32 {
-        self.region.remote_key()
-    }
-
-    /// The address of a descriptor.
-    fn address(&self, n: usize) -> u64 {
-        (self.memory.addr() + 64 * n) as u64
-    }
-
-    /// Writes descriptor `n`, a Send or a Receive of `length` bytes, and posts it.
-    fn post(&self, side: ViSide, n: usize, length: u32) -> Result<(), ViPostError> {
-        let control =
-            ControlSegment { segments: 1, control: ViControl::empty().bits(), length, ..Default::default() };
-        let address = (self.memory.addr() + DATA) as u64;
-        let data = DataSegment { address, handle: self.handle(), length };
-        self.memory.write(64 * n, control.as_bytes()).unwrap();
-        self.memory.write(64 * n + 32, data.as_bytes()).unwrap();
-        self.vi.post(side, self.address(n), self.handle(), |_, _| {})
-    }
-
-    fn status(&self, n: usize) -> ViStatus {
-        let word = self.memory.slice().atomic_u32(64 * n + COMPLETION + 4).unwrap();
-        ViStatus::from_bits_retain(word.load(Ordering::Acquire))
-    }
-
-    /// Takes the oldest descriptor off; returns its number.
-    fn take(&self, side: ViSide) -> Option<usize> {
-        let number = |address: u64| (address as usize - self.memory.addr()) / 64;
-        let is_done = |address, handle| {
-            assert_eq!(handle, self.handle());
-            self.status(number(address)).contains(ViStatus::DONE)
-        };
-        match self.vi.take(side, is_done) {
-            ViTaken::Done { address, handle } => {
-                assert_eq!(handle, self.handle());
-                Some(number(address))
-            }
-            ViTaken::Lost => {
-                assert_eq!(self.vi.take_lost(side), None, "an event told of it");
-                self.take(side)
-            }
-            ViTaken::NotDone => None,
-        }
-    }
-
-    /// Waits until the oldest descriptor is complete, and takes it off.
-    fn wait(&self, side: ViSide) -> usize {
-        loop {
-            if let Some(n) = self.take(side) {
-                return n;
-            }
-            self.vi.arm(side);
-            if let Some(n) = self.take(side) {
-                return n;
-            }
-            let wanted = Heard::Vi(self.vi.context(), side);
-            self.node.ears.wait_for("a completion", |heard| (*heard == wanted).then_some(()));
-        }
-    }
-
-    /// Waits for an error of this virtual interface.
-    fn error(&self, error: ViError) -> (u8, u64) {
-        let context = self.vi.context();
-        self.node.ears.wait_for("an error", |heard| match *heard {
-            Heard::Async(AsyncEvent::Vi { context: of, error: what, operation, address, .. })
-                if of == context && what == error =>
-            {
-                Some((operation, address))
-            }
-            _ => None,
-        })
-    }
-
-    /// How many errors of this virtual interface were heard and not waited for.
-    fn errors(&self) -> usize {
-        let context_of = |heard: &Heard| match *heard {
-            Heard::Async(AsyncEvent::Vi { context, .. }) => Some(context),
-            _ => None,
-        };
-        let all = self.node.ears.all();
-        all.iter().filter(|heard| context_of(heard) == Some(self.vi.context())).count()
-    }
-}
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        // A test may have destroyed it, or its device.
-        let _ = self.vi.destroy();
-        let _ = self.region.destroy();
-    }
-}
-
-/// Two virtual interfaces, whose contexts are others on each level.
-fn ends<'a>(a: &'a Node, b: &'a Node, level: Reliability) -> (End<'a>, End<'a>) {
-    let context = 10 * (level as u64 + 1);
-    (End::new(a, level, context), End::new(b, level, context + 1))
-}
-
-fn asked(a: &End, b: &End) -> ConnectParams {
-    ConnectParams { depths: ReadDepths::default(), ..params(a.node, b.node, SERVICE) }
-}
-
-fn dial_vi(a: &End, b: &End) -> Result<ConnectionId, Error> {
-    a.node.client.connect(&a.vi, &asked(a, b), Handshake::TwoWay, b"")
-}
-
-fn request(b: &End) -> ConnectionId {
-    b.node.ears.cm("the request", |kind| matches!(kind, CmEventKind::Request { .. })).0
-}
-
-fn join(a: &End, b: &End) {
-    let listen = b.node.client.listen(ServiceId(SERVICE), ANY, 9).unwrap();
-    let id = dial_vi(a, b).unwrap();
-    b.node.client.accept(request(b), &b.vi, &AcceptParams::default(), b"").unwrap();
-    let (of, context, ..) = a.node.ears.cm("established", is_established);
-    assert_eq!((of, context), (id, a.vi.context()));
-    assert_eq!(b.node.ears.cm("established", is_established).1, b.vi.context());
-    b.node.client.stop_listening(listen).unwrap();
-    assert_eq!([a.vi.state(), b.vi.state()], [QpState::Rts; 2]);
-}
-
-fn nodes(machine: &Machine) -> [Node; 2] {
-    [0, 1].map(|nic| Node::new(machine, &open(machine, nic)))
-}
-
-/// A message from one end to the other.
-fn message(from: &End, to: &End, text: &[u8]) {
-    from.memory.write(DATA, text).unwrap();
-    to.post(ViSide::Receive, 40, 64).unwrap();
-    from.post(ViSide::Send, 41, text.len() as u32).unwrap();
-    assert_eq!((from.wait(ViSide::Send), to.wait(ViSide::Receive)), (41, 40));
-    assert_eq!(from.status(41), ViStatus::DONE);
-    assert_eq!(to.status(40), ViStatus::DONE | ViStatus::OP_RECEIVE);
-    let mut arrived = vec![0; text.len()];
-    to.memory.read(DATA, &mut arrived).unwrap();
-    assert_eq!(arrived, text);
-}
 
 fn both_ways() -> [fn() -> Machine; 2] {
     [|| Machine::new(2), by_wire]
@@ -355,9 +174,12 @@ fn a_disconnect_waits_for_no_peer() {
     // While it is asked for: the peer has not answered.
     dial_vi(&a, &b).unwrap();
     assert_eq!(dial_vi(&a, &b), Err(Error::Busy));
-    assert_eq!(a.vi.set(None, Some(&attributes(Reliability::Delivery))), Err(Error::QpState(QpState::Reset)));
+    assert_eq!(
+        a.vi.set(None, Some(&vi_attributes(Reliability::Delivery))),
+        Err(Error::QpState(QpState::Reset))
+    );
     a.post(ViSide::Receive, 1, 64).unwrap();
-    let asked = request(&b);
+    let asked = incoming(&b);
     a.vi.disconnect().unwrap();
     assert_eq!(rest(&a, ViSide::Receive).len(), 1);
     b.node.ears.cm("the withdrawal", |kind| *kind == CmEventKind::Withdrawn);
@@ -365,7 +187,7 @@ fn a_disconnect_waits_for_no_peer() {
     assert_eq!((late, b.vi.state()), (Err(Error::ConnectionState), QpState::Reset));
     // While the accept is not confirmed: nobody answers.
     dial_vi(&a, &b).unwrap();
-    let asked = request(&b);
+    let asked = incoming(&b);
     a.node.agent.close();
     b.node.client.accept(asked, &b.vi, &AcceptParams::default(), b"").unwrap();
     assert_eq!(b.vi.state(), QpState::Rtr);
@@ -386,7 +208,7 @@ fn a_rejected_attempt_leaves_the_virtual_interface_idle_with_its_receives() {
     let listen = b.node.client.listen(ServiceId(SERVICE), ANY, 9).unwrap();
     a.post(ViSide::Receive, 1, 64).unwrap();
     dial_vi(&a, &b).unwrap();
-    b.node.client.reject(request(&b), b"no").unwrap();
+    b.node.client.reject(incoming(&b), b"no").unwrap();
     a.node.ears.cm("the rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));
     assert_eq!((a.vi.state(), a.vi.queued(ViSide::Receive), a.errors()), (QpState::Reset, 1, 0));
     b.node.client.stop_listening(listen).unwrap();
@@ -410,7 +232,7 @@ fn an_attempt_that_fails_after_the_accept_leaves_the_receives_of_both_ends() {
             for gives_up in [false, true] {
                 let handshake = Handshake::ThreeWay;
                 let id = a.node.client.connect(&a.vi, &asked(&a, &b), handshake, b"").unwrap();
-                b.node.client.accept(request(&b), &b.vi, &AcceptParams::default(), b"").unwrap();
+                b.node.client.accept(incoming(&b), &b.vi, &AcceptParams::default(), b"").unwrap();
                 a.node.ears.cm("the reply", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
                 assert_eq!([a.vi.state(), b.vi.state()], [QpState::Rtr; 2]);
                 match gives_up {
@@ -470,26 +292,13 @@ fn on_reliable_levels_an_empty_receive_queue_breaks_both_ends_once() {
 }
 
 #[test]
-fn a_bad_post_is_an_event_and_breaks_no_unreliable_connection() {
-    let machine = Machine::new(2);
-    let [a, b] = nodes(&machine);
-    let (a, b) = (End::new(&a, Reliability::Unreliable, 1), End::new(&b, Reliability::Unreliable, 2));
-    join(&a, &b);
-    a.vi.post(ViSide::Send, a.address(1) + 8, a.handle(), |_, _| {}).unwrap();
-    assert_eq!(a.error(ViError::PostDescriptor), (0, a.address(1) + 8));
-    assert_eq!((a.take(ViSide::Send), a.vi.queued(ViSide::Send)), (None, 0), "it is lost");
-    assert_eq!(a.vi.state(), QpState::Rts);
-    message(&a, &b, b"still there");
-}
-
-#[test]
 fn attributes_change_while_it_is_idle_and_the_domain_stays_in_use() {
     let machine = Machine::new(2);
     let [a, b] = nodes(&machine);
     let (a, b) = (End::new(&a, Reliability::Unreliable, 1), End::new(&b, Reliability::Reception, 2));
     let other = a.node.client.create_pd().unwrap();
     let refused = |vi: &ViAttributes| a.vi.set(None, Some(vi)).unwrap_err();
-    let good = attributes(Reliability::Reception);
+    let good = vi_attributes(Reliability::Reception);
     assert_eq!(refused(&ViAttributes { max_transfer: 0, ..good }), Error::OutOfRange("message size"));
     let most = a.node.agent.identity().max_message;
     assert_eq!(refused(&ViAttributes { max_transfer: most + 1, ..good }), Error::OutOfRange("message size"));
@@ -518,7 +327,7 @@ fn attributes_change_while_it_is_idle_and_the_domain_stays_in_use() {
     assert_eq!(a.status(3), ViStatus::DONE | ViStatus::OP_RECEIVE);
     assert_eq!(a.vi.set(None, Some(&good)), Err(Error::QpState(QpState::Rts)));
     message(&a, &b, b"reliably");
-    let unreliable = attributes(Reliability::Unreliable);
+    let unreliable = vi_attributes(Reliability::Unreliable);
     a.vi.disconnect().unwrap();
     a.vi.set(None, Some(&unreliable)).unwrap();
     b.error(ViError::ConnectionLost);
@@ -526,7 +335,7 @@ fn attributes_change_while_it_is_idle_and_the_domain_stays_in_use() {
     // A request of the other service is not accepted.
     let listen = b.node.client.listen(ServiceId(SERVICE), ANY, 9).unwrap();
     dial_vi(&a, &b).unwrap();
-    let answer = b.node.client.accept(request(&b), &b.vi, &AcceptParams::default(), b"");
+    let answer = b.node.client.accept(incoming(&b), &b.vi, &AcceptParams::default(), b"");
     assert!(answer.is_err() && b.vi.state() == QpState::Reset);
     b.node.client.stop_listening(listen).unwrap();
 }
@@ -549,25 +358,6 @@ fn a_handle_survives_a_change_of_its_region() {
     let other = a.node.client.create_pd().unwrap();
     a.region.modify_in_place(Some(&other), None).unwrap();
     assert_eq!((a.handle(), other.destroy()), (handle, Err(Error::Busy)));
-}
-
-#[test]
-fn waiters_learn_of_a_dead_device_and_posts_end() {
-    let machine = Machine::new(2);
-    let [a, b] = nodes(&machine);
-    let (a, b) = (End::new(&a, Reliability::Delivery, 1), End::new(&b, Reliability::Delivery, 2));
-    join(&a, &b);
-    a.post(ViSide::Receive, 1, 64).unwrap();
-    a.vi.arm(ViSide::Receive);
-    a.node.agent.test_handle().inject(0, nic_abi::admin::Injection::Fail, 1, 0).unwrap();
-    a.node.ears.wait_for("its death", |heard| matches!(heard, Heard::Dead(_)).then_some(()));
-    assert_eq!(a.vi.post(ViSide::Send, 0, 0, |_, _| {}), Err(ViPostError::Gone));
-    assert_eq!(a.take(ViSide::Receive), None);
-    assert!(matches!(a.vi.disconnect(), Err(Error::DeviceDead(_))));
-    assert!(matches!(a.vi.set(None, None), Err(Error::DeviceDead(_))));
-    assert!(matches!(a.vi.destroy(), Err(Error::DeviceDead(_))));
-    assert_eq!(a.vi.destroy(), Err(Error::Gone));
-    assert!(a.node.client.create_vi_cq(4, 0).is_err());
 }
 
 #[test]
@@ -596,14 +386,14 @@ fn virtual_interfaces_run_out_and_come_back() {
     let config = Config { max_vis: 4, ..Config::default() };
     let node = Node::new(&machine, &open_with(&machine, 0, config));
     let create = |entries| {
-        let attributes = attributes(Reliability::Delivery);
+        let attributes = vi_attributes(Reliability::Delivery);
         node.client.create_vi(&node.pd, &attributes, [None; 2], entries, 0)
     };
     let most = node.agent.identity().max_vi_entries;
     for entries in [[0, 1], [1, 0], [most + 1, 1], [1, most + 1]] {
         assert_eq!(create(entries).err(), Some(Error::OutOfRange("number of descriptors")));
     }
-    let bad = ViAttributes { max_transfer: 0, ..attributes(Reliability::Delivery) };
+    let bad = ViAttributes { max_transfer: 0, ..vi_attributes(Reliability::Delivery) };
     let refused = node.client.create_vi(&node.pd, &bad, [None; 2], [1; 2], 0);
     assert_eq!(refused.err(), Some(Error::OutOfRange("message size")));
     for _ in 0..3 {
@@ -665,131 +455,4 @@ fn posts_meet_disconnects_and_destruction() {
         }
     }
     assert_eq!([&a, &b].map(|node| node.agent.is_dead()), [false; 2]);
-}
-
-/// An agent on a device that a test plays, and a client of it.
-fn on_fake(identity: Identity) -> (Fake, Arc<Agent>, Arc<Client>, Arc<Ears>) {
-    let fake = Fake::new(identity, success);
-    let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
-    let ears = Arc::new(Ears::default());
-    let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
-    let client = agent.attach(weak).unwrap();
-    (fake, agent, client, ears)
-}
-
-fn vi_identity() -> Identity {
-    Identity {
-        features: Features::VI.bits(),
-        max_vi_segments: 252,
-        max_vi_entries: 16,
-        ..host::fake::identity()
-    }
-}
-
-#[test]
-fn invalid_events_and_those_of_a_former_connection_are_dropped() {
-    let (fake, agent, client, ears) = on_fake(vi_identity());
-    let (eq, args) = fake.last::<CreateEq>(Opcode::CreateEq);
-    assert_eq!((eq, args.vector), (2, 1));
-    let pd = client.create_pd().unwrap();
-    let attributes = attributes(Reliability::Reception);
-    let vi = client.create_vi(&pd, &attributes, [None; 2], [4; 2], 5).unwrap();
-    let (former, created) = fake.last::<CreateQp>(Opcode::CreateQp);
-    assert_eq!((former, created.srq, created.eq), (vi.qpn(), 2, 2));
-    vi.disconnect().unwrap();
-    let (object, modified) = fake.last::<ModifyQp>(Opcode::ModifyQp);
-    assert_eq!((object, modified.qpn), (former, vi.qpn()));
-    let (slot, now) = (ident::qpn_slot(former), vi.qpn());
-    assert!(now != former && ident::qpn_slot(now) == slot);
-    let mut written = 0;
-    let mut write = |kind: EventType, status: u8, number: u32, generation: u32, detail: u32| {
-        let first = u64::from(kind as u8) | u64::from(status) << 8 | u64::from(number) << 32;
-        let second = u64::from(generation) | u64::from(detail) << 32;
-        fake.write_entry(args.ring, args.log_entries, written, [first, second, 0x40 * u64::from(written), 0]);
-        written += 1;
-        fake.interrupt(1);
-    };
-    let generation = created.generation;
-    vi.arm(ViSide::Receive);
-    write(EventType::ViCompletion, 0, now, generation + 1, 1);
-    write(EventType::ViCompletion, 0, now, generation, 2);
-    write(EventType::ViError, 200, now, generation, 0);
-    write(EventType::ViError, ViError::ReceiveQueueEmpty as u8, former, generation, 1);
-    write(EventType::ViError, ViError::ConnectionLost as u8, former, generation, 0);
-    write(EventType::ViError, ViError::ConnectionLost as u8, now + 1, generation, 0);
-    write(EventType::CommunicationEstablished, 0, former, generation, 0);
-    // Events of what the consumer did name the object, not the connection.
-    write(EventType::ViError, ViError::PostDescriptor as u8, former, generation, 0x19);
-    write(EventType::ViCompletion, 0, former, generation, 1);
-    let heard = |wanted: &Heard| ears.wait_for("an event", |heard| (heard == wanted).then_some(()));
-    heard(&Heard::Vi(5, ViSide::Receive));
-    let error =
-        |number, error, operation, address| AsyncEvent::Vi { context: 5, number, error, operation, address };
-    let bad_post = Heard::Async(error(former, ViError::PostDescriptor, 1, 7 * 0x40));
-    assert_eq!((ears.all(), vi.state()), (vec![bad_post.clone()], QpState::Reset));
-    heard(&bad_post);
-    // The loss of a connection is reported once.
-    write(EventType::ViError, ViError::ConnectionLost as u8, now, generation, 0);
-    write(EventType::ViError, ViError::ConnectionLost as u8, now, generation, 0);
-    write(EventType::ViCompletion, 0, now, generation, 0);
-    heard(&Heard::Vi(5, ViSide::Send));
-    let lost = Heard::Async(error(now, ViError::ConnectionLost, 0, 0));
-    assert_eq!((ears.all(), vi.state()), (vec![lost], QpState::Error));
-    vi.disconnect().unwrap();
-    assert_eq!(vi.state(), QpState::Reset);
-    // Of the next owner of the slot, no number is one that it had.
-    let last = vi.qpn();
-    vi.destroy().unwrap();
-    write(EventType::ViError, ViError::PostDescriptor as u8, last, generation, 0);
-    agent.close();
-}
-
-#[test]
-fn invalid_entries_of_a_completion_queue_are_dropped() {
-    let (fake, agent, client, _) = on_fake(vi_identity());
-    let pd = client.create_pd().unwrap();
-    let cq = client.create_vi_cq(4, 1).unwrap();
-    let (_, args) = fake.last::<CreateCq>(Opcode::CreateCq);
-    assert_eq!((args.flags, args.log_entries), (CqFlags::VI.bits(), 2));
-    let attributes = attributes(Reliability::Reception);
-    let vi = client.create_vi(&pd, &attributes, [None, Some(&cq)], [4; 2], 5).unwrap();
-    let (number, created) = fake.last::<CreateQp>(Opcode::CreateQp);
-    let mut written = 0;
-    let mut write = |number: u32, generation: u32, flags: CqeFlags| {
-        let words = [u64::from(number) | u64::from(generation) << 32, 0, 0, u64::from(flags.bits()) << 8];
-        fake.write_entry(args.ring, args.log_entries, written, words);
-        written += 1;
-    };
-    let (receive, send) = (CqeFlags::RECEIVE, CqeFlags::empty());
-    let generation = created.generation;
-    assert_eq!(cq.take(), None);
-    write(number, generation + 1, receive);
-    write(number, generation, send);
-    write(number + 1, generation, receive);
-    write(number, generation, receive);
-    assert_eq!((cq.take(), cq.take()), (Some((5, ViSide::Receive)), None));
-    // Entries of a former connection stay valid.
-    vi.disconnect().unwrap();
-    assert_ne!(vi.qpn(), number);
-    write(number, generation, receive);
-    write(vi.qpn(), generation, receive);
-    assert_eq!(cq.take(), Some((5, ViSide::Receive)));
-    vi.destroy().unwrap();
-    assert_eq!(cq.take(), None);
-    // A device that writes nothing but nonsense keeps no thread for ever.
-    (0..4).for_each(|_| write(u32::MAX, u32::MAX, receive));
-    assert_eq!((cq.take(), cq.take()), (None, None));
-    cq.destroy().unwrap();
-    agent.close();
-}
-
-#[test]
-fn an_agent_without_room_for_their_events_makes_none() {
-    let (_fake, agent, client, _) = on_fake(Identity { max_eqs: 2, ..vi_identity() });
-    let pd = client.create_pd().unwrap();
-    assert_eq!(agent.config().max_vis, 0);
-    let refused = client.create_vi(&pd, &attributes(Reliability::Delivery), [None; 2], [1; 2], 0);
-    assert_eq!(refused.err(), Some(Error::NoResources(Resource::Qps)));
-    assert_eq!(client.create_vi_cq(4, 0).err(), Some(Error::OutOfRange("type of completion queue")));
-    agent.close();
 }

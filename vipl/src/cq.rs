@@ -67,15 +67,11 @@ impl Core {
     pub(crate) fn cq(&self, handle: CqHandle) -> Result<Arc<Cq>> {
         self.cqs.get(handle.as_raw()).ok_or(Error::InvalidParameter)
     }
+}
 
-    /// The number of entries, if a completion queue can have so many.
-    fn check_entries(&self, entry_count: u32) -> Result<u32> {
-        match entry_count {
-            0 => Err(Error::InvalidParameter),
-            count if count > self.agent.identity().max_cqes => Err(Error::ErrorResource),
-            count => Ok(count),
-        }
-    }
+/// Fails if there were no entries. The agent refuses too many.
+fn check_entries(entry_count: u32) -> Result<()> {
+    if entry_count == 0 { Err(Error::InvalidParameter) } else { Ok(()) }
 }
 
 impl Nic {
@@ -88,13 +84,13 @@ impl Nic {
     #[doc(alias = "VipCreateCQ")]
     pub fn create_cq(&self, entry_count: u32) -> Result<CqHandle> {
         let core = self.call()?;
-        let entries = core.check_entries(entry_count)?;
+        check_entries(entry_count)?;
         let reservation = core.cqs.reserve()?;
         let word = reservation.word();
         core.cq_places.reach(word)?;
         core.reserve_places(word)?;
         heap::room_for_arc::<Cq>()?;
-        let cq = core.client()?.create_vi_cq(entries, word).map_err(|error| core.error(error))?;
+        let cq = core.client()?.create_vi_cq(entry_count, word).map_err(|error| core.error(error))?;
         let handle = CqHandle::from_raw(word);
         let (signal, notices) = (Signal::new(core.platform.clone()), Notices::new());
         reservation.fill(Arc::new(Cq { handle, cq: cq.clone(), signal, notices }));
@@ -131,8 +127,8 @@ impl Nic {
     pub fn resize_cq(&self, cq: CqHandle, entry_count: u32) -> Result<()> {
         let core = self.call()?;
         let found = core.cq(cq)?;
-        let entries = core.check_entries(entry_count)?;
-        found.cq.resize(entries).map_err(|error| core.error(error))
+        check_entries(entry_count)?;
+        found.cq.resize(entry_count).map_err(|error| core.error(error))
     }
 
     /// Takes an entry off a completion queue. Returns the virtual interface, and whether the

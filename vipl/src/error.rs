@@ -119,6 +119,9 @@ impl From<api_core::Ended> for Error {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::{String, ToString};
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]
@@ -140,5 +143,14 @@ mod tests {
             assert_eq!(Error::from_raw(number), Some(error));
         }
         assert_eq!((Error::from_raw(SUCCESS), Error::from_raw(11)), (None, None));
+    }
+
+    #[test]
+    fn each_error_has_a_text_of_its_own() {
+        let texts: Vec<String> = (SUCCESS + 1..).map_while(Error::from_raw).map(|e| e.to_string()).collect();
+        assert_eq!(texts.len(), 10);
+        for (at, text) in texts.iter().enumerate() {
+            assert!(!text.is_empty() && !texts[..at].contains(text), "{text:?}");
+        }
     }
 }

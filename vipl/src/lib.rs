@@ -48,6 +48,8 @@ mod private_data;
 mod provider;
 mod ptag;
 mod raw;
+#[cfg(test)]
+mod scene;
 mod switchboard;
 mod upcalls;
 mod vi;

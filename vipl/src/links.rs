@@ -85,3 +85,39 @@ impl Links {
         self.with(address, of, is_done).unwrap_or(false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use host::Machine;
+    use kernel_agent::descriptor::Status;
+    use platform::DmaBuffer;
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_done_if_it_is_in_lent_memory_of_its_domain_and_its_status_says_so() {
+        const DOMAIN: u32 = 7;
+        let machine = Machine::new(0);
+        let buffer = Arc::new(DmaBuffer::new(&machine.platform(), 4096, 4096).unwrap());
+        let links = Links::new(16).unwrap();
+        let handle = MemHandle::from_raw(3);
+        links.lend(handle, DOMAIN, Lendable::buffer(buffer.clone(), 0, 4096).unwrap()).unwrap();
+        let start = buffer.addr() as u64;
+        let status = |at, status| {
+            Descriptor::new(buffer.slice().get(at, CONTROL_LEN).unwrap()).unwrap().set_status(status);
+        };
+        let of = (handle.as_raw(), DOMAIN);
+        for at in [0, 64, 4096 - 64] {
+            assert!(!links.is_done(start + at as u64, of));
+            status(at, Status::FORMAT_ERROR);
+            assert!(!links.is_done(start + at as u64, of));
+            status(at, Status::DONE | Status::OP_RECEIVE);
+            assert!(links.is_done(start + at as u64, of));
+        }
+        assert!(!links.is_done(start, (handle.as_raw(), DOMAIN + 1)));
+        assert!(!links.is_done(start, (handle.as_raw() + 1, DOMAIN)));
+        assert!(!links.is_done(start + 4096, of) && !links.is_done(start - 64, of));
+        assert!(links.take_back(handle).is_some());
+        assert!(!links.is_done(start, of));
+    }
+}

@@ -434,7 +434,10 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use kernel_agent::Death;
+
     use super::*;
+    use crate::scene::Scene;
 
     #[test]
     fn each_queue_has_a_place_of_its_own() {
@@ -457,5 +460,22 @@ mod tests {
         assert_eq!(own_address(&[[1; 16], [2; 16], [0; 16]]), Gid([2; 16]));
         assert_eq!(own_address(&[[1; 16], [0; 16], [3; 16]]), Gid([3; 16]));
         assert_eq!(own_address(&[[1; 16], [0; 16]]), Gid([1; 16]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn what_is_gone_is_an_invalid_parameter_and_other_errors_of_the_agent_are_a_lack_of_resources() {
+        let scene = Scene::new();
+        let core = scene.core();
+        let other = kernel_agent::Error::OutOfMemory;
+        // An object that another call has destroyed.
+        assert_eq!(core.error(kernel_agent::Error::Gone), Error::InvalidParameter);
+        assert_eq!(core.error(other), Error::ErrorResource);
+        // A NIC that another call has closed.
+        scene.nic.close_nic().unwrap();
+        for error in [kernel_agent::Error::Gone, kernel_agent::Error::DeviceDead(Death::Closed)] {
+            assert_eq!(core.error(error), Error::InvalidParameter);
+        }
+        assert_eq!(core.error(other), Error::ErrorResource);
     }
 }

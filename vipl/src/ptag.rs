@@ -61,3 +61,20 @@ impl Nic {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::Scene;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn a_call_that_finds_something_destroyed_names_the_tag_if_that_is_what_is_gone() {
+        let scene = Scene::new();
+        let error = |of| scene.core().ptag_or_object(of, scene.ptag);
+        let (gone, other) = (kernel_agent::Error::Gone, kernel_agent::Error::OutOfMemory);
+        assert_eq!([gone, other].map(error), [Error::InvalidParameter, Error::ErrorResource], "the object");
+        scene.nic.destroy_ptag(scene.ptag).unwrap();
+        assert_eq!([gone, other].map(error), [Error::InvalidPtag, Error::ErrorResource]);
+    }
+}

@@ -222,6 +222,7 @@ mod tests {
     use super::*;
     use crate::attributes::ViAttributes;
     use crate::handle::PtagHandle;
+    use crate::scene::Scene;
 
     fn waiting(asked: &[u8]) -> Waiting {
         let own = NetAddress::new(&[2; 16], b"client").unwrap();
@@ -251,5 +252,51 @@ mod tests {
         assert!(from(&[2; 16], b"client").takes(&request) && from(&[], b"client").takes(&request));
         assert!(from(&[2; 16], b"").takes(&request));
         assert!(!from(&[1; 16], b"client").takes(&request) && !from(&[2; 16], b"other").takes(&request));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn half_of_the_requests_that_wait_may_be_of_one_host() {
+        let scene = Scene::new();
+        let joined = scene.core().joined().unwrap();
+        let board = joined.switchboard();
+        let mut id = 1 << 40;
+        let mut asks = |host: u8, transport| {
+            id += 1;
+            let private_data = {
+                let [own, asked] =
+                    [&b"client"[..], b"server"].map(|name| NetAddress::new(&[], name).unwrap());
+                Request::encode(&ViAttributes::new(PtagHandle::NULL), &own, &asked)
+            };
+            let event = CmEvent {
+                connection: ConnectionId(id),
+                context: 0,
+                kind: CmEventKind::Unreachable,
+                information: &[],
+                private_data: &private_data,
+            };
+            let path = roce::Path::new(Gid([1; 16]), Gid([host; 16]));
+            board.arrived(&event, transport, &path, ReadDepths::default());
+            board.waiting()
+        };
+        // The virtual interface of the client is on the unreliable level.
+        assert_eq!(asks(2, QpType::Rc), 0);
+        for n in 1..=MOST / 2 {
+            assert_eq!(asks(2, QpType::Uc), n);
+        }
+        assert_eq!(asks(2, QpType::Uc), MOST / 2);
+        for host in [3, 4] {
+            for _ in 0..MOST / 4 {
+                asks(host, QpType::Uc);
+            }
+        }
+        assert_eq!([2, 3, 5].map(|host| asks(host, QpType::Uc)), [MOST; 3], "no host has room");
+        // The second client, the first one that waits, gives up.
+        let connection = ConnectionId((1 << 40) + 2);
+        let (context, kind) = (0, CmEventKind::Withdrawn);
+        board.connection(CmEvent { connection, context, kind, information: &[], private_data: &[] });
+        assert_eq!(board.waiting(), MOST - 1);
+        board.catastrophic(Death::Closed);
+        assert_eq!(board.waiting(), 0);
     }
 }

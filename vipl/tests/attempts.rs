@@ -168,3 +168,34 @@ fn a_request_asks_for_the_traffic_class_of_the_quality_of_service() {
     raw.client.detach();
     done(&world, &[&side]);
 }
+
+#[test]
+fn an_attempt_needs_the_address_of_one_host_in_the_family_of_its_own() {
+    let world = World::new(2);
+    let side = Side::new(&world, 0, LEVEL, NONE);
+    let own = side.nic.address(b"client").unwrap();
+    let link_local = world.agents[0].identity().gids[0];
+    assert!(Gid(link_local).to_ipv4().is_none());
+    let v6 = NetAddress::new(&link_local, b"client").unwrap();
+    let multicast_v6 = [0xff; 16];
+    let other_v6 = world.agents[1].identity().gids[0];
+    for (own, remote) in [
+        (&own, &[224, 0, 0, 1][..]),
+        (&own, &[0; 4]),
+        (&own, &multicast_v6),
+        (&own, &other_v6),
+        (&own, &[]),
+        (&v6, &host(&world, 1).0),
+        (&v6, &multicast_v6),
+        (&v6, &[0; 16]),
+    ] {
+        let remote = NetAddress::new(remote, b"server").unwrap();
+        let attempt = side.nic.connect_request(side.vi, own, &remote, 1);
+        assert_eq!(attempt, Err(Error::InvalidParameter), "{own:?} and {remote:?}");
+        assert_eq!(side.state(), ViState::Idle);
+    }
+    // Nobody serves there, but the addresses are good.
+    let server = NetAddress::new(&other_v6, b"server").unwrap();
+    assert_ne!(side.nic.connect_request(side.vi, &v6, &server, 1), Err(Error::InvalidParameter));
+    done(&world, &[&side]);
+}

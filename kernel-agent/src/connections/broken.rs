@@ -45,3 +45,17 @@ impl ConnectionManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_waited_for_as_long_as_the_peer_asks_three_times_and_for_two_seconds_at_most() {
+        let code = |code| TimeoutCode::new(code).unwrap();
+        assert_eq!(refusal_time(code(0)), Duration::ZERO, "it does not ask again");
+        assert_eq!(refusal_time(code(1)), Duration::from_nanos(3 * 8192));
+        assert_eq!(refusal_time(code(14)), 3 * code(14).duration());
+        assert_eq!(refusal_time(code(31)), Duration::from_secs(2));
+    }
+}

@@ -3,6 +3,7 @@
 
 pub mod raw;
 pub mod scene;
+pub mod vi;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};

@@ -10,7 +10,7 @@ use kernel_agent::{
     QpAttributes, QpType, Remote, RemoteWords, Request, SegmentLimits, SendSlot, Shadow, SlotParams, Took,
     Transfer, Upcalls,
 };
-use nic_abi::admin::{CreateCq, CreateEq, ModifyQp, Opcode, QpMask, QpState};
+use nic_abi::admin::{Command, CreateCq, CreateEq, ModifyQp, Opcode, QpMask, QpState, Response};
 use nic_abi::doorbell::record;
 use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS};
 use nic_abi::wqe::{LinkFlags, Segment, SendFlags};
@@ -73,7 +73,12 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Scene {
-        let fake = Fake::new(identity(), success);
+        Scene::on(success)
+    }
+
+    /// On a device that answers its commands in this way.
+    pub fn on(answer: impl FnMut(&Command) -> Option<Response> + Send + 'static) -> Scene {
+        let fake = Fake::new(identity(), answer);
         let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
         let counting = Arc::new(Counting::default());
         let weak: Weak<dyn Upcalls> = Arc::downgrade(&(counting.clone() as Arc<dyn Upcalls>));
@@ -93,12 +98,16 @@ impl Scene {
 
     /// A queue pair in INIT and its CQ, each in a slot that is open for `HANDLE`.
     pub fn slotted(&self, context: u64) -> Slotted {
+        self.slotted_within(SegmentLimits { send: 0, write: 1, read: 2 }, context)
+    }
+
+    /// As [`Scene::slotted`], with these limits of the slot.
+    pub fn slotted_within(&self, limits: SegmentLimits, context: u64) -> Slotted {
         let (sends, completions) = (Arc::<SendSlot>::default(), Arc::<CqSlot>::default());
         let pd = self.client.create_pd().unwrap();
         let slot_params = SlotParams { slot: &completions, handle: HANDLE, closed: 0 };
         let cq = self.client.create_cq_in(16, context, slot_params).unwrap();
         let (_, ring) = self.fake.last::<CreateCq>(Opcode::CreateCq);
-        let limits = SegmentLimits { send: 0, write: 1, read: 2 };
         let qp = self.client.create_qp(&QpAttributes {
             max_send_requests: 32,
             slot: Some((SlotParams { slot: &sends, handle: HANDLE, closed: 0 }, limits)),
@@ -202,7 +211,8 @@ impl Slotted {
     }
 }
 
-fn read(cookie: u64, data: u32) -> Transfer {
+/// An RDMA Read of nothing.
+pub fn read(cookie: u64, data: u32) -> Transfer {
     let head = Head::new(Direction::Read, SendFlags::SIGNALED);
     Transfer { head, remote: RemoteWords::default(), shadow: Shadow { cookie, data } }
 }

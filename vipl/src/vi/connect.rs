@@ -408,10 +408,8 @@ impl Nic {
         };
         // Not counted while it waits: closing the NIC ends the wait.
         drop(call);
-        match core.outcome(&found, attempt, None) {
-            Ok(Outcome::Established) => return Ok(()),
-            Err(error @ (Error::InvalidParameter | Error::ErrorResource)) => return Err(error),
-            _ => {}
+        if core.outcome(&found, attempt, None)? == Outcome::Established {
+            return Ok(());
         }
         let _call = self.call()?;
         let _control = found.control.lock(&core.platform);
@@ -562,6 +560,7 @@ mod tests {
     use super::*;
     use crate::attributes::Qos;
     use crate::handle::PtagHandle;
+    use crate::scene::Scene;
 
     #[test]
     fn both_ends_have_the_same_level_size_and_quality() {
@@ -575,5 +574,83 @@ mod tests {
         assert_eq!(check_agreement(&ours, &level), Err(Error::InvalidReliabilityLevel));
         let enables = ViAttributes { enable_rdma_write: true, enable_rdma_read: true, ..ours };
         assert_eq!(check_agreement(&ours, &enables), Ok(()), "each end has its own");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn an_error_of_the_nic_breaks_an_attempt_whose_connection_is_known_and_fails_an_earlier_one() {
+        let scene = Scene::new();
+        let (_, vi) = scene.vi(ReliabilityLevel::Delivery);
+        let now = Which::Number(vi.vi.qpn());
+        let lost = |which| {
+            scene.core().lost(&vi, which);
+            let link = vi.link.lock();
+            (link.state, link.outcome)
+        };
+        assert_eq!(lost(now), (ViState::Idle, None));
+        vi.link.lock().begin().unwrap();
+        assert_eq!(lost(Which::Number(vi.vi.qpn() + 1)), (ViState::ConnectPending, None), "a former one");
+        assert_eq!(lost(now), (ViState::ConnectPending, Some(Outcome::Broken)));
+        let id = ConnectionId(5);
+        let begin = || {
+            let mut link = vi.link.lock();
+            link.finish();
+            link.begin().unwrap();
+            assert!(link.is_of(id));
+        };
+        begin();
+        assert_eq!(lost(Which::Connection(ConnectionId(4))), (ViState::ConnectPending, None));
+        assert_eq!(lost(Which::Connection(id)), (ViState::ConnectPending, Some(Outcome::Broken)));
+        vi.link.lock().finish();
+        let id = ConnectionId(6);
+        vi.link.lock().begin().unwrap();
+        assert!(vi.link.lock().is_of(id));
+        assert_eq!(lost(now), (ViState::Error, Some(Outcome::Established)));
+        vi.link.lock().finish();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn an_overrun_breaks_the_connection_that_it_was_on_if_the_level_is_reliable() {
+        let scene = Scene::new();
+        for level in [ReliabilityLevel::Unreliable, ReliabilityLevel::Delivery, ReliabilityLevel::Reception] {
+            let ((a, ours), (b, _)) = (scene.vi(level), scene.vi(level));
+            scene.connect(a, b);
+            let number = ours.vi.qpn();
+            let state = |number| {
+                scene.core().break_if_reliable(&ours, number);
+                ours.vi.state()
+            };
+            assert_eq!(state(number + 1), QpState::Rts, "the number of a former connection");
+            ours.link.lock().state = ViState::Error;
+            assert_eq!(state(number), QpState::Rts, "it is over");
+            ours.link.lock().state = ViState::Connected;
+            let broken = if level.is_reliable() { QpState::Error } else { QpState::Rts };
+            assert_eq!(state(number), broken, "{level:?}");
+            for vi in [a, b] {
+                scene.nic.disconnect(vi).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn a_request_whose_client_gave_up_as_it_was_accepted_is_used_up() {
+        let scene = Scene::new();
+        let (handle, vi) = scene.vi(ReliabilityLevel::Delivery);
+        let reservation = scene.core().conns.reserve().unwrap();
+        let conn = ConnHandle::from_raw(reservation.word());
+        reservation.fill(Arc::new(Conn {
+            handle: conn,
+            // The agent has no such connection.
+            connection: ConnectionId(1 << 40),
+            attributes: *vi.attributes.lock(),
+            depths: ReadDepths::default(),
+            withdrawn: AtomicBool::new(false),
+            turn: SleepLock::new(),
+        }));
+        assert_eq!(scene.nic.connect_accept(conn, handle), Err(Error::Timeout));
+        assert_eq!(scene.nic.connect_accept(conn, handle), Err(Error::InvalidParameter));
+        assert_eq!(vi.state(), ViState::Idle);
     }
 }

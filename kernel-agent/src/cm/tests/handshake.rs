@@ -581,3 +581,12 @@ fn calls_wait_until_the_actions_are_taken() {
     net.drain(0);
     assert_eq!(net.sent.len() - before, before);
 }
+
+#[test]
+fn private_data_is_printed_without_the_zeros_that_fill_it_up() {
+    let print = |data: &[u8]| std::format!("{:?}", PrivateData::new(data));
+    assert_eq!(print(&[1, 0, 0xab, 0, 0]), "PrivateData(5 bytes: [01, 00, ab])");
+    assert_eq!(print(&[7; 3]), "PrivateData(3 bytes: [07, 07, 07])");
+    assert_eq!(print(&[0; 2]), "PrivateData(2 bytes: [])");
+    assert_eq!(print(b""), "PrivateData(0 bytes: [])");
+}

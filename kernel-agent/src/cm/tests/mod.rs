@@ -2,6 +2,7 @@
 //! network that loses, repeats and delays datagrams.
 
 mod abuse;
+mod counters;
 mod handshake;
 mod linux;
 mod lossy;

@@ -36,6 +36,8 @@ pub struct Net {
     wire: BTreeMap<(Instant, u64), (usize, Arrival, [u8; 256])>,
     /// Everything that was sent, lost or not.
     pub sent: Vec<Message>,
+    /// What of it was sent to one of the nodes.
+    to_nodes: Vec<(usize, Arrival, [u8; 256])>,
     random: u64,
     order: u64,
 }
@@ -74,6 +76,7 @@ impl Net {
             weather: Weather::default(),
             wire: BTreeMap::new(),
             sent: Vec::new(),
+            to_nodes: Vec::new(),
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             order: 0,
         }
@@ -108,6 +111,7 @@ impl Net {
         self.sent.push(Datagram::parse(&out.mad).unwrap().message);
         let Some(to) = self.nodes.iter().position(|node| node.gid == out.remote_gid) else { return };
         let arrival = Arrival { local_gid: out.remote_gid, remote_gid: out.local_gid, remote_qp: Qpn::GSI };
+        self.to_nodes.push((to, arrival, out.mad));
         if self.random(1000) < self.weather.lost {
             return;
         }
@@ -164,6 +168,35 @@ impl Net {
             self.nodes[node].cm.receive(now, &arrival, &mad);
             self.drain(node);
         }
+    }
+
+    /// The last datagram of the kind that `is` accepts, and how it arrived.
+    pub fn last(&self, is: fn(&Message) -> bool) -> (Arrival, [u8; 256]) {
+        let (_, from, mad) = self.last_to_node(is);
+        (from, mad)
+    }
+
+    fn last_to_node(&self, is: fn(&Message) -> bool) -> (usize, Arrival, [u8; 256]) {
+        let is_one = |(.., mad): &&(usize, Arrival, [u8; 256])| is(&Datagram::parse(mad).unwrap().message);
+        *self.to_nodes.iter().rev().find(is_one).unwrap()
+    }
+
+    /// Delivers that datagram once more.
+    pub fn again(&mut self, is: fn(&Message) -> bool) {
+        let (node, from, mad) = self.last_to_node(is);
+        let now = self.now;
+        self.nodes[node].cm.receive(now, &from, &mad);
+        self.drain(node);
+    }
+
+    /// Delivers a message to a node as if the other one of two had sent it.
+    pub fn say(&mut self, node: usize, message: impl Into<Message>) {
+        let (local_gid, remote_gid) = (self.nodes[node].gid, self.nodes[1 - node].gid);
+        let from = Arrival { local_gid, remote_gid, remote_qp: Qpn::GSI };
+        let now = self.now;
+        let mad = Datagram { tid: 3, message: message.into() }.emit();
+        self.nodes[node].cm.receive(now, &from, &mad);
+        self.drain(node);
     }
 
     /// Loses all datagrams in the network.

@@ -1,9 +1,10 @@
 //! Ending connections, and attempts.
 
+use alloc::vec;
 use core::time::Duration;
 
-use roce::cm::rej::Reason;
-use roce::cm::{Datagram, Message, lap, path};
+use roce::cm::rej::{self, Reason};
+use roce::cm::{CommId, Datagram, Message, lap, path};
 use roce::{Gid, Path, Qpn, TimeoutCode};
 
 use super::net::{Net, SERVICE, local, qpn};
@@ -255,6 +256,78 @@ fn a_rejection_reaches_the_active_side_even_when_it_is_lost_once() {
     assert_eq!((rejection.conn, rejection.reason), (ours, Reason::CONSUMER_DEFINED));
     assert_eq!(rejection.ari(), b"ari");
     assert!(rejection.private_data.starts_with(b"no") && rejection.private_data.len() == 148);
+}
+
+/// The peer's rejection of a connection of a node, from an end with this name.
+fn rejection(net: &Net, node: usize, conn: ConnectionId, local_comm_id: CommId) -> rej::Repr {
+    rej::Repr {
+        local_comm_id,
+        remote_comm_id: net.nodes[node].cm.conns.get(conn).unwrap().local_comm,
+        rejected: rej::Rejected::Other,
+        ari_len: 0,
+        reason: Reason::CONSUMER_DEFINED,
+        ari: [0; 72],
+        private_data: [0; 148],
+    }
+}
+
+#[test]
+fn a_rejection_may_leave_its_senders_end_unnamed_and_must_not_name_another() {
+    for (name, counts) in [(CommId(0), true), (CommId(0x5555), false)] {
+        let (mut net, ours, _) = Net::replied();
+        net.take(0);
+        net.say(0, rejection(&net, 0, ours, name));
+        assert_eq!(net.nodes[0].cm.stats().unexpected, u64::from(!counts));
+        match counts {
+            true => assert_eq!(net.rejection(0).conn, ours),
+            false => assert_eq!((net.take(0), net.state(0, ours)), (vec![], State::RepRcvd)),
+        }
+    }
+}
+
+#[test]
+fn a_rejection_says_which_message_it_is_about() {
+    let rejected = |net: &Net| match net.sent.last() {
+        Some(Message::Rej(rej)) => rej.rejected,
+        other => panic!("{other:?}"),
+    };
+    let reason = Reason::CONSUMER_DEFINED;
+    let short = TimeoutCode::new(10).unwrap();
+    for postpones in [false, true] {
+        let (mut net, _, theirs) = Net::asked();
+        let now = net.now;
+        if postpones {
+            net.nodes[1].cm.postpone(now, theirs, short).unwrap();
+        }
+        net.nodes[1].cm.reject(now, theirs, reason, b"", b"").unwrap();
+        net.deliver();
+        assert_eq!(rejected(&net), rej::Rejected::Req);
+        let (mut net, ours, _) = Net::replied();
+        if postpones {
+            net.nodes[0].cm.postpone(now, ours, short).unwrap();
+        }
+        net.nodes[0].cm.reject(now, ours, reason, b"", b"").unwrap();
+        net.deliver();
+        assert_eq!(rejected(&net), rej::Rejected::Rep);
+    }
+    // No message of a peer that does not answer is rejected.
+    let mut net = Net::new(2);
+    net.weather.lost = 1000;
+    net.connect(0x11, b"");
+    net.pass(Duration::from_secs(120));
+    assert_eq!(rejected(&net), rej::Rejected::Other);
+}
+
+#[test]
+fn a_rejection_answers_a_disconnect_too() {
+    let mut net = Net::new(2);
+    let (ours, _) = net.connected(0x11, 0x22);
+    let now = net.now;
+    net.nodes[0].cm.disconnect(now, ours, b"").unwrap();
+    net.lose();
+    net.say(0, rejection(&net, 0, ours, CommId(0)));
+    let released = Event::Released { conn: ours, answered: true, private_data: PrivateData::EMPTY };
+    assert_eq!((net.take(0), net.state(0, ours)), (vec![released], State::TimeWait));
 }
 
 #[test]

@@ -202,3 +202,21 @@ fn the_oldest_request_is_dropped_for_a_new_one() {
     let repeated = net.sent[before..].iter().filter(|message| matches!(message, Message::SidrReq(_))).count();
     assert_eq!(repeated, 0);
 }
+
+#[test]
+fn a_request_that_is_discarded_is_forgotten_and_reported_when_it_comes_again() {
+    let mut net = Net::new(2);
+    net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();
+    let params = params(&net);
+    let sidr = net.nodes[0].cm.sidr_open(&params, b"").unwrap();
+    let now = net.now;
+    net.nodes[0].cm.sidr_request(now, sidr).unwrap();
+    net.deliver();
+    let first = asked(&mut net).request;
+    let cm = &mut net.nodes[1].cm;
+    cm.sidr_discard(first);
+    assert_eq!((cm.sidr_waits(first), cm.counts().resolution_requests), (false, 0));
+    assert_eq!(cm.sidr_reply(first, Status::Valid, qpn(9), QKey(1), b""), Err(Error::NoSuchResolution));
+    net.again(|message| matches!(message, Message::SidrReq(_)));
+    assert_ne!(asked(&mut net).request, first);
+}

@@ -63,6 +63,21 @@ fn the_table_is_a_function_that_reaches_all_states_and_errors_name_both() {
     assert_eq!(text, "Accept: no way from TimeWait to RepSent");
 }
 
+/// The states that a connection can be brought into.
+const STATES: [State; 11] = [
+    State::ReqSent,
+    State::ReqRcvd,
+    State::MraReqSent,
+    State::MraReqRcvd,
+    State::RepSent,
+    State::RepRcvd,
+    State::MraRepSent,
+    State::MraRepRcvd,
+    State::Established,
+    State::DreqSent,
+    State::TimeWait,
+];
+
 /// A network with a connection in `state`; returns it, the connection's node, and the connection.
 fn reach(state: State) -> (Net, usize, ConnectionId) {
     let mut net = Net::with(2, Config { patience: None, ..config() }, 1);
@@ -200,20 +215,7 @@ fn happen(net: &mut Net, node: usize, conn: ConnectionId, by: Trigger) -> Result
 
 #[test]
 fn the_state_machine_follows_the_table() {
-    let states = [
-        State::ReqSent,
-        State::ReqRcvd,
-        State::MraReqSent,
-        State::MraReqRcvd,
-        State::RepSent,
-        State::RepRcvd,
-        State::MraRepSent,
-        State::MraRepRcvd,
-        State::Established,
-        State::DreqSent,
-        State::TimeWait,
-    ];
-    for state in states {
+    for state in STATES {
         for by in TRIGGERS {
             if matches!(by, Trigger::Connect | Trigger::Req | Trigger::SendDrep | Trigger::Timeout) {
                 continue;
@@ -276,5 +278,46 @@ fn every_state_that_waits_for_the_peer_has_an_end() {
             matches!(event, Event::TimedOut { .. } | Event::Released { .. } | Event::Rejected(_))
         });
         assert_eq!(terminal.count(), usize::from(ends && state != State::TimeWait), "{state}: {events:?}");
+    }
+}
+
+/// As if another end of the peer had sent a message.
+fn of_another_end(mut message: Message) -> Message {
+    let sender = match &mut message {
+        Message::Mra(mra) => &mut mra.local_comm_id,
+        Message::Rep(rep) => &mut rep.local_comm_id,
+        Message::Rtu(rtu) => &mut rtu.local_comm_id,
+        Message::Rej(rej) => &mut rej.local_comm_id,
+        Message::Dreq(dreq) => &mut dreq.local_comm_id,
+        Message::Drep(drep) => &mut drep.local_comm_id,
+        other => panic!("{other:?}"),
+    };
+    *sender = CommId(0x5555);
+    message
+}
+
+#[test]
+fn a_message_counts_only_if_it_is_from_the_peers_port_and_from_the_end_that_is_known() {
+    for state in STATES {
+        for by in TRIGGERS {
+            let (mut net, node, conn) = reach(state);
+            let Some(message) = message(&net, node, conn, by) else { continue };
+            if state.next(by).is_err() {
+                continue;
+            }
+            let is_known = net.nodes[node].cm.conns.get(conn).unwrap().remote_comm.is_some();
+            let (now, local_gid, peer) = (net.now, net.nodes[node].gid, net.nodes[1 - node].gid);
+            let mut unexpected = |remote_gid, message| {
+                let from = Arrival { local_gid, remote_gid, remote_qp: Qpn::GSI };
+                let before = net.nodes[node].cm.stats().unexpected;
+                net.nodes[node].cm.receive(now, &from, &Datagram { tid: 3, message }.emit());
+                (net.nodes[node].cm.stats().unexpected - before, net.state(node, conn))
+            };
+            assert_eq!(unexpected(roce::Gid([9; 16]), message), (1, state), "{state} {by:?}, another port");
+            if is_known {
+                assert_eq!(unexpected(peer, of_another_end(message)), (1, state), "{state} {by:?}");
+            }
+            assert_eq!(unexpected(peer, message).0, 0, "{state} {by:?}");
+        }
     }
 }

@@ -1,0 +1,120 @@
+//! Memory: its translation, and what is known of a region's memory.
+#![expect(unsafe_code, reason = "the trait Platform is unsafe to implement")]
+
+extern crate ferrovia_kernel_agent as kernel_agent;
+
+mod common;
+
+use std::sync::Arc;
+
+use common::open;
+use common::scene::*;
+use host::Machine;
+use kernel_agent::{Agent, Config, Extent, Link, MemoryList, SendFlags, Shadow};
+use nic_abi::admin::QpState;
+use nic_abi::wqe::{LinkFlags, ListElement};
+use platform::pages::PAGE;
+use platform::{BusExtent, DmaBuffer, Instant, OutOfMemory, Platform, RawDma, Wake};
+
+/// Another platform, whose memory it translates page by page. Behind each third page a page of bus
+/// addresses is left out.
+struct Scattered(Arc<dyn Platform>);
+
+// SAFETY: it returns what the other platform promised; the tests only look at its translations.
+unsafe impl Platform for Scattered {
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+        self.0.wait(word, expected, deadline)
+    }
+
+    fn wake(&self, word: &core::sync::atomic::AtomicU32) {
+        self.0.wake(word);
+    }
+
+    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
+        self.0.spawn(name, main)
+    }
+
+    fn current_thread(&self) -> u64 {
+        self.0.current_thread()
+    }
+
+    fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
+        self.0.alloc_dma(len, align)
+    }
+
+    unsafe fn free_dma(&self, raw: RawDma) {
+        // SAFETY: the caller's promise; all memory comes from the other platform.
+        unsafe { self.0.free_dma(raw) };
+    }
+
+    fn translate(&self, virt: usize) -> Option<BusExtent> {
+        let extent = self.0.translate(virt)?;
+        let gaps = (extent.addr as usize / PAGE / 3 * PAGE) as u64;
+        Some(BusExtent { addr: extent.addr + gaps, len: (PAGE - virt % PAGE) as u64 })
+    }
+}
+
+#[test]
+fn a_translation_joins_adjacent_pages_and_no_others() {
+    let machine = Machine::new(1);
+    let platform: Arc<dyn Platform> = Arc::new(Scattered(machine.platform()));
+    let agent = Agent::open(platform.clone(), machine.transport(0), 7, Config::default()).unwrap();
+    assert_eq!(agent.number(), 7);
+    let buffer = DmaBuffer::new(&platform, 12 * PAGE, PAGE).unwrap();
+    // Begins at the first of three pages.
+    let skip = (3 - buffer.bus() as usize / PAGE % 3) % 3 * PAGE;
+    let begin = platform.translate(buffer.addr() + skip).unwrap().addr;
+    let (page, third) = (PAGE as u64, 3 * PAGE as u64);
+    let run = |at: u64, length: u64| ListElement { addr: begin + at, length };
+    let cases = [
+        (0, 1, vec![run(0, 1)]),
+        (100, third - 100, vec![run(100, third - 100)]),
+        (100, third - 99, vec![run(100, third - 100), run(third + page, 1)]),
+        (0, 2 * third + page, vec![run(0, third), run(third + page, third), run(2 * (third + page), page)]),
+        (0, 0, vec![]),
+    ];
+    for (at, length, expected) in cases {
+        let mut runs = Vec::new();
+        agent.translate(buffer.addr() + skip + at as usize, length, |run| runs.push(run)).unwrap();
+        assert_eq!(runs, expected, "{length} bytes at {at}");
+    }
+    agent.close();
+}
+
+#[test]
+fn a_region_may_be_linked_to_what_it_was_registered_for_or_linked_to() {
+    let scene = Scene::new();
+    let (qp, ..) = scene.qp(1);
+    to(&qp, QpState::Rtr);
+    to(&qp, QpState::Rts);
+    let pd = scene.client.create_pd().unwrap();
+    let buffer = DmaBuffer::new(&scene.fake.platform, 2 * PAGE, PAGE).unwrap();
+    let (addr, bus, length) = (buffer.addr(), buffer.bus(), buffer.len() as u64);
+    let rights = LinkFlags::LOCAL_READ;
+    let all = Extent { start: bus, length };
+    let others = [Extent { start: bus + 1, length }, Extent { start: bus, length: length - 1 }];
+    let registered = scene.client.register_virtual(&pd, rights, addr as u64, addr, length).unwrap();
+    let linked = scene.client.allocate_region(&pd, 1).unwrap();
+    assert!(!linked.may_be_linked_to(all));
+    let link = Link { flags: rights, base: 0, memory: MemoryList::Contiguous { bus, length } };
+    qp.post_link(&linked, &link, SendFlags::SIGNALED, Shadow::default()).unwrap();
+    for region in [&registered, &linked] {
+        assert!(region.may_be_linked_to(all));
+        assert_eq!(others.map(|other| region.may_be_linked_to(other)), [false; 2]);
+    }
+}
+
+#[test]
+fn memory_that_is_kept_is_released_when_the_device_confirms_a_reset() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let buffer = Arc::new(DmaBuffer::new(agent.platform(), PAGE, PAGE).unwrap());
+    agent.keep(buffer.clone());
+    assert_eq!((agent.test_handle().quarantined(), Arc::strong_count(&buffer)), (1, 2));
+    agent.close();
+    assert_eq!((agent.test_handle().quarantined(), Arc::strong_count(&buffer)), (0, 1));
+}
