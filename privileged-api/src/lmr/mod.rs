@@ -458,8 +458,10 @@ mod tests {
         assert_eq!(check_list(&list(4095, 0), None, 1, 2), Err(ListFault::Iobl), "size");
         assert_eq!(check_list(&list(0, 0), None, 1, 2), Err(ListFault::Iobl), "no size");
         assert_eq!(check_list(&list(4096, 0), None, 1, 1), Err(ListFault::Iobl), "too many");
-        let askew = [IoAddr(0x4001)];
-        assert_eq!(check_list(&Iobl::pages(&askew, 4096, 0), None, 1, 2), Err(ListFault::Iobl), "alignment");
+        for askew in [&[IoAddr(0x4001)][..], &[IoAddr(0x4200), IoAddr(0x8200)]] {
+            let list = Iobl::pages(askew, 4096, 0);
+            assert_eq!(check_list(&list, None, 1, 2), Err(ListFault::Iobl), "alignment");
+        }
     }
 
     #[test]

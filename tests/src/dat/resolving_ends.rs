@@ -122,6 +122,19 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // An address that the consumer freed leaves the others to the endpoint, which frees them.
+    test("dat_resolving::an_address_is_freed_alone", &[], |f| {
+        world(f, |w| {
+            let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
+            let addresses = [point.resolve(&a, &b)?.0.ah, point.resolve(&a, &b)?.0.ah];
+            w.a.ib_ud_ah_free(a.ep, addresses[0])?;
+            is_freed(&a, addresses[0])?;
+            check_eq!(w.a.get_handle_type(addresses[1])?, HandleType::IbExt);
+            w.a.ep_free(a.ep)?;
+            is_freed(&a, addresses[1])?;
+            Ok(w.a.pz_free(a.pz)?)
+        })
+    }),
     // A datagram endpoint can be freed at any time: its requests are cancelled, its addresses
     // freed, and no event of it is left, so that its zone and its event dispatchers can be freed.
     test("dat_resolving::an_endpoint_is_freed_without_a_disconnect", &["dat-ib-usage.B07"], |f| {

@@ -82,6 +82,25 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // An EVD that is created while a thread waits on its aggregate EVD wakes it, too.
+    test("aevd::a_waiter_is_woken_by_a_new_evd", &["it_evd_create.B42"], |f| {
+        for names in [true, false] {
+            let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+            let ia = f.a.clone();
+            let thread = Thread::spawn(f.platform(), "waiter", move || {
+                ia.evd_wait(aevd, WAIT).map(|(event, _)| event)
+            })?;
+            // The connection is established after the thread has fallen asleep.
+            let pair = pair_into(f, aevd, 1)?;
+            nothing(&pair.a, 1, SIGNALLED)?;
+            match thread.join()?? {
+                Event::AevdNotification { sevd, .. } if names => check_eq!(sevd, pair.a.request),
+                Event::Dto(done) if !names => check_eq!((done.evd, done.cookie), (pair.a.request, 1)),
+                other => return Err(Failure::new(alloc::format!("{other:?}"))),
+            }
+        }
+        Ok(())
+    }),
     // A wait on an aggregate EVD blocks while no enabled EVD notifies.
     test("aevd::blocks_while_all_are_empty", &["A.it_evd_create.B12", "it_evd_create.B60"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
