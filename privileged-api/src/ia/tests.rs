@@ -130,6 +130,7 @@ fn a_suggested_path_differs_in_what_the_reason_of_the_rejection_names() {
     let (_machine, agent, ia) = ia();
     let core = ia.live().unwrap();
     let address = ia.ia_query().unwrap().spigot_info[0].net_addr[0];
+    assert_eq!(ia.get_pathinfo(1, &address, 0), Ok((alloc::vec![], 1)));
     let asked = ia.get_pathinfo(1, &address, 1).unwrap().0[0];
     let with = |change: &dyn Fn(&mut IbNetEndpoint)| {
         let mut path = asked;

@@ -122,16 +122,17 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // An address that the consumer freed leaves the others to the endpoint, which frees them.
-    test("dat_resolving::an_address_is_freed_alone", &[], |f| {
+    // A rejected request leaves the addresses that the endpoint has, which it frees at its end.
+    test("dat_resolving::a_rejection_leaves_other_addresses", &[], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
-            let addresses = [point.resolve(&a, &b)?.0.ah, point.resolve(&a, &b)?.0.ah];
-            w.a.ib_ud_ah_free(a.ep, addresses[0])?;
-            is_freed(&a, addresses[0])?;
-            check_eq!(w.a.get_handle_type(addresses[1])?, HandleType::IbExt);
+            let address = point.resolve(&a, &b)?.0.ah;
+            point.ask(&a, &[])?;
+            w.b.cr_reject(point.asked()?, &[])?;
+            expect(&w.a, a.connect, EventNumber::IB_UD_CONNECTION_REJECT)?;
+            check_eq!(w.a.get_handle_type(address)?, HandleType::IbExt);
             w.a.ep_free(a.ep)?;
-            is_freed(&a, addresses[1])?;
+            is_freed(&a, address)?;
             Ok(w.a.pz_free(a.pz)?)
         })
     }),

@@ -82,21 +82,28 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // An EVD that is created while a thread waits on its aggregate EVD wakes it, too.
-    test("aevd::a_waiter_is_woken_by_a_new_evd", &["it_evd_create.B42"], |f| {
+    // Each completion wakes one more of several waiters, also those that slept when another waiter
+    // took an event.
+    test("aevd::each_completion_wakes_a_waiter", &["it_evd_create.B42"], |f| {
         for names in [true, false] {
             let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
-            let ia = f.a.clone();
-            let thread = Thread::spawn(f.platform(), "waiter", move || {
-                ia.evd_wait(aevd, WAIT).map(|(event, _)| event)
-            })?;
-            // The connection is established after the thread has fallen asleep.
+            let woken = Signal::new(f.platform());
+            let mut threads = Vec::new();
+            for _ in 0..3 {
+                let (ia, woken) = (f.a.clone(), woken.clone());
+                threads.push(Thread::spawn(f.platform(), "waiter", move || {
+                    let waited = ia.evd_wait(aevd, TIMEOUT_INFINITE).map(drop);
+                    woken.raise();
+                    waited
+                })?);
+            }
             let pair = pair_into(f, aevd, 1)?;
-            nothing(&pair.a, 1, SIGNALLED)?;
-            match thread.join()?? {
-                Event::AevdNotification { sevd, .. } if names => check_eq!(sevd, pair.a.request),
-                Event::Dto(done) if !names => check_eq!((done.evd, done.cookie), (pair.a.request, 1)),
-                other => return Err(Failure::new(alloc::format!("{other:?}"))),
+            for count in 1..=3 {
+                nothing(&pair.a, count.into(), SIGNALLED)?;
+                woken.wait(count)?;
+            }
+            for thread in threads {
+                thread.join()??;
             }
         }
         Ok(())
