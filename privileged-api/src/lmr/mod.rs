@@ -287,9 +287,7 @@ impl Core {
     /// Frees a region to which no window is bound; returns false if the device says that one is. To
     /// be called with `changes` held, or when no calls are in progress any more.
     pub(crate) fn free_lmr(&self, lmr: &Lmr) -> bool {
-        use kernel_agent::Error as Agent;
-        let destroyed = lmr.region.destroy();
-        if destroyed == Err(Agent::Busy) {
+        if lmr.region.destroy() == Err(kernel_agent::Error::Busy) {
             return false;
         }
         self.keys.clear(lmr.handle);
@@ -299,8 +297,8 @@ impl Core {
         lmr.zone.lock().end();
         // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = lmr.buffer.lock().take();
-        if let (Some(buffer), Err(error)) = (buffer, destroyed)
-            && error != Agent::Gone
+        if let Some(buffer) = buffer
+            && self.agent.is_dead()
         {
             // A device that seems dead may still access the memory.
             self.agent.keep(buffer);
