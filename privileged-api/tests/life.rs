@@ -285,23 +285,6 @@ fn a_full_threshold_wait_counts_and_keeps_notification() {
 }
 
 #[test]
-fn completions_that_a_wait_has_seen_count_with_later_ones() {
-    let world = World::new(1);
-    let (a, b) = pair(&world, [0, 0]);
-    let threshold = EvdParam { sevd_threshold: 5, ..EvdParam::default() };
-    b.ia.evd_modify(b.receives, EvdParamMask::THRESHOLD, &threshold).unwrap();
-    for sent in 1..=4 {
-        b.ia.post_recv(b.ep, &[], sent, SIGNALED).unwrap();
-        a.ia.post_send(a.ep, &[], sent, SIGNALED).unwrap();
-        a.success(a.requests);
-        assert_eq!(b.ia.evd_queued(b.receives), Ok(sent as usize));
-        let failure = b.ia.evd_wait(b.receives, 0).unwrap_err();
-        assert_eq!((failure.error, failure.nmore), (Error::TimeoutExpired, sent as usize));
-    }
-    done(&world, &[&a, &b]);
-}
-
-#[test]
 fn the_death_of_the_device_disables_the_ia_and_wakes_all_waiters() {
     let mut world = World::new(1);
     let (a, b) = pair(&world, [0, 0]);

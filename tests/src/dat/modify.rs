@@ -8,8 +8,8 @@ use crate::fixture::PAGE;
 use crate::{Test, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
-    // While Receives are posted, the sizes of messages and the numbers of RDMA Reads can change, and
-    // nothing else. The changes are in force when the endpoint is connected.
+    // While Receives are posted, the sizes of messages and the numbers of RDMA Reads can change,
+    // and nothing else. The changes are in force when the endpoint is connected.
     test("dat_modify::while_receives_are_posted", &[], |f| {
         world(f, |w| {
             const LONGEST: u64 = 100;

@@ -109,8 +109,8 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // When the IA has no room for a service point, a call that names the qualifier has no resources,
-    // and one that asks for any qualifier finds none.
+    // When the IA has no room for a service point, a call that names the qualifier has no
+    // resources, and one that asks for any qualifier finds none.
     test("dat_streams::no_more_service_points", &[], |f| {
         world(f, |w| {
             let requests = evd(&w.b, EvdFlags::CR)?;
