@@ -17,7 +17,6 @@ impl Inner {
         let word = handle.as_raw();
         let done = match handle.claimed_type()? {
             HandleType::Ia if word == self.handle.as_raw() => Some(f(&self.context)),
-            HandleType::Ia => None,
             HandleType::Cno => self.cnos.with(word, |cno| f(&cno.context)),
             HandleType::Psp => self.psps.with(word, |psp| f(&psp.context)),
             HandleType::Rsp => self.rsps.with(word, |rsp| f(&rsp.context)),

@@ -439,8 +439,9 @@ impl Inner {
         let own = self.async_evd.get().map(|evd| evd.as_raw());
         let counts = self.it.object_counts();
         let hidden = self.hidden.lock();
+        // Regions and shared receive queues are in zones, and service points on event dispatchers.
         counts.pz > usize::from(hidden.zone.is_some())
-            || counts.lmr + counts.rmr + counts.srq + counts.ep + counts.listen > 0
+            || counts.ep > 0
             || self.cnos.count() + self.crs.count() > 0
             || self.evds.all().any(|evd| Some(evd.handle.as_raw()) != own)
     }

@@ -116,7 +116,11 @@ fn an_ia_has_room_for_4096_resolved_endpoints() {
     asking.ask(conn_qual).unwrap();
     // The request stays, and can be accepted when there is room.
     let cr = world.request(requests);
-    assert!(is_full(&world.ia.cr_accept(cr, asked.ep, &[]).unwrap_err()));
+    // More often than the event dispatcher has room for events.
+    for _ in 0..100 {
+        let refused = world.ia.cr_accept(cr, asked.ep, &[]).unwrap_err();
+        assert!(is_full(&refused) && refused.subtype() != Subtype::ResourceTevd, "{refused:?}");
+    }
     world.ia.ib_ud_ah_free(asked.ep, last.1).unwrap();
     world.ia.cr_accept(cr, asked.ep, &[]).unwrap();
     asking.resolved();

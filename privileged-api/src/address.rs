@@ -492,6 +492,11 @@ mod tests {
     }
 
     #[test]
+    fn private_data_is_shown_by_its_length() {
+        assert_eq!(alloc::format!("{:?}", PrivateData::new(&[1; 56])), "PrivateData(56 bytes)");
+    }
+
+    #[test]
     fn each_address_has_its_type() {
         let via = ViaNetAddr { len: 1, hostaddr: [7; MAX_VIA_ADDR_LEN] };
         for (address, kind) in [

@@ -414,3 +414,15 @@ impl ObjectCounts {
         *self == ObjectCounts::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_of_any_type_is_counted() {
+        assert!(ObjectCounts::default().is_empty());
+        assert!(!ObjectCounts { pz: 1, ..ObjectCounts::default() }.is_empty());
+        assert!(!ObjectCounts { ud_requests: 1, ..ObjectCounts::default() }.is_empty());
+    }
+}

@@ -517,4 +517,18 @@ mod tests {
         );
         assert_eq!(requests.take(1001), Ok(request(1)));
     }
+
+    #[test]
+    fn an_older_request_of_a_peer_with_fewer_is_not_dropped() {
+        let mut requests = UdRequests::default();
+        assert_eq!(requests.oldest_of_the_most(), None);
+        for n in 0..MAX_WAITING as u32 {
+            let peer = if n == 0 { [2; 16] } else { [1; 16] };
+            assert_eq!(requests.add(n, peer, ResolutionRequestId(n.into())).unwrap().1, None);
+        }
+        assert_eq!(requests.oldest_of_the_most(), Some(1));
+        let dropped = requests.add(9999, [3; 16], ResolutionRequestId(9999)).unwrap().1;
+        assert_eq!(dropped, Some(ResolutionRequestId(1)));
+        assert_eq!(requests.take(0), Ok(ResolutionRequestId(0)));
+    }
 }

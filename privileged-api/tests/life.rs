@@ -317,6 +317,23 @@ fn the_death_of_the_device_disables_the_ia_and_wakes_all_waiters() {
 }
 
 #[test]
+fn memory_that_a_dead_device_may_still_access_is_kept() {
+    let mut world = World::new(1);
+    let a = Side::new(world.ia(0), attributes());
+    let buffer = world.buffer(64);
+    let memory = Arc::downgrade(&buffer);
+    let (lmr, _) = a.lmr(&buffer, MemPriv::LOCAL);
+    drop(buffer);
+    world.machine.kill();
+    // The call begins before or after the IA is disabled.
+    let freed = a.ia.lmr_free(lmr);
+    assert!(matches!(freed, Ok(()) | Err(Error::IaCatastrophe)), "{freed:?}");
+    assert!(memory.upgrade().is_some(), "after the free of the region");
+    a.ia.ia_free().unwrap();
+    assert!(memory.upgrade().is_some(), "after the free of the IA");
+}
+
+#[test]
 fn a_modification_changes_all_attributes_or_none() {
     let world = World::new(1);
     let a = Side::new(world.ia(0), attributes());

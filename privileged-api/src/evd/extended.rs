@@ -285,3 +285,37 @@ fn take_unusual(evd: EvdHandle, core: &Core) -> Taken {
         None => Taken::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{DtoStatus, EventType};
+
+    #[test]
+    fn a_completion_is_told_by_the_words_that_were_posted() {
+        let evd = EvdHandle::from_raw(5);
+        for event_number in [EventType::DTO_SEND_CMPL, EventType::DTO_RDMA_READ_CMPL] {
+            for bits in 0..=Posted::all().bits() {
+                let posted = Posted::from_bits_truncate(bits);
+                let kind = event_number.0 + 32 * u32::from(bits);
+                for notifies in [0, dto::tag::NOTIFY, dto::tag::NOTIFY | dto::tag::VIA] {
+                    let done = Done { context: 7, cookie: 8, data: kind | notifies, length: 9 };
+                    let plain = PlainCompletion(done);
+                    assert_eq!((plain.kind(), plain.posted()), (kind, posted));
+                    assert_eq!((plain.ep(), plain.cookie()), (EpHandle::from_raw(7), 8));
+                    assert_eq!(plain.transferred_length(), 9);
+                    let event = DtoCompletion {
+                        event_number,
+                        dto_status: DtoStatus::Success,
+                        evd,
+                        ep: EpHandle::from_raw(7),
+                        cookie: 8,
+                        transferred_length: 9,
+                        ..plain.event(evd)
+                    };
+                    assert_eq!(plain.event(evd), event);
+                }
+            }
+        }
+    }
+}

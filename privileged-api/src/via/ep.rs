@@ -368,7 +368,9 @@ impl ViEp {
         if destroyed == Err(kernel_agent::Error::Gone) {
             return destroyed;
         }
-        if self.region.destroy().is_err_and(|error| error != kernel_agent::Error::Gone) {
+        // Succeeds also if the device is dead.
+        let _ = self.region.destroy();
+        if self.agent.is_dead() {
             // A device that seems dead may still write to descriptors.
             self.agent.keep(self.memory.clone());
         }

@@ -6,6 +6,13 @@ use platform::DmaBuffer;
 
 use super::*;
 
+#[expect(unsafe_code, reason = "the call under test")]
+fn raw(ia: &Ia, pz: PzHandle, buffer: &DmaBuffer) -> Result<(LmrHandle, Option<RmrContext>)> {
+    let (addr, length, mode) = (buffer.addr(), buffer.len() as u64, AddrMode::Absolute);
+    // SAFETY: the buffer outlives the region.
+    unsafe { ia.lmr_create_raw(pz, addr, length, mode, MemPriv::LOCAL, LmrFlags::NONE, 0) }
+}
+
 /// All calls that make an object of an IA, twice: tables grow the first time.
 fn calls(world: &World, ia: &Ia, buffer: &Arc<DmaBuffer>) {
     let free = |handle: PzHandle| ia.pz_free(handle);
@@ -19,6 +26,7 @@ fn calls(world: &World, ia: &Ia, buffer: &Arc<DmaBuffer>) {
         };
         each_request(world, ia, "lmr_create", create, |(lmr, _)| ia.lmr_free(lmr));
     }
+    each_request(world, ia, "lmr_create_raw", || raw(ia, pz, buffer), |(lmr, _)| ia.lmr_free(lmr));
     let create = || ia.lmr_create_unlinked(pz, 8, LmrFlags::NONE, 0);
     each_request(world, ia, "lmr_create_unlinked", create, |lmr| ia.lmr_free(lmr));
     for kind in [RmrType::Wide, RmrType::Narrow] {

@@ -150,6 +150,22 @@ pub(crate) const TESTS: &[Test] = &[
             is_bad(ia, ep.into())
         })
     }),
+    // An endpoint without a zone is in one of the IA's own, of which the consumer has no handle.
+    test("dat_context::a_zone_of_the_ia", &[], |f| {
+        world(f, |w| {
+            let none = EvdHandle::NULL;
+            w.b.ep_create(PzHandle::NULL, none, none, none, Some(&attributes()))?;
+            let own = w.b.pz_create()?;
+            check_eq!(w.b.get_handle_type(own)?, HandleType::Pz);
+            w.b.set_consumer_context(own, 5)?;
+            check_eq!(w.b.get_consumer_context(own)?, Some(5));
+            // Handles of other indexes.
+            for other in 1..16 {
+                is_bad(&w.b, Handle::from_raw(own.as_raw() ^ other))?;
+            }
+            Ok(())
+        })
+    }),
     // A request keeps its context until it is answered.
     test("dat_context::an_answered_request", &[], |f| {
         world(f, |w| {

@@ -8,7 +8,7 @@ use dat::*;
 use super::world::*;
 use crate::fixture::PAGE;
 use crate::thread::{Thread, eventually};
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
 
 /// The error of a call that an object's state does not allow.
 pub(crate) const fn state(subtype: Subtype) -> Error {
@@ -58,6 +58,10 @@ fn end_on_one(ia: &Ia, qlen: usize, flags: EvdFlags) -> Result<End, Failure> {
     let ep = ia.ep_create(pz, evd, evd, evd, Some(&attributes()))?;
     Ok(End { ia: ia.clone(), ep, pz, recv: evd, request: evd, connect: evd })
 }
+
+/// The numbers of completions of DAT, and of its extensions.
+const ORDINARY: EventNumber = EventNumber::DTO_COMPLETION;
+const EXTENDED: EventNumber = EventNumber::IB_DTO;
 
 /// A thread that waits, and what its wait returns.
 pub(crate) type Waiter = Thread<Result<(Event, usize), WaitError>>;
@@ -228,6 +232,47 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // A dequeue takes the completion of every kind of request, as what was posted.
+    test("dat_evd::a_dequeue_takes_every_kind", &[], |f| {
+        world(f, |w| {
+            let (a, b, own, far) = w.open_pair()?;
+            let (ia, ep, eight, to) = (&w.a, a.ep, own.segment(0, 8), far.remote(0, 8));
+            type Post<'a> = &'a dyn Fn() -> Result<(), Error>;
+            let kinds: [(Dto, EventNumber, Post<'_>); 6] = [
+                (Dto::SEND, ORDINARY, &|| ia.ep_post_send(ep, &[eight], 1, PLAIN)),
+                (Dto::RDMA_WRITE, ORDINARY, &|| ia.ep_post_rdma_write(ep, &[eight], 1, &to, PLAIN)),
+                (Dto::RDMA_READ, ORDINARY, &|| ia.ep_post_rdma_read(ep, &[eight], 1, &to, PLAIN)),
+                (Dto::IB_FETCH_ADD, EXTENDED, &|| ia.ib_post_fetch_and_add(ep, 1, &eight, 1, &to, PLAIN)),
+                (Dto::IB_CMP_SWAP, EXTENDED, &|| ia.ib_post_cmp_and_swap(ep, 1, 2, &eight, 1, &to, PLAIN)),
+                (Dto::IB_RDMA_WRITE_IMMED, EXTENDED, &|| {
+                    ia.ib_post_rdma_write_with_immed(ep, &[eight], 1, &to, 7, PLAIN)
+                }),
+            ];
+            let is = |end: &End, evd, operation, number: EventNumber| -> Outcome {
+                let mut event = None;
+                let came = eventually(f.platform(), || {
+                    event = end.ia.evd_dequeue(evd).ok();
+                    event.is_some()
+                });
+                check!(came, "no completion of {operation:?}");
+                let event = some(event, "an event")?;
+                check_eq!((event.event_number, event.extension.is_some()), (number, number == EXTENDED));
+                let done = *some(event.dto(), "a completion")?;
+                check_eq!((done.operation, done.status), (operation, DtoStatus::Success));
+                check_eq!((done.ep_handle, done.user_cookie), (end.ep, 1));
+                Ok(())
+            };
+            for _ in 0..2 {
+                b.receive(&[far.segment(64, 8)], 1)?;
+            }
+            for (operation, number, post) in kinds {
+                post()?;
+                is(&a, a.request, operation, number)?;
+            }
+            is(&b, b.recv, Dto::RECEIVE, ORDINARY)?;
+            is(&b, b.recv, Dto::IB_RECV_IMMED, EXTENDED)
+        })
+    }),
     // A software event for which there is no room is refused. The queue keeps its events, and there
     // is no asynchronous event.
     test("dat_evd::a_full_queue_refuses_software_events", &[], |f| {
@@ -323,7 +368,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // If completions overflow, the connections of the endpoints on that event dispatcher break. Two
-    // asynchronous events report it, of which one names the event dispatcher by its own handle.
+    // asynchronous events report it, of which one names the event dispatcher by its own handle, and
+    // one the endpoint.
     test("dat_evd::an_overflow_of_completions_breaks_the_connection", &[], |f| {
         world(f, |w| {
             // On an event dispatcher with several streams the handle differs from that of the
@@ -341,16 +387,19 @@ pub(crate) const TESTS: &[Test] = &[
                 for cookie in 0..room as u64 + 4 {
                     w.a.ep_post_rdma_write(ep, &[], cookie, &RmrTriplet::default(), PLAIN)?;
                 }
-                let (mut overflowed, mut tries) = (false, 0);
-                while !overflowed && tries < 2 {
+                let mut reports = Vec::new();
+                for _ in 0..2 {
                     let event = next(&w.a, w.asynchronous[0])?;
-                    let reason = AsyncReason::EvdOverflow;
-                    let error = AsynchError { dat_handle: request.into(), reason };
-                    overflowed = event.event_number == EventNumber::ASYNC_ERROR_EVD_OVERFLOW
-                        && event.event_data == EventData::AsynchError(error);
-                    tries += 1;
+                    reports.push((event.event_number, event.event_data));
                 }
-                check!(overflowed, "no event names the event dispatcher");
+                let (overflow, broken) = (AsyncReason::EvdOverflow, AsyncReason::EpTransferToError);
+                for (number, dat_handle, reason) in [
+                    (EventNumber::ASYNC_ERROR_EVD_OVERFLOW, request.into(), overflow),
+                    (EventNumber::ASYNC_ERROR_EP_BROKEN, ep.into(), broken),
+                ] {
+                    let error = EventData::AsynchError(AsynchError { dat_handle, reason });
+                    check!(reports.contains(&(number, error)), "{reports:?}");
+                }
                 expect(&w.a, connect, EventNumber::CONNECTION_BROKEN)?;
                 check_eq!(a.state()?, EpState::Disconnected);
                 // Such an endpoint can only be freed.

@@ -311,6 +311,7 @@ pub(crate) const TESTS: &[Test] = &[
             // Longer than the region whose memory it shares, although the buffer is longer.
             let base = create(whole, 64, LOCAL)?.lmr_handle;
             refused(create(RegionDescription::Lmr(base), 65, LOCAL), outside)?;
+            w.a.lmr_free(create(RegionDescription::Lmr(base), 64, LOCAL)?.lmr_handle)?;
             w.a.lmr_free(base)?;
             // The refused calls left nothing behind.
             w.a.pz_free(pz)?;

@@ -1,6 +1,7 @@
 //! DAT: the InfiniBand extensions, endpoints with shared receive queues, and the parts of DAT 2.0
 //! that they need.
 
+mod asynchronous;
 mod atomics;
 mod atomics_rules;
 mod attributes;
@@ -16,6 +17,7 @@ mod events;
 mod every_call;
 mod every_handle;
 mod memory;
+mod modify;
 mod posts;
 mod remote_regions;
 mod resolving;
@@ -47,8 +49,10 @@ pub(crate) const TESTS: &[&[Test]] = &[
     threads::TESTS,
     posts::TESTS,
     memory::TESTS,
+    modify::TESTS,
     connections::TESTS,
     disconnects::TESTS,
+    asynchronous::TESTS,
     remote_regions::TESTS,
     write_immed::TESTS,
     write_immed_rules::TESTS,

@@ -52,6 +52,46 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // A Receive may be unsignalled if its endpoint's Receives may, and has no other flag.
+    test("dat_posts::flags_of_receives", &[], |f| {
+        world(f, |w| {
+            let (unsignalled, suppress) = (CompletionFlags::UNSIGNALLED, CompletionFlags::SUPPRESS);
+            let wrong = Err(Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg5));
+            for config in [PLAIN, unsignalled, CompletionFlags::SOLICITED_WAIT] {
+                let attr = EpAttr { recv_completion_flags: config, ..attributes() };
+                let end = w.end(&w.b, &attr)?;
+                let post = |flags| w.b.ep_post_recv(end.ep, &[], 1, flags);
+                let allowed = if config == unsignalled { Ok(()) } else { wrong };
+                check_eq!((post(PLAIN), post(unsignalled)), (Ok(()), allowed), "{config:?}");
+                for flags in [suppress, CompletionFlags::SOLICITED_WAIT, unsignalled | suppress] {
+                    check_eq!(post(flags), wrong, "{flags:?} of {config:?}");
+                }
+            }
+            Ok(())
+        })
+    }),
+    // An unsignalled Receive does not notify, and one of an endpoint with solicited Receives only
+    // if the sender asks for that.
+    test("dat_posts::receives_that_do_not_notify", &[], |f| {
+        world(f, |w| {
+            let (unsignalled, solicited) = (CompletionFlags::UNSIGNALLED, CompletionFlags::SOLICITED_WAIT);
+            for (config, quiet, loud) in [(unsignalled, unsignalled, PLAIN), (solicited, PLAIN, solicited)] {
+                let attr = EpAttr { recv_completion_flags: config, ..attributes() };
+                let (far, own) = w.pair_of(&attributes(), &attr)?;
+                w.b.ep_post_recv(own.ep, &[], 1, quiet)?;
+                w.b.ep_post_recv(own.ep, &[], 2, PLAIN)?;
+                far.send(&[], 3)?;
+                far.done(3, DtoStatus::Success)?;
+                let none = WaitError { error: ErrorType::TimeoutExpired.into(), nmore: 1 };
+                refused(w.b.evd_wait(own.recv, SHORT, 1), none)?;
+                w.a.ep_post_send(far.ep, &[], 4, loud)?;
+                far.done(4, DtoStatus::Success)?;
+                let (event, left) = w.b.evd_wait(own.recv, LONG, 1)?;
+                check_eq!((event.dto().map(|done| done.user_cookie), left), (Some(1), 1), "{config:?}");
+            }
+            Ok(())
+        })
+    }),
     // Undefined flags, and more segments than the endpoint's limit.
     test("dat_posts::flags_and_segments", &[], |f| {
         world(f, |w| {

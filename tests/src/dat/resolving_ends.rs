@@ -122,6 +122,20 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // A rejected request leaves the addresses that the endpoint has, which it frees at its end.
+    test("dat_resolving::a_rejection_leaves_other_addresses", &[], |f| {
+        world(f, |w| {
+            let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
+            let address = point.resolve(&a, &b)?.0.ah;
+            point.ask(&a, &[])?;
+            w.b.cr_reject(point.asked()?, &[])?;
+            expect(&w.a, a.connect, EventNumber::IB_UD_CONNECTION_REJECT)?;
+            check_eq!(w.a.get_handle_type(address)?, HandleType::IbExt);
+            w.a.ep_free(a.ep)?;
+            is_freed(&a, address)?;
+            Ok(w.a.pz_free(a.pz)?)
+        })
+    }),
     // A datagram endpoint can be freed at any time: its requests are cancelled, its addresses
     // freed, and no event of it is left, so that its zone and its event dispatchers can be freed.
     test("dat_resolving::an_endpoint_is_freed_without_a_disconnect", &["dat-ib-usage.B07"], |f| {

@@ -1,5 +1,6 @@
 //! How endpoints with a shared receive queue connect, and endpoints whose consumer wants no events.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use dat::*;
@@ -7,7 +8,7 @@ use dat::*;
 use super::srq::{client, message, outstanding, queue};
 use super::world::*;
 use crate::fixture::PAGE;
-use crate::thread::eventually;
+use crate::thread::{Signal, eventually};
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
 /// Posts until the queue has room.
@@ -270,6 +271,63 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
+    // While the thread that drops unwanted completions is busy, there is room for as many as the
+    // shared receive queue holds now.
+    test("dat_srq::unwanted_completions_have_room", &["dat_ep_create_with_srq.F04"], |f| {
+        world(f, |w| {
+            const GROWN: u64 = 600;
+            let (q, none) = (queue(w)?, EvdHandle::NULL);
+            w.b.srq_resize(q.srq, 16)?;
+            let far = w.end(&w.a, &EpAttr { max_request_dtos: GROWN as usize, ..attributes() })?;
+            w.a.evd_resize(far.request, GROWN as usize)?;
+            let (pz, connect) = (w.b.pz_create()?, evd(&w.b, EvdFlags::CONNECTION)?);
+            let few = EpAttr { max_recv_dtos: 1, max_request_dtos: 1, ..attributes() };
+            let ep = w.b.ep_create_with_srq(pz, none, none, connect, q.srq, &few)?;
+            w.connect(&far, &End { ia: w.b.clone(), ep, pz, recv: none, request: none, connect })?;
+            w.b.srq_resize(q.srq, GROWN as usize)?;
+            // An agent keeps the thread busy.
+            let (busy, go_on) = (Signal::new(f.platform()), Signal::new(f.platform()));
+            let (entered, leave) = (busy.clone(), go_on.clone());
+            let agent: Agent = Box::new(move |_: &Ia, _| {
+                entered.raise();
+                let _ = leave.wait(1);
+            });
+            let other = w.end(&w.b, &attributes())?;
+            let caller = w.end(&w.a, &attributes())?;
+            w.connect(&caller, &other)?;
+            w.b.evd_modify_cno(other.recv, w.b.cno_create(Some(agent))?)?;
+            other.receive(&[], 1)?;
+            caller.send(&[], 2)?;
+            busy.wait(1)?;
+            for cookie in 0..GROWN {
+                w.b.srq_post_recv(q.srq, &[], cookie)?;
+            }
+            let flood = || -> Outcome {
+                for cookie in 0..GROWN {
+                    far.send(&[], cookie)?;
+                }
+                // On one NIC no thread is woken meanwhile.
+                for cookie in 0..GROWN {
+                    let mut event = None;
+                    let came = eventually(f.platform(), || {
+                        event = w.a.evd_dequeue(far.request).ok();
+                        event.is_some()
+                    });
+                    let done =
+                        event.as_ref().and_then(Event::dto).map(|done| (done.user_cookie, done.status));
+                    check!(came && done == Some((cookie, DtoStatus::Success)), "{event:?}");
+                }
+                Ok(())
+            };
+            let outcome = flood();
+            go_on.raise();
+            outcome?;
+            let all_dropped = || w.b.srq_query(q.srq).is_ok_and(|srq| srq.outstanding_dto_count == 0);
+            check!(eventually(f.platform(), all_dropped));
+            check_eq!(w.b.ep_get_status(ep)?.0, EpState::Connected);
+            refused(w.b.evd_dequeue(w.asynchronous[1]), ErrorType::QueueEmpty.into())
+        })
+    }),
     // One kind of completions can be unwanted: the other kind still comes.
     test(
         "dat_srq::some_completions_unwanted",

@@ -109,6 +109,23 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
+    // When the IA has no room for a service point, a call that names the qualifier has no
+    // resources, and one that asks for any qualifier finds none.
+    test("dat_streams::no_more_service_points", &[], |f| {
+        world(f, |w| {
+            let requests = evd(&w.b, EvdFlags::CR)?;
+            let any = || w.b.psp_create_any(requests, PspFlags::Consumer);
+            let mut last = any();
+            for _ in 0..100 {
+                if last.is_ok() {
+                    last = any();
+                }
+            }
+            refused(last, ErrorType::ConnQualUnavailable.into())?;
+            let named = w.b.psp_create(4711, requests, PspFlags::Consumer).map_err(Error::kind);
+            refused(named, ErrorType::InsufficientResources)
+        })
+    }),
     // A qualifier has one service point at a time. A refused creation leaves the first one as it
     // was.
     test("dat_streams::a_qualifier_in_use", &[], |f| {

@@ -270,6 +270,21 @@ pub(crate) const TESTS: &[Test] = &[
         silent(&f.b, asking.listener.evd)?;
         silent(&f.a, asking.evd)
     }),
+    // No event says that a request was not answered in time, unless the consumer asked for that.
+    test("sidr::no_answer_is_no_event", &[], |f| {
+        let asking = asking(f, &[])?;
+        let short = Path { timeout: 20_000, ..asking.way };
+        let create =
+            || f.a.ud_service_request_handle_create(&asking.listener.conn_qual, asking.evd, &short, &[]);
+        let (first, second) = (create()?, create()?);
+        // The listener answers none of them. The first one times out before the second one.
+        f.a.ud_service_request(first)?;
+        f.a.ud_service_request_reported(second)?;
+        let timed_out = reply(&f.a, asking.evd)?;
+        check_eq!((timed_out.ud_svc, timed_out.status), (second, UdSvcStatus::TimedOut));
+        check_eq!((timed_out.ep_info, timed_out.private_data), (RemoteEpInfo::default(), None));
+        silent(&f.a, asking.evd)
+    }),
     // Private data up to the maximum arrives, one byte more is refused.
     test(
         "sidr::private_data",

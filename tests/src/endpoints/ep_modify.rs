@@ -41,6 +41,48 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A modification changes what the mask names; the other attributes may have any value.
+    test("ep::modify_what_the_mask_names", &[], |f| {
+        let end = f.end(&f.a, &attributes())?;
+        let bad = EpAttributes {
+            max_dto_payload_size: usize::MAX,
+            max_request_dtos: usize::MAX,
+            max_recv_dtos: usize::MAX,
+            max_send_segments: usize::MAX,
+            max_recv_segments: usize::MAX,
+            rc: RcAttributes {
+                rdma_read_ird: u32::MAX,
+                rdma_read_ord: u32::MAX,
+                soft_hi_watermark: 1,
+                hard_hi_watermark: 1,
+                ..RcAttributes::default()
+            },
+            ..EpAttributes::default()
+        };
+        type Change = fn(&mut EpAttributes);
+        let changes: [(EpParamMask, Change); 8] = [
+            (EpParamMask::MAX_PAYLOAD, |attr| attr.max_dto_payload_size = 77),
+            (EpParamMask::MAX_IRD, |attr| attr.rc.rdma_read_ird = 3),
+            (EpParamMask::MAX_ORD, |attr| attr.rc.rdma_read_ord = 2),
+            (EpParamMask::RDMA_RD_ENABLE, |attr| attr.rc.rdma_read_enable ^= true),
+            (EpParamMask::RDMA_WR_ENABLE, |attr| attr.rc.rdma_write_enable ^= true),
+            (EpParamMask::ATOMICS_ENABLE, |attr| attr.rc.atomics_enable ^= true),
+            (EpParamMask::SOFT_HI_WATERMARK, |attr| attr.rc.soft_hi_watermark = 0),
+            (EpParamMask::HARD_HI_WATERMARK, |attr| attr.rc.hard_hi_watermark = 0),
+        ];
+        for (mask, change) in changes {
+            let before = query(&end)?;
+            let (mut wanted, mut expected) = (bad, before.attr);
+            let enables = (before.attr.rc.rdma_read_enable, before.attr.rc.rdma_write_enable);
+            (wanted.rc.rdma_read_enable, wanted.rc.rdma_write_enable) = enables;
+            wanted.rc.atomics_enable = before.attr.rc.atomics_enable;
+            change(&mut wanted);
+            change(&mut expected);
+            f.a.ep_modify(end.ep, mask, &wanted)?;
+            check_eq!(query(&end)?, EpParam { attr: expected, ..before }, "{mask:?}");
+        }
+        Ok(())
+    }),
     // The read depths can change in the states that the page lists, within the adapter's maximum.
     test(
         "ep::modify_the_read_depths",

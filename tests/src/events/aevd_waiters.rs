@@ -82,6 +82,32 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Each completion wakes one more of several waiters, also those that slept when another waiter
+    // took an event.
+    test("aevd::each_completion_wakes_a_waiter", &["it_evd_create.B42"], |f| {
+        for names in [true, false] {
+            let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+            let woken = Signal::new(f.platform());
+            let mut threads = Vec::new();
+            for _ in 0..3 {
+                let (ia, woken) = (f.a.clone(), woken.clone());
+                threads.push(Thread::spawn(f.platform(), "waiter", move || {
+                    let waited = ia.evd_wait(aevd, TIMEOUT_INFINITE).map(drop);
+                    woken.raise();
+                    waited
+                })?);
+            }
+            let pair = pair_into(f, aevd, 1)?;
+            for count in 1..=3 {
+                nothing(&pair.a, count.into(), SIGNALLED)?;
+                woken.wait(count)?;
+            }
+            for thread in threads {
+                thread.join()??;
+            }
+        }
+        Ok(())
+    }),
     // A wait on an aggregate EVD blocks while no enabled EVD notifies.
     test("aevd::blocks_while_all_are_empty", &["A.it_evd_create.B12", "it_evd_create.B60"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {

@@ -11,6 +11,7 @@ use privileged_api::*;
 use crate::faults::overflow::{overflow_completions, overflowed, pair_with_small_cq};
 use crate::fixture::{Fixture, MOMENT, OPEN, PAGE, SIGNALLED, WAIT, attributes, evd_param, sevd, spigot};
 use crate::requests::errors::{affiliated, impatient};
+use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const OFFLINE: EventType = EventType::ASYNC_UNAFF_SPIGOT_OFFLINE;
@@ -117,6 +118,24 @@ pub(crate) const TESTS: &[Test] = &[
             silent(&f.b, evd)
         },
     ),
+    // An EVD stays overflowed until a modification asks for the reset.
+    test("asynchronous::an_overflow_is_reset_on_request", &[], |f| {
+        let watermark = Watermark::new(&f.a, 1)?;
+        let evd = watermark.evd;
+        let overflowed = || evd_param(&f.a, evd).is_ok_and(|param| param.evd_overflowed);
+        check!(eventually(f.platform(), || watermark.trigger().is_ok() && overflowed()));
+        let param = evd_param(&f.a, evd)?;
+        for mask in [EvdParamMask::ENABLED, EvdParamMask::THRESHOLD, EvdParamMask::OVERFLOWED] {
+            f.a.evd_modify(evd, mask, &param)?;
+            check!(overflowed(), "reset by {mask:?}");
+        }
+        let reset = EvdParam { evd_overflowed: false, ..param };
+        f.a.evd_modify(evd, EvdParamMask::ENABLED, &reset)?;
+        check!(overflowed());
+        f.a.evd_modify(evd, EvdParamMask::OVERFLOWED, &reset)?;
+        check!(!overflowed());
+        Ok(())
+    }),
     // An overflowed completion queue causes one event for itself and one for each of its endpoints.
     test(
         "asynchronous::endpoints_of_a_full_queue",

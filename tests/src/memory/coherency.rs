@@ -219,6 +219,10 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.lmr_create(pair.b.pz, memory, size, mode, OPEN, LmrFlags::NONCOHERENT, 0)?.0
             };
             let unlinked = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONCOHERENT, 0)?;
+            let linked = f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONCOHERENT, 0)?;
+            let pages = [crate::memory::iobl::map(&f.b, &region.buffer)?];
+            Link { addr: region.buffer.addr(), ..Link::pages(linked, &pages) }.post(&pair.b, 1)?;
+            pair.b.done(1, DtoStatus::Success)?;
             for call in CALLS {
                 for (offset, length) in [(0, size), (0, 0), (size, 0), (1, size - 1), (size - 1, 1)] {
                     call(&f.b, &[LmrTriplet::new(region.lmr, begin + offset, length)])?;
@@ -234,6 +238,14 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 for addr in [0, begin - 1, u64::MAX] {
                     refused(call(&f.b, &[LmrTriplet::new(region.lmr, addr, 1)]), Error::Range)?;
+                }
+                // A linked region has those of its link.
+                call(
+                    &f.b,
+                    &[LmrTriplet::new(linked, begin, size), LmrTriplet::new(linked, begin + size, 0)],
+                )?;
+                for (addr, length) in [(begin - 1, 1), (begin, size + 1), (begin + size, 1)] {
+                    refused(call(&f.b, &[LmrTriplet::new(linked, addr, length)]), Error::Range)?;
                 }
                 // A region that is not linked has no bytes.
                 refused(call(&f.b, &[LmrTriplet::new(unlinked, 0, 1)]), Error::Range)?;

@@ -103,6 +103,11 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(f.b.lmr_free(lmr), Error::InvalidLmr)
             };
             writable(create(readable, 0)?.0)?;
+            let (nothing, mode) = (LmrMemory::Static(&[]), AddrMode::Absolute);
+            let of_nothing =
+                |length| f.b.lmr_create(pair.b.pz, nothing, length, mode, readable, LmrFlags::NONE, 0);
+            writable(of_nothing(0)?.0)?;
+            refused(of_nothing(1), Error::Fault)?;
             // The machine may keep constants in memory that no device can reach.
             if f.platform().translate(CONSTANTS.as_ptr().addr()).is_none() {
                 return refused(create(readable, 300), Error::Fault);

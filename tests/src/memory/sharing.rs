@@ -91,6 +91,21 @@ pub(crate) const TESTS: &[Test] = &[
         }
         Ok(())
     }),
+    // A linked region is found behind many that are not linked, and none is found among those.
+    test("sharing::behind_many_unlinked_regions", &["it_lmr_create.B21"], |f| {
+        let pair = f.pair()?;
+        for _ in 0..70 {
+            f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
+        }
+        let alone = over(&f.b, pair.b.pz, &f.buffer(PAGE)?, OPEN, LmrFlags::SHARED)?;
+        check!(!is_shared(&f.b, alone.lmr)?);
+        let region = linked_region(f, &pair, LmrFlags::NONE)?;
+        let late = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
+        check!(is_shared(&f.b, region.lmr)? && is_shared(&f.b, late.lmr)?);
+        check_eq!(write(f, &pair, &late, 4)?, DtoStatus::Success);
+        check!(region.all() == pattern(4, PAGE));
+        Ok(())
+    }),
     // Shared regions keep their own zones, privileges and contexts, and each can be freed alone.
     test(
         "sharing::rights_are_each_regions_own",

@@ -151,6 +151,37 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(f.a.ep_last_control(unconnected.ep)?, 0);
         Ok(())
     }),
+    // The descriptors of an endpoint are used in turn: each request and each Receive counts as long
+    // as its completion was not taken, and the latest request is known after the last descriptor,
+    // too.
+    test("via_ia_flags::descriptors_in_turn", &[], |f| {
+        let f = f.over_via()?;
+        let few = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..open() };
+        let pair = f.pair_of(&few, &few)?;
+        let (own, peer) = (page(&f, &pair.a)?, page(&f, &pair.b)?);
+        let (ep, segment, to, context) = (pair.a.ep, own.segment(0, 8), peer.remote(0), peer.context()?);
+        for cookie in 0..3 {
+            f.b.post_recv(pair.b.ep, &[], cookie, DtoFlags::COMPLETION)?;
+        }
+        check_eq!(f.b.ep_outstanding(pair.b.ep)?, (0, 3));
+        for round in 0..20 {
+            let control = match round % 2 {
+                0 => {
+                    f.a.post_rdma_read(ep, &[segment], round, SIGNALLED, to, context)?;
+                    ViControl::RDMA_READ
+                }
+                _ => {
+                    f.a.post_rdma_write(ep, &[segment], round, SIGNALLED, to, context)?;
+                    ViControl::RDMA_WRITE
+                }
+            };
+            check_eq!(f.a.ep_last_control(ep)?, control.bits(), "round {round}");
+            check_eq!(f.a.ep_outstanding(ep)?, (1, 0));
+            pair.a.done(round, DtoStatus::Success)?;
+            check_eq!(f.a.ep_outstanding(ep)?, (0, 0));
+        }
+        Ok(())
+    }),
     // Flags without a counterpart in VIA: a solicited Send wakes a waiter for notification events,
     // since each Receive notifies; the unlink fence is refused, as there is no unlink; coalescing
     // has no effect.

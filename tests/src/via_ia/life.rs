@@ -5,7 +5,8 @@ use privileged_api::*;
 
 use super::{open, open_pair, page};
 use crate::events::callback::count;
-use crate::fixture::{End, OPEN, PAGE, SIGNALLED, WAIT, sevd};
+use crate::events::evd::PLAIN;
+use crate::fixture::{End, OPEN, PAGE, Pair, SIGNALLED, WAIT, sevd};
 use crate::thread::{Thread, eventually};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
@@ -31,6 +32,30 @@ pub(crate) const TESTS: &[Test] = &[
             thread.join()??;
         }
         Ok(())
+    }),
+    // The free of an endpoint forgets its completions, and those of other endpoints stay.
+    test("via_ia_life::completions_of_a_freed_endpoint", &["it_ep_free.B02"], |f| {
+        let v = f.over_via()?;
+        let stream = EventType::DTO_EVENT_STREAM;
+        let (both, recv) = (sevd(&v.a, stream, 64, THRESHOLD_DISABLE)?, sevd(&v.a, stream, 64, 1)?);
+        let pair = || -> core::result::Result<Pair, Failure> {
+            let pair = Pair { a: v.end_on(&v.a, &open(), both, recv)?, b: v.end(&v.b, &open())? };
+            v.connect(&pair.a, &pair.b)?;
+            Ok(pair)
+        };
+        let (stays, goes) = (pair()?, pair()?);
+        for (pair, cookie, flags) in [(&goes, 1, SIGNALLED), (&stays, 2, PLAIN), (&goes, 3, SIGNALLED)] {
+            v.b.post_recv(pair.b.ep, &[], cookie, DtoFlags::COMPLETION)?;
+            v.a.post_send(pair.a.ep, &[], cookie, flags)?;
+            pair.b.recv_done(cookie, DtoStatus::Success)?;
+        }
+        check!(eventually(v.platform(), || v.a.evd_queued(both) == Ok(3)), "not all complete");
+        v.a.ep_free(goes.a.ep)?;
+        // No notification event is left.
+        let failure = v.a.evd_wait(both, 0).map(drop);
+        refused(failure, WaitError { error: Error::TimeoutExpired, nmore: 1 })?;
+        check_eq!(v.a.evd_dequeue(both)?.dto().map(|done| done.cookie), Some(2));
+        refused(v.a.evd_dequeue(both), Error::QueueEmpty)
     }),
     // An endpoint is freed with requests and Receives outstanding, and an IA with all that is on
     // it: nothing is left, and the peer learns that the connection is over.
