@@ -627,6 +627,38 @@ fn of_a_write_with_immediate_data_the_last_packet_needs_a_credit() {
 }
 
 #[test]
+fn a_request_begins_once_with_its_first_packet() {
+    let mut it = with(&config(), &[(SEND, 300), (READ, 1)]);
+    it.post_local(7, false).unwrap();
+    it.post(message(8, SEND, 1)).unwrap();
+    let mut begun = Vec::new();
+    for sent in 0..=5 {
+        begun.push(it.begins());
+        assert_eq!(it.transmit(NOW, 1).is_some(), sent < 5);
+    }
+    // The Send has two packets, and what is local does not begin.
+    assert_eq!(begun, [Some(0), None, Some(1), None, Some(8), None]);
+    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    assert_eq!(it.begins(), None, "it has begun already");
+}
+
+#[test]
+fn what_has_not_left_the_device_is_sent_again_and_that_counts_as_no_retry() {
+    let limits = Limits { retry_count: 0, ..limits() };
+    let mut it = with(&Config { limits, ..config() }, &[(SEND, 1), (SEND, 1)]);
+    for _ in 0..3 {
+        assert_eq!(sent(&mut it), [0, 1]);
+        assert_eq!(it.timer(), Some(NOW + TIMEOUT));
+        it.restart();
+        assert_eq!((it.timer(), it.next_psn()), (None, psn(0)));
+    }
+    assert_eq!(sent(&mut it), [0, 1]);
+    it.abort(0);
+    it.restart();
+    assert_eq!(it.next_psn(), psn(2), "it fails");
+}
+
+#[test]
 fn mtus_are_those_of_the_path() {
     for mtu in [PathMtu::B256, PathMtu::B4096] {
         let mut it = with(&Config { mtu, ..config() }, &[(SEND, 4096)]);

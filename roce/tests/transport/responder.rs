@@ -355,6 +355,11 @@ fn packets_of_wrong_lengths_are_refused() {
     bad(&[], Piece { packets: 0, ..send(0) }, packet);
     bad(&[], Piece { packets: 2, length: 256, ..send(0) }, packet);
     bad(&[], Piece { packets: 2, length: 513, ..send(0) }, packet);
+    // Requests without payload have one packet.
+    for request in [read(0, READ), add(0)] {
+        bad(&[], Piece { length: 4, ..request }, packet);
+        bad(&[], Piece { packets: 2, ..request }, packet);
+    }
     let message = Reason::RespLocalLengthError;
     // More or less than the RETH announced.
     bad(&[part(w, 0, 0), part(w, 0, 1)], Piece { length: 87, ..part(w, 0, 2) }, message);
