@@ -168,7 +168,7 @@ fn credits_count_the_parts_of_a_new_read_that_the_window_divides() {
     assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
     let answer = |it: &mut Requester, n: u32, last: bool, msn: u32| {
         let Answer { psn, body, .. } = bytes(n, 256, last);
-        let answer = Answer { psn, aeth: last.then(|| aeth(Syndrome::Ack(3), msn)).flatten(), body };
+        let answer = Answer { psn, aeth: last.then(|| aeth(Syndrome::Ack(5), msn)).flatten(), body };
         assert!(matches!(it.receive(&answer, NOW), Received::Read { .. }));
     };
     let mut sent = asked(&mut it);
@@ -177,8 +177,8 @@ fn credits_count_the_parts_of_a_new_read_that_the_window_divides() {
         sent.extend(asked(&mut it));
     }
     assert_eq!((sent, completed(&mut it)), (vec![(0, 50), (50, 50)], vec![0]));
-    // The window is 56 packets now. The responder has counted two messages, and has receives for
-    // three more.
+    // The window is 56 packets now, and grows. The responder has counted two messages, and has
+    // receives for six more.
     it.post(message(1, READ, 100 * 256)).unwrap();
     for id in 2..6 {
         it.post(message(id, SEND, 1)).unwrap();
@@ -188,7 +188,8 @@ fn credits_count_the_parts_of_a_new_read_that_the_window_divides() {
         answer(&mut it, n, false, 0);
         sent.extend(asked(&mut it));
     }
-    // The Read's parts are the third message and those that follow it. The last Send goes without
-    // a credit.
-    println!("{sent:?}");
+    // The Read's four parts are the third to the sixth message, the first two Sends are the seventh
+    // and the eighth. One more goes without a credit, and nothing follows it.
+    let parts = [(100, 56), (156, 15), (171, 15), (186, 14)];
+    assert_eq!((&sent[..4], &sent[4..]), (&parts[..], &[(200, 0), (201, 0), (202, 0)][..]));
 }
