@@ -73,7 +73,125 @@ fn a_device_with_a_newer_minor_version_can_be_opened() {
 #[test]
 fn opening_a_device_that_does_not_answer_a_reset_fails() {
     let fake = Fake::with(identity(), Box::new(success), false);
+    // The number of a request that may be under way is not used again.
+    let request = fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap();
+    request.store(1, Ordering::Release);
     assert_eq!(open(&fake).err(), Some(Error::NoAnswer("a reset")));
+    assert_eq!(request.load(Ordering::Acquire), 2);
+}
+
+#[test]
+fn each_limit_of_a_device_is_within_the_range_that_the_driver_supports() {
+    use nic_abi::ident;
+    type Limit = (fn(&mut Identity) -> &mut u32, u32, u32);
+    let limits: [Limit; 14] = [
+        (|id| &mut id.max_qps, 3, ident::MAX_QPS),
+        (|id| &mut id.max_cqs, 2, ident::MAX_CQS),
+        (|id| &mut id.max_srqs, 0, ident::MAX_SRQS),
+        (|id| &mut id.max_eqs, 2, ident::MAX_EQS),
+        (|id| &mut id.max_pds, 2, ident::MAX_PDS),
+        (|id| &mut id.max_keys, 2, ident::MAX_KEYS),
+        (|id| &mut id.max_sq_blocks, 2, 1 << 24),
+        (|id| &mut id.max_rq_entries, 2, 1 << 24),
+        (|id| &mut id.max_cqes, 2, 1 << 24),
+        (|id| &mut id.max_eqes, 16, 1 << 24),
+        (|id| &mut id.max_sges, 1, 255),
+        (|id| &mut id.vectors, 1, 2048),
+        (|id| &mut id.max_vi_segments, 0, 1 << 15),
+        (|id| &mut id.max_vi_entries, 0, 1 << 24),
+    ];
+    let opens = |identity| open(&Fake::new(identity, success)).is_ok();
+    for (nth, (limit, least, most)) in limits.into_iter().enumerate() {
+        let with = |value| {
+            let mut identity = identity();
+            *limit(&mut identity) = value;
+            opens(identity)
+        };
+        assert!(with(least) && with(most) && !with(most + 1), "limit {nth}");
+        assert!(least == 0 || !with(least - 1), "limit {nth}");
+    }
+    // A device without shared receive queues has no entries for them.
+    for (max_srqs, max_srq_entries, fits) in
+        [(0, 0, true), (1, 0, false), (1, 1, true), (1, 1 << 24, true), (1, (1 << 24) + 1, false)]
+    {
+        let identity = Identity { max_srqs, max_srq_entries, ..identity() };
+        assert_eq!(opens(identity), fits, "{max_srqs} {max_srq_entries}");
+    }
+    for (mtu, fits) in [(256, true), (257, false), (512, true), (2048, true), (4096, true), (8192, false)] {
+        assert_eq!(opens(Identity { mtu, ..identity() }), fits, "{mtu}");
+    }
+}
+
+#[test]
+fn objects_beyond_the_device_s_limits_are_refused_by_the_driver() {
+    let fake = Fake::new(Identity { max_rq_entries: 1000, ..identity() }, success);
+    let driver = open(&fake).unwrap();
+    let eq = Some(Error::OutOfRange("event queue"));
+    for (number, vector, error) in [(8, 0, eq), (1, 8, eq), (7, 7, None)] {
+        assert_eq!(driver.create_eq(number, 4, vector).err(), error, "{number} {vector}");
+    }
+    let cq = |log_entries| CqParams { log_entries, eq: 0, generation: 1, flags: CqFlags::empty() };
+    for log in [25, 26, u32::MAX] {
+        assert_eq!(driver.create_cq(3, &cq(log)).err(), Some(Error::OutOfRange("queue size")), "{log}");
+    }
+    assert_eq!(driver.create_cq(3, &cq(24)).err(), Some(Error::OutOfMemory), "there is less than 512 MiB");
+    let receives = Some(Error::OutOfRange("receive queue size"));
+    let segments = Some(Error::OutOfRange("number of segments"));
+    let sends = Some(Error::OutOfRange("send queue size"));
+    for (max_requests, max_segments, error) in [
+        (0, 1, receives),
+        (1, 9, segments),
+        (1, 8, None),
+        (1024, 1, None),
+        (1025, 1, receives),
+        (u32::MAX, 1, receives),
+    ] {
+        let srq = SrqParams { max_requests, max_segments, pd: 1, generation: 1, limit: 0, eq: 0 };
+        assert_eq!(driver.create_srq(5, &srq).err(), error, "{max_requests} {max_segments}");
+        assert_eq!(driver.shared_ring(max_requests, max_segments).err(), error);
+    }
+    // A ring of receives has a power of two of entries, which has to be within the limit as well.
+    for (max_receive_requests, max_receive_segments, error) in [
+        (0, 0, None),
+        (512, 8, None),
+        (513, 8, receives),
+        (1000, 8, receives),
+        (1001, 8, receives),
+        (u32::MAX, 8, receives),
+        (1, 9, segments),
+    ] {
+        let params = QpParams { max_receive_requests, max_receive_segments, ..qp_params() };
+        assert_eq!(driver.create_qp(2, &params).err(), error, "{max_receive_requests}");
+    }
+    // A request of eight segments has three blocks.
+    for (max_send_requests, max_send_segments, error) in [
+        (0, 0, None),
+        (1024, 2, None),
+        (1025, 2, sends),
+        (341, 8, None),
+        (342, 8, sends),
+        (u32::MAX, 8, sends),
+        (1, 9, segments),
+    ] {
+        let params = QpParams { max_send_requests, max_send_segments, ..qp_params() };
+        assert_eq!(driver.create_qp(2, &params).err(), error, "{max_send_requests}");
+    }
+}
+
+#[test]
+fn a_driver_that_is_dropped_resets_the_device() {
+    let fake = Fake::new(identity(), success);
+    let state = || fake.registers().atomic_u32(STATUS_STATE).unwrap().load(Ordering::Acquire);
+    let driver = open(&fake).unwrap();
+    assert_eq!(state(), 1);
+    let (signal, seen) = (driver.signal().clone(), driver.signal().value());
+    fake.interrupt(3);
+    assert_ne!(signal.value(), seen);
+    drop(driver);
+    assert_eq!(state(), 0);
+    let seen = signal.value();
+    fake.interrupt(3);
+    assert_eq!(signal.value(), seen, "nothing handles interrupts");
 }
 
 #[test]
@@ -167,11 +285,13 @@ fn a_device_is_dead_once_it_reports_a_failure() {
 
 #[test]
 fn a_device_that_is_condemned_or_retired_gets_no_commands() {
-    let ends: [(fn(&Nic), Death); 2] = [(Nic::condemn, Death::Protocol), (Nic::retire, Death::Closed)];
-    for (end, death) in ends {
+    for death in [Death::Protocol, Death::Closed] {
         let fake = Fake::new(identity(), success);
         let driver = open(&fake).unwrap();
-        end(&driver);
+        match death {
+            Death::Closed => driver.retire(),
+            _ => driver.condemn(),
+        }
         assert_eq!(driver.death(), Some(death));
         assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(death)));
         assert!(fake.commands.lock().unwrap().is_empty());
@@ -260,10 +380,11 @@ fn the_memory_of_an_event_queue_is_released_once_it_is_destroyed() {
     assert!(fake.arena().available() < before);
     driver.destroy_eq(&events).unwrap();
     drop(events);
-    assert_eq!((fake.arena().available(), driver.quarantined()), (before, 0));
+    assert_eq!((fake.arena().available(), driver.testing().quarantined()), (before, 0));
     // One that was not destroyed stays in the quarantine.
     drop(driver.create_eq(1, 8, 0).unwrap());
-    assert_eq!(driver.quarantined(), 1);
+    drop(driver.create_eq(2, 8, 0).unwrap());
+    assert_eq!(driver.testing().quarantined(), 2);
 }
 
 #[test]

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use host::fake::{Fake, identity, success};
 use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, FLAG_EVENT, Opcode, QpFlags, QpType, ResizeSrq};
-use nic_abi::doorbell::{self, Kind};
+use nic_abi::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
 use nic_abi::eqe::{Eqe, EventType};
-use nic_abi::registers::{EQ_RECORDS, FIFO, FIFO_EVENT, FIFO_TAIL, RQ_RECORDS, SQ_RECORDS, SRQ_RECORDS};
+use nic_abi::registers::{
+    CQ_RECORDS, EQ_RECORDS, FIFO, FIFO_EVENT, FIFO_TAIL, RQ_RECORDS, SQ_RECORDS, SRQ_RECORDS,
+};
 use nic_abi::wqe::{ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
     Circle, CqParams, Direction, Head, InterruptHandler, Nic, Operation, Outstanding, QpParams, QpRings,
@@ -227,7 +229,11 @@ fn a_transfer_is_written_in_the_same_way_by_each_way_of_posting() {
             match list[..] {
                 [one] => {
                     posted.0.send.post_single(&posted.1, || Some((transfer, one))).unwrap();
-                    if batch.write_single(&transfer, || Some(one)).is_none() {
+                    let written = batch.write_single(&transfer, || Some(one)).is_some();
+                    // The first round is at the beginning of the ring and of the tags.
+                    assert!(written || round > 0, "the ring does not end here");
+                    assert!(!written || round % 2 == 0, "the batch has no such path");
+                    if !written {
                         batch.write(&transfer, &list, |&s| s).unwrap();
                     }
                 }
@@ -300,6 +306,68 @@ fn entries_beside_places_end_with_the_ring_or_with_another_queue_pair_or_outcome
 }
 
 #[test]
+fn a_queue_that_is_armed_for_solicited_entries_can_be_armed_for_all() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake);
+    let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
+    let cq = driver.create_cq(3, &params).unwrap();
+    let word = register(&fake, doorbell::record(CQ_RECORDS, 3) + 4);
+    let armed = || word.load(Ordering::Relaxed);
+    cq.arm(false);
+    assert_eq!((armed(), cq.arm_for_more(), armed()), (ARM_NEXT, false, ARM_NEXT));
+    cq.arm(true);
+    assert_eq!((armed(), cq.arm_for_more(), armed()), (ARM_SOLICITED, true, ARM_NEXT));
+    // The device has disarmed it.
+    word.store(ARM_NONE, Ordering::Relaxed);
+    assert_eq!((cq.arm_for_more(), armed()), (false, ARM_NONE));
+}
+
+#[test]
+fn a_completion_is_no_longer_than_its_request() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake);
+    let sends = Outstanding::new(8).unwrap();
+    let rings = driver.create_qp(2, &qp_params()).unwrap();
+    let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
+    let mut cq = driver.create_cq(3, &params).unwrap();
+    let ring = fake.last::<CreateCq>(Opcode::CreateCq).1.ring;
+    // The request names 10 + 11 bytes.
+    for (tag, (length, counts)) in (0..).zip([(0, 0), (4, 4), (20, 20), (21, 21), (22, 21), (u32::MAX, 21)]) {
+        assert_eq!(rings.send.push(&sends, &send(0), &pieces(2), |&s| s), Ok(tag));
+        fake.write_entry(ring, 3, tag, [2, u64::from(tag) | u64::from(length) << 32, 0, 0]);
+        let entry = cq.take().unwrap();
+        let retired = sends.retire(entry.tag()).unwrap();
+        assert_eq!(entry.length(&retired), counts, "{length}");
+    }
+}
+
+#[test]
+fn what_waits_is_shown_and_stays() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake);
+    let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
+    let mut cq = driver.create_cq(3, &params).unwrap();
+    assert_eq!(cq.entries(), 8);
+    let ring = fake.last::<CreateCq>(Opcode::CreateCq).1.ring;
+    let mut index = 0;
+    for round in 0..40 {
+        let tags: Vec<u32> = (index..index + round % 9).collect();
+        let count = tags.len() as u32;
+        for &tag in &tags {
+            fake.write_entry(ring, 3, tag, [5, u64::from(tag), 0, 0]);
+        }
+        for limit in [0, 1, 2, 3, 4, 5, 6, 7, 8, u32::MAX] {
+            assert_eq!(cq.pending(limit), limit.min(count), "{limit} of {count}");
+        }
+        let mut shown = Vec::new();
+        cq.waiting(|entry| shown.push(entry.tag));
+        assert_eq!(shown, tags);
+        tags.iter().for_each(|&tag| assert_eq!(cq.poll().map(|entry| entry.tag), Some(tag)));
+        index += count;
+    }
+}
+
+#[test]
 fn receives_move_to_another_ring_as_they_were_posted() {
     let fake = Fake::new(identity(), success);
     let driver = open(&fake);
@@ -332,6 +400,10 @@ fn receives_move_to_another_ring_as_they_were_posted() {
         }
         assert!(srq.has(tags[nth as usize]));
     }
+    // All that is posted fits into a ring of that size.
+    let posted = srq.outstanding();
+    assert!(!srq.begin_move(&mut driver.shared_ring(posted - 1, 2).unwrap()));
+    assert!(srq.begin_move(&mut driver.shared_ring(posted, 2).unwrap()));
 }
 
 #[test]

@@ -229,6 +229,10 @@ fn the_events_of_the_last_32_lost_descriptors_that_were_reported_early_are_no_ne
         ring.mark(index).store(3, Ordering::Release);
         assert_eq!(queue.take_lost(), Some(64 * u64::from(index)));
     }
+    // The ring still has their marks, and none of them is on the queue.
+    assert_eq!((queue.take_lost(), queue.queued()), (None, 0));
+    queue.skip_lost();
+    assert_eq!((queue.take(NEVER), queue.queued()), (Taken::NotDone, 0));
     for index in 0..40 {
         assert_eq!(queue.report(64 * index), index < 8, "{index}");
         assert!(queue.report(64 * index), "{index}: one event each");

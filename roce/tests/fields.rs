@@ -83,6 +83,19 @@ fn each_bit_of_a_message_has_its_place() {
     }
 }
 
+#[test]
+fn a_message_carries_as_much_information_as_it_has_room_for() {
+    // The length's byte in a SIDR_REP and in an APR.
+    for (attr, place) in [(0x18, 24 + 5), (0x1a, 24 + 8)] {
+        let mut bytes = [0; 256];
+        (bytes[0], bytes[1], bytes[2], bytes[3], bytes[17]) = (1, 7, 2, 3, attr);
+        for (length, fits) in [(71, true), (72, true), (73, false), (255, false)] {
+            bytes[place] = length;
+            assert_eq!(Datagram::parse(&bytes).is_ok(), fits, "{attr:#x} {length}");
+        }
+    }
+}
+
 /// What follows the BTH, for each opcode.
 #[test]
 fn each_bit_of_a_packet_has_its_place() {
@@ -134,6 +147,12 @@ fn each_bit_of_a_packet_has_its_place() {
             check(&found, &lost, &refused, &format!("{opcode:#x}"));
             known.push(opcode);
         }
+    }
+    for version in 1..16 {
+        let mut bytes = [0; 12];
+        bytes[1] = 0xf0 | version;
+        let error = Error::Field { field: "BTH transport header version", value: version.into() };
+        assert_eq!(packet::Repr::parse(&bytes), Err(error));
     }
     for opcode in (0..=255).filter(|opcode| !known.contains(opcode)) {
         let mut bytes = [0; 64];

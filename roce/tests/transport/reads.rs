@@ -166,30 +166,31 @@ fn credits_count_the_parts_of_a_new_read_that_the_window_divides() {
     let mut it = with(&Config { credits: true, ..config() }, &[(READ, 100 * 256)]);
     assert_eq!(asked(&mut it), [(0, 100)]);
     assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
-    let answer = |it: &mut Requester, n: u32, last: bool, msn: u32| {
+    // The responder knows the first request, so its parts are no messages of their own. It has
+    // receives for six more.
+    let answer = |it: &mut Requester, n: u32, last: bool| {
         let Answer { psn, body, .. } = bytes(n, 256, last);
-        let answer = Answer { psn, aeth: last.then(|| aeth(Syndrome::Ack(5), msn)).flatten(), body };
-        assert!(matches!(it.receive(&answer, NOW), Received::Read { .. }));
+        let aeth = if last { aeth(Syndrome::Ack(5), 1) } else { None };
+        assert!(matches!(it.receive(&Answer { psn, aeth, body }, NOW), Received::Read { .. }));
     };
     let mut sent = asked(&mut it);
     for n in 0..100 {
-        answer(&mut it, n, n == 49 || n == 99, 1 + n / 50);
+        answer(&mut it, n, n == 49 || n == 99);
         sent.extend(asked(&mut it));
     }
     assert_eq!((sent, completed(&mut it)), (vec![(0, 50), (50, 50)], vec![0]));
-    // The window is 56 packets now, and grows. The responder has counted two messages, and has
-    // receives for six more.
+    // The window is 56 packets now, and grows.
     it.post(message(1, READ, 100 * 256)).unwrap();
     for id in 2..6 {
         it.post(message(id, SEND, 1)).unwrap();
     }
     let mut sent = asked(&mut it);
     for n in 100..150 {
-        answer(&mut it, n, false, 0);
+        answer(&mut it, n, false);
         sent.extend(asked(&mut it));
     }
-    // The Read's four parts are the third to the sixth message, the first two Sends are the seventh
-    // and the eighth. One more goes without a credit, and nothing follows it.
+    // The second Read's four parts are the second to the fifth message, the first two Sends are the
+    // sixth and the seventh. One more goes without a credit, and nothing follows it.
     let parts = [(100, 56), (156, 15), (171, 15), (186, 14)];
     assert_eq!((&sent[..4], &sent[4..]), (&parts[..], &[(200, 0), (201, 0), (202, 0)][..]));
 }

@@ -95,15 +95,18 @@ fn failed(it: &mut Requester, id: u32, status: Status) {
 #[test]
 fn an_acknowledgement_completes_all_up_to_it_in_the_order_of_posting() {
     let mut it = with(&config(), &[(SEND, 10), (WRITE, 600), (SEND, 0), (SEND, 5)]);
+    assert_eq!(it.unacknowledged_psn(), None);
     assert_eq!(sent(&mut it), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(it.unacknowledged_psn(), Some(psn(0)));
     assert_eq!(ack(&mut it, 2), Received::Acknowledged);
+    assert_eq!(it.unacknowledged_psn(), Some(psn(3)));
     assert_eq!(completed(&mut it), [0]);
     assert_eq!(ack(&mut it, 4), Received::Acknowledged);
     assert_eq!(completed(&mut it), [1, 2]);
     assert_eq!(it.timer(), Some(NOW + TIMEOUT));
     assert_eq!(ack(&mut it, 5), Received::Acknowledged);
     assert_eq!(completed(&mut it), [3]);
-    assert_eq!((it.timer(), it.is_empty()), (None, true));
+    assert_eq!((it.timer(), it.is_empty(), it.unacknowledged_psn()), (None, true, None));
 }
 
 #[test]
@@ -640,6 +643,14 @@ fn a_request_begins_once_with_its_first_packet() {
     assert_eq!(begun, [Some(0), None, Some(1), None, Some(8), None]);
     assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
     assert_eq!(it.begins(), None, "it has begun already");
+}
+
+#[test]
+fn a_flushed_queue_sends_nothing() {
+    let mut it = with(&config(), &[(SEND, 1), (SEND, 1), (SEND, 1)]);
+    assert!(it.transmit(NOW, 1).is_some());
+    assert_eq!(it.flush(), Some(0));
+    assert_eq!((it.transmit(NOW, 1), it.len()), (None, 2));
 }
 
 #[test]
