@@ -16,7 +16,7 @@ use nic_hal::{
     Shadow, SrqParams,
 };
 use platform::DmaBuffer;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 fn open(fake: &Fake) -> Result<Nic, Error> {
     Nic::open(fake.platform.clone(), fake.transport())
@@ -312,6 +312,38 @@ fn the_port_is_up_if_the_device_says_so() {
 }
 
 #[test]
+fn each_command_names_its_object() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let lease = cq_of(&driver, 4).lease().clone();
+    let sent = |opcode: Opcode, done: Result<(), Error>| {
+        assert_eq!(done, Ok(()));
+        let commands = fake.commands.lock().unwrap();
+        let last = commands.last().unwrap();
+        assert_eq!((last.opcode, last.object), (opcode as u16, 9));
+    };
+    sent(Opcode::CreatePd, driver.create_pd(9));
+    sent(Opcode::DestroyPd, driver.destroy_pd(9));
+    sent(Opcode::RegisterRegion, driver.register_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::AllocateRegion, driver.allocate_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::DestroyRegion, driver.destroy_region(9));
+    sent(Opcode::AllocateWindow, driver.allocate_window(9, &FromZeros::new_zeroed()));
+    sent(Opcode::DestroyWindow, driver.destroy_window(9));
+    sent(Opcode::ShareRegion, driver.share_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::ModifyRegion, driver.modify_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::ModifySrq, driver.modify_srq(9, 1));
+    sent(Opcode::ModifyQp, driver.modify_qp(9, &FromZeros::new_zeroed()));
+    sent(Opcode::DestroyCq, driver.destroy_cq(9, &lease));
+    sent(Opcode::DestroySrq, driver.destroy_srq(9, &lease));
+    sent(Opcode::DestroyQp, driver.destroy_qp(9, &lease));
+    sent(Opcode::DestroyQp, driver.destroy_qp_unless_bound(9, &lease));
+    assert_eq!(fake.last::<nic_abi::admin::DestroyQp>(Opcode::DestroyQp).1.unless_bound, 1);
+    sent(Opcode::Inject, driver.testing().inject(9, nic_abi::admin::Injection::Port, 2, 3));
+    let inject = fake.last::<nic_abi::admin::Inject>(Opcode::Inject).1;
+    assert_eq!((inject.what, inject.count, inject.value), (8, 2, 3));
+}
+
+#[test]
 fn a_query_returns_the_result_of_the_answer() {
     let result: [u8; RESULT_SIZE] = core::array::from_fn(|n| n as u8 + 1);
     let fake = Fake::new(identity(), move |command| Some(Response { result, ..success(command)? }));
@@ -557,7 +589,7 @@ fn only_what_is_outstanding_can_be_retired() {
     assert_eq!(sends.retire(0), None);
     assert_eq!(sends.retire(1), None);
     assert_eq!(sends.len(), 1);
-    assert!(sends.contains(2) && !sends.contains(1));
+    assert!(sends.contains(2) && !sends.contains(1) && !sends.contains(3));
     sends.clear();
     assert!(sends.is_empty());
     assert_eq!(sends.retire(2), None);

@@ -15,7 +15,7 @@ use nic_abi::registers::{
 use nic_abi::wqe::{ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
     Circle, CqParams, Direction, Head, InterruptHandler, Nic, Operation, Outstanding, QpParams, QpRings,
-    Remote, RemoteWords, Request, Shadow, SrqParams, Transfer, Transport,
+    Refused, Remote, RemoteWords, Request, Shadow, SrqParams, Transfer, Transport,
 };
 use platform::SharedSlice;
 use zerocopy::FromBytes;
@@ -186,6 +186,38 @@ fn a_post_to_an_armed_queue_goes_to_the_fifo_and_kicks_a_device_that_sleeps() {
         let entry = register(&fake, FIFO + index as usize * 4).load(Ordering::Relaxed);
         assert_eq!((doorbell::is_written(entry, index), doorbell::decode(entry)), (true, Some((kind, slot))));
     }
+}
+
+#[test]
+fn a_receive_of_one_segment_is_written_in_the_same_way_by_its_short_cut() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake);
+    let queue = |slot, max_receive_segments| {
+        let params = QpParams { max_receive_segments, ..qp_params() };
+        let receive = driver.create_qp(slot, &params).unwrap().receive.unwrap();
+        let (_, args) = fake.last::<CreateQp>(Opcode::CreateQp);
+        (receive, Outstanding::new(4).unwrap(), args.receive_ring)
+    };
+    let (mut pushed, mut posted, mut none) = (queue(2, 3), queue(3, 3), queue(4, 0));
+    let one = pieces(1)[0];
+    for nth in 0..10 {
+        let shadow = Shadow { cookie: nth.into(), data: nth };
+        pushed.0.push(&pushed.1, false, &[one], |&s| s, shadow).unwrap();
+        pushed.0.ring();
+        posted.0.post_single(&posted.1, || Some(one), shadow).unwrap();
+        let bytes = |ring| {
+            let mut bytes = vec![0; 4 * 64];
+            fake.memory(ring, 4 * 64).read(0, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!(bytes(pushed.2), bytes(posted.2));
+        let tail = |slot| register(&fake, doorbell::record(RQ_RECORDS, slot)).load(Ordering::Relaxed);
+        assert_eq!((tail(2), tail(3)), (nth + 1, nth + 1));
+        assert_eq!(pushed.1.retire(nth), posted.1.retire(nth));
+    }
+    assert_eq!(posted.0.post_single(&posted.1, || None, Shadow::default()), Err(Refused::Segment));
+    assert_eq!(none.0.post_single(&none.1, || Some(one), Shadow::default()), Err(Refused::Segments));
+    assert_eq!((posted.1.len(), none.1.len()), (0, 0));
 }
 
 #[test]

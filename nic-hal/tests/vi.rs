@@ -27,7 +27,9 @@ fn vi_identity() -> Identity {
 fn a_virtual_interface_is_created_with_what_the_device_needs() {
     let fake = Fake::new(vi_identity(), success);
     let driver = open(&fake).unwrap();
+    let before = fake.arena().available();
     let vi = driver.create_vi(7 | 2 << 14, &vi_params([3, 1])).unwrap();
+    assert!(before - fake.arena().available() <= 4096, "the rings have 128 and 80 bytes");
     let (number, args) = fake.last::<CreateQp>(Opcode::CreateQp);
     assert_eq!((number, args.qp_type, args.flags), (7 | 2 << 14, nic_abi::vi::QP_TYPE, 0));
     assert_eq!((args.pd, args.generation, args.owner, args.max_message), (3, 9, 0, 1 << 16));

@@ -369,6 +369,21 @@ mod tests {
         assert_eq!(extents.free_bytes(), 4 * PAGE);
     }
 
+    #[test]
+    fn the_first_extent_with_room_at_any_alignment_is_preferred_to_one_that_happens_to_fit() {
+        // A page at an odd place, one at an even place, and two or three at an odd place.
+        for last in [2, 3] {
+            let mut extents = Extents::new(Counted::default(), PAGE);
+            extents.release(PAGE, PAGE);
+            extents.release(4 * PAGE, PAGE);
+            extents.release(7 * PAGE, last * PAGE);
+            assert_eq!(extents.allocate(PAGE, 2 * PAGE), Some(8 * PAGE));
+            assert_eq!(extents.allocate(PAGE, 2 * PAGE), Some(4 * PAGE));
+            assert_eq!(extents.allocate(PAGE, 2 * PAGE), None);
+            assert_eq!(extents.allocate(PAGE, PAGE), Some(PAGE));
+        }
+    }
+
     /// Accesses to nodes for each call, with that many holes in the memory.
     fn accesses_with_holes(holes: usize) -> usize {
         let mut extents = extents(4 * holes);

@@ -178,6 +178,10 @@ fn each_bit_of_a_frame_s_headers_has_its_place() {
         Some(back)
     });
     check(&found, &none, &[0..4], "IPv6");
+    for version in (0..16).filter(|&version| version != 6) {
+        let error = Error::Field { field: "IPv6 version", value: version.into() };
+        assert_eq!(ipv6::Repr::parse_header(&[&[version << 4 | 5][..], &[0; 39]].concat()), Err(error));
+    }
     // Any other length than that of the bytes is too long, or shorter than the header.
     let found = bits(&[0, 0, 0, 0, 0, 8, 0, 0], |bytes| {
         let mut back = vec![0; 8];
