@@ -1,4 +1,5 @@
 //! Each bit of a header or management message has a place in its decoded form, or is reserved.
+#![expect(clippy::single_range_in_vec_init, reason = "lists of ranges of bits, some of which have one")]
 
 extern crate ferrovia_roce as roce;
 
