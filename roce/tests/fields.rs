@@ -50,7 +50,9 @@ fn bits(bytes: &[u8], again: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Bits {
 /// The reserved bits are those of the tables of IBTA vol. 1 section 12.6.
 #[test]
 fn each_bit_of_a_message_has_its_place() {
-    let tables: [(&[Range<usize>], &[Range<usize>]); 11] = [
+    type Ranges<'a> = &'a [Range<usize>];
+    // The bits that are lost, and those for which a message is refused.
+    let tables: [(Ranges<'_>, Ranges<'_>); 11] = [
         // REQ
         (&[32..64, 192..224, 724..730, 757..760, 765..768, 1076..1082, 1109..1112, 1117..1120], &[]),
         // MRA
