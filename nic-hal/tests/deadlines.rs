@@ -11,6 +11,7 @@ use host::{Arena, HostPlatform, Os};
 use nic_abi::admin::Bench;
 use nic_abi::registers::{CONTROL_REQUEST, CONTROL_RESET, SIZE, STATUS_ACKNOWLEDGED, STATUS_STATE};
 use nic_hal::{Death, Error, InterruptHandler, Nic, Transport};
+use platform::sync::atomic::AtomicU32 as Word;
 use platform::{Instant, OutOfMemory, SharedSlice, Wake};
 use zerocopy::IntoBytes;
 
@@ -66,13 +67,13 @@ impl Os for Handle {
         Instant::from_nanos(self.0.now.fetch_add(100, Ordering::Relaxed))
     }
 
-    fn wait(&self, _: &AtomicU32, _: u32, deadline: Option<Instant>) -> Wake {
+    fn wait(&self, _: &Word, _: u32, deadline: Option<Instant>) -> Wake {
         self.0.now.fetch_max(deadline.expect("nothing wakes it").as_nanos(), Ordering::Relaxed);
         self.0.work();
         Wake::TimedOut
     }
 
-    fn wake(&self, _: &AtomicU32) {}
+    fn wake(&self, _: &Word) {}
 
     fn spawn(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
         unreachable!()
