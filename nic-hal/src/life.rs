@@ -111,9 +111,36 @@ impl Life {
 mod tests {
     use super::*;
 
+    fn life() -> Life {
+        Life::new(Arc::new(Signal::new(host::Machine::new(1).platform())))
+    }
+
+    #[test]
+    fn the_first_reason_of_a_death_holds() {
+        for death in
+            [Death::Heartbeat, Death::Failed(7), Death::CommandTimeout, Death::Protocol, Death::Closed]
+        {
+            let life = life();
+            assert_eq!(life.death(), None);
+            assert_eq!(life.end(death), death);
+            assert_eq!((life.end(Death::Failed(8)), life.death()), (death, Some(death)));
+        }
+    }
+
+    #[test]
+    fn a_device_in_no_state_of_a_running_one_is_dead() {
+        for (state, death) in
+            [(0, Death::Protocol), (1, Death::Closed), (2, Death::Failed(9)), (3, Death::Protocol)]
+        {
+            let life = life();
+            life.watch(Instant::from_nanos(0), state, 9, 0);
+            assert_eq!(life.end(Death::Closed), death, "state {state}");
+        }
+    }
+
     #[test]
     fn a_heartbeat_that_stands_still_is_death_after_its_time_and_no_sooner() {
-        let life = Life::new(Arc::new(Signal::new(host::Machine::new(1).platform())));
+        let life = life();
         let ready = State::Ready as u32;
         let step = MAX_STEP_NS / 1_000_000 / 5;
         let look = |ms: u64, heartbeat| {

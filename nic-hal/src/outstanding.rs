@@ -273,7 +273,7 @@ mod tests {
     fn a_completion_retires_its_request_and_all_before_it_once() {
         let requests = outstanding(4);
         let tags: [u32; 4] = core::array::from_fn(|n| post(&requests, n as u64).unwrap());
-        assert_eq!((post(&requests, 9), requests.len()), (None, 4));
+        assert_eq!((post(&requests, 9), requests.len(), requests.limit()), (None, 4, 4));
         let retired = requests.retire(tags[2]).unwrap();
         assert_eq!((retired.cookie, retired.data(), retired.length()), (2, 7, 9));
         assert_eq!(requests.len(), 1);

@@ -19,6 +19,7 @@ pub(crate) struct Posted {
 /// Lost descriptors that were reported before their events; further ones are forgotten. The device
 /// has one event under way at a time.
 const EARLY: usize = 32;
+const _: () = assert!(EARLY.is_power_of_two());
 
 /// What [`ViQueue::take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub struct ViQueue {
     tail: u32,
     doorbell: Doorbell,
     /// Addresses of lost descriptors that were reported and whose events may follow, and the next
-    /// place.
+    /// place as a free-running index.
     early: ([Option<u64>; EARLY], usize),
 }
 
@@ -137,7 +138,7 @@ impl ViQueue {
     fn note_early(&mut self, address: u64) {
         let (early, next) = &mut self.early;
         early[*next % EARLY] = Some(address);
-        *next = (*next + 1) % EARLY;
+        *next = next.wrapping_add(1);
     }
 
     /// An event says that the device lost the descriptor at this address. False if

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use host::fake::{Fake, identity, success};
-use nic_abi::admin::{CqFlags, CreateCq, CreateQp, CreateSrq, Opcode, QpFlags, QpType, Status};
-use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_STATE};
+use nic_abi::admin::{
+    Bench, CqFlags, CreateCq, CreateQp, CreateSrq, Opcode, QpFlags, QpType, RESULT_SIZE, Response, Status,
+};
+use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_PORT_UP, STATUS_STATE};
 use nic_abi::wqe::{Header, ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
-    CommandError, CqParams, Death, Error, Full, Nic, Operation, Outstanding, QpParams, Refused, Remote,
-    Request, Shadow, SrqParams, Taken, ViParams, ViQueue,
+    CommandError, CqParams, Death, Error, Nic, Operation, Outstanding, QpParams, Refused, Remote, Request,
+    Shadow, SrqParams,
 };
 use platform::DmaBuffer;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 fn open(fake: &Fake) -> Result<Nic, Error> {
     Nic::open(fake.platform.clone(), fake.transport())
@@ -71,7 +73,125 @@ fn a_device_with_a_newer_minor_version_can_be_opened() {
 #[test]
 fn opening_a_device_that_does_not_answer_a_reset_fails() {
     let fake = Fake::with(identity(), Box::new(success), false);
+    // The number of a request that may be under way is not used again.
+    let request = fake.registers().atomic_u32(nic_abi::registers::CONTROL_REQUEST).unwrap();
+    request.store(1, Ordering::Release);
     assert_eq!(open(&fake).err(), Some(Error::NoAnswer("a reset")));
+    assert_eq!(request.load(Ordering::Acquire), 2);
+}
+
+#[test]
+fn each_limit_of_a_device_is_within_the_range_that_the_driver_supports() {
+    use nic_abi::ident;
+    type Limit = (fn(&mut Identity) -> &mut u32, u32, u32);
+    let limits: [Limit; 14] = [
+        (|id| &mut id.max_qps, 3, ident::MAX_QPS),
+        (|id| &mut id.max_cqs, 2, ident::MAX_CQS),
+        (|id| &mut id.max_srqs, 0, ident::MAX_SRQS),
+        (|id| &mut id.max_eqs, 2, ident::MAX_EQS),
+        (|id| &mut id.max_pds, 2, ident::MAX_PDS),
+        (|id| &mut id.max_keys, 2, ident::MAX_KEYS),
+        (|id| &mut id.max_sq_blocks, 2, 1 << 24),
+        (|id| &mut id.max_rq_entries, 2, 1 << 24),
+        (|id| &mut id.max_cqes, 2, 1 << 24),
+        (|id| &mut id.max_eqes, 16, 1 << 24),
+        (|id| &mut id.max_sges, 1, 255),
+        (|id| &mut id.vectors, 1, 2048),
+        (|id| &mut id.max_vi_segments, 0, 1 << 15),
+        (|id| &mut id.max_vi_entries, 0, 1 << 24),
+    ];
+    let opens = |identity| open(&Fake::new(identity, success)).is_ok();
+    for (nth, (limit, least, most)) in limits.into_iter().enumerate() {
+        let with = |value| {
+            let mut identity = identity();
+            *limit(&mut identity) = value;
+            opens(identity)
+        };
+        assert!(with(least) && with(most) && !with(most + 1), "limit {nth}");
+        assert!(least == 0 || !with(least - 1), "limit {nth}");
+    }
+    // A device without shared receive queues has no entries for them.
+    for (max_srqs, max_srq_entries, fits) in
+        [(0, 0, true), (1, 0, false), (1, 1, true), (1, 1 << 24, true), (1, (1 << 24) + 1, false)]
+    {
+        let identity = Identity { max_srqs, max_srq_entries, ..identity() };
+        assert_eq!(opens(identity), fits, "{max_srqs} {max_srq_entries}");
+    }
+    for (mtu, fits) in [(256, true), (257, false), (512, true), (2048, true), (4096, true), (8192, false)] {
+        assert_eq!(opens(Identity { mtu, ..identity() }), fits, "{mtu}");
+    }
+}
+
+#[test]
+fn objects_beyond_the_device_s_limits_are_refused_by_the_driver() {
+    let fake = Fake::new(Identity { max_rq_entries: 1000, ..identity() }, success);
+    let driver = open(&fake).unwrap();
+    let eq = Some(Error::OutOfRange("event queue"));
+    for (number, vector, error) in [(8, 0, eq), (1, 8, eq), (7, 7, None)] {
+        assert_eq!(driver.create_eq(number, 4, vector).err(), error, "{number} {vector}");
+    }
+    let cq = |log_entries| CqParams { log_entries, eq: 0, generation: 1, flags: CqFlags::empty() };
+    for log in [25, 26, u32::MAX] {
+        assert_eq!(driver.create_cq(3, &cq(log)).err(), Some(Error::OutOfRange("queue size")), "{log}");
+    }
+    assert_eq!(driver.create_cq(3, &cq(24)).err(), Some(Error::OutOfMemory), "there is less than 512 MiB");
+    let receives = Some(Error::OutOfRange("receive queue size"));
+    let segments = Some(Error::OutOfRange("number of segments"));
+    let sends = Some(Error::OutOfRange("send queue size"));
+    for (max_requests, max_segments, error) in [
+        (0, 1, receives),
+        (1, 9, segments),
+        (1, 8, None),
+        (1024, 1, None),
+        (1025, 1, receives),
+        (u32::MAX, 1, receives),
+    ] {
+        let srq = SrqParams { max_requests, max_segments, pd: 1, generation: 1, limit: 0, eq: 0 };
+        assert_eq!(driver.create_srq(5, &srq).err(), error, "{max_requests} {max_segments}");
+        assert_eq!(driver.shared_ring(max_requests, max_segments).err(), error);
+    }
+    // A ring of receives has a power of two of entries, which has to be within the limit as well.
+    for (max_receive_requests, max_receive_segments, error) in [
+        (0, 0, None),
+        (512, 8, None),
+        (513, 8, receives),
+        (1000, 8, receives),
+        (1001, 8, receives),
+        (u32::MAX, 8, receives),
+        (1, 9, segments),
+    ] {
+        let params = QpParams { max_receive_requests, max_receive_segments, ..qp_params() };
+        assert_eq!(driver.create_qp(2, &params).err(), error, "{max_receive_requests}");
+    }
+    // A request of eight segments has three blocks.
+    for (max_send_requests, max_send_segments, error) in [
+        (0, 0, None),
+        (1024, 2, None),
+        (1025, 2, sends),
+        (341, 8, None),
+        (342, 8, sends),
+        (u32::MAX, 8, sends),
+        (1, 9, segments),
+    ] {
+        let params = QpParams { max_send_requests, max_send_segments, ..qp_params() };
+        assert_eq!(driver.create_qp(2, &params).err(), error, "{max_send_requests}");
+    }
+}
+
+#[test]
+fn a_driver_that_is_dropped_resets_the_device() {
+    let fake = Fake::new(identity(), success);
+    let state = || fake.registers().atomic_u32(STATUS_STATE).unwrap().load(Ordering::Acquire);
+    let driver = open(&fake).unwrap();
+    assert_eq!(state(), 1);
+    let (signal, seen) = (driver.signal().clone(), driver.signal().value());
+    fake.interrupt(3);
+    assert_ne!(signal.value(), seen);
+    drop(driver);
+    assert_eq!(state(), 0);
+    let seen = signal.value();
+    fake.interrupt(3);
+    assert_eq!(signal.value(), seen, "nothing handles interrupts");
 }
 
 #[test]
@@ -163,6 +283,82 @@ fn a_device_is_dead_once_it_reports_a_failure() {
     assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(Death::Failed(3))));
 }
 
+#[test]
+fn a_device_that_is_condemned_or_retired_gets_no_commands() {
+    for death in [Death::Protocol, Death::Closed] {
+        let fake = Fake::new(identity(), success);
+        let driver = open(&fake).unwrap();
+        match death {
+            Death::Closed => driver.retire(),
+            _ => driver.condemn(),
+        }
+        assert_eq!(driver.death(), Some(death));
+        assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(death)));
+        assert!(fake.commands.lock().unwrap().is_empty());
+        // The first reason holds.
+        driver.condemn();
+        assert_eq!(driver.death(), Some(death));
+    }
+}
+
+#[test]
+fn the_port_is_up_if_the_device_says_so() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    for (word, up) in [(0, false), (1, true), (2, false)] {
+        fake.registers().atomic_u32(STATUS_PORT_UP).unwrap().store(word, Ordering::Release);
+        assert_eq!(driver.port_up(), up, "{word}");
+    }
+}
+
+#[test]
+fn each_command_names_its_object() {
+    let fake = Fake::new(identity(), success);
+    let driver = open(&fake).unwrap();
+    let lease = cq_of(&driver, 4).lease().clone();
+    let sent = |opcode: Opcode, done: Result<(), Error>| {
+        assert_eq!(done, Ok(()));
+        let commands = fake.commands.lock().unwrap();
+        let last = commands.last().unwrap();
+        assert_eq!((last.opcode, last.object), (opcode as u16, 9));
+    };
+    sent(Opcode::CreatePd, driver.create_pd(9));
+    sent(Opcode::DestroyPd, driver.destroy_pd(9));
+    sent(Opcode::RegisterRegion, driver.register_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::AllocateRegion, driver.allocate_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::DestroyRegion, driver.destroy_region(9));
+    sent(Opcode::AllocateWindow, driver.allocate_window(9, &FromZeros::new_zeroed()));
+    sent(Opcode::DestroyWindow, driver.destroy_window(9));
+    sent(Opcode::ShareRegion, driver.share_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::ModifyRegion, driver.modify_region(9, &FromZeros::new_zeroed()));
+    sent(Opcode::ModifySrq, driver.modify_srq(9, 1));
+    sent(Opcode::ModifyQp, driver.modify_qp(9, &FromZeros::new_zeroed()));
+    sent(Opcode::DestroyCq, driver.destroy_cq(9, &lease));
+    sent(Opcode::DestroySrq, driver.destroy_srq(9, &lease));
+    sent(Opcode::DestroyQp, driver.destroy_qp(9, &lease));
+    sent(Opcode::DestroyQp, driver.destroy_qp_unless_bound(9, &lease));
+    assert_eq!(fake.last::<nic_abi::admin::DestroyQp>(Opcode::DestroyQp).1.unless_bound, 1);
+    sent(Opcode::Inject, driver.testing().inject(9, nic_abi::admin::Injection::Port, 2, 3));
+    let inject = fake.last::<nic_abi::admin::Inject>(Opcode::Inject).1;
+    assert_eq!((inject.what, inject.count, inject.value), (8, 2, 3));
+}
+
+#[test]
+fn a_query_returns_the_result_of_the_answer() {
+    let result: [u8; RESULT_SIZE] = core::array::from_fn(|n| n as u8 + 1);
+    let fake = Fake::new(identity(), move |command| Some(Response { result, ..success(command)? }));
+    let driver = open(&fake).unwrap();
+    assert!(result.starts_with(driver.query_qp(5).unwrap().as_bytes()));
+    assert_eq!(fake.last::<u8>(Opcode::QueryQp).0, 5);
+    assert!(result.starts_with(driver.query_srq(6).unwrap().as_bytes()));
+    assert_eq!(fake.last::<u8>(Opcode::QuerySrq).0, 6);
+    assert!(result.starts_with(driver.query_key(7).unwrap().as_bytes()));
+    assert_eq!(fake.last::<u8>(Opcode::QueryKey).0, 7);
+    let bench = Bench { rounds: 3, ..Bench::default() };
+    assert_eq!(driver.testing().bench(&bench), Ok(0x0807_0605_0403_0201));
+    assert_eq!(fake.last::<Bench>(Opcode::Bench).1.rounds, 3);
+}
+
 fn cq_of(driver: &Nic, log_entries: u32) -> nic_hal::CompletionQueue {
     driver.create_cq(3, &CqParams { log_entries, eq: 0, generation: 1, flags: CqFlags::empty() }).unwrap()
 }
@@ -216,10 +412,11 @@ fn the_memory_of_an_event_queue_is_released_once_it_is_destroyed() {
     assert!(fake.arena().available() < before);
     driver.destroy_eq(&events).unwrap();
     drop(events);
-    assert_eq!((fake.arena().available(), driver.quarantined()), (before, 0));
+    assert_eq!((fake.arena().available(), driver.testing().quarantined()), (before, 0));
     // One that was not destroyed stays in the quarantine.
     drop(driver.create_eq(1, 8, 0).unwrap());
-    assert_eq!(driver.quarantined(), 1);
+    drop(driver.create_eq(2, 8, 0).unwrap());
+    assert_eq!(driver.testing().quarantined(), 2);
 }
 
 #[test]
@@ -262,7 +459,7 @@ fn entries_are_taken_once_and_in_order_over_many_passes() {
         assert_eq!((entry.immediate, entry.detail), (9, 10));
         assert_eq!((entry.status, entry.flags, entry.opcode), (0x0a, 0x0b, 0x0c));
         cq.consumed();
-        assert_eq!(head.load(Ordering::Relaxed), index + 1);
+        assert_eq!((cq.head(), head.load(Ordering::Relaxed)), (index + 1, index + 1));
     }
 }
 
@@ -392,7 +589,7 @@ fn only_what_is_outstanding_can_be_retired() {
     assert_eq!(sends.retire(0), None);
     assert_eq!(sends.retire(1), None);
     assert_eq!(sends.len(), 1);
-    assert!(sends.contains(2) && !sends.contains(1));
+    assert!(sends.contains(2) && !sends.contains(1) && !sends.contains(3));
     sends.clear();
     assert!(sends.is_empty());
     assert_eq!(sends.retire(2), None);
@@ -501,187 +698,4 @@ fn a_shared_queue_moves_with_all_that_is_posted() {
     }
     assert!(!srq.begin_move(&mut driver.shared_ring(2, 1).unwrap()));
     assert_eq!((srq.limit(), srq.outstanding()), (3, 3));
-}
-
-/// The parameters of a virtual interface whose queues have these sizes.
-fn vi_params(entries: [u32; 2]) -> ViParams {
-    let cqs = [None, Some(6)];
-    ViParams { pd: 3, generation: 9, cqs, entries, completions_eq: 4, errors_eq: 5, max_message: 1 << 16 }
-}
-
-fn vi_identity() -> Identity {
-    Identity { max_vi_segments: 252, max_vi_entries: 16, ..identity() }
-}
-
-#[test]
-fn a_virtual_interface_is_created_with_what_the_device_needs() {
-    let fake = Fake::new(vi_identity(), success);
-    let driver = open(&fake).unwrap();
-    let vi = driver.create_vi(7 | 2 << 14, &vi_params([3, 1])).unwrap();
-    let (number, args) = fake.last::<CreateQp>(Opcode::CreateQp);
-    assert_eq!((number, args.qp_type, args.flags), (7 | 2 << 14, nic_abi::vi::QP_TYPE, 0));
-    assert_eq!((args.pd, args.generation, args.owner, args.max_message), (3, 9, 0, 1 << 16));
-    assert_eq!((args.send_cq, args.receive_cq), (nic_abi::vi::NO_CQ, 6));
-    assert_eq!((args.srq, args.eq), (4, 5));
-    assert_eq!((args.max_send_segments, args.max_receive_segments), (252, 252));
-    assert_eq!((args.log_send_blocks, args.log_receive_entries), (2, 0));
-    assert!(args.send_ring.is_multiple_of(64) && args.receive_ring.is_multiple_of(64));
-    let refused = Some(Error::OutOfRange("number of descriptors"));
-    for entries in [[0, 1], [1, 0], [17, 1], [1, 17], [u32::MAX, 1]] {
-        assert_eq!(driver.create_vi(8, &vi_params(entries)).err(), refused, "{entries:?}");
-    }
-    let _largest = driver.create_vi(8, &vi_params([16, 9])).unwrap();
-    let before = fake.arena().available();
-    driver.destroy_qp(7 | 2 << 14, &vi.lease).unwrap();
-    drop(vi);
-    assert!(fake.arena().available() > before);
-    assert_eq!(driver.quarantined(), 0);
-}
-
-/// The send ring of a virtual interface, as the device sees it.
-struct Ring<'a> {
-    fake: &'a Fake,
-    bus: u64,
-    log: u32,
-}
-
-impl Ring<'_> {
-    fn word(&self, index: u32, word: u64) -> &AtomicU32 {
-        let at = 64 + u64::from(index & ((1 << self.log) - 1)) * 16 + word * 4;
-        self.fake.memory(self.bus + at, 4).atomic_u32(0).unwrap()
-    }
-
-    fn mark(&self, index: u32) -> &AtomicU32 {
-        self.word(index, 3)
-    }
-
-    fn posted(&self, index: u32) -> (u64, u32, u32) {
-        let [low, high, handle, mark] =
-            [0, 1, 2, 3].map(|word| self.word(index, word).load(Ordering::Relaxed));
-        (u64::from(low) | u64::from(high) << 32, handle, mark)
-    }
-
-    fn tail(&self) -> u32 {
-        let record = nic_abi::doorbell::record(nic_abi::registers::SQ_RECORDS, 7);
-        self.fake.registers().atomic_u32(record).unwrap().load(Ordering::Acquire)
-    }
-}
-
-/// A virtual interface's send queue of three descriptors.
-fn vi_queue(fake: &Fake) -> (Nic, ViQueue, Ring<'_>) {
-    let driver = open(fake).unwrap();
-    let [send, _] = driver.create_vi(7, &vi_params([3, 1])).unwrap().queues;
-    let bus = fake.last::<CreateQp>(Opcode::CreateQp).1.send_ring;
-    (driver, send, Ring { fake, bus, log: 2 })
-}
-
-const NEVER: fn(u64, u32) -> bool = |_, _| unreachable!("the status is not to be read");
-
-#[test]
-fn descriptors_leave_a_queue_in_order_once_they_are_complete() {
-    let fake = Fake::new(vi_identity(), success);
-    let (_driver, mut queue, ring) = vi_queue(&fake);
-    let mut links = Vec::new();
-    assert_eq!(queue.take(NEVER), Taken::NotDone, "empty");
-    // Several times around the ring.
-    for first in (0..18).step_by(3) {
-        for index in first..first + 3 {
-            let address = u64::from(index) << 33 | 64;
-            assert_eq!(queue.post(address, index, |at, handle| links.push((at, handle))), Ok(()));
-            assert_eq!((ring.posted(index), ring.tail()), ((address, index, 0), index + 1));
-        }
-        assert_eq!(queue.post(64, 0, |_, _| unreachable!()), Err(Full));
-        assert_eq!((queue.queued(), ring.tail()), (3, first + 3), "nothing was posted");
-        assert_eq!(links, [first, first + 1].map(|index| (u64::from(index) << 33 | 64, index)));
-        links.clear();
-        ring.mark(first + 1).store(2, Ordering::Release);
-        assert_eq!(queue.take(NEVER), Taken::NotDone, "the one before is not complete");
-        for index in first..first + 3 {
-            ring.mark(index).store(2, Ordering::Release);
-            // The device may change its ring: the driver returns what was posted.
-            ring.word(index, 0).store(0x666, Ordering::Relaxed);
-            ring.word(index, 2).store(0x666, Ordering::Relaxed);
-            assert_eq!(queue.take(NEVER), Taken::Done(u64::from(index) << 33 | 64, index));
-        }
-        assert_eq!((queue.take(NEVER), queue.queued()), (Taken::NotDone, 0));
-    }
-}
-
-#[test]
-fn the_status_decides_while_the_device_writes_it_and_lost_descriptors_are_skipped() {
-    let fake = Fake::new(vi_identity(), success);
-    let (_driver, mut queue, ring) = vi_queue(&fake);
-    for index in 0..3 {
-        queue.post(64 * u64::from(index), index, |_, _| {}).unwrap();
-    }
-    ring.mark(0).store(1, Ordering::Release);
-    let asked = |answer: bool| {
-        move |address: u64, handle: u32| {
-            assert_eq!((address, handle), (0, 0));
-            answer
-        }
-    };
-    assert_eq!(queue.take(asked(false)), Taken::NotDone);
-    assert_eq!(queue.take(asked(true)), Taken::Done(0, 0));
-    ring.mark(1).store(3, Ordering::Release);
-    assert_eq!(queue.queued(), 2, "nothing told of it");
-    assert!(queue.report(64));
-    assert_eq!(queue.queued(), 1, "it is at the head");
-    assert_eq!((queue.take(NEVER), queue.queued()), (Taken::NotDone, 1));
-    ring.mark(2).store(9, Ordering::Release);
-    assert_eq!(queue.take(NEVER), Taken::NotDone, "a mark that does not exist");
-    ring.mark(2).store(3, Ordering::Release);
-    assert_eq!((queue.take(NEVER), queue.take_lost(), queue.queued()), (Taken::Lost, Some(128), 0));
-    assert!(!queue.report(128) && queue.report(128), "its event is no news, once");
-    // The place of a descriptor that was complete is posted anew.
-    queue.post(192, 3, |_, _| unreachable!("none is on the queue")).unwrap();
-    queue.post(256, 4, |_, _| {}).unwrap();
-    assert_eq!((ring.posted(4), queue.take(NEVER)), ((256, 4, 0), Taken::NotDone));
-}
-
-#[test]
-fn only_a_descriptor_that_the_device_has_is_linked() {
-    let fake = Fake::new(vi_identity(), success);
-    let (_driver, mut queue, ring) = vi_queue(&fake);
-    let mut at = 0;
-    // Posted, being completed, complete, lost.
-    for (mark, is_linked) in [(0, true), (1, true), (2, false), (3, false)] {
-        let mut links = 0;
-        queue.post(64, 0, |_, _| unreachable!("none is on the queue")).unwrap();
-        ring.mark(at).store(mark, Ordering::Release);
-        queue.post(128, 0, |_, _| links += 1).unwrap();
-        assert_eq!(links, u32::from(is_linked), "{mark}");
-        for index in [at, at + 1] {
-            ring.mark(index).store(2, Ordering::Release);
-            assert!(matches!(queue.take(NEVER), Taken::Done(..)));
-        }
-        at += 2;
-    }
-}
-
-#[test]
-fn each_lost_descriptor_is_told_of_once_and_takes_no_room_then() {
-    let fake = Fake::new(vi_identity(), success);
-    let (_driver, mut queue, ring) = vi_queue(&fake);
-    for index in 0..3 {
-        queue.post(64 * u64::from(index), index, |_, _| {}).unwrap();
-        ring.mark(index).store(3, Ordering::Release);
-    }
-    assert_eq!((queue.queued(), queue.post(0, 0, |_, _| unreachable!())), (3, Err(Full)));
-    let mut found = [9; 2];
-    assert_eq!((queue.unreported(&mut found), found), (2, [0, 64]));
-    assert_eq!((queue.unreported(&mut found), found), (1, [128, 64]));
-    assert_eq!((queue.unreported(&mut found), queue.queued()), (0, 0));
-    assert_eq!(queue.post(192, 3, |_, _| unreachable!("none is on the queue")), Ok(()));
-    assert_eq!((queue.queued(), queue.take(NEVER)), (1, Taken::NotDone));
-}
-
-#[test]
-fn arming_a_queue_sets_the_first_word_of_its_ring() {
-    let fake = Fake::new(vi_identity(), success);
-    let (_driver, queue, ring) = vi_queue(&fake);
-    let arm = fake.memory(ring.bus, 64);
-    assert_eq!(arm.atomic_u32(0).unwrap().load(Ordering::Relaxed), 0);
-    queue.arm();
-    assert_eq!(arm.atomic_u32(0).unwrap().load(Ordering::Relaxed), nic_abi::doorbell::ARM_NEXT);
 }

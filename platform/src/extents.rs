@@ -287,6 +287,26 @@ mod tests {
         }
     }
 
+    impl Extents<Counted> {
+        /// Checks the tree below the node `at`, all of which is in `range`; returns the length of
+        /// its longest extent and the number of nodes.
+        fn check(&self, at: usize, range: core::ops::Range<usize>) -> (usize, usize) {
+            if at == 0 {
+                return (0, 0);
+            }
+            let node = self.nodes.nodes[&at];
+            assert!(range.contains(&at) && at + node.len <= range.end, "nodes are in order");
+            for below in [node.left, node.right] {
+                assert!(below == 0 || rank(below) < rank(at), "the higher rank is above");
+            }
+            // Neighbours would have been merged.
+            let (left, before) = self.check(node.left, range.start..at.saturating_sub(1));
+            let (right, after) = self.check(node.right, at + node.len + 1..range.end);
+            assert_eq!(node.longest, node.len.max(left).max(right));
+            (node.longest, before + 1 + after)
+        }
+    }
+
     fn extents(pages: usize) -> Extents<Counted> {
         let mut extents = Extents::new(Counted::default(), PAGE);
         extents.release(PAGE, pages * PAGE);
@@ -326,6 +346,8 @@ mod tests {
                     extents.release(at * PAGE, len * PAGE);
                     free[at..at + len].fill(true);
                 }
+                let nodes = extents.check(extents.root, PAGE..(PAGES + 1) * PAGE).1;
+                assert_eq!(nodes, extents.nodes.nodes.len());
                 assert_eq!(extents.free_bytes(), free.iter().filter(|f| **f).count() * PAGE);
             }
             for (at, len) in taken {
@@ -345,6 +367,21 @@ mod tests {
             assert_eq!(extents.allocate(len, align), None, "{len:#x} {align:#x}");
         }
         assert_eq!(extents.free_bytes(), 4 * PAGE);
+    }
+
+    #[test]
+    fn the_first_extent_with_room_at_any_alignment_is_preferred_to_one_that_happens_to_fit() {
+        // A page at an odd place, one at an even place, and two or three at an odd place.
+        for last in [2, 3] {
+            let mut extents = Extents::new(Counted::default(), PAGE);
+            extents.release(PAGE, PAGE);
+            extents.release(4 * PAGE, PAGE);
+            extents.release(7 * PAGE, last * PAGE);
+            assert_eq!(extents.allocate(PAGE, 2 * PAGE), Some(8 * PAGE));
+            assert_eq!(extents.allocate(PAGE, 2 * PAGE), Some(4 * PAGE));
+            assert_eq!(extents.allocate(PAGE, 2 * PAGE), None);
+            assert_eq!(extents.allocate(PAGE, PAGE), Some(PAGE));
+        }
     }
 
     /// Accesses to nodes for each call, with that many holes in the memory.

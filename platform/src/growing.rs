@@ -163,6 +163,39 @@ mod tests {
     }
 
     #[test]
+    fn an_array_grows_by_its_length_or_by_a_quarter_of_it() {
+        for (values, after) in [
+            (Growing::<AtomicU32>::new(1 << 20).unwrap(), 8 * FIRST),
+            (Growing::by_quarters(1 << 20).unwrap(), 5 * FIRST),
+        ] {
+            for reached in [0, 4 * FIRST - 1, 4 * FIRST] {
+                values.reach(reached, copy, || Ok(AtomicU32::new(0))).unwrap();
+            }
+            assert!(values.get(after - 1).is_some() && values.get(after).is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_stored_while_the_array_grows_is_stored_in_the_larger_one() {
+        let values = Growing::<AtomicU32>::new(1 << 20).unwrap();
+        let reach = |index| values.reach(index, copy, || Ok(AtomicU32::new(0)));
+        reach(3).unwrap();
+        let mut reached = FIRST;
+        for stored in 1..4 {
+            // The array grows when its value is at hand and not yet changed.
+            let grows = core::cell::Cell::new(true);
+            values.store(3, |value| {
+                if grows.take() {
+                    reach(reached).unwrap();
+                }
+                value.store(stored, Ordering::Relaxed);
+            });
+            assert_eq!(values.get(3).map(|value| value.load(Ordering::Relaxed)), Some(stored));
+            reached *= 4;
+        }
+    }
+
+    #[test]
     fn values_that_own_much_are_created_a_quarter_at_a_time() {
         let values = Growing::<AtomicU32>::by_quarters(1 << 20).unwrap();
         let mut created = 0;

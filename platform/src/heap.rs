@@ -46,5 +46,6 @@ mod tests {
         assert_eq!(room(isize::MAX as usize), Err(OutOfMemory));
         assert_eq!(room(100), Ok(()));
         assert_eq!(arc(5).as_deref(), Ok(&5));
+        assert_eq!(room_for_arc::<[u8; 1 << 46]>(), Err(OutOfMemory));
     }
 }

@@ -133,11 +133,15 @@ fn spun(attempt: impl Fn() -> bool) -> bool {
 mod tests {
     extern crate std;
 
+    #[cfg(debug_assertions)]
+    use std::cell::Cell;
     use std::cell::RefCell;
     use std::sync::Arc;
     use std::thread;
 
     use super::*;
+    #[cfg(debug_assertions)]
+    use crate::sync::set_preemption;
     use crate::sync::set_yield;
 
     std::thread_local! {
@@ -174,6 +178,20 @@ mod tests {
             "the other thread got the lock while this one was a newcomer, and never again"
         );
         assert!(LOCK.try_lock().is_some(), "no waiters are left");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn the_hook_for_preemption_runs_before_each_attempt_to_take_a_lock() {
+        std::thread_local! {
+            static ATTEMPTS: Cell<u32> = const { Cell::new(0) };
+        }
+        set_preemption(|| ATTEMPTS.set(ATTEMPTS.get() + 1));
+        let lock = Mutex::new(7);
+        let held = lock.lock();
+        assert_eq!((*held, ATTEMPTS.get()), (7, 1));
+        assert!(lock.try_lock().is_none());
+        assert_eq!(ATTEMPTS.get(), 2);
     }
 
     #[test]

@@ -126,12 +126,15 @@ mod tests {
         let count = UseCount::new();
         assert!(count.enter());
         assert_eq!(count.close(), Err(NotClosed::InUse));
+        assert!(count.in_use() && !count.is_closed());
         count.leave();
+        assert!(!count.in_use() && !count.is_closed());
         assert_eq!(count.close(), Ok(()));
+        assert!(!count.in_use() && count.is_closed());
         assert!(!count.enter());
         assert_eq!(count.close(), Err(NotClosed::AlreadyClosed));
         count.reopen();
-        assert!(count.enter());
+        assert!(!count.is_closed() && count.enter());
     }
 
     struct Object(UseCount);

@@ -110,4 +110,24 @@ mod tests {
         assert_eq!(Gid::from_ipv6(addr).to_ip(), IpAddr::V6(addr));
         assert!(Gid::default().is_unspecified());
     }
+
+    #[test]
+    fn unicast_addresses_are_neither_unspecified_nor_those_of_groups() {
+        for (addr, is_unicast) in [
+            ("::", false),
+            ("::1", true),
+            ("fe80::1", true),
+            ("feff::1", true),
+            ("ff00::", false),
+            ("ff02::1", false),
+            ("::ffff:0.0.0.0", false),
+            ("::ffff:0.1.2.3", false),
+            ("::ffff:1.0.0.0", true),
+            ("::ffff:223.255.255.255", true),
+            ("::ffff:224.0.0.1", false),
+            ("::ffff:255.255.255.255", false),
+        ] {
+            assert_eq!(Gid::from_ipv6(addr.parse().unwrap()).is_unicast(), is_unicast, "{addr}");
+        }
+    }
 }

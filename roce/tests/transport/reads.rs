@@ -1,6 +1,6 @@
 //! The requester's RDMA Reads: how many are asked for, what is asked for again, and in which parts.
 
-use roce::transport::{Answer, Body, Config, Limits, PostError, Reason, Received, Requester};
+use roce::transport::{Answer, Body, Config, Limits, Piece, PostError, Reason, Received, Requester};
 use roce::wire::aeth::Syndrome;
 
 use crate::requester::{ADD, NOW, READ, SEND, TIMEOUT, ack, aeth, bytes, completed, pieces, psn, sent, with};
@@ -116,4 +116,81 @@ fn an_answer_that_was_not_divided_ends_where_its_request_does() {
         assert_eq!(sent(&mut it), [0, 2]);
         assert_eq!(it.receive(&answer, NOW), Received::Refused(Reason::BadAnswer), "{answer:?}");
     }
+}
+
+/// The first PSN and the number of packets of each request of an RDMA Read that is sent now; 0
+/// packets stand for a Send.
+fn asked(it: &mut Requester) -> Vec<(u32, u32)> {
+    let packets = |piece: &Piece| piece.remote.map_or(0, |remote| remote.length / 256);
+    pieces(it).iter().map(|piece| (piece.psn.offset_from(psn(0)), packets(piece))).collect()
+}
+
+/// Answers packet `n`.
+fn arrives(it: &mut Requester, n: u32, last: bool) {
+    assert!(matches!(it.receive(&bytes(n, 256, last), NOW), Received::Read { .. }));
+}
+
+#[test]
+fn long_reads_are_asked_for_at_once_while_half_of_the_circle_has_room() {
+    let mut it = with(&config(), &[(READ, 4096 * 256), (READ, 4096 * 256), (READ, 1 << 31)]);
+    assert_eq!(asked(&mut it), [(0, 4096), (4096, 4096)]);
+}
+
+#[test]
+fn several_reads_are_asked_for_again_at_once_if_the_window_has_room() {
+    let mut it = with(&config(), &[(READ, 8 * 256), (READ, 8 * 256), (READ, 8 * 256)]);
+    assert_eq!(asked(&mut it), [(0, 8), (8, 8), (16, 8)]);
+    // 24 packets were under way, and 16 may be from now on.
+    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    assert_eq!(asked(&mut it), [(0, 8), (8, 8)]);
+    for n in 0..3 {
+        arrives(&mut it, n, false);
+        assert_eq!(asked(&mut it), []);
+    }
+    // A quarter of the window, and no less.
+    arrives(&mut it, 3, false);
+    assert_eq!(asked(&mut it), [(16, 4)]);
+    // The other part follows when this one is answered, which is after all before it.
+    for n in 4..16 {
+        arrives(&mut it, n, n % 8 == 7);
+        assert_eq!(asked(&mut it), []);
+    }
+    for n in 16..20 {
+        arrives(&mut it, n, n == 19);
+    }
+    assert_eq!((completed(&mut it), asked(&mut it)), (vec![0, 1], vec![(20, 4)]));
+}
+
+#[test]
+fn credits_count_the_parts_of_a_new_read_that_the_window_divides() {
+    let mut it = with(&Config { credits: true, ..config() }, &[(READ, 100 * 256)]);
+    assert_eq!(asked(&mut it), [(0, 100)]);
+    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    // The responder knows the first request, so its parts are no messages of their own. It has
+    // receives for six more.
+    let answer = |it: &mut Requester, n: u32, last: bool| {
+        let Answer { psn, body, .. } = bytes(n, 256, last);
+        let aeth = if last { aeth(Syndrome::Ack(5), 1) } else { None };
+        assert!(matches!(it.receive(&Answer { psn, aeth, body }, NOW), Received::Read { .. }));
+    };
+    let mut sent = asked(&mut it);
+    for n in 0..100 {
+        answer(&mut it, n, n == 49 || n == 99);
+        sent.extend(asked(&mut it));
+    }
+    assert_eq!((sent, completed(&mut it)), (vec![(0, 50), (50, 50)], vec![0]));
+    // The window is 56 packets now, and grows.
+    it.post(message(1, READ, 100 * 256)).unwrap();
+    for id in 2..6 {
+        it.post(message(id, SEND, 1)).unwrap();
+    }
+    let mut sent = asked(&mut it);
+    for n in 100..150 {
+        answer(&mut it, n, false);
+        sent.extend(asked(&mut it));
+    }
+    // The second Read's four parts are the second to the fifth message, the first two Sends are the
+    // sixth and the seventh. One more goes without a credit, and nothing follows it.
+    let parts = [(100, 56), (156, 15), (171, 15), (186, 14)];
+    assert_eq!((&sent[..4], &sent[4..]), (&parts[..], &[(200, 0), (201, 0), (202, 0)][..]));
 }

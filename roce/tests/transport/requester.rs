@@ -95,15 +95,18 @@ fn failed(it: &mut Requester, id: u32, status: Status) {
 #[test]
 fn an_acknowledgement_completes_all_up_to_it_in_the_order_of_posting() {
     let mut it = with(&config(), &[(SEND, 10), (WRITE, 600), (SEND, 0), (SEND, 5)]);
+    assert_eq!(it.unacknowledged_psn(), None);
     assert_eq!(sent(&mut it), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(it.unacknowledged_psn(), Some(psn(0)));
     assert_eq!(ack(&mut it, 2), Received::Acknowledged);
+    assert_eq!(it.unacknowledged_psn(), Some(psn(3)));
     assert_eq!(completed(&mut it), [0]);
     assert_eq!(ack(&mut it, 4), Received::Acknowledged);
     assert_eq!(completed(&mut it), [1, 2]);
     assert_eq!(it.timer(), Some(NOW + TIMEOUT));
     assert_eq!(ack(&mut it, 5), Received::Acknowledged);
     assert_eq!(completed(&mut it), [3]);
-    assert_eq!((it.timer(), it.is_empty()), (None, true));
+    assert_eq!((it.timer(), it.is_empty(), it.unacknowledged_psn()), (None, true, None));
 }
 
 #[test]
@@ -624,6 +627,46 @@ fn of_a_write_with_immediate_data_the_last_packet_needs_a_credit() {
         // All of the first, whose last packet goes without a credit, and three of the second.
         assert_eq!(packets, 7);
     }
+}
+
+#[test]
+fn a_request_begins_once_with_its_first_packet() {
+    let mut it = with(&config(), &[(SEND, 300), (READ, 1)]);
+    it.post_local(7, false).unwrap();
+    it.post(message(8, SEND, 1)).unwrap();
+    let mut begun = Vec::new();
+    for sent in 0..=5 {
+        begun.push(it.begins());
+        assert_eq!(it.transmit(NOW, 1).is_some(), sent < 5);
+    }
+    // The Send has two packets, and what is local does not begin.
+    assert_eq!(begun, [Some(0), None, Some(1), None, Some(8), None]);
+    assert_eq!(it.expired(NOW + TIMEOUT), Some(Reason::LocalAckTimeoutErr));
+    assert_eq!(it.begins(), None, "it has begun already");
+}
+
+#[test]
+fn a_flushed_queue_sends_nothing() {
+    let mut it = with(&config(), &[(SEND, 1), (SEND, 1), (SEND, 1)]);
+    assert!(it.transmit(NOW, 1).is_some());
+    assert_eq!(it.flush(), Some(0));
+    assert_eq!((it.transmit(NOW, 1), it.len()), (None, 2));
+}
+
+#[test]
+fn what_has_not_left_the_device_is_sent_again_and_that_counts_as_no_retry() {
+    let limits = Limits { retry_count: 0, ..limits() };
+    let mut it = with(&Config { limits, ..config() }, &[(SEND, 1), (SEND, 1)]);
+    for _ in 0..3 {
+        assert_eq!(sent(&mut it), [0, 1]);
+        assert_eq!(it.timer(), Some(NOW + TIMEOUT));
+        it.restart();
+        assert_eq!((it.timer(), it.next_psn()), (None, psn(0)));
+    }
+    assert_eq!(sent(&mut it), [0, 1]);
+    it.abort(0);
+    it.restart();
+    assert_eq!(it.next_psn(), psn(2), "it fails");
 }
 
 #[test]

@@ -355,6 +355,11 @@ fn packets_of_wrong_lengths_are_refused() {
     bad(&[], Piece { packets: 0, ..send(0) }, packet);
     bad(&[], Piece { packets: 2, length: 256, ..send(0) }, packet);
     bad(&[], Piece { packets: 2, length: 513, ..send(0) }, packet);
+    // Requests without payload have one packet.
+    for request in [read(0, READ), add(0)] {
+        bad(&[], Piece { length: 4, ..request }, packet);
+        bad(&[], Piece { packets: 2, ..request }, packet);
+    }
     let message = Reason::RespLocalLengthError;
     // More or less than the RETH announced.
     bad(&[part(w, 0, 0), part(w, 0, 1)], Piece { length: 87, ..part(w, 0, 2) }, message);
@@ -362,7 +367,9 @@ fn packets_of_wrong_lengths_are_refused() {
     bad(&[0, 1].map(|n| part(w, 0, n)), Piece { last: false, length: 256, ..part(w, 0, 2) }, message);
     let only = Piece { operation: w, remote: Some(Remote { length: 9, ..READ }), ..send(0) };
     bad(&[], only, message);
-    // Longer than any message.
+    // The longest, and one that is longer than any message.
+    let longest = Remote { length: MAX_MESSAGE, ..READ };
+    assert_eq!(execution(&mut responder(), read(0, longest)).remote, longest);
     let huge = Remote { length: MAX_MESSAGE + 1, ..READ };
     bad(&[], read(0, huge), message);
     bad(&[], Piece { remote: Some(huge), ..part(w, 0, 0) }, message);

@@ -165,6 +165,9 @@ fn only_sends_and_writes_are_posted() {
     let invalidate = Message { extra: Extra::Invalidate(1), ..message(0, SEND, 1) };
     assert_eq!(it.post(invalidate), Err(PostError::Operation));
     assert_eq!(it.post(message(0, SEND, MAX_MESSAGE + 1)), Err(PostError::Length));
+    assert!(it.is_empty() && it.has_room());
+    assert_eq!(it.post(message(0, SEND, MAX_MESSAGE)), Ok(()));
+    assert!(!it.is_empty() && it.has_room());
 }
 
 #[test]

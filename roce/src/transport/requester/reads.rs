@@ -102,8 +102,8 @@ impl Reads {
     #[inline]
     pub fn share(&self, left: u32, under_way: u32) -> Option<u32> {
         let count = left.min(self.window.saturating_sub(under_way));
-        let enough = count == left || under_way == 0 || count >= self.window / 4;
-        (enough && count > 0).then_some(count)
+        // It is none of these if nothing is free: `left` is not 0, and a quarter is 4 at least.
+        (count == left || under_way == 0 || count >= self.window / 4).then_some(count)
     }
 
     /// A new question was sent.
