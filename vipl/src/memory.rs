@@ -138,16 +138,18 @@ impl Core {
         self.regions.lock().remove(&memory.handle.as_raw());
         // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = memory.buffer.lock().take();
-        match destroyed {
+        let ended = match destroyed {
+            // The destruction succeeds also if the device is dead.
             Ok(()) | Err(Agent::Gone) => Ok(()),
-            Err(error) => {
-                if let Some(buffer) = buffer {
-                    // A device that seems dead may still access the memory.
-                    self.agent.keep(buffer);
-                }
-                Err(self.error(error))
-            }
+            Err(error) => Err(self.error(error)),
+        };
+        if let Some(buffer) = buffer
+            && (ended.is_err() || self.agent.is_dead())
+        {
+            // A device that seems dead may still access the memory.
+            self.agent.keep(buffer);
         }
+        ended
     }
 }
 

@@ -79,10 +79,10 @@ impl Writer<'_> {
             // By reference, since a comparison does not move its operands.
             Kind::Comparison { left, right, operator, others } => {
                 let choice = choices(others, |other| format!("*left {other} *right"));
+                let (left, right) = (part(left), part(right));
                 format!(
-                    "(match (&({}), &({})) {{ (left, right) => {{ {choice} {{ *left {operator} *right }} }} }})",
-                    part(left),
-                    part(right)
+                    "(match (&({left}), &({right})) {{ \
+                     (left, right) => {{ {choice} {{ *left {operator} *right }} }} }})"
                 )
             }
             Kind::Operation { left, right, operator, others } => {
@@ -168,7 +168,8 @@ mod tests {
             "fn f(a: u8) -> bool { 'ä'; \
              (match (&((match ((a), (1)) { (left, right) => { \
              if ::mutant_switch::on(1) { left * right } else  { left + right } } })), &(2)) \
-             { (left, right) => { if ::mutant_switch::on(0) { *left > *right } else  { *left < *right } } }) }"
+             { (left, right) => { \
+             if ::mutant_switch::on(0) { *left > *right } else  { *left < *right } } }) }"
         );
     }
 
