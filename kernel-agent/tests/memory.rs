@@ -14,6 +14,7 @@ use kernel_agent::{Agent, Config, Extent, Link, MemoryList, SendFlags, Shadow};
 use nic_abi::admin::QpState;
 use nic_abi::wqe::{LinkFlags, ListElement};
 use platform::pages::PAGE;
+use platform::sync::atomic::AtomicU32;
 use platform::{BusExtent, DmaBuffer, Instant, OutOfMemory, Platform, RawDma, Wake};
 
 /// Another platform, whose memory it translates page by page. Behind each third page a page of bus
@@ -26,11 +27,11 @@ unsafe impl Platform for Scattered {
         self.0.now()
     }
 
-    fn wait(&self, word: &core::sync::atomic::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
         self.0.wait(word, expected, deadline)
     }
 
-    fn wake(&self, word: &core::sync::atomic::AtomicU32) {
+    fn wake(&self, word: &AtomicU32) {
         self.0.wake(word);
     }
 
