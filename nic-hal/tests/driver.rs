@@ -2,13 +2,14 @@
 
 extern crate ferrovia_nic_hal as nic_hal;
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::{open, pieces, qp_params, send};
 use host::fake::{Fake, identity, success};
-use nic_abi::admin::{
-    Bench, CqFlags, CreateCq, CreateQp, CreateSrq, Opcode, QpFlags, QpType, RESULT_SIZE, Response, Status,
-};
+use nic_abi::admin::{Bench, CqFlags, CreateCq, CreateQp, CreateSrq, Opcode, RESULT_SIZE, Response, Status};
 use nic_abi::registers::{Identity, STATUS_FAULT, STATUS_PORT_UP, STATUS_STATE};
 use nic_abi::wqe::{Header, ReceiveHeader, Segment, SendFlags};
 use nic_hal::{
@@ -17,10 +18,6 @@ use nic_hal::{
 };
 use platform::DmaBuffer;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-fn open(fake: &Fake) -> Result<Nic, Error> {
-    Nic::open(fake.platform.clone(), fake.transport())
-}
 
 /// Why a device with a changed identity is refused, and how many requests were written.
 fn refused(change: fn(&mut Identity)) -> (Error, u32) {
@@ -461,34 +458,6 @@ fn entries_are_taken_once_and_in_order_over_many_passes() {
         cq.consumed();
         assert_eq!((cq.head(), head.load(Ordering::Relaxed)), (index + 1, index + 1));
     }
-}
-
-fn qp_params() -> QpParams {
-    QpParams {
-        qp_type: QpType::Rc,
-        flags: QpFlags::empty(),
-        pd: 1,
-        generation: 1,
-        send_cq: 3,
-        receive_cq: 3,
-        srq: None,
-        max_send_requests: 3,
-        max_send_segments: 7,
-        max_receive_requests: 4,
-        max_receive_segments: 3,
-        eq: 0,
-        owner: 0,
-        max_message: 0,
-    }
-}
-
-fn send(cookie: u64) -> Request {
-    let shadow = Shadow { cookie, data: 0 };
-    Request { operation: Operation::Send { immediate: None }, flags: SendFlags::empty(), shadow }
-}
-
-fn pieces(count: u32) -> Vec<Segment> {
-    (0..count).map(|i| Segment { addr: 0x1000 + u64::from(i), length: 10 + i, key: 0x100 + i }).collect()
 }
 
 #[test]

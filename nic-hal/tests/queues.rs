@@ -2,11 +2,14 @@
 
 extern crate ferrovia_nic_hal as nic_hal;
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::{open, pieces, send};
 use host::fake::{Fake, identity, success};
-use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, FLAG_EVENT, Opcode, QpFlags, QpType, ResizeSrq};
+use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, FLAG_EVENT, Opcode, ResizeSrq};
 use nic_abi::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
 use nic_abi::eqe::{Eqe, EventType};
 use nic_abi::registers::{
@@ -20,8 +23,9 @@ use nic_hal::{
 use platform::SharedSlice;
 use zerocopy::FromBytes;
 
-fn open(fake: &Fake) -> Nic {
-    Nic::open(fake.platform.clone(), fake.transport()).unwrap()
+/// As [`common::qp_params`], for eight Sends.
+fn qp_params() -> QpParams {
+    QpParams { max_send_requests: 8, ..common::qp_params() }
 }
 
 /// A word of the register file.
@@ -32,7 +36,7 @@ fn register(fake: &Fake, offset: usize) -> &AtomicU32 {
 #[test]
 fn events_are_taken_as_the_device_wrote_them() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let mut events = driver.create_eq(2, 3, 1).unwrap();
     let (number, args) = fake.last::<CreateEq>(Opcode::CreateEq);
     assert_eq!((number, args.log_entries, args.vector), (2, 3, 1));
@@ -61,7 +65,7 @@ fn events_are_taken_as_the_device_wrote_them() {
 #[test]
 fn commands_ask_for_an_event_while_fewer_than_64_events_wait() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let asks = |count: u32| -> Vec<bool> {
         (0..count).for_each(|pd| driver.create_pd(pd).unwrap());
         let commands = fake.commands.lock().unwrap();
@@ -90,36 +94,8 @@ fn commands_ask_for_an_event_while_fewer_than_64_events_wait() {
     assert_eq!(asks(65), [[true; 64].as_slice(), &[false]].concat());
 }
 
-fn qp_params() -> QpParams {
-    QpParams {
-        qp_type: QpType::Rc,
-        flags: QpFlags::empty(),
-        pd: 1,
-        generation: 1,
-        send_cq: 3,
-        receive_cq: 3,
-        srq: None,
-        max_send_requests: 8,
-        max_send_segments: 7,
-        max_receive_requests: 4,
-        max_receive_segments: 3,
-        eq: 0,
-        owner: 0,
-        max_message: 0,
-    }
-}
-
 fn srq_params() -> SrqParams {
     SrqParams { max_requests: 4, max_segments: 2, pd: 1, generation: 1, limit: 0, eq: 0 }
-}
-
-fn send(cookie: u64) -> Request {
-    let shadow = Shadow { cookie, data: 0 };
-    Request { operation: Operation::Send { immediate: None }, flags: SendFlags::empty(), shadow }
-}
-
-fn pieces(count: u32) -> Vec<Segment> {
-    (0..count).map(|i| Segment { addr: 0x1000 + u64::from(i), length: 10 + i, key: 0x100 + i }).collect()
 }
 
 /// Another transport that counts the kicks.
@@ -191,7 +167,7 @@ fn a_post_to_an_armed_queue_goes_to_the_fifo_and_kicks_a_device_that_sleeps() {
 #[test]
 fn a_receive_of_one_segment_is_written_in_the_same_way_by_its_short_cut() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let queue = |slot, max_receive_segments| {
         let params = QpParams { max_receive_segments, ..qp_params() };
         let receive = driver.create_qp(slot, &params).unwrap().receive.unwrap();
@@ -223,7 +199,7 @@ fn a_receive_of_one_segment_is_written_in_the_same_way_by_its_short_cut() {
 #[test]
 fn a_transfer_is_written_in_the_same_way_by_each_way_of_posting() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     // A queue pair of eight requests of three blocks each, and what is outstanding on it.
     let queue = |slot| -> (QpRings, Outstanding, u64) {
         let rings = driver.create_qp(slot, &qp_params()).unwrap();
@@ -297,7 +273,7 @@ fn a_transfer_is_written_in_the_same_way_by_each_way_of_posting() {
 #[test]
 fn entries_beside_places_end_with_the_ring_or_with_another_queue_pair_or_outcome() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
     let mut cq = driver.create_cq(3, &params).unwrap();
     let ring = fake.last::<CreateCq>(Opcode::CreateCq).1.ring;
@@ -340,7 +316,7 @@ fn entries_beside_places_end_with_the_ring_or_with_another_queue_pair_or_outcome
 #[test]
 fn a_queue_that_is_armed_for_solicited_entries_can_be_armed_for_all() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
     let cq = driver.create_cq(3, &params).unwrap();
     let word = register(&fake, doorbell::record(CQ_RECORDS, 3) + 4);
@@ -357,7 +333,7 @@ fn a_queue_that_is_armed_for_solicited_entries_can_be_armed_for_all() {
 #[test]
 fn a_completion_is_no_longer_than_its_request() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let sends = Outstanding::new(8).unwrap();
     let rings = driver.create_qp(2, &qp_params()).unwrap();
     let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
@@ -376,7 +352,7 @@ fn a_completion_is_no_longer_than_its_request() {
 #[test]
 fn what_waits_is_shown_and_stays() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let params = CqParams { log_entries: 3, eq: 0, generation: 1, flags: CqFlags::empty() };
     let mut cq = driver.create_cq(3, &params).unwrap();
     assert_eq!(cq.entries(), 8);
@@ -402,7 +378,7 @@ fn what_waits_is_shown_and_stays() {
 #[test]
 fn receives_move_to_another_ring_as_they_were_posted() {
     let fake = Fake::new(identity(), success);
-    let driver = open(&fake);
+    let driver = open(&fake).unwrap();
     let mut srq = driver.create_srq(5, &srq_params()).unwrap();
     let push = |srq: &mut nic_hal::SharedReceiveQueue, nth: u32| {
         srq.push(nth == 1, &pieces(nth % 3), |&s| s, Shadow::default()).unwrap()

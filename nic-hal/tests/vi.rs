@@ -2,16 +2,15 @@
 
 extern crate ferrovia_nic_hal as nic_hal;
 
+mod common;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::open;
 use host::fake::{Fake, identity, success};
 use nic_abi::admin::{CreateQp, Opcode};
 use nic_abi::registers::Identity;
 use nic_hal::{Error, Full, Nic, Taken, ViParams, ViQueue};
-
-fn open(fake: &Fake) -> Result<Nic, Error> {
-    Nic::open(fake.platform.clone(), fake.transport())
-}
 
 /// The parameters of a virtual interface whose queues have these sizes.
 fn vi_params(entries: [u32; 2]) -> ViParams {
@@ -214,7 +213,7 @@ fn lost_descriptors_are_skipped_up_to_the_first_that_is_not_lost() {
     }
     queue.skip_lost();
     assert_eq!((queue.queued(), queue.take(NEVER)), (1, Taken::NotDone));
-    // Nobody was told of them: their events are news.
+    // The driver reported none of them before their events, so the events are news.
     assert!(queue.report(0) && queue.report(64));
     ring.mark(2).store(3, Ordering::Release);
     queue.skip_lost();
