@@ -467,10 +467,14 @@ impl Agent {
         }
     }
 
-    /// Keeps a consumer's buffer alive until the device confirms a reset: for regions that could
-    /// not be destroyed because the device died.
-    pub fn keep(&self, buffer: Arc<DmaBuffer>) {
-        self.nic.keep(buffer);
+    /// Releases a consumer's buffer whose region was to be destroyed; `destroyed` is the result of
+    /// that. Without the device's word that the region is gone, the buffer is kept until the device
+    /// confirms a reset. A destruction succeeds also if the device is dead, but a device that only
+    /// seems dead may still access the memory.
+    pub fn release(&self, buffer: Arc<DmaBuffer>, destroyed: Result<(), Error>) {
+        if self.is_dead() || !matches!(destroyed, Ok(()) | Err(Error::Gone)) {
+            self.nic.keep(buffer);
+        }
     }
 
     /// The version of the NIC's hardware, as VIA has it (HardwareVersion of VIP_NIC_ATTRIBUTES).

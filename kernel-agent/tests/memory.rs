@@ -7,11 +7,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::open;
+use common::{Heard, Node, open};
 use common::scene::*;
 use host::Machine;
-use kernel_agent::{Agent, Config, Extent, Link, MemoryList, SendFlags, Shadow};
-use nic_abi::admin::QpState;
+use kernel_agent::{Agent, Config, Error, Extent, Link, MemoryList, SendFlags, Shadow};
+use nic_abi::admin::{Injection, QpState};
 use nic_abi::wqe::{LinkFlags, ListElement};
 use platform::pages::PAGE;
 use platform::sync::atomic::AtomicU32;
@@ -110,12 +110,33 @@ fn a_region_may_be_linked_to_what_it_was_registered_for_or_linked_to() {
 }
 
 #[test]
-fn memory_that_is_kept_is_released_when_the_device_confirms_a_reset() {
+fn a_buffer_is_kept_without_the_devices_word_that_its_region_is_gone_until_a_reset_is_confirmed() {
     let machine = Machine::new(1);
     let agent = open(&machine, 0);
     let buffer = Arc::new(DmaBuffer::new(agent.platform(), PAGE, PAGE).unwrap());
-    agent.keep(buffer.clone());
-    assert_eq!((agent.test_handle().quarantined(), Arc::strong_count(&buffer)), (1, 2));
+    let kept = || (agent.test_handle().quarantined(), Arc::strong_count(&buffer));
+    for destroyed in [Ok(()), Err(Error::Gone)] {
+        agent.release(buffer.clone(), destroyed);
+        assert_eq!(kept(), (0, 1), "{destroyed:?}");
+    }
+    agent.release(buffer.clone(), Err(Error::OutOfMemory));
+    assert_eq!(kept(), (1, 2));
     agent.close();
-    assert_eq!((agent.test_handle().quarantined(), Arc::strong_count(&buffer)), (0, 1));
+    assert_eq!(kept(), (0, 1));
+}
+
+#[test]
+fn the_buffer_of_a_region_is_kept_if_its_device_is_dead() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let node = Node::new(&machine, &agent);
+    let buffer = Arc::new(node.buffer(PAGE));
+    let region = node.register(&buffer);
+    agent.test_handle().inject(0, Injection::Fail, 1, 0).unwrap();
+    node.ears.wait_for("its death", |heard| matches!(heard, Heard::Dead(_)).then_some(()));
+    let before = agent.test_handle().quarantined();
+    agent.release(buffer.clone(), region.destroy());
+    assert_eq!((agent.test_handle().quarantined(), Arc::strong_count(&buffer)), (before + 1, 2));
+    node.client.detach();
+    agent.close();
 }

@@ -138,18 +138,13 @@ impl Core {
         self.regions.lock().remove(&memory.handle.as_raw());
         // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = memory.buffer.lock().take();
-        let ended = match destroyed {
-            // The destruction succeeds also if the device is dead.
+        if let Some(buffer) = buffer {
+            self.agent.release(buffer, destroyed);
+        }
+        match destroyed {
             Ok(()) | Err(Agent::Gone) => Ok(()),
             Err(error) => Err(self.error(error)),
-        };
-        if let Some(buffer) = buffer
-            && (ended.is_err() || self.agent.is_dead())
-        {
-            // A device that seems dead may still access the memory.
-            self.agent.keep(buffer);
         }
-        ended
     }
 }
 

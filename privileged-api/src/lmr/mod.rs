@@ -287,7 +287,8 @@ impl Core {
     /// Frees a region to which no window is bound; returns false if the device says that one is. To
     /// be called with `changes` held, or when no calls are in progress any more.
     pub(crate) fn free_lmr(&self, lmr: &Lmr) -> bool {
-        if lmr.region.destroy() == Err(kernel_agent::Error::Busy) {
+        let destroyed = lmr.region.destroy();
+        if destroyed == Err(kernel_agent::Error::Busy) {
             return false;
         }
         self.keys.clear(lmr.handle);
@@ -297,11 +298,8 @@ impl Core {
         lmr.zone.lock().end();
         // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = lmr.buffer.lock().take();
-        if let Some(buffer) = buffer
-            && self.agent.is_dead()
-        {
-            // A device that seems dead may still access the memory.
-            self.agent.keep(buffer);
+        if let Some(buffer) = buffer {
+            self.agent.release(buffer, destroyed);
         }
         true
     }

@@ -368,12 +368,46 @@ impl ViEp {
         if destroyed == Err(kernel_agent::Error::Gone) {
             return destroyed;
         }
-        // Succeeds also if the device is dead.
-        let _ = self.region.destroy();
-        if self.agent.is_dead() {
-            // A device that seems dead may still write to descriptors.
-            self.agent.keep(self.memory.clone());
-        }
+        self.agent.release(self.memory.clone(), self.region.destroy());
         destroyed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::Machine;
+    use kernel_agent::{Agent, Config};
+
+    use super::*;
+    use crate::{EpAttributes, EpFlags, EvdFlags, EvdHandle, EventType, Limits, Provider};
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn memory_of_descriptors_that_a_dead_device_may_still_write_is_kept() {
+        let mut machine = Machine::new(1);
+        let agent =
+            Agent::open(machine.platform(), machine.transport(0), 0, Config::default()).expect("an agent");
+        let provider = Provider::new(machine.platform());
+        provider.add_via("via", agent.clone(), Limits::NONE).expect("a name");
+        let ia = provider.ia_create("via", 2, 1, None).expect("an IA");
+        let pz = ia.pz_create().expect("a zone");
+        let evd = |stream| {
+            ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 64, 1, EvdHandle::NULL).expect("an EVD")
+        };
+        let [sends, receives] = [EventType::DTO_EVENT_STREAM; 2].map(evd);
+        let messages = evd(EventType::CM_MSG_EVENT_STREAM);
+        let few = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..EpAttributes::default() };
+        let ep = ia.ep_rc_create(pz, sends, receives, messages, EpFlags::empty(), &few).expect("an endpoint");
+        let memory = {
+            let core = ia.live().expect("alive");
+            let ep = core.eps.get(ep.as_raw()).expect("it is new");
+            Arc::downgrade(&ep.pair.vi().expect("a virtual interface").memory)
+        };
+        machine.kill();
+        let _ = ia.ep_free(ep);
+        ia.ia_free().expect("the first free");
+        drop(ia);
+        assert!(memory.upgrade().is_some());
+        agent.close();
     }
 }
