@@ -111,7 +111,7 @@ fn a_buffer_returns_its_memory_unless_it_is_abandoned() {
 fn memory_translated_page_by_page_ends_at_each_page_and_all_else_is_that_of_the_platform_below() {
     let machine = machine();
     let below = machine.platform();
-    let pages: Arc<dyn Platform> = Arc::new(PageByPage(below.clone()));
+    let pages: Arc<dyn Platform> = Arc::new(PageByPage::new(below.clone()));
     assert_eq!(pages.current_thread(), below.current_thread());
     std::thread::scope(|threads| {
         threads.spawn(|| assert_eq!(pages.current_thread(), below.current_thread()));

@@ -246,7 +246,7 @@ fn arguments_beyond_the_limits_change_nothing() {
 fn a_translation_asks_the_platform_for_no_more_extents_than_a_list_can_have() {
     const GIB: usize = 1 << 30;
     let machine = Machine::with_memory(1, GIB + (16 << 20));
-    let platform: Arc<dyn Platform> = Arc::new(PageByPage(machine.platform()));
+    let platform: Arc<dyn Platform> = Arc::new(PageByPage::new(machine.platform()));
     let addr = DmaBuffer::new(&platform, PAGE, PAGE).unwrap().addr();
     let agent = Agent::open(platform, machine.transport(0), 0, Config::default()).unwrap();
     let most = u64::from(agent.identity().max_list_elements) * PAGE as u64;

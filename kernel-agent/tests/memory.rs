@@ -1,5 +1,4 @@
 //! Memory: its translation, and what is known of a region's memory.
-#![expect(unsafe_code, reason = "the trait Platform is unsafe to implement")]
 
 extern crate ferrovia_kernel_agent as kernel_agent;
 
@@ -7,62 +6,28 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Heard, Node, open};
 use common::scene::*;
+use common::{Heard, Node, open};
 use host::Machine;
 use kernel_agent::{Agent, Config, Error, Extent, Link, MemoryList, SendFlags, Shadow};
 use nic_abi::admin::{Injection, QpState};
 use nic_abi::wqe::{LinkFlags, ListElement};
-use platform::pages::PAGE;
-use platform::sync::atomic::AtomicU32;
-use platform::{BusExtent, DmaBuffer, Instant, OutOfMemory, Platform, RawDma, Wake};
+use platform::pages::{PAGE, PageByPage};
+use platform::{DmaBuffer, Platform};
 
-/// Another platform, whose memory it translates page by page. Behind each third page a page of bus
-/// addresses is left out.
-struct Scattered(Arc<dyn Platform>);
-
-// SAFETY: it returns what the other platform promised; the tests only look at its translations.
-unsafe impl Platform for Scattered {
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
-        self.0.wait(word, expected, deadline)
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
-    }
-
-    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
-        self.0.spawn(name, main)
-    }
-
-    fn current_thread(&self) -> u64 {
-        self.0.current_thread()
-    }
-
-    fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
-        self.0.alloc_dma(len, align)
-    }
-
-    unsafe fn free_dma(&self, raw: RawDma) {
-        // SAFETY: the caller's promise; all memory comes from the other platform.
-        unsafe { self.0.free_dma(raw) };
-    }
-
-    fn translate(&self, virt: usize) -> Option<BusExtent> {
-        let extent = self.0.translate(virt)?;
-        let gaps = (extent.addr as usize / PAGE / 3 * PAGE) as u64;
-        Some(BusExtent { addr: extent.addr + gaps, len: (PAGE - virt % PAGE) as u64 })
-    }
+/// Leaves a page of bus addresses out behind each third page.
+fn scattered(page: u64) -> u64 {
+    let size = PAGE as u64;
+    page + page / size / 3 * size
 }
 
 #[test]
+#[expect(unsafe_code, reason = "chooses bus addresses")]
 fn a_translation_joins_adjacent_pages_and_no_others() {
     let machine = Machine::new(1);
-    let platform: Arc<dyn Platform> = Arc::new(Scattered(machine.platform()));
+    // SAFETY: the test looks at translations; the device gets no address of them.
+    let platform = unsafe { PageByPage::with_bus(machine.platform(), scattered) };
+    let platform: Arc<dyn Platform> = Arc::new(platform);
     let agent = Agent::open(platform.clone(), machine.transport(0), 7, Config::default()).unwrap();
     assert_eq!(agent.number(), 7);
     let buffer = DmaBuffer::new(&platform, 12 * PAGE, PAGE).unwrap();

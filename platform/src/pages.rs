@@ -12,42 +12,64 @@ use crate::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 pub const PAGE: usize = 4096;
 
 /// Another platform, whose memory it translates page by page.
-pub struct PageByPage(pub Arc<dyn Platform>);
+pub struct PageByPage {
+    below: Arc<dyn Platform>,
+    bus: fn(u64) -> u64,
+}
 
-// SAFETY: it returns what the other platform promised, or a part of it.
+impl PageByPage {
+    /// Pages have the bus addresses that they have on the platform `below`.
+    pub fn new(below: Arc<dyn Platform>) -> PageByPage {
+        PageByPage { below, bus: |page| page }
+    }
+
+    /// As [`PageByPage::new`], but `bus` makes the address of a page of the one on the platform
+    /// `below`: for tests that look at translations.
+    ///
+    /// # Safety
+    ///
+    /// Devices find the same page at the address that `bus` returns, or no device gets it.
+    pub unsafe fn with_bus(below: Arc<dyn Platform>, bus: fn(u64) -> u64) -> PageByPage {
+        PageByPage { below, bus }
+    }
+}
+
+// SAFETY: it returns what the other platform promised, or a part of it; for other bus addresses
+// their maker answers.
 unsafe impl Platform for PageByPage {
     fn now(&self) -> Instant {
-        self.0.now()
+        self.below.now()
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
-        self.0.wait(word, expected, deadline)
+        self.below.wait(word, expected, deadline)
     }
 
     fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
+        self.below.wake(word);
     }
 
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
-        self.0.spawn(name, main)
+        self.below.spawn(name, main)
     }
 
     fn current_thread(&self) -> u64 {
-        self.0.current_thread()
+        self.below.current_thread()
     }
 
     fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
-        self.0.alloc_dma(len, align)
+        self.below.alloc_dma(len, align)
     }
 
     unsafe fn free_dma(&self, raw: RawDma) {
         // SAFETY: the caller's promise; all memory comes from the other platform.
-        unsafe { self.0.free_dma(raw) };
+        unsafe { self.below.free_dma(raw) };
     }
 
     fn translate(&self, virt: usize) -> Option<BusExtent> {
-        let extent = self.0.translate(virt)?;
-        let rest = (PAGE - virt % PAGE) as u64;
-        Some(BusExtent { len: extent.len.min(rest), ..extent })
+        let extent = self.below.translate(virt)?;
+        let at = virt % PAGE;
+        let addr = (self.bus)(extent.addr - at as u64) + at as u64;
+        Some(BusExtent { addr, len: extent.len.min((PAGE - at) as u64) })
     }
 }

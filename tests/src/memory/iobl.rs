@@ -412,7 +412,7 @@ pub(crate) const TESTS: &[Test] = &[
     // a list.
     test("mem_map::memory_in_single_pages", &["it_mem_map.B03", "it_mem_map.B05"], |f| {
         // The same NIC behind a platform that translates one page at a time.
-        let provider = Provider::new(Arc::new(PageByPage(f.platform().clone())));
+        let provider = Provider::new(Arc::new(PageByPage::new(f.platform().clone())));
         provider.add("paged", f.setup.a.agent.clone())?;
         let ia = provider.ia_create("paged", 2, 1, Some(f.setup.privileged))?;
         let len = 3 * PAGE + 100;
