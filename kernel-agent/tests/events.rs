@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use common::{Ears, Heard};
+use common::{Ears, Heard, on_fake};
 use host::fake::{Fake, identity, success};
 use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Config, Death, ResolutionEvent, Transports, Upcalls};
 use nic_abi::admin::{CreateCq, CreateEq, CreateQp, CreateSrq, Opcode};
@@ -37,11 +37,7 @@ struct Scene {
 
 impl Scene {
     fn new(config: Config) -> Scene {
-        let fake = Fake::new(identity(), success);
-        let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, config).unwrap();
-        let ears = Arc::new(Ears::default());
-        let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
-        let client = agent.attach(weak).unwrap();
+        let (fake, agent, client, ears) = on_fake(identity(), config);
         Scene { fake, agent, client, ears, written: 0 }
     }
 

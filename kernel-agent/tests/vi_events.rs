@@ -5,15 +5,13 @@ extern crate ferrovia_kernel_agent as kernel_agent;
 mod common;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use common::vi::*;
 use common::*;
 use host::Machine;
-use host::fake::{Fake, success};
 use kernel_agent::{
-    AcceptParams, Agent, AsyncEvent, Client, Config, Error, Features, Identity, Reliability, Resource,
-    Upcalls, ViError, ViPostError, ViSide, ViTaken,
+    AcceptParams, AsyncEvent, Config, Error, Features, Identity, Reliability, Resource, ViError, ViPostError,
+    ViSide, ViTaken,
 };
 use nic_abi::admin::{CqFlags, CreateCq, CreateEq, CreateQp, Injection, ModifyQp, Opcode, QpMask, QpState};
 use nic_abi::cqe::CqeFlags;
@@ -55,16 +53,6 @@ fn waiters_learn_of_a_dead_device_and_posts_end() {
     assert!(a.node.client.create_vi_cq(4, 0).is_err());
 }
 
-/// An agent on a device that a test plays, and a client of it.
-fn on_fake(identity: Identity) -> (Fake, Arc<Agent>, Arc<Client>, Arc<Ears>) {
-    let fake = Fake::new(identity, success);
-    let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, Config::default()).unwrap();
-    let ears = Arc::new(Ears::default());
-    let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
-    let client = agent.attach(weak).unwrap();
-    (fake, agent, client, ears)
-}
-
 fn vi_identity() -> Identity {
     Identity {
         features: Features::VI.bits(),
@@ -76,7 +64,7 @@ fn vi_identity() -> Identity {
 
 #[test]
 fn invalid_events_and_those_of_a_former_connection_are_dropped() {
-    let (fake, agent, client, ears) = on_fake(vi_identity());
+    let (fake, agent, client, ears) = on_fake(vi_identity(), Config::default());
     let (eq, args) = fake.last::<CreateEq>(Opcode::CreateEq);
     assert_eq!((eq, args.vector), (2, 1));
     let pd = client.create_pd().unwrap();
@@ -134,7 +122,7 @@ fn invalid_events_and_those_of_a_former_connection_are_dropped() {
 
 #[test]
 fn invalid_entries_of_a_completion_queue_are_dropped() {
-    let (fake, agent, client, _) = on_fake(vi_identity());
+    let (fake, agent, client, _) = on_fake(vi_identity(), Config::default());
     let pd = client.create_pd().unwrap();
     let cq = client.create_vi_cq(4, 1).unwrap();
     let (_, args) = fake.last::<CreateCq>(Opcode::CreateCq);
@@ -173,7 +161,7 @@ fn invalid_entries_of_a_completion_queue_are_dropped() {
 
 #[test]
 fn an_agent_without_room_for_their_events_makes_none() {
-    let (_fake, agent, client, _) = on_fake(Identity { max_eqs: 2, ..vi_identity() });
+    let (_fake, agent, client, _) = on_fake(Identity { max_eqs: 2, ..vi_identity() }, Config::default());
     let pd = client.create_pd().unwrap();
     assert_eq!(agent.config().max_vis, 0);
     let refused = client.create_vi(&pd, &vi_attributes(Reliability::Delivery), [None; 2], [1; 2], 0);
@@ -184,7 +172,7 @@ fn an_agent_without_room_for_their_events_makes_none() {
 
 #[test]
 fn lost_descriptors_at_the_head_of_a_queue_are_skipped_and_no_others() {
-    let (fake, agent, client, _) = on_fake(vi_identity());
+    let (fake, agent, client, _) = on_fake(vi_identity(), Config::default());
     let pd = client.create_pd().unwrap();
     let vi = client.create_vi(&pd, &vi_attributes(Reliability::Delivery), [None; 2], [4; 2], 5).unwrap();
     let (_, created) = fake.last::<CreateQp>(Opcode::CreateQp);
@@ -241,7 +229,7 @@ fn a_message_establishes_the_connection_whose_confirmation_is_lost() {
 
 #[test]
 fn a_change_tells_the_device_of_rights_only_when_there_is_a_connection() {
-    let (fake, agent, client, _) = on_fake(vi_identity());
+    let (fake, agent, client, _) = on_fake(vi_identity(), Config::default());
     let pd = client.create_pd().unwrap();
     let vi = client.create_vi(&pd, &vi_attributes(Reliability::Reception), [None; 2], [4; 2], 5).unwrap();
     let rights = LinkFlags::REMOTE_WRITE;

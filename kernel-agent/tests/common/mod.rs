@@ -6,14 +6,15 @@ pub mod scene;
 pub mod vi;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use host::Machine;
+use host::fake::{Fake, success};
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, Client, CmEvent, CmEventKind, Completion, Config, ConnectParams,
-    ConnectionId, Cq, Death, Error, Handshake, Operation, Pd, Qp, QpAttributes, QpType, Region, Remote,
-    Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls, ViSide,
+    ConnectionId, Cq, Death, Error, Handshake, Identity, Operation, Pd, Qp, QpAttributes, QpType, Region,
+    Remote, Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls, ViSide,
 };
 use links::Link;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
@@ -154,6 +155,16 @@ pub struct Node {
 
 pub const CQ_CONTEXT: u64 = 77;
 
+/// An agent on a device that accepts every command and that the test plays, and a client of it.
+pub fn on_fake(identity: Identity, config: Config) -> (Fake, Arc<Agent>, Arc<Client>, Arc<Ears>) {
+    let fake = Fake::new(identity, success);
+    let agent = Agent::open(fake.platform.clone(), fake.transport(), 0, config).unwrap();
+    let ears = Arc::new(Ears::default());
+    let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
+    let client = agent.attach(weak).unwrap();
+    (fake, agent, client, ears)
+}
+
 pub fn open(machine: &Machine, nic: usize) -> Arc<Agent> {
     open_with(machine, nic, Config::default())
 }
@@ -183,7 +194,7 @@ impl Drop for Node {
 impl Node {
     pub fn new(machine: &Machine, agent: &Arc<Agent>) -> Node {
         let ears = Arc::new(Ears::default());
-        let weak: std::sync::Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
+        let weak: Weak<dyn Upcalls> = Arc::downgrade(&(ears.clone() as Arc<dyn Upcalls>));
         let client = agent.attach(weak).unwrap();
         let pd = client.create_pd().unwrap();
         let cq = client.create_cq(256, CQ_CONTEXT).unwrap();
