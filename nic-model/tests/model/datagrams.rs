@@ -1,33 +1,18 @@
 //! Datagrams that are dropped, or wait for a neighbour, over a wire and by the short cut.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use nic_abi::admin::{Injection, QpState};
 use nic_abi::cqe::Status;
-use nic_abi::wqe::{AddressVector, Header, Opcode, SendFlags, datagram_blocks};
-use nic_model::testing::{Qp, Rig, Through, cable, header, segment, status};
+use nic_abi::wqe::{AddressVector, Opcode};
+use nic_model::testing::{Qp, Rig, segment, status};
 
 use crate::packets::rig as wired;
+use crate::queues::{datagram, send_datagram};
 
 const QKEY: u32 = 5;
 
-/// The address of a queue pair, from the IPv4 address of the sender.
-fn address(rig: &Rig, to: &Qp) -> AddressVector {
-    let (gid, qpn) = (rig.gid(to.nic), to.qpn);
-    AddressVector { gid, qpn, qkey: QKEY, source_gid: 1, hop_limit: 64, ..AddressVector::default() }
-}
-
 /// Sends a datagram of so many bytes.
 fn send(rig: &mut Rig, from: &mut Qp, to: AddressVector, key: u32, length: u32) {
-    let head = Header {
-        segments: 1,
-        blocks: datagram_blocks(1) as u8,
-        flags: SendFlags::SIGNALED.bits(),
-        ..header(Opcode::Send, 1)
-    };
-    rig.write_send(from, head, zerocopy::transmute!(to), &[segment(key, 0, length)]);
-    rig.ring_send(from);
+    send_datagram(rig, from, to, Opcode::Send, &[segment(key, 0, length)]);
 }
 
 #[test]
@@ -36,7 +21,7 @@ fn a_datagram_that_cannot_leave_is_dropped_and_counted_and_its_request_succeeds(
     let (mut a, mut b) = (rig.datagram_qp(0, 7, QKEY), rig.datagram_qp(1, 7, QKEY));
     let (from, _) = rig.region(0, 1024);
     let (to, _) = rig.region(1, 1024);
-    let good = address(&rig, &b);
+    let good = datagram(&rig, &b, QKEY);
     // Of another network, and from an address of another family than the destination's.
     let mut far = good;
     far.gid[12] = 11;
@@ -56,39 +41,13 @@ fn a_datagram_that_cannot_leave_is_dropped_and_counted_and_its_request_succeeds(
     assert_eq!([0, 1].map(|n| rig.stats(n).dropped_datagrams), [2, 1]);
 }
 
-/// Routers choose the path of a packet by its ports.
-#[test]
-fn a_datagram_leaves_from_the_port_of_its_queue_pair_in_the_dynamic_range() {
-    let ports = Rc::<RefCell<Vec<u16>>>::default();
-    let wires = cable().map(|end| {
-        let ports = ports.clone();
-        Through::new(end, move |end, frame| {
-            if frame[12..14] == [8, 0] && frame[36..38] == roce::UDP_PORT.to_be_bytes() {
-                ports.borrow_mut().push(u16::from_be_bytes([frame[34], frame[35]]));
-            }
-            end.put(frame);
-        })
-    });
-    let mut rig = Rig::wired(wires, 1500);
-    let b = rig.datagram_qp(1, 7, QKEY);
-    let (from, _) = rig.region(0, 64);
-    let to = address(&rig, &b);
-    for slot in [7, 8, 0x1234] {
-        let mut a = rig.datagram_qp(0, slot, QKEY);
-        send(&mut rig, &mut a, to, from, 8);
-        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-        let port = ports.borrow_mut().pop();
-        assert_eq!(port, Some(0xc000 + (a.qpn & 0x3fff) as u16));
-    }
-}
-
 #[test]
 fn a_datagram_needs_both_ports_and_a_nic_that_runs() {
     let mut rig = Rig::new(2);
     let (mut a, mut b) = (rig.datagram_qp(0, 7, QKEY), rig.datagram_qp(1, 7, QKEY));
     let (from, _) = rig.region(0, 1024);
     let (to, _) = rig.region(1, 1024);
-    let good = address(&rig, &b);
+    let good = datagram(&rig, &b, QKEY);
     rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
     for (n, down) in [0, 1].into_iter().enumerate() {
         rig.inject(down, Injection::Port, 0, 0, 0);
@@ -112,7 +71,7 @@ fn an_injection_loses_as_many_datagrams_as_it_says() {
         let (to, _) = rig.region(1, 1024);
         rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
         rig.inject(0, Injection::DropRequests, a.qpn, 2, 0);
-        let good = address(&rig, &b);
+        let good = datagram(&rig, &b, QKEY);
         for lost in 1..3 {
             send(&mut rig, &mut a, good, from, 100);
             assert_eq!(status(&rig.sent(&mut a)), Status::Success);
@@ -126,13 +85,13 @@ fn an_injection_loses_as_many_datagrams_as_it_says() {
 }
 
 #[test]
-fn who_waits_for_a_neighbour_does_not_hold_up_others_that_wait_for_another() {
+fn a_queue_pair_that_waits_for_a_neighbour_holds_up_none_that_waits_for_another() {
     let (mut rig, _) = wired();
     let mut b = rig.datagram_qp(1, 7, QKEY);
     let (from, _) = rig.region(0, 1024);
     let (to, _) = rig.region(1, 1024);
     rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
-    let good = address(&rig, &b);
+    let good = datagram(&rig, &b, QKEY);
     let mut nobody = good;
     nobody.gid[15] = 99;
     // The first and the last that wait get no answer; the one between them does.
@@ -162,7 +121,7 @@ fn the_general_services_queue_pair_survives_a_datagram_that_is_too_long_and_keep
         let (from, _) = rig.region(0, 1024);
         let (to, _) = rig.region(1, 1024);
         rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
-        let good = AddressVector { qkey: 0x8001_0000, ..address(&rig, &b) };
+        let good = datagram(&rig, &b, 0x8001_0000);
         send(&mut rig, &mut a, good, from, 101);
         assert_eq!(status(&rig.sent(&mut a)), Status::Success);
         assert!(rig.poll_cq(&mut b.receive_cq).is_none());

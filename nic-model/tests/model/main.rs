@@ -17,6 +17,7 @@ mod queues;
 mod random;
 mod refusals;
 mod retries;
+mod source_ports;
 mod unreliable;
 mod vi;
 mod ways;

@@ -321,7 +321,8 @@ fn an_empty_srq_is_not_ready_and_a_broken_one_an_error() {
     assert_eq!(events[..2], [(EventType::SrqError, 4), (EventType::QpFatal, b.qpn)]);
 }
 
-fn datagram(rig: &Rig, to: &Qp, qkey: u32) -> AddressVector {
+/// The address of a queue pair for datagrams.
+pub(crate) fn datagram(rig: &Rig, to: &Qp, qkey: u32) -> AddressVector {
     AddressVector {
         gid: rig.gid(to.nic),
         flow_label: 0x12345,
@@ -334,7 +335,8 @@ fn datagram(rig: &Rig, to: &Qp, qkey: u32) -> AddressVector {
     }
 }
 
-fn send_datagram(
+/// Sends a datagram.
+pub(crate) fn send_datagram(
     rig: &mut Rig,
     from: &mut Qp,
     av: AddressVector,

@@ -5,13 +5,14 @@ use nic_abi::admin::{
     ShareRegion, Status as Refused,
 };
 use nic_abi::cqe::Status;
-use nic_abi::wqe::{self, AddressVector, Header, LinkFlags, ListArgs, SendFlags};
+use nic_abi::wqe::{self, LinkFlags, ListArgs};
 use nic_model::Progress;
-use nic_model::testing::{ALL_RIGHTS, PD, QpSpec, Rig, command, header, rdma, segment, status};
+use nic_model::testing::{ALL_RIGHTS, PD, QpSpec, Rig, command, rdma, segment, status};
 use platform::Instant;
 
 use crate::keys::{allocate, link, list, privileged};
 use crate::packets::rig as wired;
+use crate::queues::{self, send_datagram};
 
 /// Polls until there is nothing to do; returns the units of work of all polls.
 fn work(rig: &mut Rig) -> u32 {
@@ -104,13 +105,9 @@ fn datagram(length: u32) -> u32 {
     let (mut rig, _) = wired();
     let [mut a, b] = [0, 1].map(|n| rig.datagram_qp(n, 7, 5));
     let (from, _) = rig.region(0, 1024);
-    let (gid, qpn) = (rig.gid(1), b.qpn);
-    let to = AddressVector { gid, qpn, qkey: 5, source_gid: 1, hop_limit: 64, ..AddressVector::default() };
+    let to = queues::datagram(&rig, &b, 5);
     let mut send = |rig: &mut Rig, length| {
-        let flags = SendFlags::SIGNALED.bits();
-        let head = Header { segments: 1, blocks: 2, flags, ..header(wqe::Opcode::Send, 1) };
-        rig.write_send(&mut a, head, zerocopy::transmute!(to), &[segment(from, 0, length)]);
-        rig.ring_send(&a);
+        send_datagram(rig, &mut a, to, wqe::Opcode::Send, &[segment(from, 0, length)]);
         let units = work(rig);
         assert_eq!(status(&rig.sent(&mut a)), Status::Success);
         units
