@@ -194,7 +194,7 @@ fn an_attempt_needs_the_address_of_one_host_in_the_family_of_its_own() {
         assert_eq!(attempt, Err(Error::InvalidParameter), "{own:?} and {remote:?}");
         assert_eq!(side.state(), ViState::Idle);
     }
-    // Nobody serves there, but the addresses are good.
+    // There is no server, but the addresses are good.
     let server = NetAddress::new(&other_v6, b"server").unwrap();
     assert_ne!(side.nic.connect_request(side.vi, &v6, &server, 1), Err(Error::InvalidParameter));
     done(&world, &[&side]);

@@ -249,13 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
                 }),
             ];
             let is = |end: &End, evd, operation, number: EventNumber| -> Outcome {
-                let mut event = None;
-                let came = eventually(f.platform(), || {
-                    event = end.ia.evd_dequeue(evd).ok();
-                    event.is_some()
-                });
-                check!(came, "no completion of {operation:?}");
-                let event = some(event, "an event")?;
+                let event = polled(f.platform(), &end.ia, evd)?;
                 check_eq!((event.event_number, event.extension.is_some()), (number, number == EXTENDED));
                 let done = *some(event.dto(), "a completion")?;
                 check_eq!((done.operation, done.status), (operation, DtoStatus::Success));

@@ -308,14 +308,9 @@ pub(crate) const TESTS: &[Test] = &[
                 }
                 // On one NIC no thread is woken meanwhile.
                 for cookie in 0..GROWN {
-                    let mut event = None;
-                    let came = eventually(f.platform(), || {
-                        event = w.a.evd_dequeue(far.request).ok();
-                        event.is_some()
-                    });
-                    let done =
-                        event.as_ref().and_then(Event::dto).map(|done| (done.user_cookie, done.status));
-                    check!(came && done == Some((cookie, DtoStatus::Success)), "{event:?}");
+                    let event = polled(f.platform(), &w.a, far.request)?;
+                    let done = event.dto().map(|done| (done.user_cookie, done.status));
+                    check_eq!(done, Some((cookie, DtoStatus::Success)));
                 }
                 Ok(())
             };

@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use core::result::Result;
 
 use dat::*;
-use platform::DmaBuffer;
+use platform::{DmaBuffer, Platform};
 use privileged_api::Limits;
 
 use crate::fixture::{self, Fixture, PAGE, WAIT};
+use crate::thread::eventually;
 use crate::{Failure, Outcome, check_eq, some};
 
 /// How long a test waits for an event that must come, in microseconds.
@@ -105,6 +106,17 @@ pub(crate) fn evd(ia: &Ia, flags: EvdFlags) -> Result<EvdHandle, Failure> {
 #[track_caller]
 pub(crate) fn next(ia: &Ia, evd: EvdHandle) -> Result<Event, Failure> {
     Ok(ia.evd_wait(evd, LONG, 1)?.0)
+}
+
+/// Takes the next event by evd_dequeue, as often as it takes until there is one.
+#[track_caller]
+pub(crate) fn polled(platform: &Arc<dyn Platform>, ia: &Ia, evd: EvdHandle) -> Result<Event, Failure> {
+    let mut event = None;
+    eventually(platform, || {
+        event = ia.evd_dequeue(evd).ok();
+        event.is_some()
+    });
+    some(event, "an event")
 }
 
 /// Waits for the next event, which must have this number.
