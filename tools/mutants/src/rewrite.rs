@@ -54,9 +54,8 @@ impl Writer<'_> {
         let part = |range: &Range| self.part(*range, Some(index));
         match &self.sites[index].kind {
             Kind::Body(others) => {
-                let leave = |(number, value): &Alternative| {
-                    format!(" #[allow(unreachable_code)] if {} {{ return {value}; }} ", on(*number))
-                };
+                let leave =
+                    |(number, value): &Alternative| format!(" if {} {{ return {value}; }} ", on(*number));
                 others.iter().map(leave).collect()
             }
             // The left side in a statement of its own, whose temporary values (guards of locks) end
@@ -197,7 +196,7 @@ mod tests {
         );
         assert_eq!(
             changed,
-            "fn f(a: u8) -> u8 { #[allow(unreachable_code)] if ::mutant_switch::on(0) { return 7; }  \
+            "fn f(a: u8) -> u8 { if ::mutant_switch::on(0) { return 7; }  \
              match a { 0 if !::mutant_switch::on(1) => 1, \
              1 if (::mutant_switch::on(2) || ((if ::mutant_switch::on(3) { b() } else { !b() }))) => 2, \
              _ => 3 } }"

@@ -121,10 +121,15 @@ impl<'a> Finder<'a> {
         all
     }
 
-    fn constant(&mut self, look: impl FnOnce(&mut Self)) {
-        self.constant += 1;
+    /// Looks at something that is constant if `constant` says so.
+    fn look_at(&mut self, constant: bool, look: impl FnOnce(&mut Self)) {
+        self.constant += usize::from(constant);
         look(self);
-        self.constant -= 1;
+        self.constant -= usize::from(constant);
+    }
+
+    fn constant(&mut self, look: impl FnOnce(&mut Self)) {
+        self.look_at(true, look);
     }
 
     fn add(&mut self, range: Range, kind: Kind) {
@@ -158,46 +163,27 @@ fn declares(condition: &Expr) -> bool {
     }
 }
 
-fn is_comparison(operator: &BinOp) -> bool {
-    use BinOp::{Eq, Ge, Gt, Le, Lt, Ne};
-    matches!(operator, Eq(_) | Ge(_) | Gt(_) | Le(_) | Lt(_) | Ne(_))
+fn is_comparison(operator: &str) -> bool {
+    ["==", "!=", "<", "<=", ">", ">="].contains(&operator)
 }
 
-fn is_assignment(operator: &BinOp) -> bool {
-    use BinOp::{
-        AddAssign, BitAndAssign, BitOrAssign, BitXorAssign, DivAssign, MulAssign, RemAssign, ShlAssign,
-        ShrAssign, SubAssign,
-    };
-    matches!(
-        operator,
-        AddAssign(_)
-            | BitAndAssign(_)
-            | BitOrAssign(_)
-            | BitXorAssign(_)
-            | DivAssign(_)
-            | MulAssign(_)
-            | RemAssign(_)
-            | ShlAssign(_)
-            | ShrAssign(_)
-            | SubAssign(_)
-    )
+fn is_assignment(operator: &str) -> bool {
+    operator.ends_with('=') && !is_comparison(operator)
 }
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        let is_constant = usize::from(item.sig.constness.is_some());
-        self.constant += is_constant;
-        self.body(&item.block);
-        visit::visit_item_fn(self, item);
-        self.constant -= is_constant;
+        self.look_at(item.sig.constness.is_some(), |finder| {
+            finder.body(&item.block);
+            visit::visit_item_fn(finder, item);
+        });
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
-        let is_constant = usize::from(item.sig.constness.is_some());
-        self.constant += is_constant;
-        self.body(&item.block);
-        visit::visit_impl_item_fn(self, item);
-        self.constant -= is_constant;
+        self.look_at(item.sig.constness.is_some(), |finder| {
+            finder.body(&item.block);
+            visit::visit_impl_item_fn(finder, item);
+        });
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast TraitItemFn) {
@@ -253,19 +239,16 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let (left, right) = (self.range(binary.left.span()), self.range(binary.right.span()));
         let at = self.range(binary.op.span());
         let operator = self.text[at.0..at.1].to_owned();
-        let whole = (left.0, right.1);
-        if others.is_empty() {
-        } else if let BinOp::And(_) | BinOp::Or(_) = binary.op {
-            if !declares(&binary.left) && !declares(&binary.right) {
-                let is_and = matches!(binary.op, BinOp::And(_));
-                self.add(whole, Kind::Lazy { left, right, is_and, others });
-            }
-        } else if is_assignment(&binary.op) {
-            self.add(whole, Kind::Assignment { left, right, operator, others });
-        } else if is_comparison(&binary.op) {
-            self.add(whole, Kind::Comparison { left, right, operator, others });
-        } else {
-            self.add(whole, Kind::Operation { left, right, operator, others });
+        let is_lazy = matches!(binary.op, BinOp::And(_) | BinOp::Or(_));
+        let is_plain = !is_lazy || !declares(&binary.left) && !declares(&binary.right);
+        if !others.is_empty() && is_plain {
+            let kind = match binary.op {
+                BinOp::And(_) | BinOp::Or(_) => Kind::Lazy { left, right, is_and: operator == "&&", others },
+                _ if is_assignment(&operator) => Kind::Assignment { left, right, operator, others },
+                _ if is_comparison(&operator) => Kind::Comparison { left, right, operator, others },
+                _ => Kind::Operation { left, right, operator, others },
+            };
+            self.add((left.0, right.1), kind);
         }
         visit::visit_expr_binary(self, binary);
     }
