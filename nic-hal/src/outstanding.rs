@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((post(&requests, 9), requests.len(), requests.limit()), (None, 4, 4));
         let retired = requests.retire(tags[2]).unwrap();
         assert_eq!((retired.cookie, retired.data(), retired.length()), (2, 7, 9));
-        assert_eq!(requests.len(), 1);
+        assert_eq!((requests.len(), requests.is_empty()), (1, false));
         for earlier in &tags[..3] {
             assert_eq!(requests.retire(*earlier), None);
         }

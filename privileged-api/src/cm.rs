@@ -288,8 +288,6 @@ impl Core {
     pub(crate) fn connection_event(&self, event: &CmEvent<'_>, ia: &Ia) {
         match event.kind {
             CmEventKind::Request { .. } => self.requested(event, ia),
-            // The agent then refuses the answer, and the call that answers handles that.
-            CmEventKind::Withdrawn => {}
             _ => {
                 if let Some(ep) = self.eps.get(event.context) {
                     self.endpoint_event(&ep, event, ia);
@@ -354,6 +352,8 @@ impl Core {
                 self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
             CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
+            // Their context is the listening point's, which names no endpoint. The agent refuses an
+            // answer to a request that was withdrawn, and the call that answers handles that.
             CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
         }
     }

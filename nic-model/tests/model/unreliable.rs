@@ -27,6 +27,8 @@ const WRITE_FIRST: u8 = 0x26;
 pub(crate) const WRITE_MIDDLE: u8 = 0x27;
 const WRITE_LAST: u8 = 0x28;
 pub(crate) const WRITE_LAST_IMMEDIATE: u8 = 0x29;
+/// An operation code of the reliable connection's packets.
+pub(crate) const RC_WRITE_LAST_IMMEDIATE: u8 = 0x09;
 /// Where the operation code is in a frame over IPv4.
 const OPCODE: usize = 14 + 20 + 8;
 

@@ -1,5 +1,6 @@
 //! Runs programs with limits.
 
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,15 +24,18 @@ pub enum Outcome {
     Timeout,
 }
 
-/// Runs a program in a folder for at most `limit`, with at most `cpu` seconds of the processor.
+/// Runs a program in a folder for at most `limit`, with at most `cpu` seconds of the processor. What
+/// it prints goes to the file, if there is one.
 pub fn run(
     folder: &Path,
     program: &Path,
     arguments: &[&str],
     variables: &[(&str, &str)],
+    output: Option<&File>,
     limit: Duration,
     cpu: u64,
 ) -> Result<Outcome, Failure> {
+    let output = || output.map_or(Ok(Stdio::null()), |file| file.try_clone().map(Stdio::from));
     let mut child = Command::new("bash")
         .arg("-c")
         .arg(format!("ulimit -v {SPACE} && ulimit -t {cpu} && exec \"$0\" \"$@\""))
@@ -41,8 +45,8 @@ pub fn run(
         .env("CARGO_MANIFEST_DIR", folder)
         .current_dir(folder)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(output()?)
+        .stderr(output()?)
         // A group of its own, so that what it has started is killed with it.
         .process_group(0)
         .spawn()?;

@@ -1,12 +1,10 @@
 //! Which test reaches which mutants.
 
 use std::collections::HashSet;
-
-use std::path::PathBuf;
-use std::process::{self, Command};
+use std::fs::{self, File};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use super::Failure;
 use super::build::Program;
@@ -16,6 +14,9 @@ use super::process::{Outcome, run, side_by_side};
 const LEFT_OUT: &str = "planted";
 /// How long a test may take without a mutant.
 const LIMIT: Duration = Duration::from_secs(1800);
+
+/// How often a test is run that fails without a mutant.
+const TRIES: usize = 2;
 
 /// A test.
 pub struct Test {
@@ -60,26 +61,35 @@ pub fn tests(programs: &[Program]) -> Result<Vec<Test>, Failure> {
     Ok(tests)
 }
 
-/// Runs each test without a mutant, and notes what it reaches.
+/// Runs each test without a mutant, and notes what it reaches. Says what a test printed that fails,
+/// and ends if it fails twice.
 pub fn record(mut tests: Vec<Test>) -> Result<Vec<Test>, Failure> {
+    let folder = tempfile::tempdir()?;
     let files = AtomicUsize::new(0);
     let recorded = side_by_side(&tests, |test| {
         let number = files.fetch_add(1, Ordering::Relaxed);
-        let file: PathBuf = env::temp_dir().join(format!("mutants-{}-{number}", process::id()));
-        let path = file.to_str().ok_or("the name of the folder for temporary files is not UTF-8")?;
-        let begun = Instant::now();
+        let (reached, printed) = (
+            folder.path().join(format!("reached-{number}")),
+            folder.path().join(format!("printed-{number}")),
+        );
+        let path = reached.to_str().ok_or("the name of the folder for temporary files is not UTF-8")?;
         let arguments = ["--exact", &test.name];
         let Program { folder, file: program, .. } = &test.program;
         let variables = [("MUTANTS_REACHED", path)];
-        let outcome = run(folder, program, &arguments, &variables, LIMIT, LIMIT.as_secs())?;
-        let time = begun.elapsed();
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        let _ = fs::remove_file(&file);
-        if outcome != Outcome::Ok {
-            return Err(format!("{} fails without a mutant", test.name).into());
+        for _ in 0..TRIES {
+            let begun = Instant::now();
+            let output = File::create(&printed)?;
+            let cpu = LIMIT.as_secs();
+            let outcome = run(folder, program, &arguments, &variables, Some(&output), LIMIT, cpu)?;
+            if outcome == Outcome::Ok {
+                let time = begun.elapsed();
+                let text = fs::read_to_string(&reached).unwrap_or_default();
+                let reached: Result<HashSet<u32>, _> = text.split_whitespace().map(str::parse).collect();
+                return Ok((time, reached?));
+            }
+            println!("{} fails without a mutant:\n{}", test.name, fs::read_to_string(&printed)?);
         }
-        let reached: Result<HashSet<u32>, _> = text.split_whitespace().map(str::parse).collect();
-        Ok((time, reached?))
+        Err(format!("{} fails without a mutant", test.name).into())
     })?;
     for (test, (time, reaches)) in tests.iter_mut().zip(recorded) {
         (test.time, test.reaches) = (time, reaches);

@@ -94,7 +94,7 @@ impl Trial<'_> {
             // A busy machine makes tests slower, but does not make them need more of the processor.
             let (limit, cpu) = (usual * 10 + Duration::from_secs(120), usual.as_secs() * 10 + 60);
             let variables = [("MUTANT", &*number.to_string())];
-            let outcome = run(&program.folder, &program.file, &arguments, &variables, limit, cpu)?;
+            let outcome = run(&program.folder, &program.file, &arguments, &variables, None, limit, cpu)?;
             if outcome != Outcome::Ok {
                 return Ok(outcome);
             }

@@ -273,6 +273,29 @@ fn a_write_that_is_refused_takes_no_receive_if_its_end_is_lost() {
 }
 
 #[test]
+fn a_write_that_is_refused_stays_refused_if_the_memory_may_be_written_before_its_end() {
+    let lose = Rc::new(Cell::new(Some(RC_WRITE_LAST_IMMEDIATE)));
+    let [a, b] = cable();
+    let mut rig = Rig::wired([Box::new(losing(a, lose.clone())) as Box<dyn Wire>, Box::new(b)], 1500);
+    let [a, b] = rig.vi_pair(ViSpec::new(Reliability::Reception));
+    let mut s = Scene { rig, a, b };
+    s.rig.fill(s.a.data, VI_DATA as usize, 7);
+    let (handle, at) = s.rig.vi_region(1, 1, 8192, LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE);
+    let to = s.rig.post_vi_receive(&mut s.b, 64);
+    let control = Control::RDMA_WRITE | Control::IMMEDIATE;
+    let write = s.rig.post_request(&mut s.a, control, Some((handle, at)), 3000);
+    s.rig.run();
+    assert_eq!((lose.get(), s.rig.vi_status(to)), (None, Status::empty()), "the end of the Write is lost");
+    // It comes again after this.
+    let rights = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE | LinkFlags::REMOTE_WRITE;
+    let open = ModifyRegion { pd: 0, flags: rights.bits(), rights: 1, remote: handle };
+    s.rig.command(1, Command::ModifyRegion, vi_key(handle), &open).expect("the rights change");
+    assert_eq!(s.done(write), DONE | Status::OP_RDMA_WRITE | Status::RDMA_PROT_ERROR);
+    assert_eq!(s.done(to), DONE | Status::OP_REMOTE_RDMA_WRITE | Status::PROTECTION_ERROR);
+    assert!(s.rig.bytes(at, 8192).iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn a_virtual_interface_that_accepts_no_rdma_accepts_none_of_0_bytes_either() {
     for length in [0, 64] {
         for control in [Control::RDMA_WRITE, Control::RDMA_WRITE | Control::IMMEDIATE, Control::RDMA_READ] {

@@ -9,7 +9,9 @@ mod requests;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use nic_abi::admin::{CreateQp, Injection, ModifyQp, Opcode as Command, QpMask, QpState, Status as Refused};
+use nic_abi::admin::{
+    CreateQp, Injection, ModifyQp, ModifyRegion, Opcode as Command, QpMask, QpState, Status as Refused,
+};
 use nic_abi::doorbell::ARM_NEXT;
 use nic_abi::eqe::{EventType, REFUSED};
 use nic_abi::registers::Features;
@@ -26,7 +28,7 @@ use roce::transport::Reason;
 use zerocopy::IntoBytes;
 
 use crate::packets::{reason, rig as wired};
-use crate::unreliable::{SEND_MIDDLE, WRITE_LAST_IMMEDIATE, losing};
+use crate::unreliable::{RC_WRITE_LAST_IMMEDIATE, SEND_MIDDLE, WRITE_LAST_IMMEDIATE, losing};
 
 const LEVELS: [Reliability; 3] = [Reliability::Unreliable, Reliability::Delivery, Reliability::Reception];
 const RELIABLE: [Reliability; 2] = [Reliability::Delivery, Reliability::Reception];
