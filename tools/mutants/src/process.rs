@@ -24,8 +24,8 @@ pub enum Outcome {
     Timeout,
 }
 
-/// Runs a program in a folder for at most `limit`, with at most `cpu` seconds of the processor. What
-/// it prints goes to the file, if there is one.
+/// Runs a program in a folder for at most `limit`, with at most `cpu` seconds of the processor.
+/// What it prints goes to the file, if there is one.
 pub fn run(
     folder: &Path,
     program: &Path,
