@@ -102,6 +102,14 @@ mod tests {
     }
 
     #[test]
+    fn every_number_that_fits_is_given_out_but_the_last() {
+        static NUMBERS: Numbers<{ COUNT as usize }> = Numbers::new();
+        let all: alloc::vec::Vec<Number> = core::iter::from_fn(|| NUMBERS.take().ok()).collect();
+        // 12 bits; 0 is no number.
+        assert!(all.iter().map(Number::number).eq(1..=4094));
+    }
+
+    #[test]
     fn after_the_last_generation_comes_the_first() {
         static NUMBERS: Numbers<1> = Numbers::new();
         NUMBERS.take().unwrap().reached(handle::GENERATION_MASK - 1);
