@@ -319,32 +319,32 @@ mod models {
 mod tests {
     extern crate std;
 
-    use core::sync::atomic::{AtomicBool, AtomicU64};
-    use std::vec::Vec;
-
     use super::*;
+    use core::sync::atomic::{AtomicBool, AtomicU64};
 
-    /// Memory of 8 words that lives until the end of the test process.
-    fn words() -> (&'static [AtomicU64], Lendable) {
-        let words: &'static [AtomicU64] =
-            Vec::leak((0..8).map(|_| AtomicU64::new(0)).collect::<Vec<AtomicU64>>());
+    type Words = [AtomicU64; 8];
+
+    const fn zeros() -> Words {
+        [const { AtomicU64::new(0) }; 8]
+    }
+
+    fn lendable(words: &'static Words) -> Lendable {
         // SAFETY: the words are never freed, and are reached by atomics and windows only.
-        let memory = unsafe { Lendable::raw(NonNull::from(words).cast(), size_of_val(words)) };
-        (words, memory)
+        unsafe { Lendable::raw(NonNull::from(words).cast(), size_of_val(words)) }
     }
 
     #[test]
     fn memory_is_reached_by_its_tag_until_it_is_taken_back() {
+        static WORDS: [Words; 2] = [zeros(), zeros()];
         let lent = Lent::new();
         assert!(lent.with(1, |_| ()).is_none() && lent.take_back().is_none());
-        let (words, memory) = words();
-        assert!(lent.lend(1, memory).is_ok());
+        let [words, others] = &WORDS;
+        assert!(lent.lend(1, lendable(words)).is_ok());
         assert_eq!(lent.with(1, |slice| slice.write(8, &[1; 8])), Some(Ok(())));
         assert_eq!(words[1].load(Ordering::Relaxed), 0x0101_0101_0101_0101);
         assert_eq!(lent.with(1, |slice| slice.write(60, &[1; 8])), Some(Err(OutOfBounds)));
         assert!(lent.with(2, |_| ()).is_none(), "another tag");
-        let (_, second) = self::words();
-        let Err(second) = lent.lend(2, second) else { panic!("some is lent") };
+        let Err(second) = lent.lend(2, lendable(others)) else { panic!("some is lent") };
         assert_eq!(lent.take_back().expect("it was lent").slice().len(), 64);
         assert!(lent.with(1, |_| ()).is_none() && lent.take_back().is_none());
         assert!(lent.lend(2, second).is_ok());
@@ -353,8 +353,8 @@ mod tests {
 
     #[test]
     fn no_user_is_inside_once_the_memory_is_back() {
+        static WORDS: Words = zeros();
         let (lent, ended) = (Lent::new(), AtomicBool::new(false));
-        let (words, _) = words();
         let times = if cfg!(miri) { 20 } else { 2_000 };
         std::thread::scope(|threads| {
             for _ in 0..2 {
@@ -369,12 +369,10 @@ mod tests {
                 });
             }
             for _ in 0..times {
-                // SAFETY: as in `words`.
-                let memory = unsafe { Lendable::raw(NonNull::from(words).cast(), size_of_val(words)) };
-                assert!(lent.lend(5, memory).is_ok());
+                assert!(lent.lend(5, lendable(&WORDS)).is_ok());
                 std::thread::yield_now();
                 assert!(lent.take_back().is_some());
-                assert_eq!(words[0].load(Ordering::Relaxed), 0, "a user is inside");
+                assert_eq!(WORDS[0].load(Ordering::Relaxed), 0, "a user is inside");
             }
             ended.store(true, Ordering::Relaxed);
         });
