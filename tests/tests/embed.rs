@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let place = Place { name: "docs/embed.md".into(), run: Arc::new(on_a_new_machine) };
-    runner::run_all("embed", std::env::args().skip(1), &[place])
+    runner::run_all("embed", std::env::args().skip(1), &[place], 2)
 }
 
 /// Runs the page's boot code, its task and its consumers of DAT and VIPL. The agents and the

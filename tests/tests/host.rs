@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             run: Arc::new(move |test| on_a_new_machine(test, nics)),
         })
         .collect();
-    runner::run_all("host", std::env::args().skip(1), &places)
+    runner::run_all("host", std::env::args().skip(1), &places, 2)
 }
 
 fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let places: Vec<Place> = seeds
         .map(|seed| Place { name: format!("seed {seed}"), run: Arc::new(move |test| simulated(test, seed)) })
         .collect();
-    runner::run_all("seeds", arguments.into_iter(), &places)
+    runner::run_all("seeds", arguments.into_iter(), &places, 1)
 }
 
 fn range(text: &str) -> Option<Range<u64>> {

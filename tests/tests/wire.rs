@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         let run = Arc::new(move |test: &Test| on_a_new_machine(test, impairment));
         places.push(Place { name: format!("2 NICs, {wire}"), run });
     }
-    runner::run_all("wire", std::env::args().skip(1), &places)
+    runner::run_all("wire", std::env::args().skip(1), &places, 4)
 }
 
 fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Runs tests one after the other, each on machines of its own, and prints what libtest would
-//! print. With several kinds of machines, each kind has a process of its own, and as many of them
-//! run at once as there are processors: the tests watch the heap of their process, so two in one
-//! process would disturb each other.
+//! print. Several processes run at once: each kind of machines has a process of its own, or several
+//! that share the tests. The tests watch the heap of their process, so two in one process would
+//! disturb each other.
 //!
 //! The usual flags of `cargo test` are accepted; those without a meaning here are ignored. The
 //! tests whose names contain one of the words are run. A test that panics or does not end in time
@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 use conformance::Test;
 use host::CountedHeap;
 
-/// The argument with which a runner starts the processes of its machines.
+/// The arguments with which a runner starts its processes: the machine; and which share of the
+/// tests, of how many.
 const PLACE: &str = "--place";
+const SHARE: &str = "--share";
 
 /// How long the threads of a test may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -55,6 +57,8 @@ struct Options {
     limit: Option<u32>,
     /// The only machine to run the tests on, by its place among them.
     place: Option<usize>,
+    /// The share of the tests to run, and how many shares there are.
+    share: Option<(usize, usize)>,
 }
 
 impl Options {
@@ -68,6 +72,10 @@ impl Options {
                 "--fail-fast" => options.fail_fast = true,
                 "--limit" => options.limit = arguments.next().and_then(|seconds| seconds.parse().ok()),
                 PLACE => options.place = arguments.next().and_then(|place| place.parse().ok()),
+                SHARE => {
+                    let mut number = || arguments.next().and_then(|number| number.parse().ok());
+                    options.share = number().zip(number()).filter(|&(_, shares)| shares > 0);
+                }
                 "--skip" => options.skip.extend(arguments.next()),
                 "--test-threads" | "--color" | "--format" | "--logfile" | "--shuffle-seed" | "-Z" => {
                     arguments.next();
@@ -86,8 +94,14 @@ impl Options {
     }
 }
 
-/// Runs the tests that the arguments select on all these machines.
-pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[Place]) -> ExitCode {
+/// Runs the tests that the arguments select on all these machines, by so many processes at once for
+/// each processor: the more, the more the tests wait.
+pub fn run_all(
+    suite: &str,
+    arguments: impl Iterator<Item = String>,
+    places: &[Place],
+    per_processor: usize,
+) -> ExitCode {
     let options = Options::parse(arguments);
     let tests: Vec<&Test> = conformance::all().filter(|test| options.wants(test.name)).collect();
     if options.list {
@@ -103,11 +117,19 @@ pub fn run_all(suite: &str, arguments: impl Iterator<Item = String>, places: &[P
         println!("there is no test {name}");
         return ExitCode::FAILURE;
     }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Miri starts no processes.
+    let processes = if cfg!(miri) { 1 } else { processors * per_processor };
+    let shares = processes.div_ceil(places.len().max(1)).min(tests.len().max(1));
     let places = match options.place {
         Some(place) => places.get(place..=place).unwrap_or_default(),
-        None if places.len() > 1 && !options.fail_fast => return side_by_side(suite, places),
+        None if places.len() * shares > 1 && !options.fail_fast => {
+            return side_by_side(suite, places, shares, processes);
+        }
         None => places,
     };
+    let (share, shares) = options.share.unwrap_or((0, 1));
+    let tests: Vec<&Test> = tests.into_iter().skip(share).step_by(shares).collect();
     std::panic::set_hook(Box::new(|info| {
         let place =
             info.location().map_or("somewhere".to_owned(), |at| format!("{}:{}", at.file(), at.line()));
@@ -179,19 +201,21 @@ struct Sum {
     failures: Vec<String>,
 }
 
-/// Runs the tests of each machine in a process of its own, and prints what all of them say.
-fn side_by_side(suite: &str, places: &[Place]) -> ExitCode {
+/// Runs each share of the tests of each machine in a process of its own, so many at once, and
+/// prints what all of them say.
+fn side_by_side(suite: &str, places: &[Place], shares: usize, processes: usize) -> ExitCode {
+    let parts: Vec<Part<'_>> = (0..)
+        .zip(places)
+        .flat_map(|(at, place)| (0..shares).map(move |share| Part { at, place, share, shares }))
+        .collect();
     let (next, sum) = (AtomicUsize::new(0), Mutex::new(Sum::default()));
-    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for _ in 0..at_once.min(places.len()) {
+        for _ in 0..processes.min(parts.len()) {
             scope.spawn(|| {
-                while let at = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(place) = places.get(at)
-                {
-                    if let Err(why) = in_a_process(suite, at, &sum) {
+                while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(why) = part.run(suite, &sum) {
                         let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-                        sum.failures.push(format!("    [{}]: its process: {why}", place.name));
+                        sum.failures.push(format!("    [{}]: its process: {why}", part.place.name));
                     }
                 }
             });
@@ -201,41 +225,54 @@ fn side_by_side(suite: &str, places: &[Place]) -> ExitCode {
     close(suite, passed, failed, &failures)
 }
 
-/// Runs the tests of machine number `at` in a process, and adds its results to the sum. The process
-/// gets all arguments of this one, also those that say which machines there are (`--seeds`).
-fn in_a_process(suite: &str, at: usize, sum: &Mutex<Sum>) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut command = Command::new(program);
-    command
-        .args(std::env::args_os().skip(1))
-        .args([PLACE, &at.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| error.to_string())?;
-    let output = child.stdout.take().ok_or("no output")?;
-    let (mut own, mut closed) = (Sum::default(), false);
-    let mut fails = false;
-    for line in BufReader::new(output).lines().map_while(Result::ok) {
-        if let Some(counts) = line.strip_prefix(suite).and_then(|rest| rest.strip_prefix(": ")) {
-            let mut numbers = counts.split(' ').filter_map(|word| word.parse().ok());
-            (own.passed, own.failed) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-            closed = true;
-        } else if line == FAILURES {
-            fails = true;
-        } else if fails {
-            own.failures.push(line);
-        } else if !line.is_empty() {
-            println!("{line}");
+/// What one process runs.
+struct Part<'a> {
+    /// The machine, and its place among all.
+    at: usize,
+    place: &'a Place,
+    /// Which share of the tests, of how many.
+    share: usize,
+    shares: usize,
+}
+
+impl Part<'_> {
+    /// Runs the tests in a process, and adds its results to the sum. The process gets all arguments
+    /// of this one, also those that say which machines there are (`--seeds`).
+    fn run(&self, suite: &str, sum: &Mutex<Sum>) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command
+            .args(std::env::args_os().skip(1))
+            .args([PLACE, &self.at.to_string()])
+            .args([SHARE, &self.share.to_string(), &self.shares.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let output = child.stdout.take().ok_or("no output")?;
+        let (mut own, mut closed) = (Sum::default(), false);
+        let mut fails = false;
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if let Some(counts) = line.strip_prefix(suite).and_then(|rest| rest.strip_prefix(": ")) {
+                let mut numbers = counts.split(' ').filter_map(|word| word.parse().ok());
+                (own.passed, own.failed) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+                closed = true;
+            } else if line == FAILURES {
+                fails = true;
+            } else if fails {
+                own.failures.push(line);
+            } else if !line.is_empty() {
+                println!("{line}");
+            }
         }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        own.failures.retain(|line| !line.is_empty());
+        let explained = status.success() || !own.failures.is_empty() || closed && own.passed == 0;
+        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.passed += own.passed;
+        sum.failed += own.failed;
+        sum.failures.append(&mut own.failures);
+        if closed && explained { Ok(()) } else { Err(format!("{status}")) }
     }
-    let status = child.wait().map_err(|error| error.to_string())?;
-    own.failures.retain(|line| !line.is_empty());
-    let explained = status.success() || !own.failures.is_empty() || closed && own.passed == 0;
-    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-    sum.passed += own.passed;
-    sum.failed += own.failed;
-    sum.failures.append(&mut own.failures);
-    if closed && explained { Ok(()) } else { Err(format!("{status}")) }
 }
 
 /// Runs a test on a machine, and checks that neither leaves heap memory behind.
