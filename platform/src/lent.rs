@@ -319,8 +319,9 @@ mod models {
 mod tests {
     extern crate std;
 
-    use super::*;
     use core::sync::atomic::{AtomicBool, AtomicU64};
+
+    use super::*;
 
     type Words = [AtomicU64; 8];
 

@@ -68,10 +68,8 @@ pub fn record(mut tests: Vec<Test>) -> Result<Vec<Test>, Failure> {
     let files = AtomicUsize::new(0);
     let recorded = side_by_side(&tests, |test| {
         let number = files.fetch_add(1, Ordering::Relaxed);
-        let (reached, printed) = (
-            folder.path().join(format!("reached-{number}")),
-            folder.path().join(format!("printed-{number}")),
-        );
+        let [reached, printed] =
+            ["reached", "printed"].map(|what| folder.path().join(format!("{what}-{number}")));
         let path = reached.to_str().ok_or("the name of the folder for temporary files is not UTF-8")?;
         let arguments = ["--exact", &test.name];
         let Program { folder, file: program, .. } = &test.program;
@@ -87,7 +85,8 @@ pub fn record(mut tests: Vec<Test>) -> Result<Vec<Test>, Failure> {
                 let reached: Result<HashSet<u32>, _> = text.split_whitespace().map(str::parse).collect();
                 return Ok((time, reached?));
             }
-            println!("{} fails without a mutant:\n{}", test.name, fs::read_to_string(&printed)?);
+            let printed = fs::read(&printed)?;
+            println!("{} fails without a mutant:\n{}", test.name, String::from_utf8_lossy(&printed));
         }
         Err(format!("{} fails without a mutant", test.name).into())
     })?;

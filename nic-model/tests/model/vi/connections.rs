@@ -258,8 +258,7 @@ fn a_write_with_immediate_data_to_wrong_memory_shows_in_the_receive_only() {
 #[test]
 fn a_write_that_is_refused_takes_no_receive_if_its_end_is_lost() {
     let lose = Rc::new(Cell::new(Some(WRITE_LAST_IMMEDIATE)));
-    let [a, b] = cable();
-    let mut rig = Rig::wired([Box::new(losing(a, lose)) as Box<dyn Wire>, Box::new(b)], 1500);
+    let mut rig = losing_rig(&lose);
     let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
     let receives = [4096, 4096].map(|length| rig.post_vi_receive(&mut b, length));
     let control = Control::RDMA_WRITE | Control::IMMEDIATE;
@@ -275,8 +274,7 @@ fn a_write_that_is_refused_takes_no_receive_if_its_end_is_lost() {
 #[test]
 fn a_write_that_is_refused_stays_refused_if_the_memory_may_be_written_before_its_end() {
     let lose = Rc::new(Cell::new(Some(RC_WRITE_LAST_IMMEDIATE)));
-    let [a, b] = cable();
-    let mut rig = Rig::wired([Box::new(losing(a, lose.clone())) as Box<dyn Wire>, Box::new(b)], 1500);
+    let mut rig = losing_rig(&lose);
     let [a, b] = rig.vi_pair(ViSpec::new(Reliability::Reception));
     let mut s = Scene { rig, a, b };
     s.rig.fill(s.a.data, VI_DATA as usize, 7);
@@ -359,8 +357,7 @@ fn corrupt_and_incomplete_messages_show_at_the_receiver() {
 #[test]
 fn a_message_of_which_a_packet_is_lost_ends_in_a_partial_error() {
     let lose = Rc::new(Cell::new(Some(SEND_MIDDLE)));
-    let [a, b] = cable();
-    let mut rig = Rig::wired([Box::new(losing(a, lose)) as Box<dyn Wire>, Box::new(b)], 1500);
+    let mut rig = losing_rig(&lose);
     let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
     let receives = [4096, 4096].map(|length| rig.post_vi_receive(&mut b, length));
     let sends = [3000, 100].map(|length| rig.post_request(&mut a, SEND, None, length));

@@ -80,8 +80,7 @@ fn an_unreadable_receive_is_passed_over_or_breaks_the_connection() {
 #[test]
 fn a_write_of_which_a_packet_is_lost_touches_no_descriptor() {
     let lose = Rc::new(Cell::new(Some(WRITE_MIDDLE)));
-    let [a, b] = cable();
-    let mut rig = Rig::wired([Box::new(losing(a, lose.clone())) as Box<dyn Wire>, Box::new(b)], 1500);
+    let mut rig = losing_rig(&lose);
     let [mut a, mut b] = rig.vi_pair(ViSpec::new(Reliability::Unreliable));
     let receive = rig.post_vi_receive(&mut b, 64);
     rig.post_request(&mut a, SEND, None, 64);

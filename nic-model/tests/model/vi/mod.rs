@@ -62,6 +62,12 @@ fn rig(way: Way) -> Rig {
     }
 }
 
+/// Two NICs on a cable, which loses the first NIC's next frame with the operation code in `lose`.
+fn losing_rig(lose: &Rc<Cell<Option<u8>>>) -> Rig {
+    let [a, b] = cable();
+    Rig::wired([Box::new(losing(a, lose.clone())) as Box<dyn Wire>, Box::new(b)], 1500)
+}
+
 fn scene(way: Way, spec: ViSpec) -> Scene {
     let mut rig = rig(way);
     let [a, b] = rig.vi_pair(spec);
