@@ -266,12 +266,14 @@ mod tests {
 
     #[test]
     fn each_queue_pair_is_found_until_it_is_removed() {
+        let end = if cfg!(miri) { 50 } else { 400_u32 };
         // Numbers that follow each other, share their low bits, or share their high bits.
         for step in [1, 16, 1 << 10, 0x6181] {
             let mut members = Members::new().unwrap();
-            let all: Vec<u64> = (1..400u32).map(|n| table::identity(n * step, n)).collect();
+            let all: Vec<u64> = (1..end).map(|n| table::identity(n * step, n)).collect();
             all.iter().for_each(|&identity| add(&mut members, identity));
-            assert_eq!((members.places.count(), members.count), (1024, 399));
+            let places = (2 * end).next_power_of_two();
+            assert_eq!((members.places.count(), members.count), (places, end - 1));
             let (gone, left): (Vec<_>, Vec<_>) = all.iter().partition(|identity| *identity % 3 == 0);
             for &identity in &gone {
                 assert_eq!(members.remove(identity).map(|[member, _]| member.context), Some(identity * 3));
@@ -291,7 +293,8 @@ mod tests {
     #[test]
     fn queue_pairs_with_numbers_in_a_row_are_found_at_once() {
         let mut members = Members::new().unwrap();
-        let all: Vec<u64> = (2..8002u32).map(|slot| table::identity(slot | 1 << 14, 1)).collect();
+        let end = if cfg!(miri) { 202 } else { 8002_u32 };
+        let all: Vec<u64> = (2..end).map(|slot| table::identity(slot | 1 << 14, 1)).collect();
         all.iter().for_each(|&identity| add(&mut members, identity));
         let context = |identity| members.find_at_once(identity).map(|member| member.context);
         assert!(all.iter().all(|&identity| context(identity) == Some(identity * 3)));

@@ -95,6 +95,7 @@ fn open() -> (Nic, Arc<Device>) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of steps, and each borrows a register file of 1 MiB anew")]
 fn a_reset_may_take_two_seconds_and_that_of_a_dead_device_a_fifth_of_one() {
     for (dead, takes, closes) in
         [(false, 1_900, true), (false, 2_100, false), (true, 190, true), (true, 210, false)]
@@ -109,6 +110,7 @@ fn a_reset_may_take_two_seconds_and_that_of_a_dead_device_a_fifth_of_one() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of steps, and each borrows a register file of 1 MiB anew")]
 fn a_device_is_dead_after_two_seconds_without_an_answer_and_after_two_minutes_in_a_benchmark() {
     let lasts = |command: fn(&Nic) -> Result<(), Error>| {
         let (driver, device) = open();
