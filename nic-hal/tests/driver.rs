@@ -78,6 +78,7 @@ fn opening_a_device_that_does_not_answer_a_reset_fails() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "opens some sixty devices")]
 fn each_limit_of_a_device_is_within_the_range_that_the_driver_supports() {
     use nic_abi::ident;
     type Limit = (fn(&mut Identity) -> &mut u32, u32, u32);
