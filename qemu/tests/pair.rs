@@ -9,10 +9,13 @@ use rustix::process::{Pid, Signal};
 use sha2::{Digest, Sha256};
 
 fn pair(words: &[&str]) -> Child {
+    launch(&[&["pair"], words].concat())
+}
+
+fn launch(words: &[&str]) -> Child {
     let program = std::env::current_exe().expect("this program");
     let program = program.parent().and_then(Path::parent).expect("target/PROFILE/deps").join("ferrovia");
     Command::new(program)
-        .arg("pair")
         .args(words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -62,6 +65,25 @@ fn files_of_any_size_arrive_in_each_way() {
             assert!(said.lines().any(|line| line == machine), "{said}");
         }
     }
+}
+
+#[test]
+fn a_client_waits_for_its_link_to_come_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("link");
+    let [listen, connect] = ["stream", "stream-connect"].map(|way| format!("{way}:{}", socket.display()));
+    let mut client = launch(&["--log", "debug", "--link", &listen, "tour", "role=client", "peer=10.0.0.2"]);
+    let mut stdout = BufReader::new(client.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("no path leads to the other side yet") {
+        line.clear();
+        assert_ne!(stdout.read_line(&mut line).expect("text"), 0, "it ended early");
+    }
+    let server = launch(&["--link", &connect, "tour", "role=server", "peer=10.0.0.1"]);
+    let said = rest(stdout);
+    assert!(client.wait().expect("its status").success(), "{said:#?}");
+    let server = server.wait_with_output().expect("its output");
+    assert!(server.status.success(), "{server:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use core::time::Duration;
 use platform::Platform;
 use privileged_api::{
     CnEstFlags, ConnQual, DtoCompletion, DtoStatus, EpAttributes, EpFlags, EpHandle, Error, EvdFlags,
-    EvdHandle, Event, EventType, Ia, ListenFlags, ListenHandle, NetAddr, PzHandle, RcAttributes,
+    EvdHandle, Event, EventType, Ia, ListenFlags, ListenHandle, NetAddr, Path, PzHandle, RcAttributes,
 };
 
 use crate::{Failure, Trying};
@@ -20,8 +20,9 @@ const SERVICE: ConnQual = ConnQual::service_id(0x4645_5252_4f56_4941);
 const PATIENCE: u64 = 30_000_000;
 /// How long after a failure the connection's end may be reported, microseconds.
 const REASON: u64 = 1_000_000;
-/// How long until a service that did not listen is asked again.
+/// How long until a service that did not listen, or to which no path led, is asked again.
 const AGAIN: Duration = Duration::from_millis(20);
+const NO_PATH: &str = "no path leads to the other side";
 /// Endpoints that may have requests outstanding at a time when they share event dispatchers.
 const SHARED: usize = 64;
 /// Requests that wait to be accepted.
@@ -115,11 +116,20 @@ impl Side {
 
     /// Asks for a connection of one of the endpoints.
     pub fn request_for(&self, ep: EpHandle, address: &NetAddr) -> Result<(), Failure> {
+        let path = self.path(address)?.ok_or_else(|| Failure::new(NO_PATH))?;
+        self.request_by(ep, &path)
+    }
+
+    fn request_by(&self, ep: EpHandle, path: &Path) -> Result<(), Failure> {
+        self.ia.ep_connect(ep, path, None, &SERVICE, CnEstFlags::TWO_WAY, &[]).trying("it_ep_connect")
+    }
+
+    /// The path to `address`. None while the port is down.
+    fn path(&self, address: &NetAddr) -> Result<Option<Path>, Failure> {
         let info = self.ia.ia_query().trying("it_ia_query")?;
         let spigot = info.spigot_info.first().ok_or_else(|| Failure::new("the IA has no spigot"))?;
         let (paths, _) = self.ia.get_pathinfo(spigot.spigot_id, address, 1).trying("it_get_pathinfo")?;
-        let path = paths.first().ok_or_else(|| Failure::new("no path leads to the other side"))?;
-        self.ia.ep_connect(ep, path, None, &SERVICE, CnEstFlags::TWO_WAY, &[]).trying("it_ep_connect")
+        Ok(paths.first().copied())
     }
 
     /// Waits until the connection that was requested or accepted is established.
@@ -130,20 +140,27 @@ impl Side {
         }
     }
 
-    /// Connects to the service at `address`, which may be about to begin to listen. Each attempt
-    /// that fails loses the Receives that were posted.
+    /// Connects to the service at `address`. The link may be about to come up, and the service to
+    /// listen. Each attempt that fails loses the Receives that were posted.
     pub fn connect(&self, platform: &Arc<dyn Platform>, address: &NetAddr) -> Result<(), Failure> {
         let deadline = platform.now() + Duration::from_micros(PATIENCE);
+        let is_late = || platform.now() >= deadline;
         loop {
-            self.request(address)?;
-            match self.connection_event()? {
-                Event::ConnEstablished { .. } => return Ok(()),
-                Event::ConnNonpeerReject { .. } if platform.now() < deadline => {
-                    self.ia.ep_reset(self.ep).trying("it_ep_reset")?;
-                    platform.wait(&AtomicU32::new(0), 0, Some(platform.now() + AGAIN));
+            match self.path(address)? {
+                Some(path) => {
+                    self.request_by(self.ep, &path)?;
+                    match self.connection_event()? {
+                        Event::ConnEstablished { .. } => return Ok(()),
+                        Event::ConnNonpeerReject { .. } if !is_late() => {
+                            self.ia.ep_reset(self.ep).trying("it_ep_reset")?;
+                        }
+                        other => return Err(Failure::new(format!("connecting: {:?}", other.event_number()))),
+                    }
                 }
-                other => return Err(Failure::new(format!("connecting: {:?}", other.event_number()))),
+                None if is_late() => return Err(Failure::new(NO_PATH)),
+                None => log::debug!("{NO_PATH} yet"),
             }
+            platform.wait(&AtomicU32::new(0), 0, Some(platform.now() + AGAIN));
         }
     }
 
