@@ -112,13 +112,15 @@ impl Network {
         }
     }
 
-    /// Reads what [`Network::emit_grh`] wrote.
+    /// Reads what [`Network::emit_grh`] wrote, or a device that also writes zeroes in front of an
+    /// IPv4 header, where the annex leaves the bytes undefined.
     pub fn parse_grh(grh: &[u8; ipv6::Repr::LEN]) -> Result<Network, Error> {
-        // In front of an IPv4 header the first half is undefined, so the header's checksum decides.
-        match ipv4::Repr::parse_header(&grh[ipv6::Repr::LEN - ipv4::Repr::LEN..]) {
-            Ok((ip, _)) => Ok(Network::V4(ip)),
-            Err(_) => Ok(Network::V6(ipv6::Repr::parse_header(grh)?.0)),
+        // The version of the IPv6 header decides. The second half cannot: there an IPv6 header has
+        // addresses, and a sender can choose one with which they are a valid IPv4 header.
+        if grh[0] >> 4 == 6 {
+            return Ok(Network::V6(ipv6::Repr::parse_header(grh)?.0));
         }
+        Ok(Network::V4(ipv4::Repr::parse_header(&grh[ipv6::Repr::LEN - ipv4::Repr::LEN..])?.0))
     }
 }
 
@@ -258,5 +260,17 @@ mod tests {
             assert_eq!(Network::parse_grh(&grh), Ok(network));
         }
         assert!(Network::parse_grh(&[0; 40]).is_err());
+    }
+
+    #[test]
+    fn an_ipv6_address_that_makes_an_ipv4_header_of_its_own_header_is_still_one_of_ipv6() {
+        let ours = Gid::from_ipv6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+        // The last word makes the checksum right.
+        let theirs = Gid::from_ipv6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x4500, 0xbdfd));
+        let sent = Network::new(theirs, ours, 0, 64).unwrap();
+        let mut grh = [0; 40];
+        sent.emit_grh(&mut grh).unwrap();
+        assert!(ipv4::Repr::parse_header(&grh[20..]).is_ok(), "it imitates one");
+        assert_eq!(Network::parse_grh(&grh), Ok(sent));
     }
 }
