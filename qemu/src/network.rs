@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -220,7 +221,8 @@ impl Network {
         let octets = addresses.first().map(|prefix| prefix.gid().0);
         let [.., a, b, c] = octets.unwrap_or([n; 16]);
         let node_guid = 0x0266_65ff_fe00_0000 | u64::from(u32::from_be_bytes([0, a, b, c]));
-        (node_guid, port::Config::new(node_guid, self.mtu.unwrap_or(DEFAULT_MTU), &addresses))
+        let config = port::Config::new(node_guid, self.mtu.unwrap_or(DEFAULT_MTU), &addresses);
+        (node_guid, port::Config { secret: secret(), ..config })
     }
 
     /// Opens the link of a device with this many NICs.
@@ -258,6 +260,11 @@ impl Network {
         };
         Ok(Plan { plugged, capture })
     }
+}
+
+/// A random number of the system's: the keys of the standard library's hash tables are made of it.
+fn secret() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 #[cfg(test)]

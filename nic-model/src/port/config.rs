@@ -28,6 +28,9 @@ pub struct Config {
     pub mtu: u32,
     /// The addresses, GID 1 and the following; [`MAX_ADDRESSES`] at most.
     pub addresses: Vec<IpPrefix>,
+    /// A random number that peers do not know. It decides which senders share a limit: a peer that
+    /// knew it could use up the answers of another one.
+    pub secret: u64,
 }
 
 /// Why a configuration is invalid.
@@ -52,10 +55,10 @@ pub enum ConfigError {
 
 impl Config {
     /// The configuration of the port of the node with this GUID, from which MAC and link-local
-    /// address are derived.
+    /// address are derived. The secret is 0, for the maker to replace.
     pub fn new(node_guid: u64, mtu: u32, addresses: &[IpPrefix]) -> Config {
         let link_local = Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(node_guid));
-        Config { mac: mac_of(node_guid), link_local, mtu, addresses: addresses.into() }
+        Config { mac: mac_of(node_guid), link_local, mtu, addresses: addresses.into(), secret: 0 }
     }
 
     /// Checks the configuration and returns the MTU.

@@ -77,7 +77,7 @@ pub enum Dropped {
     Malformed,
     /// It is none of RoCEv2, ARP, neighbour discovery and echo.
     NotRoce,
-    /// Too many frames of its kind came from a group of senders in a short time, or too many wait.
+    /// Too many frames of its kind came from its sender in a short time, or too many wait.
     Flood,
 }
 
@@ -176,7 +176,7 @@ impl Port {
         match ethernet.ether_type {
             ethernet::Repr::IPV4 if to_us => self.ipv4(&ethernet, packet, now),
             ethernet::Repr::IPV6 => self.ipv6(&ethernet, packet, now),
-            ethernet::Repr::ARP => self.arp(packet, now),
+            ethernet::Repr::ARP => self.arp(ethernet.src, packet, now),
             // RoCEv2 over IPv4 multicast or broadcast reaches no queue pair.
             ethernet::Repr::IPV4 => Err(Dropped::WrongMac),
             _ => Err(Dropped::NotRoce),
@@ -243,7 +243,7 @@ impl Port {
         }
     }
 
-    fn arp(&mut self, packet: &[u8], now: Instant) -> Result<Input<'static>, Dropped> {
+    fn arp(&mut self, from: [u8; 6], packet: &[u8], now: Instant) -> Result<Input<'static>, Dropped> {
         let packet = ArpPacket::new_checked(packet).map_err(|_| Dropped::Truncated)?;
         let Ok(ArpRepr::EthernetIpv4 {
             operation,
@@ -271,7 +271,7 @@ impl Port {
             ArpOperation::Request if ours => {
                 let waited = !probes && self.reaches(gid) && self.neighbours.asked_by(gid, mac, now);
                 let frame = messages::arp_answer(self.mac, target, (mac, asker));
-                let answered = self.answer(gid, frame, now);
+                let answered = self.answer((from, gid), frame, now);
                 if waited { Ok(Input::Resolved(gid)) } else { answered }
             }
             ArpOperation::Reply if ours => {
@@ -315,7 +315,7 @@ impl Port {
             Ok(Icmpv4Repr::EchoRequest { ident, seq_no, data }) => {
                 let reply = Icmpv4Repr::EchoReply { ident, seq_no, data };
                 let frame = messages::echo_v4(self.mac, ip.dst, (ethernet.src, ip.src), &reply);
-                self.echo(Gid::from_ipv4(ip.src), frame, now)
+                self.echo((ethernet.src, Gid::from_ipv4(ip.src)), frame, now)
             }
             _ => Err(Dropped::Malformed),
         }
@@ -349,7 +349,7 @@ impl Port {
                 self.check_source(ip.src)?;
                 let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
                 let frame = messages::echo_v6(self.mac, dst, (ethernet.src, src), &reply);
-                self.echo(ip.src, frame, now)
+                self.echo((ethernet.src, ip.src), frame, now)
             }
             Ok(Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr, lladdr })) => {
                 self.solicited(ethernet, (src, dst), target_addr, lladdr, now)
@@ -389,7 +389,7 @@ impl Port {
             waited = lladdr.is_some() && self.reaches(gid) && self.neighbours.asked_by(gid, mac, now);
         }
         let frame = messages::advert_answer(self.mac, target, (mac, src));
-        let answered = self.answer(gid, frame, now);
+        let answered = self.answer((ethernet.src, gid), frame, now);
         if waited { Ok(Input::Resolved(gid)) } else { answered }
     }
 

@@ -1,6 +1,7 @@
 //! Rate limits.
 
 use platform::Instant;
+use platform::random::Random;
 use roce::Gid;
 
 /// Limits a kind of act to a rate, with bursts.
@@ -35,41 +36,111 @@ impl Limiter {
     }
 }
 
-/// Groups of peers.
-const GROUPS: usize = 64;
-
-/// Limits acts for peers, with a limit for each group of peers: a peer that asks too often takes
-/// the acts only from the peers of its group.
+/// Limits acts for peers, so that one that asks too often takes nothing from the others.
+///
+/// Senders can be forged, so there is no table of them. A hash puts each sender into one group of
+/// each row, and each group has a limit. An act is allowed if one of the sender's groups allows it,
+/// and it is charged to all of them. So a sender loses acts only while others use up all its
+/// groups, and since the hash has a secret, nobody can choose whose groups these are.
+///
+/// The first half of the rows knows a sender by its MAC: however many addresses one host asks from,
+/// it takes one group of each. The second half knows it by MAC and address: of several hosts
+/// behind one MAC, one that floods leaves the others theirs.
 #[derive(Debug)]
-pub(super) struct Shares([Limiter; GROUPS]);
+pub(super) struct Shares {
+    secret: u64,
+    rows: [[Limiter; GROUPS]; ROWS],
+}
+
+/// Groups of a row, a power of two.
+const GROUPS: usize = 64;
+const ROWS: usize = 4;
+
+const _: () = assert!(GROUPS.is_power_of_two() && GROUPS <= 1 << 16);
 
 impl Shares {
     /// Allows each group this rate and burst.
-    pub fn new(per_second: u32, burst: u32) -> Shares {
-        Shares(core::array::from_fn(|_| Limiter::new(per_second, burst)))
+    pub fn new(per_second: u32, burst: u32, secret: u64) -> Shares {
+        let row = |_| core::array::from_fn(|_| Limiter::new(per_second, burst));
+        Shares { secret, rows: core::array::from_fn(row) }
     }
 
-    /// Whether an act for this peer is allowed now; counts it if so.
-    pub fn take(&mut self, peer: Gid, now: Instant) -> bool {
-        // Neighbours differ in their last bytes.
-        let group = peer.0.iter().fold(0, |hash: u8, byte| hash.wrapping_mul(31).wrapping_add(*byte));
-        self.0[usize::from(group) % GROUPS].take(now)
+    /// Whether an act for this sender is allowed now; counts it if so.
+    pub fn take(&mut self, mac: [u8; 6], address: Gid, now: Instant) -> bool {
+        let [a, b, c, d, e, f] = mac;
+        let by_mac = self.hash(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), 0);
+        let (high, low) =
+            ((u128::from_be_bytes(address.0) >> 64) as u64, u128::from_be_bytes(address.0) as u64);
+        let by_both = self.hash(self.hash(high, by_mac) ^ low, by_mac);
+        let mut allowed = false;
+        for (n, row) in self.rows.iter_mut().enumerate() {
+            let hash = if n < ROWS / 2 { by_mac } else { by_both };
+            // Each row takes bits of its own.
+            let group = (hash >> (16 * n)) as usize % GROUPS;
+            allowed |= row[group].take(now);
+        }
+        allowed
+    }
+
+    /// A hash of a number, and of the hash of what precedes it.
+    fn hash(&self, number: u64, before: u64) -> u64 {
+        Random::new(self.secret ^ number ^ before.rotate_left(32)).word()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
+    const NOW: Instant = Instant::ZERO;
+
+    fn mac(n: u32) -> [u8; 6] {
+        let [a, b, c, d] = n.to_be_bytes();
+        [2, 0, a, b, c, d]
+    }
+
+    fn address(n: u32) -> Gid {
+        Gid::from_ipv4((0x0a00_0000 | n).into())
+    }
+
+    /// How many of these hosts are still answered once.
+    fn answered(shares: &mut Shares, hosts: impl Iterator<Item = ([u8; 6], Gid)>) -> usize {
+        hosts.filter(|(mac, address)| shares.take(*mac, *address, NOW)).count()
+    }
+
     #[test]
-    fn a_peer_takes_nothing_from_the_others() {
-        let mut shares = Shares::new(100, 16);
-        let peer = |n: u8| Gid::from_ipv4([10, 0, 0, n].into());
-        assert_eq!((0..100).filter(|_| shares.take(peer(1), Instant::ZERO)).count(), 16);
-        for n in 2..=64 {
-            assert_eq!((0..100).filter(|_| shares.take(peer(n), Instant::ZERO)).count(), 16, "{n}");
+    fn a_host_that_floods_takes_nothing_from_any_other() {
+        for secret in 0..100 {
+            let mut shares = Shares::new(100, 16, secret);
+            assert_eq!((0..1000).filter(|_| shares.take(mac(1), address(1), NOW)).count(), 16);
+            assert_eq!(answered(&mut shares, (2..=200).map(|n| (mac(n), address(n)))), 199);
         }
-        assert!(!shares.take(peer(65), Instant::ZERO));
+    }
+
+    #[test]
+    fn a_host_that_asks_from_many_addresses_takes_nothing_from_any_other() {
+        let mut shares = Shares::new(100, 16, 7);
+        let flood = (0..100_000).map(|n| (mac(1), address(n)));
+        assert!(answered(&mut shares, flood) <= 2 * GROUPS * 16);
+        assert_eq!(answered(&mut shares, (2..=200).map(|n| (mac(n), address(n)))), 199);
+    }
+
+    #[test]
+    fn of_hosts_behind_one_mac_one_that_floods_takes_nothing_from_the_others() {
+        let mut shares = Shares::new(100, 16, 7);
+        assert_eq!((0..1000).filter(|_| shares.take(mac(1), address(1), NOW)).count(), 16);
+        assert_eq!(answered(&mut shares, (2..=200).map(|n| (mac(1), address(n)))), 199);
+    }
+
+    #[test]
+    fn the_secret_decides_whose_groups_are_the_same() {
+        let all = |secret| {
+            let mut shares = Shares::new(1, 1, secret);
+            (0..1000).map(|n| shares.take(mac(n), address(n), NOW)).collect::<std::vec::Vec<_>>()
+        };
+        assert!(all(1) == all(1) && all(1) != all(2));
     }
 
     #[test]

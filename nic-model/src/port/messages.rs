@@ -26,7 +26,7 @@ pub(super) const NDISC_HOP_LIMIT: u8 = 255;
 /// The hop limit of echo replies.
 const HOP_LIMIT: u8 = 64;
 
-type Mac = [u8; 6];
+pub(super) type Mac = [u8; 6];
 const BROADCAST: Mac = [0xff; 6];
 const NO_MAC: Mac = [0; 6];
 

@@ -37,7 +37,7 @@ use addresses::{Addresses, Route};
 pub use config::{Config, ConfigError, MAX_ADDRESSES, MAX_MTU, MIN_MTU, mac_of, path_mtu};
 pub use input::{Arrival, Counters, Dropped, Input};
 use limiter::{Limiter, Shares};
-use messages::Frame;
+use messages::{Frame, Mac};
 use neighbours::{Ask, Neighbours, Target};
 
 /// The most frames of the port's own that wait for the owner.
@@ -105,8 +105,8 @@ impl Port {
             addresses: Addresses::new(config),
             neighbours: Neighbours::new(),
             questions: Limiter::new(1000, 64),
-            answers: Shares::new(100, 16),
-            echoes: Shares::new(100, 16),
+            answers: Shares::new(100, 16, config.secret),
+            echoes: Shares::new(100, 16, !config.secret),
             outbox: VecDeque::new(),
             counters: Counters::default(),
         })
@@ -291,18 +291,19 @@ impl Port {
         true
     }
 
-    /// Answers a neighbour's question, unless the neighbour's group has asked too often.
-    fn answer(&mut self, to: Gid, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
-        if !self.answers.take(to, now) || !self.post(Kind::Neighbour, frame) {
+    /// Answers a neighbour's question, unless the neighbour, known by MAC and address, has asked
+    /// too often.
+    fn answer(&mut self, to: (Mac, Gid), frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
+        if !self.answers.take(to.0, to.1, now) || !self.post(Kind::Neighbour, frame) {
             return Err(Dropped::Flood);
         }
         self.counters.answers += 1;
         Ok(Input::Consumed)
     }
 
-    /// Answers an echo request, unless the sender's group has sent too many.
-    fn echo(&mut self, to: Gid, frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
-        if !self.echoes.take(to, now) || !self.post(Kind::Echo, frame) {
+    /// Answers an echo request, unless the sender has sent too many.
+    fn echo(&mut self, to: (Mac, Gid), frame: Frame, now: Instant) -> Result<Input<'static>, Dropped> {
+        if !self.echoes.take(to.0, to.1, now) || !self.post(Kind::Echo, frame) {
             return Err(Dropped::Flood);
         }
         self.counters.echoes += 1;

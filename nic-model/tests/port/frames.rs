@@ -111,8 +111,7 @@ fn the_port_answers_as_the_linux_guest_did_whose_place_it_takes() {
         let config = Config {
             mac: linux,
             link_local: v6("fe80::5054:ff:fe12:3402"),
-            mtu: MTU,
-            addresses: vec![prefix("10.0.0.2/24")],
+            ..Config::new(0, MTU, &[prefix("10.0.0.2/24")])
         };
         let mut port = Port::new(&config).unwrap();
         port.set_up(true, ms(0));

@@ -175,6 +175,11 @@ pub(crate) fn settle(a: &mut Port, b: &mut Port, now: Instant) -> Vec<Gid> {
 
 /// An echo request of [`PEER`] over IPv4.
 pub(crate) fn ping(port: &Port, dst: &str, data: &[u8]) -> Vec<u8> {
+    ping_from(port, "10.0.0.77", dst, data)
+}
+
+/// An echo request over IPv4 from this address.
+pub(crate) fn ping_from(port: &Port, src: &str, dst: &str, data: &[u8]) -> Vec<u8> {
     let repr = Icmpv4Repr::EchoRequest { ident: 3, seq_no: 4, data };
     let mut frame = vec![0; 14 + 20 + repr.buffer_len()];
     let header = ethernet::Repr { dst: port.mac(), src: PEER, ether_type: ethernet::Repr::IPV4 };
@@ -184,7 +189,7 @@ pub(crate) fn ping(port: &Port, dst: &str, data: &[u8]) -> Vec<u8> {
         dont_fragment: true,
         ttl: 64,
         protocol: 1,
-        src: v4("10.0.0.77"),
+        src: v4(src),
         dst: v4(dst),
         payload_len: repr.buffer_len() as u16,
     };
