@@ -4,7 +4,7 @@ extern crate ferrovia_links as links;
 
 use std::time::Duration;
 
-use links::{Chance, Counters, Dropped, Impaired, Impairment, Link, MAX_FRAME, PairEnd, Wire, pair};
+use links::{Chance, Counters, Dropped, Impaired, Impairment, Link, MAX_FRAME, PairEnd, Stream, Wire, pair};
 use platform::Instant;
 
 fn at(us: u64) -> Instant {
@@ -275,6 +275,39 @@ fn a_pulled_cable_loses_everything_until_it_is_plugged_in() {
     link.send(&numbered(5), at(6000));
     link.flush(at(7000));
     assert_eq!(drain(&mut peer, at(7000)), [numbered(5)]);
+}
+
+/// A stream socket that delays frames, with a peer in this process.
+#[test]
+fn frames_under_way_reach_neither_the_next_peer_nor_come_from_the_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("link");
+    let mut link = Impaired::new(Stream::listen(&path).unwrap(), "delay=5ms".parse().unwrap());
+    // There is no peer yet, so nothing is under way to one.
+    link.send(&numbered(9), at(0));
+    assert_eq!((link.counters().dropped(Dropped::NoPeer), link.deadline()), (1, None));
+    for n in 0..2 {
+        let now = at(1000 * n);
+        let mut peer = Stream::connect(&path).unwrap();
+        assert_eq!(drain(&mut peer, now).len() + drain(&mut link, now).len(), 0);
+        assert!(link.up() && peer.up());
+        peer.send(&numbered(1), now);
+        peer.flush(now);
+        link.send(&numbered(2), now);
+        assert_eq!(drain(&mut link, now).len(), 0);
+        assert_eq!(link.deadline(), Some(now + Duration::from_millis(5)));
+        // It leaves before the frames arrive.
+        drop(peer);
+        assert_eq!(drain(&mut link, now).len(), 0);
+        assert!(!link.up() && link.deadline().is_none());
+        assert_eq!(link.counters().dropped(Dropped::PeerLeft), 2 * (n + 1));
+    }
+    let mut successor = Stream::connect(&path).unwrap();
+    drain(&mut successor, at(2000));
+    assert_eq!(drain(&mut link, at(9000)).len(), 0);
+    assert!(link.up());
+    link.flush(at(9000));
+    assert_eq!(drain(&mut successor, at(9000)).len(), 0);
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Impaired<L> {
     counters: Counters,
     /// Whether the cable is pulled.
     cut: bool,
+    /// Whether the link below had a peer at the last look.
+    had_peer: bool,
     /// The time of the last call that left frames in the link below.
     again: Option<Instant>,
     buffer: Box<[u8]>,
@@ -34,6 +36,7 @@ impl<L: Link> Impaired<L> {
     /// Impairs `link`.
     pub fn new(link: L, impairment: Impairment) -> Impaired<L> {
         Impaired {
+            had_peer: link.up(),
             link,
             sent: Direction::new(impairment.seed, 0),
             received: Direction::new(impairment.seed, 1),
@@ -57,6 +60,18 @@ impl<L: Link> Impaired<L> {
         self.received.set(impairment);
     }
 
+    /// Loses the frames under way if the peer has left: they are for that peer, or from it, and
+    /// must not reach the next one or be taken for one of its frames. To be called after each call
+    /// of the link below, which is down for at least one call between two peers.
+    fn watch_peer(&mut self) {
+        let has_peer = self.link.up();
+        if self.had_peer && !has_peer {
+            let lost = self.sent.clear() + self.received.clear();
+            self.counters.drop_all(Dropped::PeerLeft, lost);
+        }
+        self.had_peer = has_peer;
+    }
+
     /// Pulls the cable, or plugs it in. While it is pulled the link is down, and all frames are
     /// lost, including those in flight.
     pub fn plug(&mut self, plugged: bool) {
@@ -73,13 +88,14 @@ impl<L: Link> Impaired<L> {
             && let Some(frame) = self.sent.due(now)
         {
             self.link.send(&frame, now);
+            self.watch_peer();
         }
     }
 }
 
 impl<L: Link> Wire for Impaired<L> {
     fn send(&mut self, frame: &[u8], now: Instant) {
-        if self.cut {
+        if self.cut || !self.had_peer {
             return self.counters.drop(Dropped::NoPeer);
         }
         if self.counters.check_size(frame) {
@@ -104,7 +120,9 @@ impl<L: Link> Wire for Impaired<L> {
                 place.copy_from_slice(&frame);
                 return Some(frame.len());
             }
-            let frame = self.link.receive(&mut self.buffer, now).and_then(|len| self.buffer.get(..len))?;
+            let came = self.link.receive(&mut self.buffer, now);
+            self.watch_peer();
+            let frame = came.and_then(|len| self.buffer.get(..len))?;
             match self.cut {
                 true => self.counters.drop(Dropped::Lost),
                 false => self.received.enter(frame, now, &mut self.counters),
@@ -117,6 +135,7 @@ impl<L: Link> Wire for Impaired<L> {
     fn flush(&mut self, now: Instant) {
         self.pass_on(now);
         self.link.flush(now);
+        self.watch_peer();
     }
 
     fn up(&self) -> bool {
