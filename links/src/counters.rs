@@ -14,7 +14,7 @@ pub enum Dropped {
     Runt,
     /// Longer than [`crate::MAX_FRAME`], or than the receiver's buffer.
     Oversized,
-    /// Sent, and still in the queue when the peer left.
+    /// Sent, and still in the queue, or under way in an impaired link, when the peer left.
     PeerLeft,
     /// Received in part when the peer left.
     Truncated,
@@ -61,6 +61,8 @@ pub struct Counters {
     pub received_bytes: u64,
     /// How many peers have connected.
     pub peers: u64,
+    /// Silent peers of a switch that newcomers have replaced.
+    pub replaced: u64,
     /// Copies of frames that a switch passed from one peer to another.
     pub forwarded: u64,
     /// Frames that impairment duplicated.
@@ -91,6 +93,7 @@ impl Counters {
             ("received", self.received),
             ("received_bytes", self.received_bytes),
             ("peers", self.peers),
+            ("replaced", self.replaced),
             ("forwarded", self.forwarded),
             ("duplicated", self.duplicated),
             ("reordered", self.reordered),
@@ -148,6 +151,7 @@ impl AddAssign for Counters {
         self.received += more.received;
         self.received_bytes += more.received_bytes;
         self.peers += more.peers;
+        self.replaced += more.replaced;
         self.forwarded += more.forwarded;
         self.duplicated += more.duplicated;
         self.reordered += more.reordered;

@@ -82,11 +82,6 @@ impl Writer {
         self.bytes.len() + PREFIX + MAX_FRAME <= WRITE
     }
 
-    /// Whether half of the queue is free.
-    pub fn is_half_free(&self) -> bool {
-        self.bytes.len() <= WRITE / 2
-    }
-
     /// Adds a frame; false if it does not fit.
     pub fn push(&mut self, frame: &[u8]) -> bool {
         self.push_within(WRITE, frame)
@@ -213,9 +208,9 @@ mod tests {
         writer.written(1);
         assert_eq!(writer.frames(), pushed as u64 - 1);
         writer.written(WRITE / 4);
-        assert!(!writer.is_half_free() && !writer.push_to_half(&[5; 14]));
+        assert!(!writer.push_to_half(&[5; 14]));
         writer.written(WRITE / 4);
-        assert!(writer.is_half_free() && writer.push(&[5; 1000]));
+        assert!(writer.push_to_half(&[5; 14]) && writer.push(&[5; 1000]));
         writer.written(usize::MAX);
         assert!(writer.push_to_half(&[5; 1000]));
         writer.written(usize::MAX);

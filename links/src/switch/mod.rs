@@ -8,9 +8,14 @@
 //! An address belongs to the first peer that sends from it, until that peer leaves. Frames of other
 //! peers from the same address are dropped, so no peer can get the frames of another one.
 //!
-//! Peers are served in turn. A peer that does not take its frames loses them when its queue is
-//! full. Before that the owner waits for the peer a short time, so that a peer that is only slow
-//! loses none.
+//! Peers are served in turn, a frame of each, and after a few frames the switch looks for peers
+//! that have become readable, have connected or have left. A peer that does not take its frames
+//! loses them when its queue is full. The owner waits for room only while it has no other peer that
+//! it could keep waiting.
+//!
+//! When all places are taken, a newcomer replaces a peer that has never sent a frame, a second
+//! after that one connected, or else the peer that has been silent for longest, if that is at least
+//! five minutes. So nobody keeps a place who does not use it.
 
 mod peer;
 mod poller;
@@ -22,16 +27,19 @@ use rustix::event::epoll::Event;
 
 use crate::stream::{BadLength, Connection, Listener};
 use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
-use peer::{Addresses, Peer};
+use peer::{Peer, Sender};
 use poller::{NO_EVENT, Poller, Source};
 
 /// An Ethernet address.
 type Mac = [u8; 6];
 
-/// The most peers at a time. Further ones wait in the socket's queue.
+/// The most peers at a time. Further ones wait in the socket's queue until a place is free, or
+/// until a peer yields its place.
 const PEERS: usize = 16;
 /// The most frames to handle, and reads, in one call.
 const SHARE: u32 = 64;
+/// After how many frames and reads the switch looks for events again although there are more.
+const LOOK: u32 = 16;
 
 /// The destination and the source address of a frame.
 fn addresses(frame: &[u8]) -> Option<(Mac, Mac)> {
@@ -85,6 +93,8 @@ pub struct Switch {
     readable: Places,
     /// The index of the peer that is served next.
     turn: usize,
+    /// How many frames and reads there were since the last look for events.
+    unlooked: u32,
     /// The time of the last call.
     now: Instant,
     /// The time of the last call that left frames of peers unhandled.
@@ -107,6 +117,7 @@ impl Switch {
             active: Places::default(),
             readable: Places::default(),
             turn: 0,
+            unlooked: 0,
             now: Instant::ZERO,
             again: None,
             counters: Counters::default(),
@@ -116,10 +127,10 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Watches the listener while there is room for another peer, and only then.
+    /// Watches the listener while a peer that connects would get a place, and only then.
     fn watch_listener(&mut self) {
         let rests = self.listener.deadline().is_some_and(|until| self.now < until);
-        let wanted = !rests && self.peers.iter().any(Option::is_none);
+        let wanted = !rests && self.place().is_some();
         let changed = match (self.listens, wanted) {
             (false, true) => self.poller.add(&self.listener, Source::Listener),
             (true, false) => self.poller.remove(&self.listener),
@@ -130,15 +141,36 @@ impl Switch {
         }
     }
 
-    /// Accepts a waiting peer, if there is one.
+    /// The place for a peer that connects now: a free one, or that of a peer that yields it. One
+    /// whose bytes are not handled yet keeps its place: a frame may be among them.
+    fn place(&self) -> Option<usize> {
+        let free = self.peers.iter().position(Option::is_none);
+        free.or_else(|| {
+            let peers = self.peers.iter().enumerate().filter(|(place, _)| !self.active.contains(*place));
+            let senders = peers.filter_map(|(place, peer)| Some((&peer.as_ref()?.sender, place)));
+            let yielding = senders.filter(|(sender, _)| sender.yields_at() <= self.now);
+            yielding.min_by_key(|(sender, _)| sender.rank()).map(|(_, place)| place)
+        })
+    }
+
+    /// When the first peer yields its place, if all are taken.
+    fn yields_at(&self) -> Option<Instant> {
+        self.peers.iter().map(|peer| peer.as_ref().map(|peer| peer.sender.yields_at())).min().flatten()
+    }
+
+    /// Accepts a waiting peer, if there is one and a place for it.
     fn accept(&mut self) {
-        if let Some(place) = self.peers.iter().position(Option::is_none)
+        if let Some(place) = self.place()
             && let Some(socket) = self.listener.accept(self.now)
         {
+            if let Some(silent) = self.peers[place].take() {
+                self.counters.replaced += 1;
+                self.leave(place, *silent);
+            }
             match self.poller.add(&socket, Source::Peer(place)) {
                 Ok(()) => {
                     self.counters.peers += 1;
-                    self.peers[place] = Some(Box::new(Peer::new(Connection::new(socket))));
+                    self.peers[place] = Some(Box::new(Peer::new(Connection::new(socket), self.now)));
                 }
                 Err(_) => self.listener.rest(self.now),
             }
@@ -157,15 +189,21 @@ impl Switch {
     /// Marks the peers whose sockets report an event, and accepts peers that connect. Does not
     /// wait.
     fn look(&mut self) {
+        self.unlooked = 0;
         let mut events: [Event; PEERS + 1] = [NO_EVENT; PEERS + 1];
+        let mut connects = false;
         for source in self.poller.ready(&mut events) {
             match source {
-                Source::Listener => self.accept(),
+                Source::Listener => connects = true,
                 Source::Peer(place) => {
                     self.active.insert(place);
                     self.readable.insert(place);
                 }
             }
+        }
+        // At last: a peer that has just sent something does not yield its place.
+        if connects {
+            self.accept();
         }
     }
 
@@ -178,7 +216,7 @@ impl Switch {
         };
         let stays = match peer.connection.next() {
             Ok(Some(frame)) => {
-                let found = self.pass(frame, &mut peer.addresses, into);
+                let found = self.pass(frame, &mut peer.sender, into);
                 self.peers[place] = Some(peer);
                 return found;
             }
@@ -202,20 +240,21 @@ impl Switch {
         None
     }
 
-    /// Passes the frame of a peer with these addresses to its destination. The peer itself is taken
-    /// out of the table during the call. Returns the frame's length if it is for the owner.
-    fn pass(&mut self, frame: &[u8], own: &mut Addresses, into: &mut [u8]) -> Option<usize> {
+    /// Passes the frame of a peer to its destination. The peer itself is taken out of the table
+    /// during the call. Returns the frame's length if it is for the owner.
+    fn pass(&mut self, frame: &[u8], sender: &mut Sender, into: &mut [u8]) -> Option<usize> {
         if !self.counters.check_size(frame) {
             return None;
         }
         let (to, from) = addresses(frame)?;
-        if !own.contains(from) {
+        if !sender.has(from) {
             if self.is_taken(from) {
                 self.counters.drop(Dropped::BadSource);
                 return None;
             }
-            own.learn(from);
+            sender.learn(from);
         }
+        sender.sent(self.now);
         let is_for_owner = to == self.mac || is_group(to);
         let mut reached = is_for_owner;
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.takes(to)) {
@@ -231,7 +270,7 @@ impl Switch {
     /// Whether a new address of a peer is refused: it is a group's, the owner's, or another peer's.
     fn is_taken(&self, from: Mac) -> bool {
         let mut others = self.peers.iter().flatten();
-        is_group(from) || from == self.mac || others.any(|peer| peer.addresses.contains(from))
+        is_group(from) || from == self.mac || others.any(|peer| peer.sender.has(from))
     }
 
     /// Makes the poller watch for room in the sockets of peers with queued frames, and of no
@@ -259,7 +298,7 @@ impl Wire for Switch {
         let (mut reached, mut sent) = (false, false);
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.takes(to)) {
             reached = true;
-            sent |= peer.send(frame, now, &mut self.counters);
+            sent |= peer.send(frame, &mut self.counters);
         }
         if sent {
             self.counters.count_sent(frame.len());
@@ -268,11 +307,15 @@ impl Wire for Switch {
         }
     }
 
-    /// False while the owner has to wait for a peer whose queue is full: until half of the queue is
-    /// free, but only for a short time. A peer that takes longer loses its frames.
+    /// False if the only peer that has sent frames, and so the only one that is sent any, takes
+    /// them too slowly: the owner then waits as on a cable. With several peers the owner never
+    /// waits, since one of them could make it wait all the time; a slow one loses frames.
     fn has_room(&self) -> bool {
-        let awaited = self.peers.iter().flatten().filter(|peer| peer.connection.is_open());
-        !awaited.filter_map(|peer| peer.awaited_until()).any(|until| self.now < until)
+        let mut peers = self.peers.iter().flatten().filter(|peer| peer.sender.has_sent());
+        match (peers.next(), peers.next()) {
+            (Some(only), None) => !only.connection.is_open() || only.connection.queue().has_room(),
+            _ => true,
+        }
     }
 
     fn receive(&mut self, into: &mut [u8], now: Instant) -> Option<usize> {
@@ -284,7 +327,17 @@ impl Wire for Switch {
             self.look();
         }
         for _ in 0..SHARE {
-            let place = self.active.next(self.turn)?;
+            if self.unlooked >= LOOK {
+                self.look();
+            }
+            self.unlooked += 1;
+            let Some(place) = self.active.next(self.turn) else {
+                // Peers that were active a moment ago may yield their places now.
+                if !self.listens {
+                    self.watch_listener();
+                }
+                return None;
+            };
             self.turn = (place + 1) % PEERS;
             if let Some(len) = self.serve(place, into) {
                 return Some(len);
@@ -297,7 +350,7 @@ impl Wire for Switch {
     fn flush(&mut self, now: Instant) {
         self.now = now;
         for peer in self.peers.iter_mut().flatten() {
-            peer.flush(now, &mut self.counters);
+            peer.connection.write(&mut self.counters);
         }
         self.watch_peers();
     }
@@ -308,10 +361,10 @@ impl Wire for Switch {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let rest = self.listener.deadline().filter(|_| !self.listens);
-        let awaited = self.peers.iter().flatten().filter_map(|peer| peer.awaited_until());
-        let awaited = awaited.filter(|until| self.now < *until).min();
-        [self.again, rest, awaited].into_iter().flatten().min()
+        let comes = |at: &Instant| self.now < *at;
+        let rest = self.listener.deadline().filter(comes);
+        let place = rest.or_else(|| self.yields_at().filter(comes));
+        [self.again, place.filter(|_| !self.listens)].into_iter().flatten().min()
     }
 }
 

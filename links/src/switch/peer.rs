@@ -1,5 +1,4 @@
-//! A peer of a switch: its connection, its addresses, and how long the owner may have to wait for
-//! it.
+//! A peer of a switch: its connection, its addresses, and when it was heard.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,28 +11,58 @@ use crate::{Counters, Dropped};
 
 /// The most addresses that the switch remembers of a peer.
 const ADDRESSES: usize = 16;
-/// How long the owner waits for a peer whose queue is full.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a peer that has connected keeps its place without a frame.
+const FIRST_FRAME: Duration = Duration::from_secs(1);
+/// How long a peer that has sent a frame keeps its place without another one: for so long a switch
+/// remembers an address (IEEE 802.1D).
+const SILENCE: Duration = Duration::from_secs(300);
 
-/// The addresses from which a peer has sent, the oldest first.
+/// What the frames of a peer say about it.
 #[derive(Debug)]
-pub(super) struct Addresses(VecDeque<Mac>);
+pub(super) struct Sender {
+    /// The addresses from which it has sent, the oldest first.
+    addresses: VecDeque<Mac>,
+    /// When it connected, or when its last frame came.
+    heard: Instant,
+    has_sent: bool,
+}
 
-impl Addresses {
-    fn new() -> Addresses {
-        Addresses(VecDeque::with_capacity(ADDRESSES))
+impl Sender {
+    fn new(now: Instant) -> Sender {
+        Sender { addresses: VecDeque::with_capacity(ADDRESSES), heard: now, has_sent: false }
     }
 
-    pub fn contains(&self, address: Mac) -> bool {
-        self.0.contains(&address)
+    pub fn has(&self, address: Mac) -> bool {
+        self.addresses.contains(&address)
     }
 
     /// Remembers another address, in place of the oldest one if there is no room.
     pub fn learn(&mut self, address: Mac) {
-        if self.0.len() == ADDRESSES {
-            self.0.pop_front();
+        if self.addresses.len() == ADDRESSES {
+            self.addresses.pop_front();
         }
-        self.0.push_back(address);
+        self.addresses.push_back(address);
+    }
+
+    /// A frame came, from an address that the peer may have.
+    pub fn sent(&mut self, now: Instant) {
+        (self.heard, self.has_sent) = (now, true);
+    }
+
+    /// Whether a frame has come.
+    pub fn has_sent(&self) -> bool {
+        self.has_sent
+    }
+
+    /// From when on the peer yields its place to a newcomer, unless it sends a frame before.
+    pub fn yields_at(&self) -> Instant {
+        self.heard + if self.has_sent { SILENCE } else { FIRST_FRAME }
+    }
+
+    /// Of several peers that yield, the one with the lowest rank is replaced: one that has never
+    /// sent a frame before those that have, and then the one that is silent for longest.
+    pub fn rank(&self) -> (bool, Instant) {
+        (self.has_sent, self.heard)
     }
 }
 
@@ -41,25 +70,24 @@ impl Addresses {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub connection: Connection,
-    pub addresses: Addresses,
-    /// When its queue became full; kept until half of the queue is free.
-    full_since: Option<Instant>,
+    pub sender: Sender,
     /// Whether the poller watches for room in the peer's socket.
     pub wakes_for_room: bool,
 }
 
 impl Peer {
-    pub fn new(connection: Connection) -> Peer {
-        Peer { connection, addresses: Addresses::new(), full_since: None, wakes_for_room: false }
+    /// A peer that connects now.
+    pub fn new(connection: Connection, now: Instant) -> Peer {
+        Peer { connection, sender: Sender::new(now), wakes_for_room: false }
     }
 
     /// Whether a frame to this address goes to the peer.
     pub fn takes(&self, to: Mac) -> bool {
-        self.connection.is_open() && (is_group(to) || self.addresses.contains(to))
+        self.connection.is_open() && (is_group(to) || self.sender.has(to))
     }
 
     /// Queues a frame of the owner; false if it was dropped, which is counted.
-    pub fn send(&mut self, frame: &[u8], now: Instant, counters: &mut Counters) -> bool {
+    pub fn send(&mut self, frame: &[u8], counters: &mut Counters) -> bool {
         let queued = self.connection.queue_mut().push(frame);
         if !queued {
             counters.drop(Dropped::QueueFull);
@@ -67,7 +95,6 @@ impl Peer {
         if self.connection.queue().is_due() {
             self.connection.write(counters);
         }
-        self.look_at_queue(now);
         queued
     }
 
@@ -81,24 +108,5 @@ impl Peer {
         if self.connection.queue().is_due() {
             self.connection.write(counters);
         }
-    }
-
-    /// Writes queued frames until the socket takes no more.
-    pub fn flush(&mut self, now: Instant, counters: &mut Counters) {
-        self.connection.write(counters);
-        self.look_at_queue(now);
-    }
-
-    fn look_at_queue(&mut self, now: Instant) {
-        if self.connection.queue().is_half_free() {
-            self.full_since = None;
-        } else if !self.connection.queue().has_room() {
-            self.full_since.get_or_insert(now);
-        }
-    }
-
-    /// Until when the owner waits for the peer, if the peer's queue is full.
-    pub fn awaited_until(&self) -> Option<Instant> {
-        self.full_since.map(|since| since + PATIENCE)
     }
 }
