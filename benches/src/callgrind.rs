@@ -26,6 +26,9 @@ fn counted(program: &std::path::Path, folder: &std::path::Path, group: &str) -> 
         // Callgrind collects while such a function runs, in that thread. Each file has the counts
         // since the previous file.
         .arg("--toggle-collect=instructions::calls::*")
+        // Entered from there, this one switches the collection off until it returns: how long the
+        // driver waits for an answer depends on the device's thread.
+        .arg("--toggle-collect=ferrovia_nic_hal::admin::*::wait*")
         .args(["--dump-after=instructions::begin", "--dump-after=instructions::counted"])
         .arg(format!("--callgrind-out-file={}", files.display()))
         .arg(program)
