@@ -1,6 +1,7 @@
 //! Runs this program under Callgrind and reads what it counted.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::samples::Samples;
@@ -8,21 +9,53 @@ use crate::samples::Samples;
 /// The argument that names the group to count.
 pub const GROUP: &str = "--group";
 
+/// What is counted.
+#[derive(Clone, Copy)]
+pub enum Unit {
+    /// Instructions.
+    Instructions,
+    /// Misses of a data cache of 32 KiB, 8-way, with lines of 64 bytes.
+    Lines,
+    /// Misses of a TLB of 64 entries for pages of 4 KiB, 4-way, which Callgrind simulates as a data
+    /// cache with such lines.
+    Pages,
+}
+
+impl Unit {
+    /// Callgrind's option for the data cache.
+    fn cache(self) -> Option<&'static str> {
+        match self {
+            Unit::Instructions => None,
+            Unit::Lines => Some("--D1=32768,8,64"),
+            Unit::Pages => Some("--D1=262144,4,4096"),
+        }
+    }
+
+    /// The events of Callgrind whose sum is the count.
+    fn events(self) -> &'static [&'static str] {
+        match self {
+            Unit::Instructions => &["Ir"],
+            Unit::Lines | Unit::Pages => &["D1mr", "D1mw"],
+        }
+    }
+}
+
 /// Counts the rows of a group.
-pub fn run(group: &str) -> Result<Samples, String> {
+pub fn run(group: &str, unit: Unit) -> Result<Samples, String> {
     qemu::setup::ensure_valgrind().map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = std::env::temp_dir().join(format!("ferrovia-instructions-{}-{group}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let samples = counted(&program, &folder, group);
+    let samples = counted(&program, &folder, group, unit);
     let _ = fs::remove_dir_all(&folder);
     samples
 }
 
-fn counted(program: &std::path::Path, folder: &std::path::Path, group: &str) -> Result<Samples, String> {
+fn counted(program: &Path, folder: &Path, group: &str, unit: Unit) -> Result<Samples, String> {
     let files = folder.join("counts");
     let answer = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--dump-line=no"])
+        .args(unit.cache().map(|cache| ["--cache-sim=yes", cache]).into_iter().flatten())
         // Callgrind collects while such a function runs, in that thread. Each file has the counts
         // since the previous file.
         .arg("--toggle-collect=instructions::calls::*")
@@ -45,9 +78,18 @@ fn counted(program: &std::path::Path, folder: &std::path::Path, group: &str) -> 
     for (number, line) in (2..).step_by(2).zip(String::from_utf8_lossy(&answer.stdout).lines()) {
         let file = folder.join(format!("counts.{number}"));
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
-        let total = total.ok_or_else(|| format!("{group}: no total for {line:?}"))?;
+        let total = total(&text, unit).ok_or_else(|| format!("{group}: no total for {line:?}"))?;
         samples.add_line(line, total).ok_or_else(|| format!("{group}: {line:?}"))?;
     }
     Ok(samples)
+}
+
+/// The sum of the unit's events in a file of Callgrind.
+fn total(text: &str, unit: Unit) -> Option<u64> {
+    let words = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace);
+    let events: Vec<_> = words("events: ")?.zip(words("totals: ")?).collect();
+    unit.events()
+        .iter()
+        .map(|wanted| events.iter().find(|(event, _)| event == wanted)?.1.parse::<u64>().ok())
+        .sum()
 }

@@ -111,13 +111,13 @@ fn print(filters: &[String], write: bool) -> Result<Vec<Verdict>, String> {
     let mut baselines = table::parse(&std::fs::read_to_string(BASELINES).unwrap_or_default())?;
     let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
     for group in rows::GROUPS.iter().filter(|group| group.rows.iter().any(|key| chosen(key))) {
-        let samples = match group.native {
-            true => {
+        let samples = match group.unit {
+            None => {
                 let mut recorder = samples::Recorder::kept();
                 (group.count)(&mut recorder);
                 recorder.into_samples()
             }
-            false => callgrind::run(group.name)?,
+            Some(unit) => callgrind::run(group.name, unit)?,
         };
         for key in group.rows.iter().filter(|key| chosen(key)) {
             counts.insert(key, samples.value(key).ok_or_else(|| format!("nothing was counted for {key}"))?);

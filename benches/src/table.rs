@@ -88,6 +88,10 @@ pub const ROWS: &[Row] = &[
     row("device_write", "device, a 64-byte Write, marginal", 1250.0, 800.0),
     watched("device_vi_write", "device, a 64-byte Write of a virtual interface, marginal"),
     watched("device_idle", "device, a poll without work"),
+    watched("post_lines", "cache lines of one endpoint that a post touches"),
+    watched("dequeue_lines", "cache lines of one endpoint that a dequeue touches"),
+    watched("post_pages", "pages of one endpoint that a post touches"),
+    watched("dequeue_pages", "pages of one endpoint that a dequeue touches"),
     row("ep_free", "ep_free with 10,000 regions against 1 (ratio)", 1.1, 1.0),
     row("endpoint_heap", "heap of an idle connected endpoint beside its queues (bytes)", 2048.0, 1024.0),
 ];
