@@ -19,6 +19,7 @@ mod geometry;
 pub mod ram;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
+mod size;
 #[cfg(test)]
 mod testing;
 mod watch;
@@ -150,13 +151,28 @@ impl fmt::Display for Submit {
 
 impl core::error::Error for Submit {}
 
+/// What happens to a disk beside the completion of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The disk has another number of blocks than before: it grew or shrank.
+    Resized {
+        /// How many it has now.
+        blocks: u64,
+    },
+}
+
 /// A disk.
 ///
 /// Any thread may call it at any time, but no interrupt handler. A request that was submitted
 /// completes exactly once. Requests that are under way at the same time may be carried out in any
 /// order.
+///
+/// The owner of a disk may make it larger or smaller while it is in use. A request is checked
+/// against the size at its submission; one that was submitted before the disk shrank, for blocks
+/// that are gone, ends with an error. Blocks that a growth adds read as whatever the owner put
+/// there.
 pub trait Disk: Send + Sync {
-    /// Sizes and abilities, which do not change.
+    /// Sizes and abilities. Of these only `blocks` may change: [`Disk::event`] says when.
     fn geometry(&self) -> Geometry;
 
     /// Starts a request. [`Disk::poll`] hands over `token` when it has completed; the disk does not
@@ -171,17 +187,27 @@ pub trait Disk: Send + Sync {
     /// `into` may call the disk; it may submit the next request.
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize;
 
-    /// Sets the routine that the disk calls after it was armed, when completions may be ready. It
-    /// replaces the former one; `None` removes it. When this returns, the former one runs no more,
-    /// unless another thread is in [`Disk::submit`].
+    /// What has happened since the last call. An event that nobody has taken is replaced by a later
+    /// one of its kind, so one call after each round of polls sees the disk as it is.
+    ///
+    /// A disk may notice an event in [`Disk::poll`] only. The routine of [`Disk::watch`] is called
+    /// for an event as for a completion. A disk to which nothing happens has no events.
+    fn event(&self) -> Option<Event> {
+        None
+    }
+
+    /// Sets the routine that the disk calls after it was armed, when completions or an event may be
+    /// ready. It replaces the former one; `None` removes it. When this returns, the former one runs
+    /// no more, unless another thread is in [`Disk::submit`] or makes the disk larger or smaller.
     ///
     /// The disk may call it in an interrupt handler, or in a consumer's call. The routine wakes a
     /// thread, and does not call the disk.
     fn watch(&self, routine: Option<Arc<dyn Fn() + Send + Sync>>);
 
-    /// Arms the routine: the disk calls it once, as soon as a completion may be ready, and not
-    /// again before it is armed again. Returns true if a completion may be ready already. So a
-    /// consumer that has found nothing arms, and sleeps if this returns false; otherwise it polls.
+    /// Arms the routine: the disk calls it once, as soon as a completion or an event may be ready,
+    /// and not again before it is armed again. Returns true if one may be ready already that no
+    /// poll has seen. So a consumer that has found nothing arms, and sleeps if this returns false;
+    /// otherwise it polls. A consumer that takes no events is not kept awake by them.
     ///
     /// A consumer that polls again and again does not arm: then no interrupt disturbs it.
     fn arm(&self) -> bool;

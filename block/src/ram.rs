@@ -2,20 +2,26 @@
 //!
 //! A request is carried out when it is submitted, and completes in the next poll. Neither
 //! allocates. Bytes are copied without a lock; the lock `state` is held for a few instructions.
+//! [`RamDisk::resize`] makes the disk larger or smaller meanwhile: a request keeps the list of
+//! chunks that it began with.
+//!
+//! Locks: `resizing`, then `state` (both spin).
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::sync::Mutex;
-use platform::{DmaBuffer, OutOfBounds, OutOfMemory, Platform, SharedSlice};
+use platform::{DmaBuffer, OutOfBounds, OutOfMemory, Platform, SharedSlice, heap};
 
+use crate::size::Size;
 use crate::watch::{Routine, Watch};
-use crate::{Data, Disk, Fault, Geometry, Piece, Request, Submit};
+use crate::{Data, Disk, Event, Fault, Geometry, Piece, Request, Submit};
 
-/// The memory is allocated in pieces of this size, since a large machine may have no contiguous
-/// memory for the whole disk. It is a multiple of every block size.
+/// The memory is allocated in pieces of this size at most, since a large machine may have no
+/// contiguous memory for the whole disk. It is a multiple of every block size.
 const CHUNK: usize = 1 << 20;
 /// Requests that may wait to be polled.
 const DEPTH: usize = 256;
@@ -54,13 +60,18 @@ impl From<OutOfMemory> for NewError {
 /// [`Request::Discard`] leaves the blocks as they are: their memory stays the disk's, and a request
 /// for a whole disk must not take the time of filling it.
 pub struct RamDisk {
+    /// All but `blocks`.
     geometry: Geometry,
-    /// All but the last have the length [`CHUNK`].
-    chunks: Vec<DmaBuffer>,
+    blocks: AtomicU64,
+    platform: Arc<dyn Platform>,
+    /// Held by the thread that makes the disk larger or smaller.
+    resizing: Mutex<()>,
     state: Mutex<State>,
 }
 
 struct State {
+    chunks: Chunks,
+    size: Size,
     /// Requests that have completed and were not polled, in order. Its room for [`DEPTH`] was
     /// allocated at first.
     done: VecDeque<(u64, Result<(), Fault>)>,
@@ -69,35 +80,33 @@ struct State {
     watch: Watch,
 }
 
-impl RamDisk {
-    /// A disk of so many blocks. All its memory is allocated here.
-    pub fn new(platform: &Arc<dyn Platform>, block_size: u32, blocks: u64) -> Result<RamDisk, NewError> {
-        if !Geometry::BLOCK_SIZES.contains(&block_size) {
-            return Err(NewError::BlockSize);
-        }
-        let bytes = blocks.checked_mul(u64::from(block_size)).and_then(|bytes| usize::try_from(bytes).ok());
-        let mut left = bytes.ok_or(NewError::OutOfMemory)?;
+/// Memory of the disk, from the byte `start` of the disk on.
+#[derive(Clone)]
+struct Chunk {
+    start: usize,
+    memory: Arc<DmaBuffer>,
+}
+
+/// The disk's memory in order, without gaps.
+#[derive(Clone)]
+struct Chunks(Arc<Vec<Chunk>>);
+
+impl Chunks {
+    /// The chunks of `former` below `end`, and new ones of zeros up to there.
+    fn of(platform: &Arc<dyn Platform>, former: &[Chunk], end: usize) -> Result<Chunks, OutOfMemory> {
+        let kept = former.partition_point(|chunk| chunk.start < end);
+        let mut at = former[..kept].last().map_or(0, |chunk| chunk.start + chunk.memory.len());
         let mut chunks = Vec::new();
-        chunks.try_reserve_exact(left.div_ceil(CHUNK)).map_err(|_| NewError::OutOfMemory)?;
-        while left > 0 {
-            let len = left.min(CHUNK);
-            chunks.push(DmaBuffer::new(platform, len, 4096)?);
-            left -= len;
+        let room = kept + end.saturating_sub(at).div_ceil(CHUNK);
+        chunks.try_reserve_exact(room).map_err(|_| OutOfMemory)?;
+        chunks.extend_from_slice(&former[..kept]);
+        while at < end {
+            let memory = DmaBuffer::new(platform, (end - at).min(CHUNK), 4096)?;
+            let memory = heap::arc(memory).map_err(|_| OutOfMemory)?;
+            chunks.push(Chunk { start: at, memory });
+            at = end.min(at + CHUNK);
         }
-        let mut done = VecDeque::new();
-        done.try_reserve_exact(DEPTH).map_err(|_| NewError::OutOfMemory)?;
-        let geometry = Geometry {
-            block_size,
-            blocks,
-            is_read_only: false,
-            has_volatile_cache: false,
-            discard: true,
-            write_zeroes: true,
-            most_bytes: MOST_BYTES,
-            most_pieces: MOST_PIECES,
-            queue_depth: DEPTH,
-        };
-        Ok(RamDisk { geometry, chunks, state: Mutex::new(State { done, taken: 0, watch: Watch::new() }) })
+        heap::arc(chunks).map(Chunks).map_err(|_| OutOfMemory)
     }
 
     /// Passes each slice of the disk's memory from `at` on, with the number of bytes before it.
@@ -107,12 +116,15 @@ impl RamDisk {
         len: usize,
         mut act: impl FnMut(usize, SharedSlice<'_>) -> Result<(), OutOfBounds>,
     ) -> Result<(), OutOfBounds> {
+        let mut next = self.0.partition_point(|chunk| chunk.start <= at).saturating_sub(1);
         let mut done = 0;
         while done < len {
-            let (chunk, within) = ((at + done) / CHUNK, (at + done) % CHUNK);
-            let part = (len - done).min(CHUNK - within);
-            act(done, self.chunks.get(chunk).ok_or(OutOfBounds)?.slice().get(within, part)?)?;
+            let Chunk { start, memory } = self.0.get(next).ok_or(OutOfBounds)?;
+            let within = at + done - start;
+            let part = (len - done).min(memory.len().saturating_sub(within));
+            act(done, memory.slice().get(within, part)?)?;
             done += part;
+            next += 1;
         }
         Ok(())
     }
@@ -133,43 +145,111 @@ impl RamDisk {
         Ok(())
     }
 
-    /// Carries out a request that was checked: so what it names lies in the disk and in the buffer.
-    fn carry_out(&self, request: &Request<'_>) -> Result<(), OutOfBounds> {
+    fn fill_with_zeros(&self, at: usize, len: usize) -> Result<(), OutOfBounds> {
+        self.each(at, len, |_, memory| {
+            memory.fill(0);
+            Ok(())
+        })
+    }
+}
+
+impl RamDisk {
+    /// A disk of so many blocks. All its memory is allocated here.
+    pub fn new(platform: &Arc<dyn Platform>, block_size: u32, blocks: u64) -> Result<RamDisk, NewError> {
+        if !Geometry::BLOCK_SIZES.contains(&block_size) {
+            return Err(NewError::BlockSize);
+        }
+        let geometry = Geometry {
+            block_size,
+            blocks,
+            is_read_only: false,
+            has_volatile_cache: false,
+            discard: true,
+            write_zeroes: true,
+            most_bytes: MOST_BYTES,
+            most_pieces: MOST_PIECES,
+            queue_depth: DEPTH,
+        };
+        let chunks = Chunks::of(platform, &[], bytes(&geometry, blocks)?)?;
+        let mut done = VecDeque::new();
+        done.try_reserve_exact(DEPTH).map_err(|_| NewError::OutOfMemory)?;
+        let state = State { chunks, size: Size::new(blocks), done, taken: 0, watch: Watch::new() };
+        Ok(RamDisk {
+            geometry,
+            blocks: AtomicU64::new(blocks),
+            platform: platform.clone(),
+            resizing: Mutex::new(()),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Makes the disk larger or smaller. Blocks that it gets are zero, unless a thread that submits
+    /// a request meanwhile writes to blocks that the disk has just lost and gets back here. After
+    /// an error the disk has the size that it had.
+    pub fn resize(&self, blocks: u64) -> Result<(), OutOfMemory> {
+        let due = {
+            let _alone = self.resizing.lock();
+            let (former, blocks_before) = {
+                let state = self.state.lock();
+                (state.chunks.clone(), state.size.blocks())
+            };
+            let before = bytes(&self.geometry, blocks_before)?;
+            let end = bytes(&self.geometry, blocks)?;
+            let chunks = Chunks::of(&self.platform, &former.0, end)?;
+            let covered = former.0.last().map_or(0, |chunk| chunk.start + chunk.memory.len());
+            // What the last chunk holds from before the disk shrank. It lies within the chunks.
+            let _ = chunks.fill_with_zeros(before, end.min(covered).saturating_sub(before));
+            let mut state = self.state.lock();
+            self.blocks.store(blocks, Ordering::Release);
+            state.chunks = chunks;
+            if state.size.set(blocks) { state.watch.ready() } else { None }
+        };
+        if let Some(routine) = due {
+            routine();
+        }
+        Ok(())
+    }
+
+    /// Carries out a request that was checked. What it names lies in the buffer, and in the disk
+    /// unless that has shrunk since.
+    fn carry_out(&self, chunks: &Chunks, request: &Request<'_>) -> Result<(), OutOfBounds> {
         // Below the disk's length in bytes, which is a `usize`.
         let bytes = |blocks: u64| blocks as usize * self.geometry.block_size as usize;
         match *request {
             Request::Read { block, into } => {
-                self.each_pair(bytes(block), &into, |disk, memory| disk.copy_to(&memory))
+                chunks.each_pair(bytes(block), &into, |disk, memory| disk.copy_to(&memory))
             }
             Request::Write { block, from, .. } => {
-                self.each_pair(bytes(block), &from, |disk, memory| memory.copy_to(&disk))
+                chunks.each_pair(bytes(block), &from, |disk, memory| memory.copy_to(&disk))
             }
             Request::Flush | Request::Discard { .. } => Ok(()),
-            Request::WriteZeroes { block, blocks, .. } => {
-                self.each(bytes(block), bytes(blocks), |_, disk| {
-                    disk.fill(0);
-                    Ok(())
-                })
-            }
+            Request::WriteZeroes { block, blocks, .. } => chunks.fill_with_zeros(bytes(block), bytes(blocks)),
         }
     }
 }
 
+/// The length of so many blocks.
+fn bytes(geometry: &Geometry, blocks: u64) -> Result<usize, OutOfMemory> {
+    let bytes = blocks.checked_mul(u64::from(geometry.block_size));
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(OutOfMemory)
+}
+
 impl Disk for RamDisk {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { blocks: self.blocks.load(Ordering::Acquire), ..self.geometry }
     }
 
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
-        self.geometry.check(request)?;
-        {
+        self.geometry().check(request)?;
+        let chunks = {
             let mut state = self.state.lock();
             if state.taken == DEPTH {
                 return Err(Submit::Busy);
             }
             state.taken += 1;
-        }
-        let result = self.carry_out(request).map_err(|OutOfBounds| Fault::Media);
+            state.chunks.clone()
+        };
+        let result = self.carry_out(&chunks, request).map_err(|OutOfBounds| Fault::OutOfRange);
         let due = {
             let mut state = self.state.lock();
             state.done.push_back((token, result));
@@ -184,12 +264,17 @@ impl Disk for RamDisk {
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
         for polled in 0..most {
             let mut state = self.state.lock();
+            state.size.see();
             let Some((token, result)) = state.done.pop_front() else { return polled };
             state.taken -= 1;
             drop(state);
             into(token, result);
         }
         most
+    }
+
+    fn event(&self) -> Option<Event> {
+        self.state.lock().size.event()
     }
 
     fn watch(&self, routine: Option<Routine>) {
@@ -200,7 +285,7 @@ impl Disk for RamDisk {
     fn arm(&self) -> bool {
         let mut state = self.state.lock();
         state.watch.arm();
-        !state.done.is_empty()
+        !state.done.is_empty() || state.size.is_unseen()
     }
 }
 

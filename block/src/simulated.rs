@@ -8,6 +8,7 @@
 //!   on an order, gets wrong bytes.
 //! - [`SimulatedDisk::fail`] makes blocks return errors, [`SimulatedDisk::stall`] holds completions
 //!   back, and [`SimulatedDisk::remove`] takes the disk away.
+//! - [`SimulatedDisk::resize`] makes it larger or smaller.
 //!
 //! Locks: `state` (spins).
 
@@ -22,11 +23,13 @@ use platform::random::Random;
 use platform::sync::Mutex;
 use platform::{DmaBuffer, OutOfBounds};
 
+use crate::size::Size;
 use crate::watch::{Routine, Watch};
-use crate::{Data, Disk, Fault, Geometry, Piece, Request, Submit};
+use crate::{Data, Disk, Event, Fault, Geometry, Piece, Request, Submit};
 
 /// A disk of which only blocks that were written take memory. At first all are zero.
 pub struct SimulatedDisk {
+    /// All but `blocks`.
     geometry: Geometry,
     state: Mutex<State>,
 }
@@ -46,6 +49,7 @@ struct Version {
 
 struct State {
     random: Random,
+    size: Size,
     /// What survives a loss of power.
     durable: BTreeMap<u64, Block>,
     /// What does not, the oldest version of a block first. No list is empty.
@@ -120,6 +124,7 @@ impl SimulatedDisk {
     pub fn new(geometry: Geometry, seed: u64) -> SimulatedDisk {
         let state = State {
             random: Random::new(seed),
+            size: Size::new(geometry.blocks),
             durable: BTreeMap::new(),
             cached: BTreeMap::new(),
             writes: 0,
@@ -188,6 +193,21 @@ impl SimulatedDisk {
     /// What was in the cache is there again after [`SimulatedDisk::power_loss`], or is not.
     pub fn remove(&self) {
         self.change(|state| state.is_gone = true);
+    }
+
+    /// Makes the disk larger or smaller, for good: what lies behind the new end is lost, and what a
+    /// growth adds is zero. Requests under way for blocks that the disk does not have any more end
+    /// with [`Fault::OutOfRange`].
+    pub fn resize(&self, blocks: u64) {
+        let due = {
+            let mut state = self.state.lock();
+            // What is split off lies behind the end.
+            let _lost = (state.durable.split_off(&blocks), state.cached.split_off(&blocks));
+            if state.size.set(blocks) { state.watch.ready() } else { None }
+        };
+        if let Some(routine) = due {
+            routine();
+        }
     }
 
     /// Changes what requests under way wait for.
@@ -273,6 +293,9 @@ impl State {
     }
 
     fn carry_out(&mut self, geometry: &Geometry, request: &UnderWay) -> Result<(), Fault> {
+        if request.blocks.end > self.size.blocks() {
+            return Err(Fault::OutOfRange);
+        }
         let mut random = Random::new(self.random.word());
         let failure = request.blocks.clone().find_map(|block| self.failure_of(block));
         if let Some(fault) = failure {
@@ -327,7 +350,7 @@ impl State {
         let mut written = bytes.chunks(geometry.block_size as usize);
         for block in request.blocks.clone() {
             let bytes = written.next().unwrap_or(&zeros);
-            if random.rarely(2) && self.failure_of(block).is_none() {
+            if random.rarely(2) && self.failure_of(block).is_none() && block < self.size.blocks() {
                 self.put(block, bytes, !geometry.has_volatile_cache);
             }
         }
@@ -336,12 +359,13 @@ impl State {
 
 impl Disk for SimulatedDisk {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { blocks: self.state.lock().size.blocks(), ..self.geometry }
     }
 
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
-        let blocks = self.geometry.check(request)?;
         let mut state = self.state.lock();
+        let geometry = Geometry { blocks: state.size.blocks(), ..self.geometry };
+        let blocks = geometry.check(request)?;
         if state.is_gone {
             return Err(Submit::Fault(Fault::Gone));
         }
@@ -367,6 +391,7 @@ impl Disk for SimulatedDisk {
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
         for polled in 0..most {
             let mut state = self.state.lock();
+            state.size.see();
             let ready = state.ready();
             if ready == 0 {
                 return polled;
@@ -389,6 +414,10 @@ impl Disk for SimulatedDisk {
         most
     }
 
+    fn event(&self) -> Option<Event> {
+        self.state.lock().size.event()
+    }
+
     fn watch(&self, routine: Option<Routine>) {
         // The former one is released outside of the lock.
         let _former = self.state.lock().watch.set(routine);
@@ -397,7 +426,7 @@ impl Disk for SimulatedDisk {
     fn arm(&self) -> bool {
         let mut state = self.state.lock();
         state.watch.arm();
-        state.ready() > 0
+        state.ready() > 0 || state.size.is_unseen()
     }
 }
 
