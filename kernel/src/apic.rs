@@ -84,22 +84,22 @@ unsafe fn register_at(base: u64, offset: u32) -> VolatilePtr<'static, u32> {
     unsafe { VolatilePtr::new(NonNull::new_unchecked((base + u64::from(offset)) as *mut u32)) }
 }
 
-/// Finds the registers and turns the boot CPU's APIC on. Returns false if its registers cannot be
-/// mapped.
-pub(crate) fn init() -> bool {
+/// Finds the registers and turns the boot CPU's APIC on. Fails with the address of the registers if
+/// they cannot be mapped.
+pub(crate) fn init() -> Result<(), u64> {
     let (frame, flags) = ApicBase::read();
     let x2apic = flags.contains(ApicBaseFlags::X2APIC_ENABLE);
     if !x2apic {
         let base = frame.start_address().as_u64();
         if !memory::map_device(base, PAGE, Cache::Off) {
-            return false;
+            return Err(base);
         }
         BASE.store(base, Ordering::Relaxed);
     }
     let id = read(Register::Id, 0);
     cpu::this().set_apic_id(if x2apic { id } else { id >> 24 });
     turn_on();
-    true
+    Ok(())
 }
 
 /// Turns the calling CPU's APIC on, in the mode of the boot CPU's.

@@ -40,10 +40,11 @@ global_asm!(
 _start:
     cli
     cld
+    mov esp, offset {stack} + {stack_end}
+    call check_cpu
     rdtsc
     mov dword ptr [{tsc}], eax
     mov dword ptr [{tsc} + 4], edx
-    mov esp, offset {stack} + {stack_end}
 
     // One PML4 entry, four PDPT entries, and 2048 pages of 2 MiB.
     mov eax, offset {pdpt}
@@ -121,9 +122,9 @@ boot_gdt_pointer:
 
 /// The first Rust code. Runs on the boot stack, with interrupts off and the first 4 GiB mapped.
 extern "C" fn kernel_start(info: u64) -> ! {
-    // SAFETY: `info` is what the monitor left in EBX, and no memory has been written but the
-    // image's own.
-    let info = unsafe { pvh::parse(info) };
+    // SAFETY: `info` is what the monitor left in EBX, no memory has been written but the image's
+    // own, and the first 4 GiB are mapped where they lie.
+    let info = unsafe { pvh::read(info) };
     start::boot(info);
     thread::idle()
 }

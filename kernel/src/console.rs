@@ -19,7 +19,7 @@ use crate::{clock, cpu};
 pub const LINE: usize = 1024;
 
 /// The first serial port of a PC.
-const COM1: u16 = 0x3f8;
+pub(crate) const COM1: u16 = 0x3f8;
 /// How many bytes its empty transmitter takes.
 const FIFO: usize = 16;
 /// How often the line status is read before a byte is written regardless: a console without a

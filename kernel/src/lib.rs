@@ -34,6 +34,7 @@
 //! | files | subject |
 //! |---|---|
 //! | `acpi`, `args`, `clock`, `cpu`, `lock`, `random`, `region` | need no other file |
+//! | `required` | what the CPU must have; only `boot` runs it |
 //! | `console`, `launcher`, `pvh` | the serial port, messages to the launcher, what the monitor left |
 //! | `memory` | RAM, page tables, stacks, the heap |
 //! | `apic` | the local APIC |
@@ -64,6 +65,7 @@ pub mod pci;
 mod pvh;
 mod random;
 mod region;
+mod required;
 mod services;
 mod shutdown;
 mod smp;

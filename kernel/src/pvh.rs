@@ -1,18 +1,33 @@
 //! What the monitor hands over: the command line, the memory map, modules.
 //!
-//! The structures are PVH's (Xen's docs/misc/pvh.pandoc, "direct boot ABI"). They are read where
-//! the monitor put them; [`StartData::reserved`] names that memory, so that the kernel never
-//! allocates it.
+//! The structures are PVH's (Xen's docs/misc/pvh.pandoc, "direct boot ABI"). A monitor may put them
+//! anywhere below 4 GiB, also where there is no RAM: QEMU's microvm leaves them in the area of its
+//! firmware. The kernel later maps RAM only. So all is copied here, into room of a fixed size; what
+//! has no room is left out, and [`StartData::complain`] says so. The files of modules stay where
+//! they are, in RAM, and [`StartData::reserved`] names them.
 #![expect(unsafe_code, reason = "structures that the monitor left in memory")]
 
-use core::ffi::CStr;
+use core::ops::Deref;
 
 use spin::Once;
 
 use crate::region::{PAGE, Region};
 
+/// What the boot page tables map.
+const REACH: u64 = 4 << 30;
+/// The longest command line.
+pub(crate) const MOST_TEXT: usize = 4096;
+/// The most modules, and the longest command line of each.
+const MOST_MODULES: usize = 8;
+const MOST_MODULE_TEXT: usize = 256;
+/// The most regions of RAM; monitors report fewer.
+const MOST_REGIONS: usize = 16;
+/// How many entries of the memory map are read.
+const MOST_ENTRIES: u32 = 256;
+
 /// PVH's `hvm_start_info`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct StartInfo {
     magic: u32,
     version: u32,
@@ -31,6 +46,7 @@ const _: () = assert!(size_of::<StartInfo>() == 56);
 
 /// PVH's `hvm_modlist_entry`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct ModuleEntry {
     address: u64,
     size: u64,
@@ -40,6 +56,7 @@ struct ModuleEntry {
 
 /// PVH's `hvm_memmap_table_entry`; types as in ACPI's E820.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct MemoryEntry {
     address: u64,
     size: u64,
@@ -67,36 +84,136 @@ pub struct Module {
     pub command_line: &'static str,
 }
 
-static MODULES: Once<&'static [ModuleEntry]> = Once::new();
+/// A text that was copied.
+struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    const EMPTY: Text<N> = Text { bytes: [0; N], len: 0 };
+
+    /// Copies the C string at `address`, 0 for none. One that does not fit is cut before a word,
+    /// and one that is not UTF-8 before the first wrong byte. Returns whether it is whole.
+    ///
+    /// # Safety
+    ///
+    /// The first 4 GiB are mapped where they lie.
+    unsafe fn copy(&mut self, address: u64) -> bool {
+        self.len = 0;
+        if address == 0 {
+            return true;
+        }
+        let mut ends = false;
+        for at in address..REACH.min(address.saturating_add(N as u64 + 1)) {
+            // SAFETY: the caller's promise; the address is not 0.
+            let byte = unsafe { (at as *const u8).read() };
+            if byte == 0 {
+                ends = true;
+                break;
+            }
+            if self.len == N {
+                break;
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        if !ends {
+            let words = self.bytes[..self.len].iter().rposition(|byte| *byte == b' ');
+            self.len = words.unwrap_or(0);
+        }
+        let valid = match core::str::from_utf8(&self.bytes[..self.len]) {
+            Ok(text) => text.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        let is_whole = ends && valid == self.len;
+        self.len = valid;
+        is_whole
+    }
+
+    fn get(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
+    }
+}
+
+/// A module, with a copy of what the monitor's list says of it.
+struct Listed {
+    data: Region,
+    text: Text<MOST_MODULE_TEXT>,
+}
+
+/// The copies that stay.
+struct Handed {
+    command_line: Text<MOST_TEXT>,
+    modules: [Listed; MOST_MODULES],
+    len: usize,
+}
+
+static HANDED: Once<Handed> = Once::new();
+
+fn listed() -> &'static [Listed] {
+    HANDED.get().map_or(&[], |handed| &handed.modules[..handed.len])
+}
 
 /// The files that the monitor loaded beside the kernel, in the monitor's order.
 pub fn modules() -> impl ExactSizeIterator<Item = Module> {
-    MODULES.get().copied().unwrap_or(&[]).iter().map(|entry| {
-        // SAFETY: the monitor put the module there, and its memory was reserved before anything was
-        // allocated (`StartData::reserved`).
-        let data = unsafe { slice(entry.address, entry.size) };
-        // SAFETY: as above.
-        Module { data, command_line: unsafe { string(entry.command_line) } }
+    listed().iter().map(|listed| {
+        let Region { start, len } = listed.data;
+        // SAFETY: the monitor put the module there, all of it lies in RAM, and its memory was
+        // reserved before anything was allocated (`StartData::reserved`).
+        let data = unsafe { core::slice::from_raw_parts(start as *const u8, len as usize) };
+        Module { data, command_line: listed.text.get() }
     })
+}
+
+/// Some regions of memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Regions {
+    all: [Region; MOST_REGIONS],
+    len: usize,
+}
+
+impl Deref for Regions {
+    type Target = [Region];
+
+    fn deref(&self) -> &[Region] {
+        &self.all[..self.len]
+    }
+}
+
+impl Regions {
+    /// Adds a region; false if there is no room for it.
+    fn push(&mut self, region: Region) -> bool {
+        let place = self.all.get_mut(self.len);
+        let has_room = place.is_some();
+        if let Some(place) = place {
+            *place = region;
+            self.len += 1;
+        }
+        has_room
+    }
 }
 
 /// The start info's content.
 pub(crate) struct StartData {
-    pub(crate) command_line: &'static str,
-    memory_map: &'static [MemoryEntry],
+    ram: Regions,
     rsdp: u64,
-    info: Region,
+    /// What was left out.
+    is_command_line_cut: bool,
+    ignored_regions: u32,
+    ignored_modules: u32,
+    cut_texts: u32,
 }
 
 impl StartData {
+    /// The kernel's command line.
+    pub(crate) fn command_line(&self) -> &'static str {
+        HANDED.get().map_or("", |handed| handed.command_line.get())
+    }
+
     /// The regions of RAM, page-aligned, in the monitor's order.
-    pub(crate) fn ram(&self) -> impl Iterator<Item = Region> {
-        self.memory_map.iter().filter(|e| e.kind == KIND_RAM).filter_map(|e| {
-            let page = PAGE as u64;
-            let start = e.address.checked_next_multiple_of(page)?;
-            let end = e.address.checked_add(e.size)? & !(page - 1);
-            (end > start).then(|| Region { start, len: end - start })
-        })
+    pub(crate) fn ram(&self) -> &Regions {
+        &self.ram
     }
 
     /// The address of ACPI's root pointer (RSDP), or 0.
@@ -106,65 +223,116 @@ impl StartData {
 
     /// The RAM that holds what the monitor left, and must never be allocated.
     pub(crate) fn reserved(&self) -> impl Iterator<Item = Region> {
-        let list = MODULES.get().copied().unwrap_or(&[]);
-        let tables = [
-            self.info,
-            Region::of(self.memory_map),
-            Region::of(self.command_line.as_bytes()),
-            Region::of(list),
-        ];
-        let modules = modules().flat_map(|m| [Region::of(m.data), Region::of(m.command_line.as_bytes())]);
-        tables.into_iter().chain(modules)
+        listed().iter().map(|listed| listed.data)
+    }
+
+    /// Says what was left out.
+    pub(crate) fn complain(&self) {
+        if self.is_command_line_cut {
+            log::warn!(
+                "the end of the command line is ignored: it is no UTF-8, or has more than {MOST_TEXT} bytes"
+            );
+        }
+        if self.ignored_regions > 0 {
+            log::warn!(
+                "{} regions of RAM are not used: the kernel has room for {MOST_REGIONS}",
+                self.ignored_regions
+            );
+        }
+        if self.ignored_modules > 0 {
+            log::warn!(
+                "{} modules are ignored: they do not lie in RAM, or are more than {MOST_MODULES}",
+                self.ignored_modules
+            );
+        }
+        if self.cut_texts > 0 {
+            log::warn!(
+                "the ends of {} modules' command lines are ignored: they are no UTF-8, or have more than \
+                 {MOST_MODULE_TEXT} bytes",
+                self.cut_texts
+            );
+        }
     }
 }
 
 /// # Safety
 ///
-/// `info` is 0 or what the monitor left in EBX, and the structures that it leads to are intact.
-pub(crate) unsafe fn parse(info: u64) -> Result<StartData, BadStartInfo> {
-    let address = info;
-    // SAFETY: the caller's promise; nothing writes to the structure any more.
-    let Some(info) = (unsafe { (info as *const StartInfo).as_ref() }) else {
-        return Err(BadStartInfo::Magic);
-    };
+/// `info` is 0 or what the monitor left in EBX, the structures that it leads to are intact, and the
+/// first 4 GiB are mapped where they lie.
+pub(crate) unsafe fn read(info: u64) -> Result<StartData, BadStartInfo> {
+    // SAFETY: the caller's promise, here and below.
+    let info: StartInfo = unsafe { structure(info, 0) }.ok_or(BadStartInfo::Magic)?;
     if info.magic != MAGIC {
         return Err(BadStartInfo::Magic);
     }
     if info.version == 0 || info.memory_map == 0 {
         return Err(BadStartInfo::NoMemoryMap);
     }
-    // SAFETY: the monitor's tables, as the start info describes them.
-    let memory_map = unsafe { slice(info.memory_map, u64::from(info.memory_map_entries)) };
-    // SAFETY: as above.
-    MODULES.call_once(|| unsafe { slice(info.module_list, u64::from(info.modules)) });
-    // SAFETY: as above.
-    let command_line = unsafe { string(info.command_line) };
-    Ok(StartData {
-        command_line,
-        memory_map,
+    let nothing = Region { start: 0, len: 0 };
+    let mut data = StartData {
+        ram: Regions { all: [nothing; MOST_REGIONS], len: 0 },
         rsdp: info.rsdp,
-        info: Region { start: address, len: size_of::<StartInfo>() as u64 },
-    })
+        is_command_line_cut: false,
+        ignored_regions: info.memory_map_entries.saturating_sub(MOST_ENTRIES),
+        ignored_modules: 0,
+        cut_texts: 0,
+    };
+    for index in 0..info.memory_map_entries.min(MOST_ENTRIES) {
+        // SAFETY: as above.
+        let entry: Option<MemoryEntry> = unsafe { structure(info.memory_map, index) };
+        if let Some(region) = entry.filter(|entry| entry.kind == KIND_RAM).and_then(|entry| entry.pages())
+            && !data.ram.push(region)
+        {
+            data.ignored_regions += 1;
+        }
+    }
+    HANDED.call_once(|| {
+        let listed =
+            [const { Listed { data: Region { start: 0, len: 0 }, text: Text::EMPTY } }; MOST_MODULES];
+        let mut handed = Handed { command_line: Text::EMPTY, modules: listed, len: 0 };
+        // SAFETY: as above.
+        data.is_command_line_cut = !unsafe { handed.command_line.copy(info.command_line) };
+        for index in 0..info.modules.min(MOST_MODULES as u32) {
+            // SAFETY: as above.
+            let Some(entry) = (unsafe { structure::<ModuleEntry>(info.module_list, index) }) else { break };
+            let file = Region { start: entry.address, len: entry.size };
+            // The first page is not mapped.
+            let is_in_ram = entry.address >= PAGE as u64
+                && entry.address.checked_add(entry.size).is_some()
+                && data.ram.iter().any(|ram| ram.holds(&file));
+            if is_in_ram {
+                let place = &mut handed.modules[handed.len];
+                place.data = file;
+                // SAFETY: as above.
+                data.cut_texts += u32::from(!unsafe { place.text.copy(entry.command_line) });
+                handed.len += 1;
+            }
+        }
+        data.ignored_modules = info.modules - handed.len as u32;
+        handed
+    });
+    Ok(data)
 }
 
-/// # Safety
-///
-/// `len` values are at `address` for good, unless one of the two is 0.
-unsafe fn slice<T>(address: u64, len: u64) -> &'static [T] {
-    if address == 0 || len == 0 {
-        return &[];
+impl MemoryEntry {
+    /// The whole pages in it.
+    fn pages(&self) -> Option<Region> {
+        let page = PAGE as u64;
+        let start = self.address.checked_next_multiple_of(page)?;
+        let end = self.address.checked_add(self.size)? & !(page - 1);
+        (end > start).then(|| Region { start, len: end - start })
     }
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(address as *const T, len as usize) }
 }
 
+/// A copy of entry `index` of the list at `address`. `None` if that is 0, or out of reach.
+///
 /// # Safety
 ///
-/// A C string is at `address` for good, unless that is 0.
-unsafe fn string(address: u64) -> &'static str {
-    if address == 0 {
-        return "";
-    }
+/// The first 4 GiB are mapped where they lie, and `T` may have any bytes.
+unsafe fn structure<T: Copy>(address: u64, index: u32) -> Option<T> {
+    let len = size_of::<T>() as u64;
+    let start = address.checked_add(u64::from(index) * len).filter(|_| address != 0)?;
+    let end = start.checked_add(len)?;
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(address as *const _) }.to_str().unwrap_or("")
+    (end <= REACH).then(|| unsafe { (start as *const T).read_unaligned() })
 }

@@ -13,11 +13,6 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The region that a slice occupies; RAM is mapped where it lies.
-    pub(crate) fn of<T>(slice: &[T]) -> Region {
-        Region { start: slice.as_ptr() as u64, len: size_of_val(slice) as u64 }
-    }
-
     pub(crate) fn from_range(range: Range<u64>) -> Region {
         Region { start: range.start, len: range.end.saturating_sub(range.start) }
     }
@@ -28,6 +23,11 @@ impl Region {
 
     pub(crate) fn contains(&self, address: u64) -> bool {
         (self.start..self.end()).contains(&address)
+    }
+
+    /// Whether all of another region lies in this one.
+    pub(crate) fn holds(&self, other: &Region) -> bool {
+        self.start <= other.start && other.end() <= self.end()
     }
 
     pub(crate) fn overlaps(&self, other: &Region) -> bool {

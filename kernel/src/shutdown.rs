@@ -11,10 +11,10 @@ use x86_64::instructions::{hlt, interrupts, port::Port};
 use crate::{apic, clock, console, cpu, println};
 
 /// Where the launcher puts isa-debug-exit.
-const EXIT_PORT: u16 = 0xf4;
+pub(crate) const EXIT_PORT: u16 = 0xf4;
 /// Added to the status, so that no status of ours looks like one of QEMU's own. QEMU's process ends
 /// with `((OFFSET + status) << 1) | 1`.
-const OFFSET: u32 = 0x10;
+pub(crate) const OFFSET: u32 = 0x10;
 /// The highest status that survives in the 8 bits of a process status.
 const HIGHEST: u32 = 0x7f - OFFSET;
 

@@ -83,21 +83,24 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     let data = match data {
         Ok(data) => data,
         Err(e) => unbootable(format_args!(
-            "the monitor handed over no PVH start info ({e:?}); start the image by QEMU's -kernel"
+            "the monitor handed over no PVH start info ({e:?}); start the image by QEMU's -kernel, with \
+             at most 4,095 bytes of command line"
         )),
     };
-    args::init(data.command_line);
+    args::init(data.command_line());
     if let Some(level) = args::args().get("log") {
         console::set_level(level);
     }
+    data.complain();
     smp::find(&data);
     if let Err(e) = memory::init(&data) {
         unbootable(format_args!("{e}"));
     }
     interrupts::silence_legacy();
-    if !apic::init() {
+    if let Err(base) = apic::init() {
         unbootable(format_args!(
-            "the registers of the local APIC cannot be mapped: they overlap RAM, or memory is full"
+            "the registers of the local APIC at {base:#x} cannot be mapped: they overlap RAM, or memory is \
+             full"
         ));
     }
     calibrate::measure();

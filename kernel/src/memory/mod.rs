@@ -20,7 +20,7 @@ use core::fmt;
 use platform::{BusExtent, OutOfMemory};
 use spin::Once;
 
-use crate::pvh::StartData;
+use crate::pvh::{Regions, StartData};
 use crate::region::Region;
 
 pub use crate::region::PAGE;
@@ -34,9 +34,6 @@ pub(crate) use stacks::{BOOT_STACK, BOOT_STACK_END, Stack, StackAddress, classif
 /// at its alignment, and stacks.
 const LEAST: usize = 3 << 20;
 
-/// How many regions of RAM the kernel uses; monitors report fewer.
-const MAX_REGIONS: usize = 16;
-
 /// Why memory could not be set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unusable {
@@ -44,8 +41,6 @@ pub(crate) enum Unusable {
     TooSmall,
     /// What the monitor loaded overlaps the image.
     Overlap,
-    /// The CPU has no NX bit.
-    NoExecuteMissing,
 }
 
 impl fmt::Display for Unusable {
@@ -53,20 +48,14 @@ impl fmt::Display for Unusable {
         f.write_str(match self {
             Unusable::TooSmall => "there is too little memory; give the guest more",
             Unusable::Overlap => "what the monitor loaded overlaps the image, which must lie at 1 MiB alone",
-            Unusable::NoExecuteMissing => "the CPU cannot forbid execution by page (NX); choose one that can",
         })
     }
 }
 
-struct Ram {
-    regions: [Region; MAX_REGIONS],
-    len: usize,
-}
-
-static RAM: Once<Ram> = Once::new();
+static RAM: Once<Regions> = Once::new();
 
 fn ram() -> &'static [Region] {
-    RAM.get().map_or(&[], |ram| &ram.regions[..ram.len])
+    RAM.get().map_or(&[], |ram| ram)
 }
 
 /// Records what RAM there is, makes the free part of it available, and replaces the boot page
@@ -76,21 +65,11 @@ pub(crate) fn init(data: &StartData) -> Result<(), Unusable> {
     if data.reserved().any(|r| r.overlaps(&image)) {
         return Err(Unusable::Overlap);
     }
-    RAM.call_once(|| {
-        let mut ram = Ram { regions: [Region { start: 0, len: 0 }; MAX_REGIONS], len: 0 };
-        for region in data.ram().take(MAX_REGIONS) {
-            ram.regions[ram.len] = region;
-            ram.len += 1;
-        }
-        ram
-    });
+    RAM.call_once(|| *data.ram());
     // The boot tables map only the first 4 GiB; the kernel's own map all RAM.
     let low = Region { start: 1 << 20, len: (4 << 30) - (1 << 20) };
     let high = Region { start: 4 << 30, len: u64::MAX - (4 << 30) };
     give_out(data, image, low);
-    if !paging::has_no_execute() {
-        return Err(Unusable::NoExecuteMissing);
-    }
     paging::init(ram(), stacks::boot_stack()).map_err(|OutOfMemory| Unusable::TooSmall)?;
     give_out(data, image, high);
     if frames::free_bytes() < LEAST {
@@ -121,11 +100,12 @@ fn give_out(data: &StartData, image: Region, bounds: Region) {
 /// An unused page of RAM below 1 MiB. RAM there is never allocated.
 pub(crate) fn low_page(data: &StartData) -> Option<u64> {
     let page = |start: u64| Region { start, len: PAGE as u64 };
-    let whole = |region: Region, ram: Region| ram.start <= region.start && region.end() <= ram.end();
     (PAGE as u64..1 << 20)
         .step_by(PAGE)
         .map(page)
-        .find(|page| data.ram().any(|ram| whole(*page, ram)) && !data.reserved().any(|r| r.overlaps(page)))
+        .find(|page| {
+            data.ram().iter().any(|ram| ram.holds(page)) && !data.reserved().any(|r| r.overlaps(page))
+        })
         .map(|page| page.start)
 }
 

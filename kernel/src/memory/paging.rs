@@ -81,15 +81,9 @@ pub(crate) fn is_code(address: u64) -> bool {
     ((&raw const __text_start) as u64..(&raw const __text_end) as u64).contains(&address)
 }
 
-/// Whether the CPU can forbid execution by page.
-pub(super) fn has_no_execute() -> bool {
-    // CPUID leaf 0x8000_0001, EDX bit 20: NX.
-    core::arch::x86_64::__cpuid(0x8000_0001).edx & 1 << 20 != 0
-}
-
-/// Builds the tables for RAM and the image, and loads them. The CPU [has NX](has_no_execute).
+/// Builds the tables for RAM and the image, and loads them.
 pub(super) fn init(ram: &[Region], boot_stack: Region) -> Result<(), OutOfMemory> {
-    // SAFETY: the CPU has NX.
+    // SAFETY: the CPU has NX, as `required` has checked.
     unsafe { Efer::update(|efer| *efer |= EferFlags::NO_EXECUTE_ENABLE) };
     let frame = Tables.allocate_frame().ok_or(OutOfMemory)?;
     let root = frame.start_address().as_u64() as *mut PageTable;
