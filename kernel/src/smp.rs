@@ -140,6 +140,9 @@ pub(crate) fn find(data: &StartData) {
 pub(crate) fn start() {
     let Some(found) = FOUND.get() else { return };
     let boot = cpu::get(0).apic_id();
+    if found.len == 0 {
+        log::warn!("ACPI has no list of CPUs (MADT): the kernel runs on one CPU, whatever there is");
+    }
     let others = || found.apic_ids[..found.len].iter().map(|id| u32::from(*id)).filter(|id| *id != boot);
     if others().next().is_none() {
         return;

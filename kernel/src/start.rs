@@ -93,6 +93,7 @@ pub(crate) fn boot(data: Result<StartData, BadStartInfo>) {
     }
     data.complain();
     smp::find(&data);
+    pci::find(&data);
     if let Err(e) = memory::init(&data) {
         unbootable(format_args!("{e}"));
     }

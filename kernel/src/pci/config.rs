@@ -1,22 +1,35 @@
 //! Configuration space: finds functions, their BARs and capabilities.
 //!
-//! It is accessed through ports 0xcf8 and 0xcfc, which every PC has.
+//! Where ACPI says that it lies in memory (ECAM), it is read there, else through ports 0xcf8 and
+//! 0xcfc. QEMU's q35 has both, its pc the ports only, its microvm memory only.
 #![expect(unsafe_code, reason = "configuration space")]
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ptr::NonNull;
 
 use pci_types::capability::{MsixCapability, PciCapability};
 use pci_types::{
     Bar, CommandRegister, ConfigRegionAccess, EndpointHeader, HeaderType, PciAddress, PciHeader,
     PciPciBridgeHeader,
 };
+use spin::Once;
+use volatile::VolatilePtr;
 use x86_64::instructions::port::Port;
 
+use crate::acpi::{self, Area};
 use crate::lock::IrqLock;
 use crate::memory::{self, Cache};
+use crate::pvh::StartData;
 
 /// More capabilities have no room; a list that is longer leads back to itself.
 const MOST_CAPABILITIES: usize = 48;
+/// How many parts of configuration space in memory are used. Most machines have one.
+const MOST_AREAS: usize = 8;
+/// The bytes of a bus, a device and a function in memory.
+const BUS: u64 = 1 << 20;
+const DEVICE: u64 = 1 << 15;
+const FUNCTION: u64 = 1 << 12;
 
 /// The two ports.
 struct Ports {
@@ -26,11 +39,55 @@ struct Ports {
 
 static PORTS: IrqLock<Ports> = IrqLock::new(Ports { address: Port::new(0xcf8), data: Port::new(0xcfc) });
 
-/// Configuration space through the ports.
+/// What ACPI says, while its tables could be read.
+struct Named {
+    areas: [Area; MOST_AREAS],
+    len: usize,
+    /// Buses other than the first one may belong to a host bridge.
+    may_have_more_host_bridges: bool,
+}
+
+static NAMED: Once<Named> = Once::new();
+/// Those that are mapped.
+static AREAS: Once<Vec<Area>> = Once::new();
+
+/// Finds configuration space in memory. Runs while the boot page tables are in use.
+pub(super) fn find(data: &StartData) {
+    NAMED.call_once(|| {
+        let mut areas = [Area { base: 0, segment: 0, first_bus: 0, last_bus: 0 }; MOST_AREAS];
+        // SAFETY: the monitor named the RSDP, nothing has written to memory that is not RAM, and
+        // the boot page tables map the first 4 GiB.
+        let len = unsafe { acpi::areas(data.rsdp(), &mut areas) };
+        // SAFETY: as above.
+        let may_have_more_host_bridges = unsafe { acpi::may_have_more_host_bridges(data.rsdp()) };
+        Named { areas, len, may_have_more_host_bridges }
+    });
+}
+
+/// Configuration space in memory. It is mapped at the first call.
+fn areas() -> &'static [Area] {
+    AREAS.call_once(|| {
+        let named = NAMED.get().map_or(&[][..], |named| &named.areas[..named.len]);
+        let is_mapped = |area: &&Area| {
+            let buses = u64::from(area.last_bus - area.first_bus) + 1;
+            let start = area.base.checked_add(u64::from(area.first_bus) * BUS);
+            let is_mapped = area.base.is_multiple_of(BUS)
+                && start.is_some_and(|start| memory::map_device(start, buses * BUS, Cache::Off));
+            if !is_mapped {
+                log::warn!("PCI's configuration space cannot be mapped where ACPI says: {area:x?}");
+            }
+            is_mapped
+        };
+        named.iter().filter(is_mapped).copied().collect()
+    })
+}
+
+/// Configuration space.
 #[derive(Clone, Copy)]
 pub(super) struct Config;
 
 impl Config {
+    /// What the port of the address takes.
     fn select(address: PciAddress, offset: u16) -> u32 {
         1 << 31
             | u32::from(address.bus()) << 16
@@ -38,13 +95,32 @@ impl Config {
             | u32::from(address.function()) << 8
             | u32::from(offset & 0xfc)
     }
+
+    /// The register, if its bus has its configuration space in memory.
+    fn register(address: PciAddress, offset: u16) -> Option<VolatilePtr<'static, u32>> {
+        let area = areas().iter().find(|area| {
+            area.segment == address.segment() && (area.first_bus..=area.last_bus).contains(&address.bus())
+        })?;
+        let function = u64::from(address.bus()) * BUS
+            + u64::from(address.device()) * DEVICE
+            + u64::from(address.function()) * FUNCTION;
+        let register = NonNull::new((area.base + function + u64::from(offset & 0xffc)) as *mut u32)?;
+        // SAFETY: `areas` has mapped all buses of the area, for good; the offset is aligned.
+        Some(unsafe { VolatilePtr::new(register) })
+    }
 }
 
 impl ConfigRegionAccess for Config {
+    /// Registers that do not exist read as ones.
     unsafe fn read(&self, address: PciAddress, offset: u16) -> u32 {
+        if let Some(register) = Config::register(address, offset) {
+            return register.read();
+        }
+        if address.segment() != 0 {
+            return u32::MAX;
+        }
         let mut ports = PORTS.lock();
-        // SAFETY: selects a register and reads it, both under the lock; registers that do not exist
-        // read as ones.
+        // SAFETY: selects a register and reads it, both under the lock.
         unsafe {
             ports.address.write(Config::select(address, offset));
             ports.data.read()
@@ -52,11 +128,15 @@ impl ConfigRegionAccess for Config {
     }
 
     unsafe fn write(&self, address: PciAddress, offset: u16, value: u32) {
-        let mut ports = PORTS.lock();
-        // SAFETY: as in `read`; the caller answers for the value.
-        unsafe {
-            ports.address.write(Config::select(address, offset));
-            ports.data.write(value);
+        if let Some(register) = Config::register(address, offset) {
+            register.write(value);
+        } else if address.segment() == 0 {
+            let mut ports = PORTS.lock();
+            // SAFETY: as in `read`; the caller answers for the value.
+            unsafe {
+                ports.address.write(Config::select(address, offset));
+                ports.data.write(value);
+            }
         }
     }
 }
@@ -81,47 +161,43 @@ pub(super) struct MemoryBar {
 pub(super) struct Bars([Option<MemoryBar>; 6]);
 
 impl Bars {
+    /// The memory BAR in a slot; there are six slots.
+    pub(super) fn get(&self, slot: u8) -> Option<MemoryBar> {
+        *self.0.get(usize::from(slot))?
+    }
+
+    /// Whether there is none that the firmware has given an address.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
     /// Maps the memory of a BAR.
     pub(super) fn map(&self, slot: u8, cache: Cache) -> Option<MemoryBar> {
-        let bar = (*self.0.get(usize::from(slot))?)?;
+        let bar = self.get(slot)?;
         memory::map_device(bar.address, bar.size, cache).then_some(bar)
     }
 }
 
-/// All functions on the buses that the firmware has set up, in order of bus, device and function.
+/// All functions on the buses that the firmware has set up, in order of segment, bus, device and
+/// function.
+///
+/// Those behind bridges are found by the bridges. Of the others each may be the first bus of a
+/// host bridge, as bus 0 is. Which ones are, only ACPI's language would say, so each is looked at
+/// if ACPI has a sign of a second host bridge. (256 buses take 15 ms in an emulator.)
 pub(super) fn functions() -> Vec<Function> {
     let mut found = Vec::new();
-    let mut buses = alloc::vec![0_u8];
-    let mut next = 0;
-    while let Some(&bus) = buses.get(next) {
-        next += 1;
-        for device in 0..32 {
-            let first = PciHeader::new(PciAddress::new(0, bus, device, 0));
-            if first.id(Config).0 == 0xffff {
-                continue;
-            }
-            let count = if first.has_multiple_functions(Config) { 8 } else { 1 };
-            for function in 0..count {
-                let address = PciAddress::new(0, bus, device, function);
-                let header = PciHeader::new(address);
-                let (vendor, device) = header.id(Config);
-                if vendor == 0xffff {
-                    continue;
-                }
-                log::debug!("pci {address} {vendor:04x}:{device:04x}");
-                match header.header_type(Config) {
-                    HeaderType::Endpoint => found.push(Function { address, vendor, device }),
-                    HeaderType::PciPciBridge => {
-                        if let Some(bridge) = PciPciBridgeHeader::from_header(header, Config) {
-                            let behind = bridge.secondary_bus_number(Config);
-                            // Only to higher numbers, so that wrong numbers cannot make this loop
-                            // for ever.
-                            if behind > bus && !buses.contains(&behind) {
-                                buses.push(behind);
-                            }
-                        }
-                    }
-                    _ => {}
+    let may_have_more = NAMED.get().is_none_or(|named| named.may_have_more_host_bridges);
+    let has_first_segment = areas().iter().any(|area| area.segment == 0);
+    let by_ports = (!has_first_segment).then_some((0, 0..=u8::MAX));
+    let in_memory = areas().iter().map(|area| (area.segment, area.first_bus..=area.last_bus));
+    for (segment, buses) in in_memory.chain(by_ports) {
+        let mut seen = [false; 256];
+        for root in buses.take(if may_have_more { 256 } else { 1 }) {
+            let mut next = VecDeque::from([root]);
+            while let Some(bus) = next.pop_front() {
+                // Each bus is looked at once, so wrong numbers cannot make this loop for ever.
+                if !core::mem::replace(&mut seen[usize::from(bus)], true) {
+                    scan(segment, bus, &mut found, &mut |behind| next.push_back(behind));
                 }
             }
         }
@@ -130,14 +206,59 @@ pub(super) fn functions() -> Vec<Function> {
     found
 }
 
+/// Adds the functions on a bus to `found`, and names the buses behind its bridges.
+fn scan(segment: u16, bus: u8, found: &mut Vec<Function>, bridge: &mut dyn FnMut(u8)) {
+    for device in 0..32 {
+        let first = PciHeader::new(PciAddress::new(segment, bus, device, 0));
+        if first.id(Config).0 == 0xffff {
+            continue;
+        }
+        let count = if first.has_multiple_functions(Config) { 8 } else { 1 };
+        for function in 0..count {
+            let address = PciAddress::new(segment, bus, device, function);
+            let header = PciHeader::new(address);
+            let (vendor, device) = header.id(Config);
+            if vendor == 0xffff {
+                continue;
+            }
+            log::debug!("pci {address} {vendor:04x}:{device:04x}");
+            match header.header_type(Config) {
+                HeaderType::Endpoint => found.push(Function { address, vendor, device }),
+                HeaderType::PciPciBridge => {
+                    if let Some(header) = PciPciBridgeHeader::from_header(header, Config) {
+                        bridge(header.secondary_bus_number(Config));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 impl Function {
     fn endpoint(&self) -> Option<EndpointHeader> {
         EndpointHeader::from_header(PciHeader::new(self.address), Config)
     }
 
+    /// What tells the functions of a vendor apart that have the same device number.
+    pub(super) fn subsystem(&self) -> Option<u16> {
+        self.endpoint().map(|endpoint| endpoint.subsystem(Config).0)
+    }
+
+    /// Its memory BARs, or what to say about it if there are none.
+    pub(super) fn usable_bars(&self) -> Result<Bars, &'static str> {
+        let bars = self.memory_bars().ok_or("its BARs cannot be read")?;
+        if bars.is_empty() {
+            return Err(
+                "the firmware has given its BARs no addresses (choose a machine whose firmware does)",
+            );
+        }
+        Ok(bars)
+    }
+
     /// The memory of each BAR. The function does not decode addresses meanwhile. All BARs are sized
     /// at once, since an emulator rebuilds its memory map each time decoding changes.
-    pub(super) fn memory_bars(&self) -> Option<Bars> {
+    fn memory_bars(&self) -> Option<Bars> {
         let mut endpoint = self.endpoint()?;
         let decode = CommandRegister::MEMORY_ENABLE | CommandRegister::IO_ENABLE;
         let before = endpoint.command(Config) & decode;

@@ -10,9 +10,16 @@ use alloc::sync::Arc;
 
 use platform::Platform;
 
+use crate::pvh::StartData;
+
 pub use msix::entry_writes;
 pub use nic::nics;
-pub use virtio::disks;
+pub use virtio::{Place, disks, places};
+
+/// Finds out how PCI is reached. Runs while the firmware's tables can be read.
+pub(crate) fn find(data: &StartData) {
+    config::find(data);
+}
 
 /// Finds the devices, and brings up the disks.
 pub(crate) fn attach(platform: &Arc<dyn Platform>) {

@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use nic_hal::InterruptHandler;
+use pci_types::capability::MsixCapability;
 use platform::sync::Mutex;
 use volatile::VolatilePtr;
 
@@ -55,10 +56,15 @@ unsafe impl Send for Msix {}
 unsafe impl Sync for Msix {}
 
 impl Msix {
-    /// Maps the table, masks all entries, and turns MSI-X on. `None` if the function has no MSI-X,
-    /// or its table cannot be reached.
-    pub(super) fn new(function: &Function, bars: &Bars) -> Option<Msix> {
-        let mut capability = function.msix()?;
+    /// Maps the table, masks all entries, and turns MSI-X on. If the function has no MSI-X, or its
+    /// table cannot be reached, the error says so.
+    pub(super) fn new(function: &Function, bars: &Bars) -> Result<Msix, &'static str> {
+        let capability =
+            function.msix().ok_or("it has no MSI-X, its only way to interrupt here; give it vectors")?;
+        Msix::map(capability, bars).ok_or("its MSI-X table cannot be mapped")
+    }
+
+    fn map(mut capability: MsixCapability, bars: &Bars) -> Option<Msix> {
         let len = capability.table_size();
         let bar = bars.map(capability.table_bar(), Cache::Off)?;
         let offset = u64::from(capability.table_offset());

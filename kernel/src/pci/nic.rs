@@ -16,7 +16,7 @@ use spin::Once;
 use volatile::VolatilePtr;
 use volatile::access::WriteOnly;
 
-use super::config::Function;
+use super::config::{Bars, Function};
 use super::msix::Msix;
 use crate::memory::Cache;
 
@@ -51,9 +51,14 @@ unsafe impl Send for PciTransport {}
 unsafe impl Sync for PciTransport {}
 
 impl PciTransport {
-    fn new(function: &Function, identity: &Identity) -> Option<PciTransport> {
-        let bars = function.memory_bars()?;
+    fn new(function: &Function, identity: &Identity) -> Result<PciTransport, &'static str> {
+        let bars = function.usable_bars()?;
         function.enable();
+        let msix = Msix::new(function, &bars)?;
+        PciTransport::map(&bars, identity, msix).ok_or("its BARs cannot be mapped")
+    }
+
+    fn map(bars: &Bars, identity: &Identity, msix: Msix) -> Option<PciTransport> {
         let bar = bars.map(identity.registers, Cache::WriteBack)?;
         let start = NonNull::new(bar.address as *mut u8)?;
         // SAFETY: just mapped, for good, and accessed through this slice only.
@@ -64,7 +69,7 @@ impl PciTransport {
             return None;
         }
         let kick = NonNull::new((bar.address + u64::from(offset)) as *mut u32)?;
-        Some(PciTransport { registers, kick, kick_value, msix: Msix::new(function, &bars)? })
+        Some(PciTransport { registers, kick, kick_value, msix })
     }
 }
 
@@ -106,15 +111,12 @@ pub(super) fn attach(functions: &[Function]) {
                 continue;
             };
             match PciTransport::new(function, identity) {
-                Some(nic) => {
+                Ok(nic) => {
                     let (len, vectors) = (nic.registers.len(), nic.vectors());
                     log::info!("nic {} at {}: {len} bytes, {vectors} vectors", nics.len(), function.address);
                     nics.push(Arc::new(nic));
                 }
-                None => log::warn!(
-                    "the NIC at {} is ignored: its BARs or its MSI-X table cannot be mapped",
-                    function.address
-                ),
+                Err(why) => log::warn!("the NIC at {} is ignored: {why}", function.address),
             }
         }
         nics

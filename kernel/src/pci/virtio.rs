@@ -1,12 +1,16 @@
 //! Virtio devices on PCI: finds the disks, and reaches their registers, queues and interrupts.
 //! (Virtual I/O Device 1.2, section 4.1.)
 //!
-//! Capabilities of the function say where its structures lie in its BARs.
+//! Capabilities of the function say where its structures lie in its BARs. A transitional device,
+//! one that also has the interface of before virtio 1, is used by its new one.
 #![expect(unsafe_code, reason = "device registers")]
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use core::time::Duration;
 
@@ -27,8 +31,14 @@ use crate::virtio::{self, Device, Notifier, Vectors};
 
 /// The vendor of virtio devices.
 const VENDOR: u16 = 0x1af4;
-/// A block device that has no interface of before virtio 1.
+/// A block device that has no interface of before virtio 1: its number as a PCI device, the last
+/// part of which is its kind.
 const BLOCK: u16 = 0x1042;
+/// The numbers of devices that have the former interface, and perhaps the new one as well. Their
+/// kind is their number as a subsystem (virtio 1.2, 4.1.2.1 and 4.1.2.3).
+const TRANSITIONAL: RangeInclusive<u16> = 0x1000..=0x103f;
+/// The kind of block devices.
+const BLOCK_KIND: u16 = 2;
 
 /// Kinds of structures.
 const COMMON: u8 = 1;
@@ -98,6 +108,7 @@ impl Registers {
 
 /// The registers of a virtio device.
 struct VirtioPci {
+    name: String,
     common: Registers,
     notify: Registers,
     notify_multiplier: u32,
@@ -108,21 +119,60 @@ struct VirtioPci {
     has_vectors: bool,
 }
 
+/// Where a structure of a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The slot of its BAR.
+    pub bar: u8,
+    /// Where in the BAR it begins.
+    pub offset: u64,
+    /// Its length.
+    pub len: u64,
+    /// The word behind: of the structure for notifications, the distance of two queues' registers.
+    pub word: u32,
+}
+
+/// The places of a kind of structure that a driver can use, by a function's capabilities (five
+/// words each) and the sizes of its memory BARs by slot. A driver uses the first one, and ignores
+/// slots that do not exist (virtio 1.2, 4.1.4.1). `least` is the least length.
+pub fn places(
+    kind: u8,
+    least: u64,
+    capabilities: &[[u32; 5]],
+    size_of_bar: impl Fn(u8) -> Option<u64>,
+) -> impl Iterator<Item = Place> {
+    let of_kind = capabilities.iter().filter(move |words| (words[0] >> 24) as u8 == kind);
+    of_kind.filter_map(move |words| {
+        let [_, bar, offset, len, word] = *words;
+        let place = Place { bar: bar as u8, offset: offset.into(), len: len.into(), word };
+        let size = size_of_bar(place.bar)?;
+        let fits = place.offset + place.len <= size && place.len >= least && place.offset.is_multiple_of(4);
+        fits.then_some(place)
+    })
+}
+
 impl VirtioPci {
     /// Finds and maps the structures of a function.
-    fn new(function: &Function, bars: &Bars, vectors: u16) -> Option<VirtioPci> {
+    fn new(function: &Function, bars: &Bars, vectors: u16) -> Result<VirtioPci, &'static str> {
         let capabilities = function.vendor_capabilities();
+        if !capabilities.iter().any(|words| (words[0] >> 24) as u8 == COMMON) {
+            return Err("it has no interface of virtio 1 (QEMU: leave out disable-modern=on)");
+        }
+        VirtioPci::map(function, &capabilities, bars, vectors).ok_or("its structures cannot be mapped")
+    }
+
+    fn map(function: &Function, capabilities: &[[u32; 5]], bars: &Bars, vectors: u16) -> Option<VirtioPci> {
         let find = |kind: u8, least: usize| {
-            // The first one of each kind counts.
-            let words = capabilities.iter().find(|words| (words[0] >> 24) as u8 == kind)?;
-            let (offset, len) = (u64::from(words[2]), u64::from(words[3]));
-            let bar = bars.map(words[1] as u8, Cache::Off)?;
-            let fits = offset + len <= bar.size && len >= least as u64 && offset.is_multiple_of(4);
-            let start = NonNull::new((bar.address + offset) as *mut u8).filter(|_| fits)?;
-            Some((Registers { start, len: usize::try_from(len).ok()? }, words[4]))
+            let mut places = places(kind, least as u64, capabilities, |slot| Some(bars.get(slot)?.size));
+            places.find_map(|place| {
+                let bar = bars.map(place.bar, Cache::Off)?;
+                let start = NonNull::new((bar.address + place.offset) as *mut u8)?;
+                Some((Registers { start, len: usize::try_from(place.len).ok()? }, place.word))
+            })
         };
         let (notify, notify_multiplier) = find(NOTIFY, 2)?;
         Some(VirtioPci {
+            name: format!("the disk at {}", function.address),
             common: find(COMMON, common::LEN)?.0,
             notify,
             notify_multiplier,
@@ -258,6 +308,10 @@ impl Transport for VirtioPci {
 }
 
 impl Device for VirtioPci {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn has_vectors(&self) -> bool {
         self.has_vectors
     }
@@ -291,7 +345,7 @@ pub fn disks() -> Vec<Arc<dyn Disk>> {
 pub(super) fn attach(platform: &Arc<dyn Platform>, functions: &[Function]) {
     DISKS.call_once(|| {
         let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
-        for function in functions.iter().filter(|f| (f.vendor, f.device) == (VENDOR, BLOCK)) {
+        for function in functions.iter().filter(|function| is_disk(function)) {
             match disk(platform, function) {
                 Ok(disk) => {
                     let (number, geometry) = (disks.len(), disk.geometry());
@@ -305,10 +359,16 @@ pub(super) fn attach(platform: &Arc<dyn Platform>, functions: &[Function]) {
     });
 }
 
-fn disk(platform: &Arc<dyn Platform>, function: &Function) -> Result<Arc<dyn Disk>, &'static str> {
-    let bars = function.memory_bars().ok_or("its BARs cannot be read")?;
+fn is_disk(function: &Function) -> bool {
+    function.vendor == VENDOR
+        && (function.device == BLOCK
+            || (TRANSITIONAL.contains(&function.device) && function.subsystem() == Some(BLOCK_KIND)))
+}
+
+fn disk(platform: &Arc<dyn Platform>, function: &Function) -> Result<Arc<dyn Disk>, String> {
+    let bars = function.usable_bars()?;
     function.enable();
-    let msix = Msix::new(function, &bars).ok_or("its MSI-X table cannot be mapped")?;
-    let device = VirtioPci::new(function, &bars, msix.len()).ok_or("its structures cannot be mapped")?;
-    virtio::open(platform, device, Arc::new(msix)).map_err(virtio::Unusable::words)
+    let msix = Msix::new(function, &bars)?;
+    let device = VirtioPci::new(function, &bars, msix.len())?;
+    virtio::open(platform, device, Arc::new(msix)).map_err(|why| why.to_string())
 }

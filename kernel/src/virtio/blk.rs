@@ -2,13 +2,14 @@
 //!
 //! Locks: `routine`, then `requests` (both spin). No handler of an interrupt takes one.
 //!
-//! The device interrupts only after the consumer has armed the routine.
+//! The device interrupts only after the consumer has armed the routine. Changes of its
+//! configuration are noted at any time, and looked at in the consumer's next poll.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use block::{Disk, Fault, Geometry, Request, Submit};
+use block::{Disk, Event, Fault, Geometry, Request, Submit};
 use platform::Platform;
 use platform::sync::Mutex;
 use virtio_drivers::transport::DeviceStatus;
@@ -36,7 +37,11 @@ struct Shared {
 
 /// A disk on a queue of `SIZE` descriptors.
 pub(super) struct Blk<T: Device, const SIZE: usize> {
+    /// All but `blocks`.
     geometry: Geometry,
+    blocks: AtomicU64,
+    /// The consumer has not been told of the last change of `blocks`.
+    is_resized: AtomicBool,
     config: Config,
     requests: Mutex<Requests<T, SIZE>>,
     notifier: Notifier,
@@ -53,9 +58,12 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
         vectors: Arc<dyn Vectors>,
     ) -> Result<Self, Unusable> {
         let features = device.begin_init(Features::all());
-        if !device.get_status().contains(DeviceStatus::FEATURES_OK) || !features.contains(Features::VERSION_1)
-        {
-            return Err(Unusable::Features);
+        if !features.contains(Features::VERSION_1) {
+            return Err(Unusable::Version);
+        }
+        if !device.get_status().contains(DeviceStatus::FEATURES_OK) {
+            let offered = device.read_device_features();
+            return Err(Unusable::Refusal { offered, taken: features.bits() });
         }
         let config = Config::read(&device, features).ok_or(Unusable::Config)?;
         let geometry = geometry(&config, features, SIZE).ok_or(Unusable::Config)?;
@@ -72,7 +80,20 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
         requests.device().finish_init();
         let notifier = requests.device().notifier(QUEUE);
         let (requests, routine) = (Mutex::new(requests), Mutex::new(None));
-        Ok(Blk { geometry, config, requests, notifier, vectors, shared, routine })
+        let disk = Blk {
+            geometry,
+            blocks: AtomicU64::new(geometry.blocks),
+            is_resized: AtomicBool::new(false),
+            config,
+            requests,
+            notifier,
+            vectors,
+            shared,
+            routine,
+        };
+        // What changed before changes were noted.
+        disk.look_at_size(disk.requests.lock().device());
+        Ok(disk)
     }
 
     fn sectors_per_block(&self) -> u64 {
@@ -93,6 +114,9 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
             let mut requests = self.requests.lock();
             if self.shared.changed.swap(false, Ordering::AcqRel) {
                 requests.look();
+                if !requests.is_broken() {
+                    self.look_at_size(requests.device());
+                }
             }
             for _ in 0..TURNS {
                 match requests.next() {
@@ -115,6 +139,18 @@ impl<T: Device, const SIZE: usize> Blk<T, SIZE> {
         found
     }
 
+    /// Reads the capacity again after a change of the configuration. A capacity that changes all
+    /// the while is read after the next change.
+    fn look_at_size(&self, device: &T) {
+        let Some(capacity) = Config::read_capacity(device) else { return };
+        let blocks = capacity / self.sectors_per_block();
+        let before = self.blocks.swap(blocks, Ordering::AcqRel);
+        if blocks != before {
+            log::info!("{} has {blocks} blocks now, {before} before", device.name());
+            self.is_resized.store(true, Ordering::Release);
+        }
+    }
+
     /// Calls the routine, if the consumer waits for it.
     fn call(&self) {
         if self.shared.waits.swap(false, Ordering::AcqRel) {
@@ -133,9 +169,10 @@ fn geometry(config: &Config, features: Features, size: usize) -> Option<Geometry
         return None;
     }
     let sectors = block_size / SECTOR;
-    let limit = |feature, value: u32| if features.contains(feature) { value } else { u32::MAX };
-    let most_bytes = limit(Features::SIZE_MAX, config.size_max).min(MOST_BYTES);
-    let most_pieces = limit(Features::SEG_MAX, config.seg_max) as usize;
+    let limit = |feature, value: u32, otherwise| if features.contains(feature) { value } else { otherwise };
+    let most_bytes = limit(Features::SIZE_MAX, config.size_max, u32::MAX).min(MOST_BYTES);
+    // A device that names no number of pieces promises one.
+    let most_pieces = limit(Features::SEG_MAX, config.seg_max, 1) as usize;
     let geometry = Geometry {
         block_size,
         blocks: config.capacity / u64::from(sectors),
@@ -152,11 +189,11 @@ fn geometry(config: &Config, features: Features, size: usize) -> Option<Geometry
 
 impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { blocks: self.blocks.load(Ordering::Acquire), ..self.geometry }
     }
 
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
-        let blocks = self.geometry.check(request)?;
+        let blocks = self.geometry().check(request)?;
         let sector = blocks.start * self.sectors_per_block();
         let (work, data) = match *request {
             Request::Read { into, .. } => {
@@ -206,6 +243,11 @@ impl<T: Device, const SIZE: usize> Disk for Blk<T, SIZE> {
             into(token, result);
         }
         most
+    }
+
+    fn event(&self) -> Option<Event> {
+        let blocks = || Event::Resized { blocks: self.blocks.load(Ordering::Acquire) };
+        self.is_resized.swap(false, Ordering::AcqRel).then(blocks)
     }
 
     fn watch(&self, routine: Option<Routine>) {

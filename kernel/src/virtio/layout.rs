@@ -17,6 +17,10 @@ bitflags! {
         const DISCARD = 1 << 13;
         const WRITE_ZEROES = 1 << 14;
         const VERSION_1 = 1 << 32;
+        /// The device reaches memory by the addresses of its bus, as PCI devices do, which an IOMMU
+        /// may translate. The kernel uses none, and a monitor starts with none in use: so they are
+        /// physical addresses, and there is nothing to do but to accept this.
+        const ACCESS_PLATFORM = 1 << 33;
     }
 }
 
@@ -46,12 +50,12 @@ pub(super) struct Config {
 impl Config {
     /// Reads the configuration. `None` if it is too short, or changes again and again.
     pub(super) fn read(device: &impl Transport, features: Features) -> Option<Config> {
-        let consistent = (0..READS).find_map(|_| {
-            let before = device.read_config_generation();
-            let config = Config::read_once(device, features);
-            (device.read_config_generation() == before).then_some(config)
-        });
-        consistent.flatten()
+        consistent(device, || Config::read_once(device, features))
+    }
+
+    /// Reads the capacity alone, which a device changes when its disk grows or shrinks.
+    pub(super) fn read_capacity(device: &impl Transport) -> Option<u64> {
+        consistent(device, || capacity(device))
     }
 
     fn read_once(device: &impl Transport, features: Features) -> Option<Config> {
@@ -61,14 +65,13 @@ impl Config {
             }
             device.read_config_space::<u32>(offset).ok()
         };
-        let always = Features::empty();
         let may_unmap = if features.contains(Features::WRITE_ZEROES) {
             device.read_config_space::<u8>(56).ok()?
         } else {
             0
         };
         Some(Config {
-            capacity: u64::from(word(always, 0)?) | u64::from(word(always, 4)?) << 32,
+            capacity: capacity(device)?,
             size_max: word(Features::SIZE_MAX, 8)?,
             seg_max: word(Features::SEG_MAX, 12)?,
             block_size: word(Features::BLK_SIZE, 20)?,
@@ -77,6 +80,21 @@ impl Config {
             write_zeroes_may_unmap: may_unmap != 0,
         })
     }
+}
+
+fn capacity(device: &impl Transport) -> Option<u64> {
+    let word = |offset| device.read_config_space::<u32>(offset).ok().map(u64::from);
+    Some(word(0)? | word(4)? << 32)
+}
+
+/// Reads what takes several accesses, until the device has not changed it meanwhile.
+fn consistent<T>(device: &impl Transport, read: impl Fn() -> Option<T>) -> Option<T> {
+    let consistent = (0..READS).find_map(|_| {
+        let before = device.read_config_generation();
+        let value = read();
+        (device.read_config_generation() == before).then_some(value)
+    });
+    consistent.flatten()
 }
 
 /// What a request asks for.

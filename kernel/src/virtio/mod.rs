@@ -16,6 +16,7 @@ mod requests;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::fmt;
 
 use block::Disk;
 pub use nic_hal::InterruptHandler;
@@ -30,6 +31,9 @@ use requests::QUEUE;
 /// [`Transport::queue_set`] connects the queue with vector [`COMPLETIONS`], and changes of the
 /// configuration with [`CHANGES`], if there is one.
 pub trait Device: Transport + Send {
+    /// What the log calls it.
+    fn name(&self) -> &str;
+
     /// Whether the device has accepted the vectors.
     fn has_vectors(&self) -> bool;
 
@@ -56,8 +60,17 @@ pub const CHANGES: u16 = 1;
 /// Why a device is no disk for this kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It does not speak virtio 1, or refuses what it offers.
-    Features,
+    /// It does not end a reset.
+    Reset,
+    /// It does not speak virtio 1.
+    Version,
+    /// It refuses to work with the features that the driver takes.
+    Refusal {
+        /// What it offers, as bits.
+        offered: u64,
+        /// What the driver takes of it.
+        taken: u64,
+    },
     /// Its queue has fewer descriptors than the driver needs.
     Queue,
     /// Its configuration makes no sense.
@@ -68,16 +81,23 @@ pub enum Unusable {
     OutOfMemory,
 }
 
-impl Unusable {
-    /// It in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Unusable::Features => "it does not speak virtio 1",
-            Unusable::Queue => "its queue has fewer than 64 descriptors",
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unusable::Reset => "it does not end its reset",
+            Unusable::Version => "it does not speak virtio 1",
+            Unusable::Refusal { offered, taken } => {
+                return write!(
+                    f,
+                    "it offers the features {offered:#x} and refuses to work with {taken:#x} of them, \
+                     which is all that the driver knows"
+                );
+            }
+            Unusable::Queue => "its queue has fewer than 8 descriptors; give it more (QEMU: queue-size)",
             Unusable::Config => "its configuration makes no sense",
             Unusable::Vectors => "there is no interrupt vector for it",
             Unusable::OutOfMemory => "there is no memory for its queue",
-        }
+        })
     }
 }
 
@@ -96,12 +116,13 @@ pub fn open<T: Device + 'static>(
     // The firmware may have used the device, with a shorter queue.
     device.set_status(DeviceStatus::empty());
     if !device.get_status().is_empty() {
-        return Err(Unusable::Features);
+        return Err(Unusable::Reset);
     }
     Ok(match device.max_queue_size(QUEUE) {
         1024.. => Arc::new(Blk::<T, 1024>::new(platform, device, vectors)?),
         256.. => Arc::new(Blk::<T, 256>::new(platform, device, vectors)?),
         64.. => Arc::new(Blk::<T, 64>::new(platform, device, vectors)?),
+        8.. => Arc::new(Blk::<T, 8>::new(platform, device, vectors)?),
         _ => return Err(Unusable::Queue),
     })
 }

@@ -420,7 +420,7 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
 
     /// The device is not used any more; all requests end.
     fn break_down(&mut self, why: &str) {
-        log::error!("a disk is given up: {why}");
+        log::error!("{} is given up: {why}", self.device.name());
         self.is_broken = true;
         self.reset();
         for (index, slot) in (0..).zip(&mut self.slots) {

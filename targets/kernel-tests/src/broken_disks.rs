@@ -6,13 +6,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use block::{Data, Disk, Fault, Piece, Request, Submit};
+use block::{Data, Disk, Event, Fault, Piece, Request, Submit};
 use kernel::memory;
 use kernel::virtio::{self, Unusable};
 use platform::DmaBuffer;
 use virtio_drivers::transport::DeviceStatus;
 
-use crate::played_disk::{ALL, Behaviour, DISCARD, FLUSH, Found, Played, VERSION_1, WRITE_ZEROES, at, word};
+use crate::played_disk::{
+    ACCESS_PLATFORM, ALL, Behaviour, DISCARD, FLUSH, Found, Played, VERSION_1, WRITE_ZEROES, at, word,
+};
 use crate::{Failure, Machine, Outcome, Test, check};
 
 /// All tests of this file.
@@ -25,6 +27,7 @@ pub const TESTS: &[Test] = &[
     ("kernel.virtio.bytes_that_were_not_written_are_no_data", short_reads),
     ("kernel.virtio.a_device_that_makes_numbers_up_is_given_up", wrong_numbers),
     ("kernel.virtio.a_device_that_asks_for_a_reset_is_given_up", needs_reset),
+    ("kernel.virtio.a_disk_that_grows_or_shrinks_says_so", resized),
     ("kernel.virtio.memory_stays_with_a_device_that_does_not_let_go", no_reset),
     ("kernel.virtio.notifications_are_those_that_are_asked_for", notifications),
     ("kernel.virtio.what_is_no_disk_is_refused", refused),
@@ -286,6 +289,45 @@ fn needs_reset(m: &Machine) -> Outcome {
     check(disk.submit(&Request::Flush, 2) == Err(Submit::Fault(Fault::Gone)), "it goes on")
 }
 
+fn resized(m: &Machine) -> Outcome {
+    let (device, disk) = Played::start(m, Behaviour::good().with(20, 1024))?;
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    disk.watch(Some(Arc::new(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    })));
+    let becomes = |capacity| {
+        device.state.lock().capacity = Some(capacity);
+        check(device.interrupt(virtio::CHANGES), "changes are masked")
+    };
+    let discard = |block| disk.submit(&Request::Discard { block, blocks: 1 }, 1);
+    let outside = Err(Submit::Fault(Fault::OutOfRange));
+    check(disk.geometry().blocks == 500 && disk.event().is_none(), "it has changed from the start")?;
+    check(!disk.arm(), "there is something to look at")?;
+    becomes(3000)?;
+    check(calls.load(Ordering::SeqCst) == 1, "the consumer is not woken")?;
+    check(disk.arm(), "the change was looked at")?;
+    check(completions(&*disk).is_empty() && !disk.arm(), "a consumer that takes no events is kept awake")?;
+    check(disk.geometry().blocks == 1500, "it has its former size")?;
+    check(discard(1500) == outside && discard(1499) == Ok(()), "requests go by another size")?;
+    device.answer(&device.expect(11)?, 0, 1)?;
+    check(completions(&*disk).len() == 1, "a request does not complete")?;
+    for capacity in [2000, 999] {
+        becomes(capacity)?;
+        check(completions(&*disk).is_empty(), "a change is a completion")?;
+    }
+    check(disk.event() == Some(Event::Resized { blocks: 499 }), "the event is not the last size")?;
+    check(disk.event().is_none(), "the event comes twice")?;
+    check(discard(499) == outside, "it has its former size")?;
+    becomes(998)?;
+    check(completions(&*disk).is_empty() && disk.event().is_none(), "half a block is an event")?;
+    // Without a routine it is noted, too. A disk may have no block at all.
+    disk.watch(None);
+    becomes(1)?;
+    check(completions(&*disk).is_empty() && disk.geometry().blocks == 0, "it has its former size")?;
+    check(discard(0) == outside, "there is a block left")
+}
+
 fn no_reset(m: &Machine) -> Outcome {
     let buffer = buffer(m, 512)?;
     let before = memory::usage().dma;
@@ -349,9 +391,13 @@ fn notifications(m: &Machine) -> Outcome {
 fn refused(m: &Machine) -> Outcome {
     let good = Behaviour::good;
     for (behaviour, why) in [
-        (Behaviour { features: ALL & !VERSION_1, ..good() }, Unusable::Features),
-        (Behaviour { refuses_features: true, ..good() }, Unusable::Features),
-        (Behaviour { queue_size: 63, ..good() }, Unusable::Queue),
+        (Behaviour { features: ALL & !VERSION_1, ..good() }, Unusable::Version),
+        (Behaviour { refuses_features: true, ..good() }, Unusable::Refusal { offered: ALL, taken: ALL }),
+        (
+            Behaviour { features: ALL | 1 << 34, refuses_features: true, ..good() },
+            Unusable::Refusal { offered: ALL | 1 << 34, taken: ALL },
+        ),
+        (Behaviour { queue_size: 7, ..good() }, Unusable::Queue),
         (Behaviour { queue_size: 0, ..good() }, Unusable::Queue),
         (Behaviour { has_vectors: false, ..good() }, Unusable::Vectors),
         (Behaviour { changes: 1000, ..good() }, Unusable::Config),
@@ -378,9 +424,18 @@ fn refused(m: &Machine) -> Outcome {
         let geometry = disk.geometry();
         check(geometry.queue_depth == depth && geometry.most_pieces == 20, "its queue has another length")?;
     }
+    for queue_size in [8, 63] {
+        let (_, disk) = Played::start(m, Behaviour { queue_size, ..good() })?;
+        let geometry = disk.geometry();
+        check((geometry.queue_depth, geometry.most_pieces) == (2, 6), "a short queue is another disk")?;
+    }
+    // A device that names no number of pieces takes one.
     let (_, disk) = Played::start(m, Behaviour { features: VERSION_1, ..good() })?;
     let geometry = disk.geometry();
-    check((geometry.block_size, geometry.most_pieces) == (512, 62), "it is another disk")?;
+    check((geometry.block_size, geometry.most_pieces) == (512, 1), "it is another disk")?;
+    // Addresses of a bus whose IOMMU translates nothing.
+    let (device, _disk) = Played::start(m, Behaviour { features: ALL | ACCESS_PLATFORM, ..good() })?;
+    check(device.state.lock().features == ALL | ACCESS_PLATFORM, "the bus's addresses are refused")?;
     let (_, disk) = Played::start(m, Behaviour { features: ALL | 1 << 1 | 1 << 5, ..good().with(8, 1500) })?;
     let geometry = disk.geometry();
     check(geometry.is_read_only && geometry.most_bytes == 1024, "it is another disk")

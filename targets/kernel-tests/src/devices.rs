@@ -19,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("kernel.nic.vectors_can_be_set_and_masked", vectors),
     ("kernel.nic.an_entry_is_masked_while_it_changes", masked_while_it_changes),
     ("kernel.nic.interrupts_are_spread_over_cpus", interrupts_are_spread),
+    ("kernel.pci.the_first_structure_that_can_be_used_counts", first_usable_structure),
     ("kernel.interrupts.none_unexpected", none_unexpected),
     ("kernel.interrupts.a_handler_wakes_a_thread", handler_wakes_a_thread),
     ("kernel.interrupts.unexpected_are_counted", unexpected_are_counted),
@@ -61,6 +62,30 @@ fn masked_while_it_changes(_: &Machine) -> Outcome {
 
 /// MSI-X: entry 0 of each function interrupts another CPU than the function before, and wakes a
 /// thread that may be on any CPU.
+/// Virtio: capabilities whose BAR is of another kind, is reserved, or is too small are passed over.
+fn first_usable_structure(_: &Machine) -> Outcome {
+    const NOTIFY: u8 = 2;
+    let words = |kind: u32, bar, offset, len, word| [kind << 24 | 0x14_0009, bar, offset, len, word];
+    let capabilities = [
+        words(1, 4, 0, 56, 0),
+        words(2, 1, 0, 4, 9), // an I/O BAR
+        words(2, 6, 0, 4, 9), // reserved numbers
+        words(2, 255, 0, 4, 9),
+        words(2, 4, 0x3000, 1, 9), // too short
+        words(2, 4, 0x3002, 4, 9), // not aligned
+        words(2, 4, 0xfffe, 4, 9), // behind the end
+        words(2, 4, !3, u32::MAX, 9),
+        words(2, 4, 0x3000, 0x1000, 4),
+        words(2, 4, 0, 0x1000, 9),
+    ];
+    let size = |slot| (slot == 4).then_some(0x1_0000);
+    let mut found = pci::places(NOTIFY, 2, &capabilities, size);
+    let expected = pci::Place { bar: 4, offset: 0x3000, len: 0x1000, word: 4 };
+    check(found.next() == Some(expected), "it is another one")?;
+    check(found.next().is_some() && found.next().is_none(), "one that cannot be used is left")?;
+    check(pci::places(NOTIFY, 2, &capabilities, |_| None).next().is_none(), "there is no BAR")
+}
+
 fn interrupts_are_spread(m: &Machine) -> Outcome {
     const ROUNDS: u32 = 50;
     for (number, device) in m.nics.iter().enumerate() {

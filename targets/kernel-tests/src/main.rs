@@ -3,7 +3,8 @@
 //! For each test it prints `@test start NAME`, then `@test ok NAME MICROSECONDS` or `@test fail
 //! NAME FILE:LINE: MESSAGE`, as the conformance suite does. It ends with status 0 if all passed,
 //! else with 1. With `die=NAME` on the command line it dies in a chosen way instead ([`deaths`]):
-//! then the guest must end with status 100 (panic) or 101 (fault) and print why.
+//! then the guest must end with status 100 (panic) or 101 (fault) and print why. With `say=machine`
+//! it says what machine it is on ([`machine`]).
 #![no_std]
 #![no_main]
 
@@ -14,6 +15,7 @@ mod cpus;
 mod deaths;
 mod devices;
 mod disks;
+mod machine;
 mod memory;
 mod played_disk;
 mod threads;
@@ -71,6 +73,9 @@ fn main(boot: Boot) -> i32 {
         return deaths::die(name, &boot.platform);
     }
     let machine = Machine { platform: boot.platform, nics: boot.nics, disks: boot.disks };
+    if args().get("say") == Some("machine") {
+        return machine::say(&machine);
+    }
     let mut failed = 0;
     // Those of disks run only if the launcher attached some. Those of devices come last, since one
     // claims all interrupt vectors.

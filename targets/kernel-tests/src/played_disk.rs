@@ -27,6 +27,8 @@ pub const DISCARD: u64 = 1 << 13;
 pub const WRITE_ZEROES: u64 = 1 << 14;
 /// A feature.
 pub const VERSION_1: u64 = 1 << 32;
+/// A feature.
+pub const ACCESS_PLATFORM: u64 = 1 << 33;
 /// An ordinary disk.
 pub const ALL: u64 = 1 << 2 | BLK_SIZE | FLUSH | DISCARD | WRITE_ZEROES | VERSION_1;
 
@@ -81,6 +83,8 @@ pub struct State {
     pub taken: u16,
     pub used: u16,
     pub kicks: u32,
+    /// The capacity after a change.
+    pub capacity: Option<u32>,
     pub handlers: BTreeMap<u16, Option<InterruptHandler>>,
 }
 
@@ -175,7 +179,8 @@ impl Transport for Played {
     }
 
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T, Error> {
-        let word = self.behaviour.config.get(&offset).copied().unwrap_or(0).to_le_bytes();
+        let changed = self.state.lock().capacity.filter(|_| offset == 0);
+        let word = changed.or_else(|| self.behaviour.config.get(&offset).copied()).unwrap_or(0).to_le_bytes();
         T::read_from_prefix(&word).map(|(value, _)| value).map_err(|_| Error::ConfigSpaceTooSmall)
     }
 
@@ -185,6 +190,10 @@ impl Transport for Played {
 }
 
 impl Device for Played {
+    fn name(&self) -> &str {
+        "a disk that a test plays"
+    }
+
     fn has_vectors(&self) -> bool {
         self.behaviour.has_vectors
     }
