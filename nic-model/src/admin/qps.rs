@@ -133,6 +133,7 @@ impl<F: Frontend> Node<F> {
             inbound: Inbound::default(),
             send_psn: Psn::new(0),
             requests: None,
+            answers_first: false,
             parked: None,
             held: false,
             wait: Wait::No,

@@ -140,7 +140,8 @@ impl Qp {
             nic.park(self, Parked::Room);
             return Step::Idle;
         }
-        let requests_first = self.requests.as_mut().is_some_and(|requests| requests.takes_turn());
+        self.answers_first = !self.answers_first;
+        let requests_first = !self.answers_first;
         if !requests_first && self.can_receive() && self.send_answer(nic, schedule) {
             return Step::Again;
         }

@@ -166,6 +166,8 @@ pub(crate) struct Qp {
     pub send_psn: Psn,
     /// The requester that sends by the port; created by the first request.
     pub requests: Option<Box<Requests>>,
+    /// Whether an answer went first in the last step by the port; answers and requests take turns.
+    pub answers_first: bool,
     /// What the queue pair waits for: it is in that list of its NIC.
     pub parked: Option<Parked>,
     /// The current datagram has waited for the neighbour's MAC already.
