@@ -16,7 +16,7 @@ use nic_abi::vi::Reliability;
 use nic_abi::wqe::{Opcode, SendFlags};
 use platform::Instant;
 use roce::transport::{
-    Answer, Config, Event, Limits, Message, Piece, Reason, Received, Status as Failure, Transmit,
+    Answer, Config, Event, Limits, Message, Piece, PostError, Reason, Received, Status as Failure, Transmit,
 };
 use roce::wire::datagram::Network;
 use roce::wire::packet;
@@ -72,8 +72,6 @@ pub(crate) struct Requests {
     refusal: Option<(Status, u32)>,
     /// No work request begins before this time (injection).
     hold: Option<Instant>,
-    /// Whether the requester sends next, if it has work; otherwise the responder does.
-    turn: bool,
 }
 
 /// Whether something was sent.
@@ -96,7 +94,7 @@ impl Requests {
 
     fn new(kind: QpType, config: &Config) -> Requests {
         let engine = RequesterEngine::new(kind, config);
-        Requests { engine, flights: Vec::new(), head: 0, tail: 0, refusal: None, hold: None, turn: true }
+        Requests { engine, flights: Vec::new(), head: 0, tail: 0, refusal: None, hold: None }
     }
 
     fn flight(&self, id: u32) -> Option<&Flight> {
@@ -150,12 +148,6 @@ impl Requests {
     /// Sends again what is not acknowledged, since the port now knows the MAC.
     pub fn restart(&mut self) {
         self.engine.restart();
-    }
-
-    /// Whether the requester sends now; the next time the responder does.
-    pub fn takes_turn(&mut self) -> bool {
-        self.turn = !self.turn;
-        !self.turn
     }
 }
 
@@ -316,7 +308,7 @@ impl Qp {
     /// Passes the loaded work request to the engine, unless it has to wait for all earlier ones.
     fn pass(&mut self) -> bool {
         let Some(requests) = &mut self.requests else { return false };
-        let (work, failure) = (&mut self.send.work, requests.refusal);
+        let (work, mut failure) = (&mut self.send.work, requests.refusal);
         let id = requests.tail;
         let fence = work.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES);
         // Local requests are carried out once all earlier ones are complete. An earlier request may
@@ -326,7 +318,7 @@ impl Qp {
         if failure.is_none() && barrier && !requests.engine.is_empty() {
             return false;
         }
-        let posted = if failure.is_some() || is_local(work.opcode) {
+        let mut posted = if failure.is_some() || is_local(work.opcode) {
             requests.engine.post_local(id, fence)
         } else {
             let operands = match work.opcode {
@@ -346,6 +338,16 @@ impl Qp {
                 fence,
             })
         };
+        // The limits may have changed since the request was checked. It fails in its place.
+        let changed = match posted {
+            Ok(()) | Err(PostError::Full | PostError::Closed) => None,
+            Err(PostError::Operation) => Some((Status::LocalQpOperation, header_field!(opcode))),
+            Err(PostError::Length) => Some((Status::LocalLength, NO_FIELD)),
+        };
+        if changed.is_some() {
+            failure = changed;
+            posted = requests.engine.post_local(id, fence);
+        }
         // After a failure the request stays in `work`: to be flushed, or on a connection that
         // survives to be passed once the failed one is complete.
         if posted.is_err() {

@@ -18,6 +18,7 @@ mod random;
 mod refusals;
 mod retries;
 mod source_ports;
+mod turns;
 mod unreliable;
 mod vi;
 mod ways;

@@ -1,6 +1,8 @@
 //! The requester's RDMA Reads: how many are asked for, what is asked for again, and in which parts.
 
-use roce::transport::{Answer, Body, Config, Limits, Piece, PostError, Reason, Received, Requester};
+use roce::transport::{
+    Answer, Body, Config, Event, Limits, Piece, PostError, Reason, Received, Requester, Status,
+};
 use roce::wire::aeth::Syndrome;
 
 use crate::requester::{ADD, NOW, READ, SEND, TIMEOUT, ack, aeth, bytes, completed, pieces, psn, sent, with};
@@ -18,6 +20,22 @@ fn reads_and_atomics_are_as_many_at_once_as_allowed() {
     assert_eq!((completed(&mut it), sent(&mut it)), (vec![0], vec![4, 5]));
     it.set_limits(Limits { max_rd_atomic: 0, ..limits });
     assert_eq!(it.post(message(9, READ, 1)), Err(PostError::Operation));
+}
+
+#[test]
+fn a_read_that_is_forbidden_before_it_is_sent_fails_after_the_earlier_ones() {
+    let limits = Limits { max_rd_atomic: 1, ..limits() };
+    let mut it = with(&Config { limits, ..config() }, &[(READ, 300), (SEND, 1), (ADD, 8), (SEND, 1)]);
+    assert_eq!(sent(&mut it), [0, 2]);
+    it.set_limits(Limits { max_rd_atomic: 0, ..limits });
+    assert_eq!((sent(&mut it), it.poll()), (vec![], None));
+    assert!(matches!(it.receive(&bytes(0, 256, false), NOW), Received::Read { .. }));
+    assert!(matches!(it.receive(&bytes(1, 44, true), NOW), Received::Read { .. }));
+    assert_eq!(ack(&mut it, 2), Received::Acknowledged);
+    let events: Vec<Event> = std::iter::from_fn(|| it.poll()).collect();
+    let failed = Event::Failed { id: 2, status: Status::Aborted };
+    assert_eq!(events, [Event::Completed { id: 0 }, Event::Completed { id: 1 }, failed]);
+    assert_eq!(it.flush(), Some(3));
 }
 
 #[test]

@@ -120,7 +120,8 @@ pub enum Status {
     RemoteOperation,
     /// The answer is of another kind or length than the request's.
     BadResponse,
-    /// The device aborted it by [`Requester::abort`].
+    /// The device aborted it by [`Requester::abort`], or set [`Limits::max_rd_atomic`] to 0 before
+    /// it was sent.
     Aborted,
 }
 

@@ -2,7 +2,7 @@
 
 use platform::Instant;
 
-use super::{HALF, Message, Requester, Slot, Work};
+use super::{HALF, Message, Requester, Slot, Status, Work};
 use crate::transport::piece::{Extra, Operation, Piece, Remote};
 use crate::{PathMtu, Psn};
 
@@ -156,6 +156,12 @@ impl Requester {
             let left = slot.end().offset_from(psn);
             let count = self.reads.share(left, psn.offset_from(self.una))?;
             let allowed = usize::from(self.limits.max_rd_atomic);
+            if allowed == 0 {
+                // The limit has changed since the request was posted, and nothing says that it
+                // changes again.
+                self.set_fault(seq, Status::Aborted);
+                return None;
+            }
             if self.reads.len() >= allowed || self.in_flight() + count > HALF {
                 return None;
             }
