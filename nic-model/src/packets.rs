@@ -36,13 +36,16 @@ pub enum PacketDropped {
     WrongPeer,
     /// A datagram with another queue key.
     WrongKey,
-    /// A datagram for which no receive is posted, or which does not fit.
+    /// A datagram for which no receive is posted.
     NoReceive,
+    /// A datagram that is longer than the MTU, than its queue pair's longest message, or than the
+    /// first receive.
+    TooLong,
 }
 
 impl PacketDropped {
     /// All reasons, with the names that they have in files of counters.
-    pub const ALL: [(PacketDropped, &str); 9] = [
+    pub const ALL: [(PacketDropped, &str); 10] = [
         (PacketDropped::NotRunning, "not_running"),
         (PacketDropped::Malformed, "malformed_packet"),
         (PacketDropped::WrongPartition, "wrong_pkey"),
@@ -52,6 +55,7 @@ impl PacketDropped {
         (PacketDropped::WrongPeer, "wrong_peer"),
         (PacketDropped::WrongKey, "qkey_mismatch"),
         (PacketDropped::NoReceive, "no_receive"),
+        (PacketDropped::TooLong, "too_long"),
     ];
 }
 

@@ -1,6 +1,7 @@
-//! Datagrams: UD queue pairs and the general services queue pair. A datagram without a receiver is
-//! dropped silently. A datagram that does not fit the receive is the receiver's length error, but
-//! the general services queue pair drops it.
+//! Datagrams: UD queue pairs and the general services queue pair. A datagram that its receiver does
+//! not take is dropped, and no driver hears of it: a stranger must not be able to end a queue pair,
+//! or to use up its receives, by sending what does not fit. [`ud::Datagram::judge`] decides what
+//! the transport refuses.
 
 use core::mem::offset_of;
 use core::time::Duration;
@@ -10,7 +11,7 @@ use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::ident::{QPN_BITS, qpn_slot};
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
-use roce::transport::ud;
+use roce::transport::{Reason, ud};
 use roce::wire::datagram::Network;
 use roce::wire::ipv6;
 use roce::{Gid, Path, Psn, QKey, Qpn};
@@ -107,12 +108,19 @@ pub(super) struct Datagram<'a> {
     solicited: bool,
 }
 
-/// What a receiver needs of a datagram besides its bytes.
-struct Incoming {
-    length: u64,
-    immediate: Option<u32>,
-    solicited: bool,
-    source_qpn: u32,
+impl Datagram<'_> {
+    /// The datagram as the transport sees it.
+    fn packet(&self, psn: Psn) -> ud::Datagram {
+        ud::Datagram {
+            psn,
+            qkey: QKey(self.qkey),
+            src_qp: Qpn::new(self.source_qpn).unwrap_or_default(),
+            // The MTU bounds the length.
+            length: self.length as u32,
+            immediate: self.immediate,
+            solicited: self.solicited,
+        }
+    }
 }
 
 /// The sender's memory cannot be accessed.
@@ -176,15 +184,25 @@ impl Qp {
         Ok(datagram)
     }
 
-    /// Fails unless the queue pair takes a datagram with this queue key.
-    fn takes(&self, qkey: u32) -> Result<(), PacketDropped> {
+    /// Fails unless the queue pair takes this datagram, if there is a receive for it.
+    fn takes<F: Frontend>(&self, nic: &mut Nic<F>, datagram: &ud::Datagram) -> Result<(), PacketDropped> {
         if self.kind.is_connected() {
             return Err(PacketDropped::WrongService);
         }
         if !self.can_receive() {
             return Err(PacketDropped::NotConnected);
         }
-        if self.attributes.qkey == qkey { Ok(()) } else { Err(PacketDropped::WrongKey) }
+        if let Err(reason) = datagram.judge(QKey(self.attributes.qkey), nic.config.mtu) {
+            nic.packets.count(reason);
+            return Err(match reason {
+                Reason::BadQKey => PacketDropped::WrongKey,
+                _ => PacketDropped::TooLong,
+            });
+        }
+        match u64::from(datagram.length) > self.max_message {
+            true => Err(PacketDropped::TooLong),
+            false => Ok(()),
+        }
     }
 
     /// Takes a datagram that arrived at the port.
@@ -196,22 +214,17 @@ impl Qp {
         datagram: &ud::Datagram,
         payload: &[u8],
     ) -> Result<(), PacketDropped> {
-        self.takes(datagram.qkey.0)?;
-        let incoming = Incoming {
-            length: payload.len() as u64,
-            immediate: datagram.immediate,
-            solicited: datagram.solicited,
-            source_qpn: datagram.src_qp.get(),
-        };
+        self.takes(nic, datagram)?;
         let mut header = [0; GRH];
         arrival.network.emit_grh(&mut header).map_err(|_| PacketDropped::Malformed)?;
-        let taken = self.receive_datagram(nic, &incoming, |nic, spans| {
+        let taken = self.receive_datagram(nic, datagram, |nic, spans| {
             put(&nic.side(spans, 0), &header)?;
             put(&nic.side(spans, GRH as u64), payload)
         });
         match taken {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(Failed::Source) => Err(PacketDropped::NoReceive),
+            Ok(()) => Ok(()),
+            Err(Failed::Dropped(why)) => Err(why),
+            Err(Failed::Source) => Err(PacketDropped::NoReceive),
             Err(Failed::Target(status, field)) => {
                 self.fail_datagram(nic, schedule, status, field);
                 Ok(())
@@ -289,14 +302,7 @@ impl Qp {
         };
         let address = &datagram.address;
         let network = network(address, &datagram.source_gid);
-        let packet = ud::Datagram {
-            psn: Psn::new(self.send.head),
-            qkey: QKey(datagram.qkey),
-            src_qp: Qpn::new(datagram.source_qpn).unwrap_or_default(),
-            length: length as u32,
-            immediate: datagram.immediate,
-            solicited: datagram.solicited,
-        };
+        let packet = datagram.packet(Psn::new(self.send.head));
         let packet = Qpn::new(address.qpn).and_then(|qpn| packet.to_packet(qpn, payload));
         let (Some(network), Some(packet)) = (network, packet) else {
             nic.stats.dropped_datagrams += 1;
@@ -315,17 +321,17 @@ impl Qp {
         lost
     }
 
-    /// Writes a datagram into a receive with `write`. False if there is no receive, or if a
-    /// datagram of the general services queue pair does not fit.
+    /// Writes a datagram that the queue pair takes into a receive with `write`. A receive that is
+    /// too short for it stays the first.
     fn receive_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
-        datagram: &Incoming,
+        datagram: &ud::Datagram,
         write: impl FnOnce(&Nic<F>, &[Span]) -> Result<(), Unreachable>,
-    ) -> Result<bool, Failed> {
+    ) -> Result<(), Failed> {
         match self.take_receive(nic) {
             Ok(()) => {}
-            Err(NoReceive::Empty) => return Ok(false),
+            Err(NoReceive::Empty) => return Err(Failed::Dropped(PacketDropped::NoReceive)),
             Err(NoReceive::Field(offset)) => {
                 return Err(Failed::Target(Status::LocalQpOperation, offset as u32));
             }
@@ -333,14 +339,9 @@ impl Qp {
                 return Err(Failed::Target(Status::LocalQpOperation, NO_FIELD));
             }
         }
-        let length = datagram.length + GRH as u64;
-        if length > self.inbound.receive.room || datagram.length > self.max_message {
-            // A malformed datagram must not stop a node's management: the general services queue
-            // pair keeps the receive, and does not fail.
-            return match self.kind {
-                QpType::Gsi => Ok(false),
-                _ => Err(Failed::Target(Status::LocalLength, NO_FIELD)),
-            };
+        let length = u64::from(datagram.length) + GRH as u64;
+        if length > self.inbound.receive.room {
+            return Err(Failed::Dropped(PacketDropped::TooLong));
         }
         let unreachable = Failed::Target(Status::LocalProtection, NO_FIELD);
         let mut spans = Spans::new();
@@ -356,16 +357,18 @@ impl Qp {
             flags,
             length,
             immediate: datagram.immediate.unwrap_or(0),
-            detail: datagram.source_qpn,
+            detail: datagram.src_qp.get(),
         };
         self.complete_receive(nic, Status::Success, what);
-        Ok(true)
+        Ok(())
     }
 }
 
 /// Why a datagram could not be received.
 #[derive(Clone, Copy)]
 enum Failed {
+    /// The queue pair has no receive for it.
+    Dropped(PacketDropped),
     /// The sender's memory cannot be accessed.
     Source,
     /// The receiver's fault: the status and the offset of the field to blame.
@@ -412,20 +415,17 @@ impl<F: Frontend> Fabric<F> {
         let Some(Ends { source, target, schedule }) = self.ends(datagram.from, to) else { return Ok(false) };
         let up = source.is_none_or(|nic| nic.port_up) && target.nic.port_up && target.nic.running();
         let Some((nic, qp)) = target.parts(qpn_slot(datagram.address.qpn)) else { return Ok(false) };
-        if !up || qp.qpn != datagram.address.qpn || qp.takes(datagram.qkey).is_err() {
+        // The receiver does not look at the number.
+        let packet = datagram.packet(Psn::new(0));
+        if !up || qp.qpn != datagram.address.qpn || qp.takes(nic, &packet).is_err() {
             return Ok(false);
         }
-        let incoming = Incoming {
-            length: datagram.length,
-            immediate: datagram.immediate,
-            solicited: datagram.solicited,
-            source_qpn: datagram.source_qpn,
-        };
-        let taken = qp.receive_datagram(nic, &incoming, |nic, spans| {
+        let taken = qp.receive_datagram(nic, &packet, |nic, spans| {
             move_datagram(datagram, source.unwrap_or(nic), nic, spans, schedule)
         });
         let taken = match taken {
-            Ok(taken) => taken,
+            Ok(()) => true,
+            Err(Failed::Dropped(_)) => false,
             Err(Failed::Source) => return Err(SourceFault),
             Err(Failed::Target(status, field)) => {
                 qp.fail_datagram(nic, schedule, status, field);

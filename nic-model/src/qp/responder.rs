@@ -556,21 +556,26 @@ impl<F: Frontend> Responder<'_, F> {
 
     fn atomic(&mut self, job: &Job) -> Result<Step, Stop> {
         let remote = job.remote;
-        // A relative address does not show whether the memory is aligned; the check below finds
-        // out.
+        // A relative address does not show whether the memory is aligned, and an absolute one need
+        // not have the alignment of the memory.
         let keys = &self.nic.keys;
         let relative = keys.get_remote(remote.key).is_some_and(|k| k.flags.contains(LinkFlags::RELATIVE));
-        if !relative && !remote.addr.is_multiple_of(ATOMIC_BYTES) {
-            return Err(Fault::ACCESS.into());
+        let misaligned = |at: u64| match at.is_multiple_of(ATOMIC_BYTES) {
+            true => Ok(()),
+            false => Err(Stop::Fault(Fault::invalid(Reason::UnsupportedRequest))),
+        };
+        if !relative {
+            misaligned(remote.addr)?;
         }
         let span = self.qp.remote_span(self.nic, &remote, LinkFlags::REMOTE_ATOMIC)?;
-        let word = match keys.translate(span.region, span.offset) {
-            Some((addr, contiguous)) if contiguous >= ATOMIC_BYTES => {
+        let (addr, contiguous) = keys.translate(span.region, span.offset).unwrap_or_default();
+        misaligned(addr)?;
+        let word = match contiguous >= ATOMIC_BYTES {
+            true => {
                 self.nic.frontend.memory().get(addr, ATOMIC_BYTES).ok().and_then(|m| m.atomic_u64(0).ok())
             }
-            _ => None,
+            false => None,
         };
-        // The address is aligned, but the memory is not, or it cannot be accessed.
         let word = word.ok_or(Stop::Fault(Fault::ACCESS))?;
         Ok(Step::Done(match job.operation {
             Operation::CompareSwap { compare, swap } => {

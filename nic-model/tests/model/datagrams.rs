@@ -1,8 +1,9 @@
 //! Datagrams that are dropped, or wait for a neighbour, over a wire and by the short cut.
 
-use nic_abi::admin::{Injection, QpState};
+use nic_abi::admin::{Injection, ModifyQp, QpMask, QpState};
 use nic_abi::cqe::Status;
 use nic_abi::wqe::{AddressVector, Opcode};
+use nic_model::PacketDropped;
 use nic_model::testing::{Qp, Rig, segment, status};
 
 use crate::packets::rig as wired;
@@ -113,21 +114,77 @@ fn a_queue_pair_that_waits_for_a_neighbour_holds_up_none_that_waits_for_another(
     assert_eq!(rig.stats(0).dropped_datagrams, 2);
 }
 
-/// A malformed datagram must not stop a node's management.
+/// A stranger must not be able to end a queue pair, or to use up its receives, by sending.
 #[test]
-fn the_general_services_queue_pair_survives_a_datagram_that_is_too_long_and_keeps_its_receive() {
+fn a_datagram_that_does_not_fit_is_dropped_and_changes_nothing_at_its_receiver() {
+    // By the short cut and by packets; to a UD queue pair and to the general services one.
     for mut rig in [Rig::new(2), wired().0] {
-        let (mut a, mut b) = (rig.datagram_qp(0, 1, 0), rig.datagram_qp(1, 1, 0));
+        for (slot, qkey) in [(7, QKEY), (1, 0x8001_0000)] {
+            let (mut a, mut b) = (rig.datagram_qp(0, slot, QKEY), rig.datagram_qp(1, slot, QKEY));
+            let (from, _) = rig.region(0, 1024);
+            let (to, target) = rig.region(1, 1024);
+            rig.fill(target, 256, 9);
+            let before = rig.bytes(target, 256);
+            rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
+            rig.post_receive(&mut b, 4, &[segment(to, 0, 39)]);
+            rig.post_receive(&mut b, 5, &[segment(to, 0, 139)]);
+            let good = datagram(&rig, &b, qkey);
+            for (length, tag) in [(101, None), (100, Some(3)), (0, None)] {
+                let dropped = rig.stats(0).dropped_datagrams + rig.stats(1).dropped_datagrams;
+                send(&mut rig, &mut a, good, from, length);
+                assert_eq!(status(&rig.sent(&mut a)), Status::Success, "the sender gets no error");
+                let received = rig.poll_cq(&mut b.receive_cq);
+                assert_eq!(
+                    received.map(|entry| (entry.tag, status(&entry))),
+                    tag.map(|n| (n, Status::Success))
+                );
+                let now = rig.stats(0).dropped_datagrams + rig.stats(1).dropped_datagrams;
+                assert_eq!(now - dropped, u64::from(tag.is_none()));
+                if length == 101 {
+                    assert_eq!(rig.bytes(target, 256), before);
+                }
+            }
+            assert_eq!(rig.query(&b).state, QpState::Rts as u32);
+            assert_eq!(rig.events(1).len(), 0);
+            // The receive that is too short for any datagram is flushed as one that stayed posted.
+            rig.set_state(&b, QpState::Error).expect("ERROR");
+            for tag in [4, 5] {
+                let flushed = rig.received(&mut b);
+                assert_eq!((flushed.tag, status(&flushed)), (tag, Status::Flushed));
+            }
+        }
+    }
+}
+
+/// The longest message of the receiving queue pair, and the MTU of its NIC, bound a datagram as
+/// well as the receive does.
+#[test]
+fn a_datagram_longer_than_the_message_or_the_mtu_of_its_receiver_is_dropped() {
+    for mut rig in [Rig::new(2), wired().0] {
+        let (mut a, mut b) = (rig.datagram_qp(0, 7, QKEY), rig.datagram_qp(1, 7, QKEY));
+        let mask = QpMask::MAX_MESSAGE.bits();
+        rig.modify(&b, &ModifyQp { mask, max_message: 64, ..ModifyQp::default() }).expect("a limit");
         let (from, _) = rig.region(0, 1024);
         let (to, _) = rig.region(1, 1024);
-        rig.post_receive(&mut b, 3, &[segment(to, 0, 140)]);
-        let good = datagram(&rig, &b, 0x8001_0000);
-        send(&mut rig, &mut a, good, from, 101);
-        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-        assert!(rig.poll_cq(&mut b.receive_cq).is_none());
-        assert_eq!(rig.query(&b).state, QpState::Rts as u32);
-        send(&mut rig, &mut a, good, from, 100);
-        let received = rig.received(&mut b);
-        assert_eq!((received.tag, received.length), (3, 140));
+        rig.post_receive(&mut b, 3, &[segment(to, 0, 1024)]);
+        let good = datagram(&rig, &b, QKEY);
+        for length in [65, 64] {
+            send(&mut rig, &mut a, good, from, length);
+            assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        }
+        assert_eq!(rig.received(&mut b).length, 104);
     }
+    let mut s = crate::wire::scene();
+    let mut b = s.rig.datagram_qp(0, 7, QKEY);
+    let (to, _) = s.rig.region(0, 2048);
+    // Each packet fits the link's MTU of 1500; the path MTU is 1024.
+    for (length, room) in [(1400, 2048), (1025, 1064), (1024, 1064)] {
+        s.rig.post_receive(&mut b, length, &[segment(to, 0, room)]);
+        s.datagram(b.qpn, QKEY, &vec![7; length as usize]);
+        s.rig.run();
+        let got = s.rig.poll_cq(&mut b.receive_cq).map(|entry| (entry.tag, status(&entry), entry.length));
+        assert_eq!(got, (length == 1024).then_some((1400, Status::Success, 1064)));
+    }
+    assert_eq!(s.packets(PacketDropped::TooLong), 2);
+    assert_eq!(s.rig.query(&b).state, QpState::Rts as u32);
 }

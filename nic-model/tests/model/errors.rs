@@ -290,14 +290,14 @@ fn an_atomic_must_be_aligned() {
     let mut s = scene();
     let (absolute, _) = s.rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
     add(&mut s, absolute, 0x1004);
-    s.ends(Status::RemoteAccess);
-    s.responder(EventType::QpAccessError);
+    s.ends(Status::RemoteInvalidRequest);
+    s.responder(EventType::QpInvalidRequest);
     // With relative addressing the memory has to be aligned, not the offset.
     let mut s = scene();
     let to = s.to;
     add(&mut s, to, 4);
-    s.ends(Status::RemoteAccess);
-    s.responder(EventType::QpAccessError);
+    s.ends(Status::RemoteInvalidRequest);
+    s.responder(EventType::QpInvalidRequest);
 }
 
 /// Its eight bytes have to be neighbours: what lies behind an element of a list is other memory.

@@ -11,8 +11,8 @@ use nic_model::testing::{CableEnd, QpSpec, Rig, cable};
 use nic_model::{AttachError, GuestMemory, PacketDropped, Progress};
 use platform::Instant;
 use roce::wire::datagram::{self, Network};
-use roce::wire::{bth, ethernet, ipv4, ipv6, opcode, packet};
-use roce::{Gid, PKey, Psn, Qpn};
+use roce::wire::{bth, deth, ethernet, ipv4, ipv6, opcode, packet};
+use roce::{Gid, PKey, Psn, QKey, Qpn};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr};
 
@@ -23,13 +23,13 @@ fn config(n: u8, mtu: u32) -> Config {
 }
 
 /// A NIC that is started, on one end of a cable, and a port on the other.
-struct Scene {
-    rig: Rig,
+pub(crate) struct Scene {
+    pub rig: Rig,
     cable: CableEnd,
     peer: Port,
 }
 
-fn scene() -> Scene {
+pub(crate) fn scene() -> Scene {
     let [ours, theirs] = cable();
     let mut rig = Rig::powered(1);
     rig.attach(0, ours, &config(1, 1500));
@@ -69,7 +69,22 @@ impl Scene {
     /// find it first.
     fn send(&mut self, index: usize, bth: bth::Repr, payload: &[u8]) -> bool {
         let (src, dst) = (self.peer.gids()[index], self.gid(index));
-        let packet = packet::Repr { payload, ..packet::Repr::new(bth) };
+        self.transmit(src, dst, packet::Repr { payload, ..packet::Repr::new(bth) })
+    }
+
+    /// Sends a datagram of the peer, which knows the NIC's MAC, to a queue pair of the NIC.
+    pub fn datagram(&mut self, qpn: u32, qkey: u32, payload: &[u8]) {
+        let bth = bth::Repr::new(opcode::Opcode::UdSendOnly, Qpn::new(qpn).unwrap(), Psn::new(7));
+        let deth = deth::Repr { qkey: QKey(qkey), src_qp: Qpn::new(9).unwrap() };
+        let packet = packet::Repr { deth: Some(deth), payload, ..packet::Repr::new(bth) };
+        let (src, dst) = (self.peer.gids()[1], self.gid(1));
+        if !self.transmit(src, dst, packet) {
+            self.settle();
+            assert!(self.transmit(src, dst, packet), "the peer knows the NIC");
+        }
+    }
+
+    fn transmit(&mut self, src: Gid, dst: Gid, packet: packet::Repr<'_>) -> bool {
         let network = Network::new(src, dst, 0, 64).unwrap();
         let datagram = datagram::Repr { network, src_port: 0xc001, packet };
         let mut into = [0; 2000];
@@ -88,7 +103,7 @@ impl Scene {
         self.rig.register(0, STATUS_PORT_UP).load(Ordering::Acquire) == 1
     }
 
-    fn packets(&self, why: PacketDropped) -> u64 {
+    pub fn packets(&self, why: PacketDropped) -> u64 {
         self.rig.fabric.packet_counters(self.rig.nics[0].id).unwrap().dropped(why)
     }
 

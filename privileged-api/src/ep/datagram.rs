@@ -133,10 +133,9 @@ impl Ia {
     /// counts them.
     ///
     /// Needs [`DtoFlags::COMPLETION`]. Completes as `IT_DTO_UD_RECV_CMPL_EVENT` on the endpoint's
-    /// receive EVD. A datagram that does not fit, or is longer than the endpoint's payload size,
-    /// completes it as `LocalLength`, and the endpoint goes to NONOPERATIONAL. A datagram for which
-    /// no Receive is posted is lost, and nothing reports it. In NONOPERATIONAL the Receive is
-    /// flushed.
+    /// receive EVD. A datagram that does not fit, or is longer than the endpoint's payload size, is
+    /// lost, as is one for which no Receive is posted, and nothing reports it: the Receive waits
+    /// for the next. In NONOPERATIONAL the Receive is flushed.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpType`, `InvalidNumSegments` (also none),
     /// `TooManyPosts`, `InvalidLmr` (the direct LMR handle on an IA that lacks it), `InvalidIa`,

@@ -425,8 +425,8 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
 /// The event's status for a failure that the NIC reports (it_dto_status_t, table for InfiniBand).
 ///
 /// A request that the peer refuses as invalid violates a length limit or a rule of the endpoint,
-/// not memory protection. A failed link is always a memory management error, regardless of the
-/// status that the NIC reports.
+/// not memory protection; but see the atomics. A failed link is always a memory management error,
+/// regardless of the status that the NIC reports.
 #[cold]
 fn failure(status: CompletionStatus, event: EventType) -> DtoStatus {
     match status {
@@ -442,6 +442,13 @@ fn failure(status: CompletionStatus, event: EventType) -> DtoStatus {
         // (it_post_send_and_unlink).
         CompletionStatus::RemoteAccess if event == EventType::DTO_SEND_CMPL => DtoStatus::RemoteResponder,
         CompletionStatus::RemoteAccess => DtoStatus::RemoteAccess,
+        // The peer's memory is not aligned, or its endpoint is not enabled for atomics: both are
+        // access violations to the page of it_post_atomic.
+        CompletionStatus::RemoteInvalidRequest
+            if event == EventType::DTO_FETCH_ADD_CMPL || event == EventType::DTO_CMP_SWAP_CMPL =>
+        {
+            DtoStatus::RemoteAccess
+        }
         CompletionStatus::RemoteInvalidRequest | CompletionStatus::RemoteOperation => {
             DtoStatus::RemoteResponder
         }
@@ -487,10 +494,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_refused_as_invalid_is_not_an_access_error() {
-        let ways = [EventType::DTO_RDMA_READ_CMPL, EventType::DTO_FETCH_ADD_CMPL, EventType::DTO_SEND_CMPL];
-        for way in ways {
-            assert_eq!(failure(CompletionStatus::RemoteInvalidRequest, way), DtoStatus::RemoteResponder);
+    fn a_request_refused_as_invalid_is_an_access_error_of_an_atomic_only() {
+        for (way, status) in [
+            (EventType::DTO_RDMA_READ_CMPL, DtoStatus::RemoteResponder),
+            (EventType::DTO_RDMA_WRITE_CMPL, DtoStatus::RemoteResponder),
+            (EventType::DTO_SEND_CMPL, DtoStatus::RemoteResponder),
+            (EventType::DTO_FETCH_ADD_CMPL, DtoStatus::RemoteAccess),
+            (EventType::DTO_CMP_SWAP_CMPL, DtoStatus::RemoteAccess),
+        ] {
+            assert_eq!(failure(CompletionStatus::RemoteInvalidRequest, way), status);
         }
         assert_eq!(
             failure(CompletionStatus::RemoteAccess, EventType::DTO_RDMA_READ_CMPL),
