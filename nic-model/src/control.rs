@@ -75,8 +75,10 @@ impl<F: Frontend> Nic<F> {
         self.copies.clear();
         self.drop_management = 0;
         self.bench = None;
-        self.stalled.clear();
-        self.unresolved.clear();
+        self.waiting.clear();
+        if let Some(uplink) = &mut self.uplink {
+            uplink.held.clear();
+        }
     }
 
     /// Writes the identity, and clears the rest of the device's own pages: a driver can write

@@ -185,6 +185,7 @@ impl<F: Frontend> Fabric<F> {
         let mut idle = !self.schedule.has_work();
         for Node { nic, .. } in &mut self.nodes {
             idle &= nic.ask_for_kick() && !nic.has_commands() && !nic.bench_spins();
+            idle &= !nic.waiting.has_settled();
         }
         idle
     }

@@ -45,6 +45,7 @@ mod eq;
 mod error;
 mod fabric;
 mod frontend;
+mod held;
 mod ids;
 mod keys;
 mod limits;
@@ -65,6 +66,7 @@ mod test_commands;
 pub mod testing;
 mod transfer;
 mod uplink;
+mod waiting;
 mod wire;
 
 pub use config::{NicConfig, Stats};

@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nic_abi::doorbell;
 use nic_abi::registers::{
@@ -27,6 +26,7 @@ use crate::tables::Table;
 use crate::test_commands::bench::BenchRun;
 use crate::test_commands::faults::Mute;
 use crate::uplink::Uplink;
+use crate::waiting::Waiting;
 
 /// One NIC.
 pub(crate) struct Nic<F: Frontend> {
@@ -68,10 +68,8 @@ pub(crate) struct Nic<F: Frontend> {
     pub packets: PacketCounters,
     /// Copies of what has left on Reliable Delivery.
     pub copies: Copies,
-    /// Queue pairs that wait for room in the wire, in the order in which they came.
-    pub stalled: VecDeque<u32>,
-    /// Queue pairs that wait for the MAC of a neighbour.
-    pub unresolved: Vec<u32>,
+    /// Queue pairs that wait for room in the wire, or for the MAC of a neighbour.
+    pub waiting: Waiting,
 }
 
 /// What ends queue pairs while they are not at hand.
@@ -132,8 +130,7 @@ impl<F: Frontend> Nic<F> {
             stats: Stats::default(),
             packets: PacketCounters::default(),
             copies: Copies::default(),
-            stalled: VecDeque::new(),
-            unresolved: Vec::new(),
+            waiting: Waiting::default(),
         };
         nic.identify();
         nic.show_status();

@@ -11,12 +11,13 @@ use roce::{Gid, PathMtu};
 use crate::error::AttachError;
 use crate::fabric::Fabric;
 use crate::frontend::Frontend;
+use crate::held::{self, Held};
 use crate::ids::NicId;
 use crate::nic::Nic;
 use crate::node::Node;
 use crate::packets::PacketCounters;
-use crate::port::{self, Input, MAX_ADDRESSES, MAX_MTU, Port};
-use crate::qp::{Parked, Qp};
+use crate::port::{self, Input, MAX_ADDRESSES, MAX_MTU, Port, Sender};
+use crate::qp::Qp;
 use crate::report::event;
 use crate::schedule::Schedule;
 use crate::test_commands::faults::Mute;
@@ -24,14 +25,14 @@ use crate::wire::Wire;
 
 /// The size of the largest frame.
 const MAX_FRAME: usize = roce::wire::ethernet::Repr::LEN + MAX_MTU as usize;
-/// Queue pairs that are searched for one that waits for a neighbour, in a unit of work.
-const SEARCHED: u32 = 64;
-/// Queue pairs that go on at once when the wire has room again.
+/// Queue pairs that go on at once when the wire has room again, or when a neighbour has a MAC.
 const RESUMED: u32 = 16;
 /// The longest payload of a packet.
 const MAX_PAYLOAD: usize = PathMtu::B4096.bytes() as usize;
 /// Bytes of a frame that are handled in a unit of work.
 const UNIT: usize = 512;
+/// Why a packet does not fit the buffer for frames.
+const TOO_SHORT: roce::Error = roce::Error::Truncated { what: "frame", need: 0, have: 0 };
 
 const _: () = assert!(GIDS == 1 + MAX_ADDRESSES);
 
@@ -45,12 +46,15 @@ pub(crate) struct Uplink<W> {
     pub output: Box<[u8]>,
     /// Where the payload of a packet is gathered.
     pub payload: Box<[u8]>,
+    /// Datagrams that wait for the MAC of their neighbour.
+    pub held: Held,
 }
 
 impl<W: Wire> Uplink<W> {
-    /// Sends the port's own frames, until there are none, the wire has no room, or the slice is
-    /// over.
-    fn send_frames(&mut self, schedule: &mut Schedule) {
+    /// Sends the port's own frames, and datagrams that waited for a MAC, until there are none, the
+    /// wire has no room, or the slice is over. Returns how many datagrams are lost.
+    fn send_frames(&mut self, schedule: &mut Schedule) -> u64 {
+        let mut lost = 0;
         while self.wire.has_room()
             && !schedule.slice_is_over()
             && let Some(len) = self.port.next_frame(&mut self.output)
@@ -58,28 +62,86 @@ impl<W: Wire> Uplink<W> {
             self.wire.send(&self.output[..len], schedule.now);
             schedule.charge(1);
         }
+        while (!self.port.up() || self.wire.has_room())
+            && !schedule.slice_is_over()
+            && let Some(datagram) = self.held.next()
+        {
+            lost += u64::from(!self.send_held(schedule, &datagram));
+        }
         self.wire.flush(schedule.now);
+        lost
+    }
+
+    /// Sends a datagram that waited for a MAC. False if it is lost.
+    fn send_held(&mut self, schedule: &mut Schedule, datagram: &held::Datagram) -> bool {
+        let held::Datagram { qpn, network, port, packet } = datagram;
+        schedule.charge(1 + (packet.len() / UNIT) as u32);
+        let sender = Sender { number: *qpn, datagrams: true };
+        let result = self.port.transmit(network, sender, *port, &mut self.output, schedule.now, |into| {
+            into.get_mut(..packet.len()).map(|into| into.copy_from_slice(packet)).ok_or(TOO_SHORT)?;
+            Ok(packet.len())
+        });
+        if let Ok(len) = result {
+            self.wire.send(&self.output[..len], schedule.now);
+        }
+        result.is_ok()
     }
 }
 
 impl<F: Frontend> Nic<F> {
-    /// Puts a queue pair into the list of those that wait.
-    pub fn park(&mut self, qp: &mut Qp, why: Parked) {
-        self.unpark(qp);
-        qp.parked = Some(why);
-        match why {
-            Parked::Room => self.stalled.push_back(qp.id.slot),
-            Parked::Neighbour => self.unresolved.push(qp.id.slot),
+    /// Appends a queue pair to those that wait for room in the wire, unless it is among them.
+    pub fn stall(&mut self, qp: &mut Qp) {
+        if !core::mem::replace(&mut qp.stalled, true) {
+            self.waiting.for_room(qp.id.slot);
         }
     }
 
-    /// Takes a queue pair out of the list in which it waits.
-    pub fn unpark(&mut self, qp: &mut Qp) {
-        let slot = qp.id.slot;
-        match qp.parked.take() {
-            Some(Parked::Room) => self.stalled.retain(|other| *other != slot),
-            Some(Parked::Neighbour) => self.unresolved.retain(|other| *other != slot),
-            None => {}
+    /// It is the turn of a queue pair that waits for room. It keeps its place among those that
+    /// wait, unless there is room.
+    #[cold]
+    pub fn end_stall(&mut self, qp: &mut Qp) {
+        if self.uplink.as_ref().is_none_or(|uplink| !uplink.port.up() || uplink.wire.has_room()) {
+            self.waiting.has_room(qp.id.slot);
+            qp.stalled = false;
+        }
+    }
+
+    /// Appends a connected queue pair to those that wait for the MAC of its peer.
+    #[cold]
+    pub fn wait_for_peer(&mut self, qp: &mut Qp) {
+        // Those that wait for one that was given up for this one.
+        self.settle_neighbours();
+        if !core::mem::replace(&mut qp.unresolved, true) {
+            self.waiting.for_neighbour(qp.id.slot, Gid(qp.attributes.remote_gid));
+        }
+    }
+
+    /// A queue pair waits for nothing any more.
+    pub fn stop_waiting(&mut self, qp: &mut Qp) {
+        if core::mem::take(&mut qp.stalled) {
+            self.waiting.has_room(qp.id.slot);
+        }
+        if core::mem::take(&mut qp.unresolved) {
+            self.waiting.forget_neighbour(qp.id.slot);
+        }
+    }
+
+    /// Takes note of the neighbours that have a MAC now, and of those that the port has given up:
+    /// what waits for them goes on, or is lost.
+    #[inline]
+    pub fn settle_neighbours(&mut self) {
+        if self.uplink.as_ref().is_some_and(|uplink| uplink.port.has_settled()) {
+            self.settle_all();
+        }
+    }
+
+    #[cold]
+    fn settle_all(&mut self) {
+        while let Some(uplink) = &mut self.uplink
+            && let Some((gid, found)) = uplink.port.settled()
+        {
+            self.stats.dropped_datagrams += uplink.held.settle(gid, found);
+            self.waiting.settle(gid, found);
         }
     }
 
@@ -160,8 +222,7 @@ impl<F: Frontend> Node<F> {
             let Some(uplink) = &mut self.nic.uplink else { break };
             match uplink.port.receive(frame, now) {
                 Input::Packet(arrival) => self.packet(schedule, &arrival),
-                Input::Resolved(gid) => self.neighbour_found(schedule, gid),
-                Input::Consumed | Input::Dropped(_) => {}
+                Input::Resolved(_) | Input::Consumed | Input::Dropped(_) => {}
             }
             if schedule.slice_is_over() {
                 break;
@@ -172,43 +233,43 @@ impl<F: Frontend> Node<F> {
         }
     }
 
-    /// Lets queue pairs go on that waited for the MAC of this neighbour.
-    fn neighbour_found(&mut self, schedule: &mut Schedule, gid: Gid) {
-        let mut place = 0;
-        while let Some(slot) = self.nic.unresolved.get(place).copied() {
-            schedule.charge(u32::from((place as u32).is_multiple_of(SEARCHED)));
-            match self.qps.get_mut(slot) {
-                Some(qp) if qp.destination() != gid => place += 1,
-                Some(qp) => {
-                    self.nic.unpark(qp);
-                    qp.neighbour_found(schedule);
-                }
-                None => {
-                    self.nic.unresolved.swap_remove(place);
-                }
-            }
-        }
-    }
-
-    /// Lets queue pairs go on that waited for room in the wire, if there is some.
+    /// Lets queue pairs go on that waited for a neighbour, or for room in the wire if there is
+    /// some. Those that waited longest come first.
     #[inline]
     pub fn resume_senders(&mut self, schedule: &mut Schedule) {
-        if !self.nic.stalled.is_empty() {
+        self.nic.settle_neighbours();
+        if self.nic.waiting.has_settled() {
+            self.resume_settled(schedule);
+        }
+        if self.nic.waiting.next_for_room(None).is_some() {
             self.resume_stalled(schedule);
         }
     }
 
+    #[cold]
+    fn resume_settled(&mut self, schedule: &mut Schedule) {
+        for _ in 0..RESUMED {
+            let Some((slot, found)) = self.nic.waiting.next_settled() else { return };
+            schedule.charge(1);
+            if let Some(qp) = self.qps.get_mut(slot) {
+                qp.neighbour_settled(schedule, found);
+            }
+        }
+    }
+
+    /// Gives the first that wait for room a turn. They stay among those that wait until it comes.
     #[cold]
     fn resume_stalled(&mut self, schedule: &mut Schedule) {
         let Some(uplink) = &self.nic.uplink else { return };
         if uplink.port.up() && !uplink.wire.has_room() {
             return;
         }
+        let mut place = None;
         for _ in 0..RESUMED {
-            let Some(slot) = self.nic.stalled.pop_front() else { return };
-            schedule.charge(1);
+            place = self.nic.waiting.next_for_room(place);
+            let Some(slot) = place else { return };
             if let Some(qp) = self.qps.get_mut(slot) {
-                qp.parked = None;
+                schedule.charge(u32::from(!qp.active));
                 schedule.activate(qp);
             }
         }
@@ -218,8 +279,10 @@ impl<F: Frontend> Node<F> {
     #[inline(never)]
     pub fn send_frames(&mut self, schedule: &mut Schedule) {
         if let Some(uplink) = &mut self.nic.uplink {
-            uplink.send_frames(schedule);
+            self.nic.stats.dropped_datagrams += uplink.send_frames(schedule);
         }
+        // A packet that was sent may have taken the place of a neighbour without a MAC.
+        self.nic.settle_neighbours();
     }
 }
 
@@ -240,7 +303,7 @@ impl<F: Frontend> Fabric<F> {
         nic.config.mtu = port.path_mtu().bytes();
         let [input, output] = [(); 2].map(|()| vec![0; MAX_FRAME].into_boxed_slice());
         let payload = vec![0; MAX_PAYLOAD].into_boxed_slice();
-        nic.uplink = Some(Box::new(Uplink { port, wire, input, output, payload }));
+        nic.uplink = Some(Box::new(Uplink { port, wire, input, output, payload, held: Held::default() }));
         nic.reset_port(self.schedule.now);
         nic.identify();
         nic.show_status();
@@ -288,7 +351,8 @@ mod tests {
     impl<W: Wire> Uplink<W> {
         fn send(&mut self, from: usize, to: Gid, now: Instant) -> Result<(), Unsent> {
             let network = Network::new(self.port.gids()[from], to, 0, 64).unwrap();
-            let len = self.port.transmit(&network, 0xc000, &mut self.output, now, |into| {
+            let sender = Sender::default();
+            let len = self.port.transmit(&network, sender, 0xc000, &mut self.output, now, |into| {
                 into[..12].copy_from_slice(&[4, 0, 0xff, 0xff, 0, 0, 0, 9, 0, 0, 0, 0]);
                 Ok(12)
             })?;

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use nic_model::port::{Config, Input as Arrived, Port};
+use nic_model::port::{Config, Input as Arrived, Port, Sender};
 use platform::Instant;
 use roce::wire::datagram::{self, Network};
 use roce::wire::{ethernet, icrc, ipv4, ipv6, udp};
@@ -42,7 +42,7 @@ fn play(bytes: &[u8]) -> Port {
             2 | 3 => {
                 let (own, to) = (port.gids()[input.below(3)], address(&mut input));
                 if let Some(network) = Network::new(own, to, 0, 64) {
-                    let _ = port.transmit(&network, 0xc000, &mut buffer, now, |packet| {
+                    let _ = port.transmit(&network, Sender::default(), 0xc000, &mut buffer, now, |packet| {
                         packet[..12].copy_from_slice(&[4, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0]);
                         Ok(12)
                     });

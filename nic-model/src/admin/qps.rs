@@ -134,8 +134,9 @@ impl<F: Frontend> Node<F> {
             send_psn: Psn::new(0),
             requests: None,
             answers_first: false,
-            parked: None,
-            held: false,
+            stalled: false,
+            unresolved: false,
+            unreached: false,
             wait: Wait::No,
             deadline: None,
             active: false,
@@ -204,7 +205,7 @@ impl<F: Frontend> Node<F> {
             let keeps = mask.contains(QpMask::KEEP_RECEIVES) && from != QpState::Error;
             qp.flush_all(nic, schedule, keeps);
             schedule.remove(qp);
-            nic.unpark(qp);
+            nic.stop_waiting(qp);
             qp.reset(nic);
             if qp.vi.is_some() {
                 // What was posted meanwhile to the send queue is completed in error.
@@ -261,7 +262,7 @@ impl<F: Frontend> Node<F> {
         self.flush_shared(slot, schedule);
         let (nic, qp) = self.named_qp(command)?;
         schedule.remove(qp);
-        nic.unpark(qp);
+        nic.stop_waiting(qp);
         for cq in [qp.send_cq, qp.receive_cq] {
             if let Some(cq) = nic.cqs.get_mut(cq) {
                 cq.users -= 1;
@@ -438,7 +439,7 @@ impl Qp {
         self.inbound = Inbound::default();
         self.send_psn = Psn::new(0);
         self.wait = Wait::No;
-        self.held = false;
+        self.unreached = false;
         (self.draining, self.last_wqe) = (false, false);
         self.faults = Faults::default();
     }

@@ -34,6 +34,8 @@ pub enum Input<'f> {
 /// A RoCEv2 packet for this port. Its addresses, lengths and ICRC are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival<'f> {
+    /// The MAC of the frame's sender.
+    pub mac: [u8; 6],
     /// The network's header: source, destination, traffic class, hop limit. It makes the GRH.
     pub network: Network,
     /// The index of the destination among the port's GIDs.
@@ -193,7 +195,7 @@ impl Port {
         let local = self.addresses.index_of(Gid::from_ipv4(ip.dst)).ok_or(Dropped::WrongAddress)?;
         self.check_source(Gid::from_ipv4(ip.src))?;
         match ip.protocol {
-            ipv4::Repr::UDP => udp(Network::V4(ip), local, packet, payload),
+            ipv4::Repr::UDP => udp(Network::V4(ip), ethernet.src, local, packet, payload),
             messages::ICMP => self.icmpv4(ethernet, &ip, payload, now),
             _ => Err(Dropped::NotRoce),
         }
@@ -224,7 +226,7 @@ impl Port {
         match ip.next_header {
             ipv6::Repr::UDP => {
                 self.check_source(ip.src)?;
-                udp(Network::V6(ip), local, packet, payload)
+                udp(Network::V6(ip), ethernet.src, local, packet, payload)
             }
             messages::ICMPV6 => self.icmpv6(ethernet, &ip, (src, dst), payload, now),
             _ => Err(Dropped::NotRoce),
@@ -427,7 +429,13 @@ fn mac_in(address: RawHardwareAddress) -> Result<[u8; 6], Dropped> {
 }
 
 /// A UDP datagram to this port; `packet` begins with the IP header.
-fn udp<'f>(network: Network, local: u8, packet: &'f [u8], payload: &'f [u8]) -> Result<Input<'f>, Dropped> {
+fn udp<'f>(
+    network: Network,
+    mac: [u8; 6],
+    local: u8,
+    packet: &'f [u8],
+    payload: &'f [u8],
+) -> Result<Input<'f>, Dropped> {
     let (udp, body) = udp::Repr::parse(payload)?;
     if udp.dst_port != UDP_PORT {
         return Err(Dropped::NotRoce);
@@ -437,5 +445,5 @@ fn udp<'f>(network: Network, local: u8, packet: &'f [u8], payload: &'f [u8]) -> 
     if icrc::compute(covered)? != u32::from_le_bytes(*stored) && !planted(Bug::CorruptTaken) {
         return Err(Dropped::WrongIcrc);
     }
-    Ok(Input::Packet(Arrival { network, local, src_port: udp.src_port, packet: transport }))
+    Ok(Input::Packet(Arrival { mac, network, local, src_port: udp.src_port, packet: transport }))
 }

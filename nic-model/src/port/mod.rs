@@ -9,6 +9,7 @@
 //! | `config` | MAC, MTU and addresses; values derived from them |
 //! | `addresses` | the port's GIDs, and which other addresses it reaches |
 //! | `neighbours` | the table of neighbours' MACs, with its timers |
+//! | `heard` | the MACs of those whose datagrams came |
 //! | `input` | the classification of arrived frames, and why they are dropped |
 //! | `messages` | ARP, neighbour discovery and echo: building frames |
 //! | `limiter` | rate limits |
@@ -19,6 +20,7 @@
 
 mod addresses;
 mod config;
+mod heard;
 mod input;
 mod limiter;
 mod messages;
@@ -35,6 +37,7 @@ use roce::{Gid, PathMtu};
 
 use addresses::{Addresses, Route};
 pub use config::{Config, ConfigError, MAX_ADDRESSES, MAX_MTU, MIN_MTU, mac_of, path_mtu};
+use heard::Heard;
 pub use input::{Arrival, Counters, Dropped, Input};
 use limiter::{Limiter, Shares};
 use messages::{Frame, Mac};
@@ -51,11 +54,11 @@ pub enum Unsent {
     /// The port is down.
     #[error("the port is down")]
     Down,
-    /// The port is asking for the neighbour's MAC. The datagram is lost; [`Input::Resolved`]
-    /// reports when the port knows the MAC.
+    /// The port is asking for the neighbour's MAC. The datagram is lost; [`Port::settled`] reports
+    /// when the port knows the MAC, or has given up.
     #[error("the neighbour's MAC is not known yet")]
     Resolving,
-    /// The neighbour does not answer.
+    /// The neighbour does not answer, or the port asks for too many others.
     #[error("the neighbour does not answer")]
     NoAnswer,
     /// No network of the port contains the destination.
@@ -72,6 +75,17 @@ pub enum Unsent {
     Invalid(#[from] roce::Error),
 }
 
+/// Who sends a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// Its number. Each sender has a share of the neighbours that the port asks for at once.
+    pub number: u32,
+    /// It sends datagrams. One to a neighbour that the port does not know goes to the MAC from
+    /// which that neighbour's latest datagram came: the answers to strangers that do not exist need
+    /// no questions, and wait for nobody.
+    pub datagrams: bool,
+}
+
 /// The port of a NIC.
 #[derive(Debug)]
 pub struct Port {
@@ -80,6 +94,7 @@ pub struct Port {
     up: bool,
     addresses: Addresses,
     neighbours: Neighbours,
+    heard: Heard,
     /// Questions to neighbours, answers to theirs, and echo replies.
     questions: Limiter,
     answers: Shares,
@@ -104,6 +119,7 @@ impl Port {
             up: false,
             addresses: Addresses::new(config),
             neighbours: Neighbours::new(),
+            heard: Heard::new(),
             questions: Limiter::new(1000, 64),
             answers: Shares::new(100, 16, config.secret),
             echoes: Shares::new(100, 16, !config.secret),
@@ -146,6 +162,7 @@ impl Port {
         }
         self.up = up;
         self.neighbours.clear();
+        self.heard = Heard::new();
         self.outbox.clear();
         if up {
             for n in 0..self.gids().len() {
@@ -154,6 +171,28 @@ impl Port {
             }
         }
         self.poll(now);
+    }
+
+    /// Takes note of where a datagram came from, that a queue pair has taken.
+    pub fn heard(&mut self, arrival: &Arrival<'_>, now: Instant) {
+        let from = arrival.network.src();
+        if matches!(self.addresses.route(from), Route::Neighbour { .. }) {
+            self.heard.add(from, arrival.mac, now);
+        }
+    }
+
+    /// Whether [`Port::settled`] has something to tell.
+    #[inline]
+    pub fn has_settled(&self) -> bool {
+        self.neighbours.has_settled()
+    }
+
+    /// A neighbour for which a packet had to wait ([`Unsent::Resolving`]), and whether it has a MAC
+    /// now; otherwise the port has given it up, because it does not answer, or too many others are
+    /// asked for. Each time that the port begins to ask for a neighbour ends here once; what nobody
+    /// takes is forgotten at last.
+    pub fn settled(&mut self) -> Option<(Gid, bool)> {
+        self.neighbours.settled()
     }
 
     /// What the port has carried and dropped.
@@ -189,6 +228,7 @@ impl Port {
     pub fn transmit(
         &mut self,
         network: &Network,
+        sender: Sender,
         src_port: u16,
         into: &mut [u8],
         now: Instant,
@@ -206,7 +246,8 @@ impl Port {
             Route::None => return Err(Unsent::NoRoute),
             Route::Neighbour { .. } => {}
         }
-        let target = match self.neighbours.resolve(dst, now) {
+        let heard = || if sender.datagrams { self.heard.mac(dst, now) } else { None };
+        let target = match self.neighbours.resolve(dst, sender.number, now, heard) {
             Target::Mac(mac) => Ok(mac),
             Target::Resolving => Err(Unsent::Resolving),
             Target::NoAnswer => Err(Unsent::NoAnswer),
@@ -237,7 +278,7 @@ impl Port {
         now: Instant,
     ) -> Result<usize, Unsent> {
         let packet = &datagram.packet;
-        self.transmit(&datagram.network, datagram.src_port, into, now, |into| {
+        self.transmit(&datagram.network, Sender::default(), datagram.src_port, into, now, |into| {
             packet.emit(into)?;
             Ok(packet.len())
         })

@@ -10,7 +10,7 @@ use roce::{Gid, Psn, Qpn};
 use super::engine::Step;
 use super::responder::{Fault, Job, Responder, Source, Step as Moved, Stop};
 use super::wire::Sent;
-use super::{Parked, Qp, Way};
+use super::{Qp, Way};
 use crate::Frontend;
 use crate::keys::Span;
 use crate::nic::Nic;
@@ -137,7 +137,7 @@ impl Qp {
             return self.step_in_error(nic, schedule, room);
         }
         if !room {
-            nic.park(self, Parked::Room);
+            nic.stall(self);
             return Step::Idle;
         }
         self.answers_first = !self.answers_first;
@@ -145,11 +145,11 @@ impl Qp {
         if !requests_first && self.can_receive() && self.send_answer(nic, schedule) {
             return Step::Again;
         }
-        if matches!(self.state, QpState::Rts | QpState::Sqd) && self.parked.is_none() {
-            match self.send_request(nic, schedule) {
-                Sent::Yes => return Step::Again,
-                Sent::Parked | Sent::No => {}
-            }
+        if matches!(self.state, QpState::Rts | QpState::Sqd)
+            && !self.unresolved
+            && self.send_request(nic, schedule) == Sent::Yes
+        {
+            return Step::Again;
         }
         if requests_first && self.can_receive() && self.send_answer(nic, schedule) {
             return Step::Again;
@@ -167,7 +167,7 @@ impl Qp {
         let answered = refusing && room && self.send_answer(nic, schedule);
         let more = self.flush(nic, schedule);
         if refusing && !room {
-            nic.park(self, Parked::Room);
+            nic.stall(self);
         }
         if more || answered { Step::Yield } else { Step::Idle }
     }
@@ -229,7 +229,8 @@ impl Qp {
             && let Some(packet) = answer.to_packet(qpn, payload)
         {
             let port = self.source_port();
-            let result = uplink.port.transmit(&network, port, &mut uplink.output, schedule.now, |into| {
+            let (sender, output) = (self.sender(), &mut uplink.output);
+            let result = uplink.port.transmit(&network, sender, port, output, schedule.now, |into| {
                 packet.emit(into)?;
                 Ok(packet.len())
             });

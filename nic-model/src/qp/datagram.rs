@@ -3,8 +3,8 @@
 //! or to use up its receives, by sending what does not fit. [`ud::Datagram::judge`] decides what
 //! the transport refuses.
 
+use alloc::vec;
 use core::mem::offset_of;
-use core::time::Duration;
 
 use nic_abi::admin::QpType;
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
@@ -16,14 +16,15 @@ use roce::wire::datagram::Network;
 use roce::wire::ipv6;
 use roce::{Gid, Path, Psn, QKey, Qpn};
 
+use super::Qp;
 use super::completion::{Outcome, Received};
 use super::engine::Step;
 use super::receive::NoReceive;
 use super::send::ARGS;
 use super::wire::hop_limit_of;
-use super::{Parked, Qp, Wait};
 use crate::Frontend;
 use crate::fabric::{Ends, Fabric};
+use crate::held;
 use crate::ids::{NicId, QpId};
 use crate::keys::Span;
 use crate::nic::Nic;
@@ -40,9 +41,6 @@ const GRH: usize = 40;
 const TRANSPORT_BYTES: u64 = 12 + 8 + 4;
 /// Bytes of a UDP header.
 const UDP_BYTES: u16 = 8;
-/// How long a datagram waits for its neighbour's MAC. No other datagram of the queue pair can leave
-/// meanwhile.
-const HOLD: Duration = Duration::from_millis(20);
 /// Bytes of a datagram that one unit of work covers, beside the first unit.
 const UNIT: usize = 512;
 /// The first UDP source port (the range of RFC 6335 in which no port is registered).
@@ -164,7 +162,7 @@ impl Qp {
             immediate: (work.opcode == Opcode::SendImmediate).then_some(work.header.immediate),
             solicited: work.flags.contains(SendFlags::SOLICITED),
         };
-        // If the datagram waits for a neighbour, an earlier step has passed here.
+        // If the datagram waited for room, an earlier step has passed here.
         if self.send.work.started {
             return Ok(datagram);
         }
@@ -222,7 +220,12 @@ impl Qp {
             put(&nic.side(spans, GRH as u64), payload)
         });
         match taken {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if let Some(uplink) = &mut nic.uplink {
+                    uplink.port.heard(arrival, schedule.now);
+                }
+                Ok(())
+            }
             Err(Failed::Dropped(why)) => Err(why),
             Err(Failed::Source) => Err(PacketDropped::NoReceive),
             Err(Failed::Target(status, field)) => {
@@ -244,40 +247,23 @@ impl Qp {
         self.fail(nic, schedule, status, Some((EventType::QpFatal, detail)));
     }
 
-    /// Sends a datagram by the port. An error means that it waits: for room, or for the neighbour's
-    /// MAC, at most for [`HOLD`].
+    /// Sends a datagram by the port; `None` if it waits for room in the wire. If the port does not
+    /// know the neighbour's MAC, the datagram waits beside the queue, and its request is complete.
     pub(super) fn send_datagram<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
         datagram: &Datagram<'_>,
-    ) -> Result<Outcome, Parked> {
-        nic.unpark(self);
-        let Some(mut uplink) = nic.uplink.take() else { return Ok(Outcome::Done(0)) };
-        let result = self.transmit(nic, schedule, datagram, &mut uplink);
+    ) -> Option<Outcome> {
+        let Some(mut uplink) = nic.uplink.take() else { return Some(Outcome::Done(0)) };
+        let room = !uplink.port.up() || uplink.wire.has_room();
+        let result = room.then(|| self.transmit(nic, schedule, datagram, &mut uplink));
         nic.uplink = Some(uplink);
         match result {
-            Ok(Outcome::Failed(status, field)) => Ok(Outcome::Failed(status, field)),
-            Ok(outcome) => {
-                self.held = false;
-                Ok(outcome)
-            }
-            // The datagram has waited for [`HOLD`], and is lost.
-            Err(Parked::Neighbour) if self.held => {
-                self.held = false;
-                nic.stats.dropped_datagrams += 1;
-                Ok(Outcome::Done(0))
-            }
-            Err(why) => {
-                nic.park(self, why);
-                if why == Parked::Neighbour {
-                    self.held = true;
-                    self.wait = Wait::Pause;
-                    schedule.start_timer(self, schedule.now + HOLD);
-                }
-                Err(why)
-            }
+            None => nic.stall(self),
+            Some(_) => nic.settle_neighbours(),
         }
+        result
     }
 
     fn transmit<F: Frontend>(
@@ -286,19 +272,16 @@ impl Qp {
         schedule: &mut Schedule,
         datagram: &Datagram<'_>,
         uplink: &mut Uplink<F::Wire>,
-    ) -> Result<Outcome, Parked> {
-        let lost = Ok(Outcome::Done(0));
-        if uplink.port.up() && !uplink.wire.has_room() {
-            return Err(Parked::Room);
-        }
+    ) -> Outcome {
+        let Uplink { port, wire, output, payload, held, .. } = uplink;
         let length = datagram.length as usize;
         schedule.charge((length / UNIT) as u32);
-        let payload = uplink.payload.get_mut(..length).and_then(|into| {
+        let payload = payload.get_mut(..length).and_then(|into| {
             get(&nic.side(datagram.local, 0), into).ok()?;
             Some(&*into)
         });
         let Some(payload) = payload else {
-            return Ok(Outcome::Failed(Status::LocalProtection, NO_FIELD));
+            return Outcome::Failed(Status::LocalProtection, NO_FIELD);
         };
         let address = &datagram.address;
         let network = network(address, &datagram.source_gid);
@@ -306,19 +289,26 @@ impl Qp {
         let packet = Qpn::new(address.qpn).and_then(|qpn| packet.to_packet(qpn, payload));
         let (Some(network), Some(packet)) = (network, packet) else {
             nic.stats.dropped_datagrams += 1;
-            return lost;
+            return Outcome::Done(0);
         };
-        let port = FIRST_PORT | self.qpn as u16 & !FIRST_PORT;
-        let result = uplink.port.transmit(&network, port, &mut uplink.output, schedule.now, |into| {
+        let source = FIRST_PORT | self.qpn as u16 & !FIRST_PORT;
+        let result = port.transmit(&network, self.sender(), source, output, schedule.now, |into| {
             packet.emit(into)?;
             Ok(packet.len())
         });
         match result {
-            Ok(len) => uplink.wire.send(&uplink.output[..len], schedule.now),
-            Err(Unsent::Resolving) => return Err(Parked::Neighbour),
+            Ok(len) => wire.send(&output[..len], schedule.now),
+            Err(Unsent::Resolving) => {
+                schedule.charge(1);
+                let mut bytes = vec![0; packet.len()].into_boxed_slice();
+                // It fits.
+                let _ = packet.emit(&mut bytes);
+                let waits = held::Datagram { qpn: self.qpn, network, port: source, packet: bytes };
+                nic.stats.dropped_datagrams += held.add(waits);
+            }
             Err(_) => nic.stats.dropped_datagrams += 1,
         }
-        lost
+        Outcome::Done(0)
     }
 
     /// Writes a datagram that the queue pair takes into a receive with `write`. A receive that is
@@ -387,8 +377,8 @@ impl<F: Frontend> Fabric<F> {
         if self.goes_by_port(&datagram) {
             let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
             return match qp.send_datagram(nic, schedule, &datagram) {
-                Ok(outcome) => qp.settle(nic, schedule, outcome),
-                Err(_) => Step::Idle,
+                Some(outcome) => qp.settle(nic, schedule, outcome),
+                None => Step::Idle,
             };
         }
         let delivered = self.deliver(&datagram);

@@ -41,8 +41,11 @@ fn ack_timeout(field: u8) -> Duration {
 impl<F: Frontend> Fabric<F> {
     /// Runs a queue pair's turn, which ends with the slice at the latest.
     pub(crate) fn turn(&mut self, id: QpId) {
-        if let Some((_, qp, _)) = self.parts(id) {
+        if let Some((nic, qp, _)) = self.parts(id) {
             qp.active = false;
+            if qp.stalled {
+                nic.end_stall(qp);
+            }
         }
         for _ in 0..TURN {
             self.schedule.charge(1);

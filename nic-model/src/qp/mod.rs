@@ -43,7 +43,7 @@ use alloc::boxed::Box;
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use platform::Instant;
 use roce::transport::Service;
-use roce::{Gid, PathMtu, Psn};
+use roce::{PathMtu, Psn};
 
 use crate::ids::{NicId, QpId};
 use crate::keys::Owner;
@@ -108,15 +108,6 @@ pub(crate) enum Way {
     Port,
 }
 
-/// What a queue pair that sends by the port waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parked {
-    /// The wire has no room.
-    Room,
-    /// For the neighbour's MAC, for which the port is asking.
-    Neighbour,
-}
-
 /// What the responder keeps of its peer's requests.
 #[derive(Default)]
 pub(crate) struct Inbound {
@@ -168,10 +159,12 @@ pub(crate) struct Qp {
     pub requests: Option<Box<Requests>>,
     /// Whether an answer went first in the last step by the port; answers and requests take turns.
     pub answers_first: bool,
-    /// What the queue pair waits for: it is in that list of its NIC.
-    pub parked: Option<Parked>,
-    /// The current datagram has waited for the neighbour's MAC already.
-    pub held: bool,
+    /// It waits for room in the wire, or for the peer's MAC, for which the port is asking: it is in
+    /// a list of its NIC.
+    pub stalled: bool,
+    pub unresolved: bool,
+    /// The peer did not answer the port's questions: the next packet to it is lost.
+    pub unreached: bool,
     pub wait: Wait,
     /// When the timer fires; the schedule sets it.
     pub deadline: Option<Instant>,
@@ -206,22 +199,11 @@ impl Qp {
         self.kind.is_connected() && services::service(self.kind) == service
     }
 
-    /// The GID to which the next packet goes.
-    pub fn destination(&self) -> Gid {
-        match self.kind {
-            QpType::Rc | QpType::Uc => Gid(self.attributes.remote_gid),
-            QpType::Ud | QpType::Gsi => Gid(self.send.work.address().gid),
-        }
-    }
-
-    /// Continues: the port knows the MAC of the neighbour for which the queue pair waited.
-    pub fn neighbour_found(&mut self, schedule: &mut Schedule) {
-        match &mut self.requests {
-            Some(requests) => requests.restart(),
-            None => {
-                self.wait = Wait::No;
-                schedule.stop_timer(self);
-            }
+    /// Continues: the peer for whose MAC the queue pair waited has one, or did not answer.
+    pub fn neighbour_settled(&mut self, schedule: &mut Schedule, found: bool) {
+        (self.unresolved, self.unreached) = (false, !found);
+        if let Some(requests) = &mut self.requests {
+            requests.restart();
         }
         schedule.activate(self);
     }

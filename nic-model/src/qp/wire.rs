@@ -22,15 +22,15 @@ use roce::wire::datagram::Network;
 use roce::wire::packet;
 use roce::{Gid, Path, Qpn, TimeoutCode};
 
+use super::Qp;
 use super::completion::{Outcome, header_field};
 use super::message::{ATOMIC_BYTES, operation};
 use super::send::{BadEntry, Work};
 use super::services::{RequesterEngine, service};
 use super::vi::Left;
-use super::{Parked, Qp};
 use crate::Frontend;
 use crate::nic::Nic;
-use crate::port::Unsent;
+use crate::port::{Sender, Unsent};
 use crate::schedule::Schedule;
 use crate::transfer::{Spans, get, put};
 use crate::wire::Wire;
@@ -43,9 +43,6 @@ pub(super) const UNDER_WAY: u32 = DEPTH as u32;
 const WINDOW: u32 = 256;
 /// Bytes of a packet that one unit of work covers, beside the first unit.
 const UNIT: u32 = 512;
-/// How often a queue pair checks whether the neighbour whose MAC it needs counts as silent. Packets
-/// to a silent neighbour are lost.
-const PROBE: Duration = Duration::from_millis(100);
 /// The first UDP source port of connections (the range of RFC 6335 in which no port is registered).
 const FIRST_PORT: u16 = 0xc000;
 /// An operation code that no service defines.
@@ -79,10 +76,8 @@ pub(crate) struct Requests {
 pub(super) enum Sent {
     /// Something was sent, or lost, or another unit of work was done.
     Yes,
-    /// There is nothing to send now.
+    /// There is nothing to send now, or the queue pair waits for its peer's MAC.
     No,
-    /// The queue pair is parked.
-    Parked,
 }
 
 impl Requests {
@@ -392,7 +387,7 @@ impl Qp {
                 return Sent::No;
             }
         };
-        let (mut sent, mut gathered) = (Sent::Yes, true);
+        let (mut resolving, mut gathered) = (false, true);
         schedule.charge(piece.length / UNIT);
         match self.gather(nic, requests.flight(id), offset, piece, &mut uplink.payload) {
             Err((status, field)) => {
@@ -400,6 +395,7 @@ impl Qp {
                 gathered = false;
             }
             Ok(_) if self.faults.drop_requests > 0 => self.faults.drop_requests -= 1,
+            Ok(_) if core::mem::take(&mut self.unreached) => {}
             Ok(payload) => {
                 let garbled = self.faults.bad_requests > 0;
                 let packet = Qpn::new(self.attributes.remote_qpn)
@@ -407,6 +403,7 @@ impl Qp {
                 if let (Some(packet), Some(network)) = (packet, self.network(nic)) {
                     let result = uplink.port.transmit(
                         &network,
+                        self.sender(),
                         self.source_port(),
                         &mut uplink.output,
                         schedule.now,
@@ -425,7 +422,7 @@ impl Qp {
                         }
                         Err(Unsent::Resolving) => {
                             requests.engine.not_sent(piece);
-                            sent = Sent::Parked;
+                            resolving = true;
                         }
                         // The packet counts as lost on the way.
                         Err(_) => {}
@@ -433,21 +430,20 @@ impl Qp {
                 }
             }
         }
-        if sent == Sent::Yes
+        if !resolving
             && gathered
             && let Some(flight) = requests.flight_mut(id)
         {
             flight.left = flight.left.max(if piece.last { Left::All } else { Left::Part });
         }
         (self.requests, nic.uplink) = (Some(requests), Some(uplink));
-        if sent == Sent::Yes && gathered && piece.last && self.has_level(Reliability::Delivery) {
+        if !resolving && gathered && piece.last && self.has_level(Reliability::Delivery) {
             self.flight_left(nic, schedule, id);
         }
-        if sent == Sent::Parked {
-            nic.park(self, Parked::Neighbour);
-            schedule.start_timer(self, schedule.now + PROBE);
+        if resolving {
+            nic.wait_for_peer(self);
         }
-        sent
+        if resolving { Sent::No } else { Sent::Yes }
     }
 
     /// Checks the memory of a work request, and copies the payload of one of its packets into
@@ -471,6 +467,11 @@ impl Qp {
         self.check_memory(nic, work, &mut local)?;
         get(&nic.side(&local, offset.into()), payload).map_err(|_| protection)?;
         Ok(payload)
+    }
+
+    /// The queue pair as a sender of packets.
+    pub(super) fn sender(&self) -> Sender {
+        Sender { number: self.qpn, datagrams: !self.kind.is_connected() }
     }
 
     /// The UDP source port of packets of this connection. Routers choose the path of a packet by
@@ -549,9 +550,6 @@ impl Qp {
         if let Some(reason) = requests.engine.expired(now) {
             nic.stats.lost_requests += 1;
             nic.packets.count(reason);
-        }
-        if self.parked == Some(Parked::Neighbour) {
-            nic.unpark(self);
         }
         self.take_events(nic, schedule);
         if let Some(until) = hold {

@@ -21,6 +21,7 @@ mod source_ports;
 mod turns;
 mod unreliable;
 mod vi;
+mod waiting;
 mod ways;
 mod windows;
 mod wire;

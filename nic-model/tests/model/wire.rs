@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use nic_abi::admin::{Injection, ModifyQp, Opcode, QpMask, QpState, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::registers::{self, CONTROL_RESET, Identity, STATUS_PORT_UP};
-use nic_model::port::{Config, Dropped, Input, Port};
+use nic_model::port::{Config, Dropped, Input, Port, Sender, Unsent};
 use nic_model::testing::{CableEnd, QpSpec, Rig, cable};
 use nic_model::{AttachError, GuestMemory, PacketDropped, Progress};
 use platform::Instant;
@@ -72,10 +72,33 @@ impl Scene {
         self.transmit(src, dst, packet::Repr { payload, ..packet::Repr::new(bth) })
     }
 
+    /// Sends a datagram of a stranger to a queue pair of the NIC.
+    pub fn datagram_of(&mut self, stranger: &mut Port, qpn: u32, qkey: u32, payload: &[u8]) {
+        let (bth, deth) = datagram_headers(qpn, qkey);
+        let packet = packet::Repr { deth: Some(deth), payload, ..packet::Repr::new(bth) };
+        let network = Network::new(stranger.gids()[1], self.gid(1), 0, 64).unwrap();
+        let datagram = datagram::Repr { network, src_port: 0xc001, packet };
+        let mut into = [0; 2000];
+        let len = stranger.transmit_datagram(&datagram, &mut into, self.now()).expect("it knows the NIC");
+        self.cable.put(&into[..len]);
+    }
+
+    /// The peer answers a question of the NIC.
+    pub fn answer(&mut self, question: &[u8]) {
+        assert_eq!(self.peer.receive(question, self.now()), Input::Consumed);
+        let mut into = [0; 2000];
+        let len = self.peer.next_frame(&mut into).expect("an answer");
+        self.cable.put(&into[..len]);
+    }
+
+    /// The next frame of the NIC.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        self.cable.take()
+    }
+
     /// Sends a datagram of the peer, which knows the NIC's MAC, to a queue pair of the NIC.
     pub fn datagram(&mut self, qpn: u32, qkey: u32, payload: &[u8]) {
-        let bth = bth::Repr::new(opcode::Opcode::UdSendOnly, Qpn::new(qpn).unwrap(), Psn::new(7));
-        let deth = deth::Repr { qkey: QKey(qkey), src_qp: Qpn::new(9).unwrap() };
+        let (bth, deth) = datagram_headers(qpn, qkey);
         let packet = packet::Repr { deth: Some(deth), payload, ..packet::Repr::new(bth) };
         let (src, dst) = (self.peer.gids()[1], self.gid(1));
         if !self.transmit(src, dst, packet) {
@@ -115,6 +138,39 @@ impl Scene {
         self.rig.run();
         std::iter::from_fn(|| self.cable.take()).collect()
     }
+}
+
+/// Port 2.
+pub(crate) fn peer() -> Port {
+    let mut peer = Port::new(&config(2, 1500)).unwrap();
+    peer.set_up(true, Instant::ZERO);
+    while peer.next_frame(&mut [0; 2000]).is_some() {}
+    peer
+}
+
+fn datagram_headers(qpn: u32, qkey: u32) -> (bth::Repr, deth::Repr) {
+    let bth = bth::Repr::new(opcode::Opcode::UdSendOnly, Qpn::new(qpn).unwrap(), Psn::new(7));
+    (bth, deth::Repr { qkey: QKey(qkey), src_qp: Qpn::new(9).unwrap() })
+}
+
+/// Port `n`, which knows the MAC of port 1 although port 1 has never heard of it.
+pub(crate) fn stranger(n: u8) -> Port {
+    let [mut it, mut twin] = [n, 1].map(|n| {
+        let mut port = Port::new(&config(n, 1500)).unwrap();
+        port.set_up(true, Instant::ZERO);
+        while port.next_frame(&mut [0; 2000]).is_some() {}
+        port
+    });
+    let (src, dst) = (it.gids()[1], twin.gids()[1]);
+    let network = Network::new(src, dst, 0, 64).unwrap();
+    let mut frame = [0; 2000];
+    let unsent = it.transmit(&network, Sender::default(), 1, &mut frame, Instant::ZERO, |_| Ok(0));
+    assert_eq!(unsent, Err(Unsent::Resolving));
+    let len = it.next_frame(&mut frame).expect("a question");
+    twin.receive(&frame[..len], Instant::ZERO);
+    let len = twin.next_frame(&mut frame).expect("an answer");
+    assert_eq!(it.receive(&frame[..len], Instant::ZERO), Input::Resolved(dst));
+    it
 }
 
 fn identity(rig: &Rig) -> Identity {

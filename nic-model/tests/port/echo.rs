@@ -2,9 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use nic_model::port::{Counters, Dropped, Input, Port, Unsent};
+use nic_model::port::{Counters, Dropped, Input, Port, Sender, Unsent};
 use platform::Instant;
 use roce::Gid;
+use roce::wire::datagram::Network;
 use roce::wire::ipv4;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{ArpOperation, Icmpv4Packet, Icmpv4Repr, Icmpv6Repr};
@@ -134,7 +135,11 @@ fn questions_to_many_addresses_are_asked_at_a_bounded_rate() {
     let own = a.gids()[1];
     for n in 2..250 {
         let to = Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, n));
-        assert_eq!(send(&mut a, own, to, b"", ms(0)), Err(Unsent::Resolving));
+        let network = Network::new(own, to, 0, 64).unwrap();
+        // One sender has a smaller share.
+        let sender = Sender { number: n.into(), datagrams: false };
+        let unsent = a.transmit(&network, sender, 1, &mut [0; 2000], ms(0), |_| Ok(0));
+        assert_eq!(unsent, Err(Unsent::Resolving));
     }
     assert_eq!(own_frames(&mut a).len(), 64);
     assert_eq!(a.counters().questions_delayed, 248 - 64);

@@ -1,6 +1,6 @@
 //! Packets that a port sends: their form, their longest length, and the MAC that they go to.
 
-use nic_model::port::{Arrival, Config, Input, Port, Unsent};
+use nic_model::port::{Arrival, Config, Input, Port, Sender, Unsent};
 use roce::wire::datagram::Network;
 use roce::wire::packet;
 use roce::{Gid, PathMtu};
@@ -27,7 +27,8 @@ fn two_ports_find_each_other_by_ipv4_by_ipv6_and_by_their_link_local_addresses()
         assert_eq!(settle(&mut a, &mut b, ms(1)), [dst]);
         let frame = send(&mut a, src, dst, b"hello", ms(1)).unwrap();
         let Input::Packet(arrival) = b.receive(&frame, ms(1)) else { panic!() };
-        let Arrival { network, local, src_port, packet } = arrival;
+        let Arrival { mac, network, local, src_port, packet } = arrival;
+        assert_eq!(mac, a.mac());
         assert_eq!((network.src(), network.dst(), usize::from(local)), (src, dst, index));
         assert_eq!((src_port, packet::Repr::parse(packet).unwrap().payload), (0xc001, &b"hello"[..]));
         assert!(!arrival.is_congested());
@@ -47,11 +48,11 @@ fn a_packet_is_built_in_place_and_bounded_by_the_mtu() {
         let network = Network::new(src, dst, 2, 9).unwrap();
         let mut into = [0xee; 9000];
         // Nothing is built while the frame cannot be sent.
-        let result = a.transmit(&network, 1, &mut into, ms(0), |_| panic!("built"));
+        let result = a.transmit(&network, Sender::default(), 1, &mut into, ms(0), |_| panic!("built"));
         assert_eq!(result, Err(Unsent::Resolving));
         settle(&mut a, &mut b, ms(0));
         let mut room = 0;
-        let len = a.transmit(&network, 0xc003, &mut into, ms(0), |packet| {
+        let len = a.transmit(&network, Sender::default(), 0xc003, &mut into, ms(0), |packet| {
             room = packet.len();
             packet.fill(0);
             Ok(packet.len())
@@ -62,10 +63,10 @@ fn a_packet_is_built_in_place_and_bounded_by_the_mtu() {
         assert_eq!((arrival.packet.len(), arrival.network.traffic_class()), (room, 2));
         // A builder that fails, one that returns too long a length, and a buffer without room.
         let error = roce::Error::Field { field: "test", value: 1 };
-        let result = a.transmit(&network, 1, &mut into, ms(0), |_| Err(error));
+        let result = a.transmit(&network, Sender::default(), 1, &mut into, ms(0), |_| Err(error));
         assert_eq!(result, Err(Unsent::Invalid(error)));
         for claimed in [9000, usize::MAX] {
-            let result = a.transmit(&network, 1, &mut into, ms(0), |_| Ok(claimed));
+            let result = a.transmit(&network, Sender::default(), 1, &mut into, ms(0), |_| Ok(claimed));
             assert!(matches!(result, Err(Unsent::Invalid(_))), "{result:?}");
         }
         for have in [0, 13, 14, 45, 60] {
