@@ -176,10 +176,15 @@ pub fn open_with(machine: &Machine, nic: usize, config: Config) -> Arc<Agent> {
 /// Two NICs of a machine, whose ports are joined by a link.
 pub fn by_wire() -> Machine {
     let (a, b) = links::pair();
-    let wires = [a, b].into_iter().zip(1..).map(|(end, n)| {
+    let [a, b] = [a, b].map(|end| Box::new(Box::new(end) as Box<dyn Link + Send>) as Box<dyn Wire + Send>);
+    by_wires([a, b])
+}
+
+/// Two NICs of a machine, whose ports, 10.0.0.1 and 10.0.0.2, are plugged into these wires.
+pub fn by_wires(wires: [Box<dyn Wire + Send>; 2]) -> Machine {
+    let wires = wires.into_iter().zip(1..).map(|(wire, n)| {
         let address = format!("10.0.0.{n}/24").parse().unwrap();
-        let config = nic_model::port::Config::new(n, 1500, &[address]);
-        (Box::new(Box::new(end) as Box<dyn Link + Send>) as Box<dyn Wire + Send>, config)
+        (wire, nic_model::port::Config::new(n, 1500, &[address]))
     });
     Machine::with_wires(wires.collect())
 }

@@ -98,38 +98,7 @@ impl RawPeer {
 
     /// A connection request for a service; `id` distinguishes it from this peer's others.
     pub fn request(&self, to: Gid, service: ServiceId, id: u32) -> Message {
-        let code = TimeoutCode::from_low_bits;
-        Message::Req(req::Repr {
-            local_comm_id: CommId(id),
-            service_id: service,
-            local_ca_guid: 7,
-            local_qkey: QKey(0),
-            local_qpn: Qpn::new(0x1000 + id).unwrap(),
-            depths: ReadDepths::default(),
-            local_eecn: 0,
-            remote_eecn: 0,
-            remote_cm_timeout: code(31),
-            transport_service: req::TransportService::Rc,
-            flow_control: false,
-            starting_psn: Psn::new(id),
-            local_cm_timeout: code(31),
-            retry_count: 7,
-            pkey: PKey::DEFAULT,
-            path_mtu: PathMtu::B1024.code(),
-            rdc_exists: false,
-            rnr_retry_count: 7,
-            max_cm_retries: 15,
-            srq: false,
-            extended_transport: 0,
-            primary_path: path::Repr {
-                local_lid: 0xffff,
-                remote_lid: 0xffff,
-                path: Path::new(self.gid, to),
-                local_ack_timeout: code(14),
-            },
-            alternate_path: path::Repr::default(),
-            private_data: [id as u8; req::PRIVATE_DATA_LEN],
-        })
+        request(self.gid, to, service, id)
     }
 
     /// A service resolution request.
@@ -141,6 +110,42 @@ impl RawPeer {
             private_data: [0; sidr::REQ_PRIVATE_DATA_LEN],
         })
     }
+}
+
+/// A connection request from one address to another; `id` distinguishes it from other requests.
+pub fn request(from: Gid, to: Gid, service: ServiceId, id: u32) -> Message {
+    let code = TimeoutCode::from_low_bits;
+    Message::Req(req::Repr {
+        local_comm_id: CommId(id),
+        service_id: service,
+        local_ca_guid: 7,
+        local_qkey: QKey(0),
+        local_qpn: Qpn::new(0x1000 + id).unwrap(),
+        depths: ReadDepths::default(),
+        local_eecn: 0,
+        remote_eecn: 0,
+        remote_cm_timeout: code(31),
+        transport_service: req::TransportService::Rc,
+        flow_control: false,
+        starting_psn: Psn::new(id),
+        local_cm_timeout: code(31),
+        retry_count: 7,
+        pkey: PKey::DEFAULT,
+        path_mtu: PathMtu::B1024.code(),
+        rdc_exists: false,
+        rnr_retry_count: 7,
+        max_cm_retries: 15,
+        srq: false,
+        extended_transport: 0,
+        primary_path: path::Repr {
+            local_lid: 0xffff,
+            remote_lid: 0xffff,
+            path: Path::new(from, to),
+            local_ack_timeout: code(14),
+        },
+        alternate_path: path::Repr::default(),
+        private_data: [id as u8; req::PRIVATE_DATA_LEN],
+    })
 }
 
 impl Drop for RawPeer {
