@@ -1,6 +1,7 @@
 //! [`platform::Platform`] with memory from an arena, and all else from an [`Os`].
 
 use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
@@ -24,6 +25,11 @@ pub trait Os: Send + Sync {
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory>;
     /// [`Platform::current_thread`].
     fn current_thread(&self) -> u64;
+    /// [`Platform::entropy`].
+    fn entropy(&self) -> Option<u64> {
+        // The keys of a new state are the operating system's random numbers.
+        Some(RandomState::new().build_hasher().finish())
+    }
 }
 
 /// The platform of a machine in this process.
@@ -85,6 +91,10 @@ unsafe impl Platform for HostPlatform {
 
     fn translate(&self, virt: usize) -> Option<BusExtent> {
         self.arena.translate(virt)
+    }
+
+    fn entropy(&self) -> Option<u64> {
+        self.os.entropy()
     }
 }
 

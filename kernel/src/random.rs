@@ -1,4 +1,4 @@
-//! Random numbers for seeds, not for keys.
+//! Random numbers: for keys where the CPU has a generator, otherwise for seeds only.
 #![expect(unsafe_code, reason = "reads the time-stamp counter")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,16 @@ use x86_64::instructions::random::RdRand;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
 
+/// A random number from the CPU's generator, if it has one.
+pub(crate) fn entropy() -> Option<u64> {
+    let rdrand = RdRand::new()?;
+    // The generator may have no entropy for a moment; the manual advises ten attempts.
+    (0..10).find_map(|_| rdrand.get_u64())
+}
+
 /// A random number from the CPU's generator, or without one, from its time-stamp counter.
 pub fn random_u64() -> u64 {
-    // The generator may have no entropy for a moment; the manual advises ten attempts.
-    if let Some(rdrand) = RdRand::new()
-        && let Some(value) = (0..10).find_map(|_| rdrand.get_u64())
-    {
+    if let Some(value) = entropy() {
         return value;
     }
     // SAFETY: every CPU with long mode has the counter.

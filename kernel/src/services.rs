@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 
 use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
-use crate::{clock, memory, thread};
+use crate::{clock, memory, random, thread};
 
 /// The kernel's services. There is one kernel, so the value has no state.
 pub(crate) struct Services;
@@ -45,5 +45,9 @@ unsafe impl Platform for Services {
 
     fn translate(&self, virt: usize) -> Option<BusExtent> {
         memory::translate(virt)
+    }
+
+    fn entropy(&self) -> Option<u64> {
+        random::entropy()
     }
 }

@@ -29,6 +29,7 @@ pub mod pages;
 pub mod planted;
 pub mod privilege;
 pub mod random;
+mod secret;
 mod signal;
 pub mod sleep_lock;
 pub mod sync;
@@ -44,6 +45,7 @@ pub use lent::{Lendable, Lent};
 pub use memory::{BusExtent, DmaBuffer, OutOfBounds, RawDma, SharedSlice};
 pub use packed::Packed;
 pub use privilege::Privileged;
+pub use secret::Secret;
 pub use signal::Signal;
 pub use sleep_lock::SleepLock;
 pub use time::Instant;
@@ -125,4 +127,11 @@ pub unsafe trait Platform: Send + Sync {
     /// memory. In other memory a platform may return shorter extents than it could. But each extent
     /// takes an element of a region's list, and the NIC bounds the number of elements.
     fn translate(&self, virt: usize) -> Option<BusExtent>;
+
+    /// A word that nobody outside can guess, from a generator for keys; another one each time.
+    /// `None` if the host has no such generator; then the identifiers that peers see are only as
+    /// good as [`Secret::gather`] says.
+    fn entropy(&self) -> Option<u64> {
+        None
+    }
 }

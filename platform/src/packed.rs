@@ -234,6 +234,10 @@ unsafe impl Platform for Packed {
         }
     }
 
+    fn entropy(&self) -> Option<u64> {
+        self.below.entropy()
+    }
+
     fn translate(&self, virt: usize) -> Option<BusExtent> {
         self.below.translate(virt)
     }

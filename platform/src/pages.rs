@@ -66,6 +66,10 @@ unsafe impl Platform for PageByPage {
         unsafe { self.below.free_dma(raw) };
     }
 
+    fn entropy(&self) -> Option<u64> {
+        self.below.entropy()
+    }
+
     fn translate(&self, virt: usize) -> Option<BusExtent> {
         let extent = self.below.translate(virt)?;
         let at = virt % PAGE;

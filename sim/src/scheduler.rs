@@ -464,6 +464,11 @@ impl Os for Simulated {
         self.0.maybe_switch();
     }
 
+    fn entropy(&self) -> Option<u64> {
+        // Of the moment, which the seed decides. It takes none of the scheduler's random numbers.
+        Some(Random::new(self.0.state().now).word())
+    }
+
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
         let resumed = Arc::new(Condvar::new());
         let me = {
