@@ -50,7 +50,7 @@ struct Free {
 /// A table of objects of one type.
 pub struct Table<T> {
     tag: Tag,
-    ia: u32,
+    adapter: u32,
     /// The generation with which each index begins.
     first_generation: u32,
     entries: Chunks<Mutex<Entry<T>>, CHUNK>,
@@ -68,12 +68,12 @@ pub struct Reservation<'a, T> {
 impl<T> Table<T> {
     /// A table of at most `capacity` objects of the adapter with this number. The first `skip`
     /// indices are never given out.
-    pub fn new(tag: Tag, ia: &Number, capacity: u32, skip: u32) -> Result<Table<T>, OutOfResources> {
+    pub fn new(tag: Tag, adapter: &Number, capacity: u32, skip: u32) -> Result<Table<T>, OutOfResources> {
         let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
         let entries = Chunks::new(capacity as usize)?;
         let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip, latest: 0 });
-        let (ia, first_generation) = (ia.number(), ia.first_generation());
-        Ok(Table { tag, ia, first_generation, entries, free, live: AtomicUsize::new(0) })
+        let (adapter, first_generation) = (adapter.number(), adapter.first_generation());
+        Ok(Table { tag, adapter, first_generation, entries, free, live: AtomicUsize::new(0) })
     }
 
     #[inline(always)]
@@ -195,7 +195,7 @@ impl<T> Table<T> {
 impl<T> Reservation<'_, T> {
     /// The handle that the object will have.
     pub fn word(&self) -> u64 {
-        handle::word(self.table.tag, self.table.ia, self.index, self.generation)
+        handle::word(self.table.tag, self.table.adapter, self.index, self.generation)
     }
 
     /// Inserts the object. Its handle becomes valid.

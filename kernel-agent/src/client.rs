@@ -400,7 +400,6 @@ impl Client {
         private_data: &[u8],
     ) -> Result<(), Error> {
         let _call = self.call()?;
-        let _call = self.call()?;
         self.agent.connections.accept(self, connection, &with.into(), params, private_data)
     }
 

@@ -269,10 +269,13 @@ impl Batch<'_> {
             cold_path();
             let full = matches!(why, PostError::QueueFull);
             let many = matches!(why, PostError::Segments);
+            let flags = matches!(why, PostError::Kind);
             return Err(if full {
                 Error::TooManyPosts
             } else if many {
                 Error::InvalidNumSegments
+            } else if flags {
+                Error::InvalidDtoFlags
             } else {
                 Error::InvalidLmr
             });
@@ -329,6 +332,6 @@ fn write_any<K: Kind>(
     cookie: u64,
 ) -> core::result::Result<(), PostError> {
     let (flags, remote) = packed.open();
-    let Ok(transfer) = K::transfer(cookie, flags, remote) else { return Ok(()) };
+    let Ok(transfer) = K::transfer(cookie, flags, remote) else { return Err(PostError::Kind) };
     batch.write(K::in_slot, &transfer, segments, |triplet| core.segment(triplet))
 }
