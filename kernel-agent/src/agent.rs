@@ -16,7 +16,7 @@ use nic_abi::ident;
 use nic_abi::registers::{Features, Identity};
 use nic_hal::{Death, Nic, Transport};
 use platform::sync::Mutex;
-use platform::{DmaBuffer, Platform, Signal, heap};
+use platform::{DmaBuffer, Platform, Secret, Signal, heap};
 
 use crate::connections::ConnectionManager;
 use crate::cq::Cq;
@@ -227,7 +227,7 @@ impl Agent {
         let nic = Nic::open(platform.clone(), transport)?;
         let identity = *nic.identity();
         let config = config.within(&identity);
-        let seed = platform.now().as_nanos() ^ identity.node_guid.rotate_left(17);
+        let secret = Secret::gather(&platform, identity.node_guid);
         let agent = Agent {
             qps: heap::arc(Table::new(2, config.max_qps + 2)?).map_err(|_| Error::OutOfMemory)?,
             vis: Slots::new(config.max_qps + 2)?,
@@ -241,7 +241,7 @@ impl Agent {
                 identity,
                 nic.signal().clone(),
                 (config.max_connections, config.max_listens),
-                seed,
+                secret,
             )?,
             counts: [const { AtomicU32::new(0) }; COUNTERS],
             clients: Mutex::new(Vec::new()),

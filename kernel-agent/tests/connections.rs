@@ -5,6 +5,8 @@ extern crate ferrovia_kernel_agent as kernel_agent;
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::*;
 use host::Machine;
@@ -146,6 +148,69 @@ fn three_way_the_client_confirms_or_rejects_the_accept() {
             assert_eq!((qa.state(), qb.state()), (QpState::Rts, QpState::Rts));
         }
     }
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn the_active_client_learns_that_it_is_connected_before_the_peer_does() {
+    let machine = Machine::new(2);
+    let agents = [open(&machine, 0), open(&machine, 1)];
+    let (a, b) = (Node::new(&machine, &agents[0]), Node::new(&machine, &agents[1]));
+    for (service, handshake) in [(1, Handshake::TwoWay), (2, Handshake::ThreeWay)] {
+        b.client.listen(ServiceId(service), Transports::RC, 9).unwrap();
+        let peer = b.ears.clone();
+        let came_first = Arc::new(AtomicBool::new(false));
+        let saw = came_first.clone();
+        // With the RTU the peer may send: it must not leave before this upcall returns.
+        *a.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| {
+            let knows =
+                || peer.all().iter().any(|h| matches!(h, Heard::Cm(.., kind, _) if is_established(kind)));
+            let until = Instant::now() + Duration::from_millis(50);
+            while is_established(&event.kind) && Instant::now() < until {
+                saw.fetch_or(knows(), Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        }));
+        let (qa, qb) = (a.qp(1), b.qp(2));
+        let ca = a.client.connect(&qa, &params(&a, &b, service), handshake, b"").unwrap();
+        b.client.accept(request(&b), &qb, &accepted(), b"").unwrap();
+        if handshake == Handshake::ThreeWay {
+            a.ears.cm("the accept", |kind| matches!(kind, CmEventKind::AcceptArrived { .. }));
+            a.client.establish(ca, 4, b"").unwrap();
+        }
+        a.ears.cm("established", is_established);
+        b.ears.cm("established", is_established);
+        assert!(!came_first.load(Ordering::Relaxed), "{handshake:?}");
+        *a.ears.in_upcall.lock().unwrap() = None;
+    }
+    end(&agents[0], &[&a]);
+    end(&agents[1], &[&b]);
+}
+
+#[test]
+fn each_end_says_how_often_the_other_retries_when_it_has_no_receive() {
+    let (_machine, agent, a, b) = pair();
+    b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
+    let (qa, qb) = (a.qp(1), b.qp(2));
+    // The active side wants its peer never to retry, and is itself asked to retry for ever.
+    let asked = ConnectParams { rnr_retry_count: 0, ..params(&a, &b, 1) };
+    a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
+    let answer = AcceptParams { rnr_retry_count: 7, ..accepted() };
+    b.client.accept(request(&b), &qb, &answer, b"").unwrap();
+    a.ears.cm("established", is_established);
+    b.ears.cm("established", is_established);
+    let (from, to) = (a.buffer(64), b.buffer(64));
+    let (from, to) = (segment(&from, &a.register(&from)), segment(&to, &b.register(&to)));
+    post(&qa, Opcode::Send, from, None, 1);
+    // The device has tried the Send by the time that it has answered so many commands.
+    for _ in 0..50 {
+        assert_eq!(qa.query().unwrap().state, QpState::Rts as u32);
+    }
+    receive(&qb, to, 2);
+    assert_eq!((a.completion().status, b.completion().status), (Status::Success, Status::Success));
+    // The other way there is no retry.
+    post(&qb, Opcode::Send, to, None, 3);
+    assert_eq!(b.completion().status, Status::RnrRetryExceeded);
     end(&agent, &[&a, &b]);
 }
 

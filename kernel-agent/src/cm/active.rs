@@ -7,7 +7,6 @@ use roce::cm::{CommId, Datagram, Message, ReadDepths, ip_cm, mra, path, rej, rep
 use roce::transport::Service;
 use roce::{Gid, Path, QKey, ServiceId};
 
-use super::kept::Kept;
 use super::passive::request_of;
 use super::state::{State, Trigger};
 use super::table::Connection;
@@ -41,6 +40,7 @@ impl Cm {
         let time_wait = self.response_time(params.local_ack_timeout, params.packet_lifetime);
         let tid = self.tid();
         let mut message = request(self.config.ca_guid, local, params, field);
+        self.make_room();
         let id = self
             .conns
             .insert(|comm| {
@@ -64,6 +64,19 @@ impl Cm {
     /// Confirms the peer's reply: sends an RTU. The connection is established. Private data: at
     /// most 224 bytes.
     pub fn establish(&mut self, now: Instant, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
+        self.prepare_establish(now, id, private_data)?;
+        self.release(now, id);
+        Ok(())
+    }
+
+    /// As [`Cm::establish`], but the RTU is not sent before [`Cm::release`]: with it the peer may
+    /// begin to send, so the consumer's endpoint has to be connected by then.
+    pub fn prepare_establish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
         self.ready()?;
         let private_data = field(private_data)?;
         self.step(now, id, Trigger::Establish)?;
@@ -73,13 +86,8 @@ impl Cm {
             remote_comm_id: conn.remote_comm.unwrap_or_default(),
             private_data,
         };
-        // An RTU is not answered, so no timer repeats it. It is kept for the case that the peer
-        // repeats the REP.
         let mad = Datagram { tid: conn.tid, message: message.into() }.emit();
-        conn.message = Kept::new(&mad);
-        conn.timer = None;
-        self.out.send(conn.local_gid, conn.remote_gid, mad);
-        self.conns.rearm(id);
+        self.hold(id, mad);
         Ok(())
     }
 
@@ -124,7 +132,7 @@ impl Cm {
         if !rep.local_qpn.is_connectable() || known.is_some() {
             return Err(Unexpected);
         }
-        if self.end_stale(now, from.remote_gid, rep.local_qpn) {
+        if self.is_stale(from.remote_gid, rep.local_qpn) {
             self.reject_rep(from, tid, rep, rej::Reason::STALE_CONNECTION);
             // The peer will not reply again, so there is nothing left to wait for.
             self.report(id, Event::TimedOut { conn: id, state: self.state(id) });

@@ -13,10 +13,18 @@
 //! - [`state`]: the states and the table of transitions.
 //! - `active`: connect, REP, establish. `passive`: listen, REQ, accept, RTU. `release`: reject,
 //!   REJ, disconnect, DREQ, DREP, timers. `resolve`: service resolution.
-//! - `table`: connections and their indices. `slab`: tables by id. `recent`: the last answers.
+//! - `table`: connections and their indices. `slab`: tables by id. `names`: the ids that peers see.
+//!   `crowd`: shares of peers. `recent`: the last answers.
+//!
+//! A message changes the state of a connection only if its sender shows that it knows the
+//! connection: by both communication ids, or by that one of them that it can know at that moment.
+//! Of our ids none shows another. So one who forges a source address, but does not see what is sent
+//! to it, ends, delays and confirms nothing of others.
 
 mod active;
+mod crowd;
 mod kept;
+mod names;
 mod passive;
 mod recent;
 mod release;
@@ -45,6 +53,7 @@ pub use types::{
 pub use release::DISCONNECT_PRIVATE_DATA_LEN;
 
 use kept::Kept;
+use names::Purpose;
 use passive::Listener;
 use recent::Recent;
 use resolve::Resolutions;
@@ -92,7 +101,7 @@ pub struct Cm {
     resolutions: Resolutions,
     recent: Recent,
     out: Outbox,
-    next_tid: u64,
+    transactions: u64,
 }
 
 impl Cm {
@@ -105,10 +114,10 @@ impl Cm {
             conns: ConnectionTable::new(config.max_connections, config.secret),
             listeners: Slab::new(config.max_listeners),
             services: BTreeMap::new(),
-            resolutions: Resolutions::new(config.max_resolutions),
+            resolutions: Resolutions::new(config.max_resolutions, config.secret),
             recent: Recent::new(),
             out: Outbox { actions: VecDeque::with_capacity(ACTIONS), stats: Stats::default() },
-            next_tid: u64::from(config.secret) << 32,
+            transactions: 0,
             config,
         }
     }
@@ -154,11 +163,11 @@ impl Cm {
         let taken = match datagram.message {
             Message::Req(req) => self.on_req(now, from, tid, &req, mad),
             Message::Mra(mra) => self.on_mra(now, from, &mra),
-            Message::Rej(rej) => self.on_rej(now, from, &rej),
+            Message::Rej(rej) => self.on_rej(now, from, tid, &rej),
             Message::Rep(rep) => self.on_rep(now, from, tid, &rep),
             Message::Rtu(rtu) => self.on_rtu(now, from, &rtu),
             Message::Dreq(dreq) => self.on_dreq(now, from, tid, &dreq),
-            Message::Drep(drep) => self.on_drep(now, from, &drep),
+            Message::Drep(drep) => self.on_drep(now, from, tid, &drep),
             Message::SidrReq(req) => self.on_sidr_req(from, tid, &req),
             Message::SidrRep(rep) => self.on_sidr_rep(from, &rep),
             Message::Lap(lap) => self.on_lap(from, tid, &lap),
@@ -204,8 +213,8 @@ impl Cm {
     }
 
     fn tid(&mut self) -> u64 {
-        self.next_tid = self.next_tid.wrapping_add(1);
-        self.next_tid
+        self.transactions += 1;
+        self.config.secret.hash([Purpose::Transaction as u64, self.transactions])
     }
 
     /// Makes a transition and does all that depends on the state alone. Returns the state before. A
@@ -214,16 +223,20 @@ impl Cm {
         let conn = self.conns.get_mut(id).ok_or(Error::NoSuchConnection)?;
         let before = conn.state;
         let after = before.next(by)?;
-        conn.state = after;
         // A message that was held back belongs to the state before.
         conn.held = false;
         let (listen, peer) = (conn.listen, conn.remote_gid);
         if after == State::TimeWait {
             conn.timer = Some(now + conn.time_wait);
         }
-        if !after.is_connecting() {
-            conn.limit = None;
+        // The consumer's limit is for the attempt; an accept or a disconnect has one of its own.
+        match after {
+            State::RepSent | State::DreqSent => conn.limit = Some(now + self.config.longest_handshake),
+            State::MraRepRcvd => {}
+            _ if after.is_connecting() => {}
+            _ => conn.limit = None,
         }
+        self.conns.set_state(id, after);
         if before.is_pending_request() && !after.is_pending_request() {
             self.leave_backlog(listen, peer);
         }
@@ -250,6 +263,25 @@ impl Cm {
         self.step(now, id, by).map(drop)
     }
 
+    /// Makes room for a connection: if the table is full, one that is over gives way. Its packets
+    /// may still be in the network then; but late packets name the queue pair by a number that no
+    /// later one gets soon.
+    fn make_room(&mut self) {
+        let Some(id) = self.conns.gives_way() else { return };
+        let Some(conn) = self.conns.get(id) else { return };
+        let event = match (conn.state, conn.local_qpn) {
+            (State::TimeWait, Some(local_qpn)) => Some(Event::TimeWaitOver { conn: id, local_qpn }),
+            (State::DreqSent, _) => {
+                Some(Event::Released { conn: id, answered: false, private_data: PrivateData::EMPTY })
+            }
+            _ => None,
+        };
+        if let Some(event) = event {
+            self.report(id, event);
+        }
+        self.conns.remove(id);
+    }
+
     /// Reports an event of a connection, unless its events are muted.
     fn report(&mut self, id: ConnectionId, event: Event) {
         if self.conns.get(id).is_some_and(|conn| !conn.muted) {
@@ -268,10 +300,16 @@ impl Cm {
         self.conns.rearm(id);
     }
 
-    /// Sends the message that [`Cm::prepare_accept`] or [`Cm::prepare_disconnect`] held back,
-    /// unless the connection's state has changed since.
+    /// Sends the message that [`Cm::prepare_accept`], [`Cm::prepare_establish`] or
+    /// [`Cm::prepare_disconnect`] held back, unless the connection's state has changed since.
     pub fn release(&mut self, now: Instant, id: ConnectionId) {
-        if self.conns.get(id).is_some_and(|conn| conn.held) {
+        let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.held) else { return };
+        if conn.state == State::Established {
+            // An RTU is not answered, so no timer repeats it. It is kept for the case that the peer
+            // repeats the REP.
+            conn.held = false;
+            self.out.send(conn.local_gid, conn.remote_gid, conn.message.get());
+        } else {
             self.send_kept(now, id);
         }
     }

@@ -293,7 +293,7 @@ impl Cm {
             return Ok(());
         }
         if let Some(id) = self.conns.by_remote(from.remote_gid, req.local_comm_id) {
-            return self.on_req_again(now, id, tid);
+            return self.on_req_again(now, from, id, tid, req);
         }
         let largest_mtu = [self.config.path_mtu.code()];
         if let Err((reason, ari)) = self.check_req(from, req, &largest_mtu) {
@@ -309,12 +309,12 @@ impl Cm {
             self.reject_req(from, tid, req, rej::Reason::INVALID_TRANSPORT_SERVICE, &[]);
             return Ok(());
         }
-        if self.end_stale(now, from.remote_gid, req.local_qpn) {
+        if self.is_stale(from.remote_gid, req.local_qpn) {
             self.reject_req(from, tid, req, rej::Reason::STALE_CONNECTION, &[]);
             return Ok(());
         }
-        let listener = self.listeners.get_mut(listen.0).ok_or(Unexpected)?;
-        if !listener.has_place(from.remote_gid) {
+        let listener = self.listeners.get(listen.0).ok_or(Unexpected)?;
+        if !listener.has_place(from.remote_gid) || !self.conns.admits(from.remote_gid) {
             self.out.stats.overflowed += 1;
             return Ok(());
         }
@@ -323,6 +323,8 @@ impl Cm {
         let no_time = TimeoutCode::default();
         let response_time = self.response_time(req.local_cm_timeout, req.primary_path.local_ack_timeout);
         let time_wait = self.response_time(req.primary_path.local_ack_timeout, no_time);
+        let time_wait = time_wait.min(self.config.longest_time_wait);
+        self.make_room();
         let gives_up = now + self.request_time(req);
         let id = self.conns.insert(|comm| Connection {
             tid,
@@ -350,13 +352,30 @@ impl Cm {
         Ok(())
     }
 
-    /// Answers a repeated REQ with the message that answered the first one.
-    fn on_req_again(&mut self, now: Instant, id: ConnectionId, tid: u64) -> Result<(), Unexpected> {
+    /// A REQ with a communication id that is known. If the REQ repeats the first one, answers it
+    /// with the message that answered that.
+    fn on_req_again(
+        &mut self,
+        now: Instant,
+        from: &Arrival,
+        id: ConnectionId,
+        tid: u64,
+        req: &req::Repr,
+    ) -> Result<(), Unexpected> {
         let conn = self.conns.get(id).ok_or(Unexpected)?;
-        if conn.tid != tid {
-            return Err(Unexpected);
-        }
         match conn.state {
+            // The id is of the former connection, so the peer has to take another (section
+            // 12.9.8.3.1); without an answer it would go on with this one.
+            State::TimeWait => {
+                self.out.stats.duplicates += 1;
+                self.reject_req(from, tid, req, rej::Reason::STALE_CONNECTION, &[]);
+            }
+            // A new request: the peer gave its ids out anew, and forgot the connection.
+            State::Established if conn.tid != tid => {
+                self.ask_whether_stale(id);
+                self.reject_req(from, tid, req, rej::Reason::STALE_CONNECTION, &[]);
+            }
+            _ if conn.tid != tid => return Err(Unexpected),
             State::ReqRcvd | State::MraReqSent => {
                 let waits = request_of(conn).map(|req| self.request_time(&req));
                 if let (Some(waits), Some(conn)) = (waits, self.conns.get_mut(id)) {
@@ -366,7 +385,7 @@ impl Cm {
                 self.ask_for_patience(now, id, mra::Acknowledged::Req);
             }
             State::RepSent | State::MraRepRcvd => self.send_again(id),
-            // The answer arrived, or the connection is over.
+            // The answer arrived, or the connection is ending.
             _ => self.out.stats.duplicates += 1,
         }
         Ok(())

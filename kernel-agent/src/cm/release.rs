@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use platform::Instant;
 use platform::planted::{Bug, planted};
-use roce::cm::{Datagram, dreq, lap, mra, rej, rtu};
+use roce::cm::{CommId, Datagram, dreq, lap, mra, rej, rtu};
 use roce::{Gid, Qpn};
 
 use super::state::{Illegal, State, Trigger};
@@ -174,27 +174,38 @@ impl Cm {
         Ok(())
     }
 
-    /// If the peer's queue pair still has a connection here, ends that: the peer asks for a new
-    /// one, so the old one is gone there (section 12.9.8.3.1). Returns whether there was one.
-    pub(super) fn end_stale(&mut self, now: Instant, gid: Gid, qpn: Qpn) -> bool {
+    /// Whether the peer's queue pair has a connection here, so that it cannot get another (section
+    /// 12.9.8.3.1). Then that connection may be gone at the peer, which [`Cm::ask_whether_stale`]
+    /// finds out; an attempt that is under way ends by its timers.
+    pub(super) fn is_stale(&mut self, gid: Gid, qpn: Qpn) -> bool {
         let Some(id) = self.conns.by_remote_qp(gid, qpn) else { return false };
         let state = self.state(id);
-        if state.is_over() {
-            // It is over here too. That packets may still be in the network is the risk of the
-            // peer, which chose not to wait.
-            return false;
-        }
         if state == State::Established {
-            let (cause, private_data) = (Cause::Stale, PrivateData::EMPTY);
-            self.report(id, Event::Disconnected { conn: id, cause, private_data });
-            self.mute(id);
-            // Legal in this state.
-            let _ = self.break_off(now, id, Duration::ZERO);
-        } else {
-            self.report(id, Event::TimedOut { conn: id, state });
-            let _ = self.withdraw(now, id, rej::Reason::STALE_CONNECTION);
+            self.ask_whether_stale(id);
         }
-        true
+        // If it is over here too, that packets may still be in the network is the risk of the peer,
+        // which chose not to wait.
+        !state.is_over()
+    }
+
+    /// Asks the peer whether it still has an established connection: by a DREQ for a queue pair
+    /// that nobody has. A peer that has the connection ignores it, since its queue pair is another;
+    /// one that has not answers with a DREP, which [`Cm::on_drep`] takes for the end. A message
+    /// that only says that the connection is stale proves nothing: anybody can send one.
+    pub(super) fn ask_whether_stale(&mut self, id: ConnectionId) {
+        let tid = self.tid();
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        // One transaction for all questions, so that the answer to an earlier one counts as well.
+        let tid = *conn.probe.get_or_insert(tid);
+        let message = dreq::Repr {
+            local_comm_id: conn.local_comm,
+            remote_comm_id: conn.remote_comm.unwrap_or_default(),
+            remote_qpn: Qpn::default(),
+            private_data: [0; dreq::PRIVATE_DATA_LEN],
+        };
+        let mad = Datagram { tid, message: message.into() }.emit();
+        let (local_gid, remote_gid) = (conn.local_gid, conn.remote_gid);
+        self.out.send(local_gid, remote_gid, mad);
     }
 
     pub(super) fn on_mra(&mut self, now: Instant, from: &Arrival, mra: &mra::Repr) -> Result<(), Unexpected> {
@@ -218,18 +229,31 @@ impl Cm {
         Ok(())
     }
 
-    pub(super) fn on_rej(&mut self, now: Instant, from: &Arrival, rej: &rej::Repr) -> Result<(), Unexpected> {
-        // A peer that has not received a message of ours does not know our communication id
-        // (section 12.6.7.2, code 4).
-        let by_id = self.conns.by_local(rej.remote_comm_id);
-        let by_peer = || self.conns.by_remote(from.remote_gid, rej.local_comm_id);
-        let nameless = rej.reason == rej::Reason::TIMEOUT;
-        let id = by_id.or_else(|| if nameless { by_peer() } else { None }).ok_or(Unexpected)?;
+    pub(super) fn on_rej(
+        &mut self,
+        now: Instant,
+        from: &Arrival,
+        tid: u64,
+        rej: &rej::Repr,
+    ) -> Result<(), Unexpected> {
+        let id = match rej.remote_comm_id == CommId::default() {
+            // A peer that has not received a message of ours does not know our communication id
+            // (section 12.6.7.2, code 4). It knows its own, and the transaction of its REQ.
+            true if rej.reason == rej::Reason::TIMEOUT => {
+                self.conns.by_remote(from.remote_gid, rej.local_comm_id).filter(|&id| {
+                    self.conns.get(id).is_some_and(|conn| conn.state.awaits_first_word() && conn.tid == tid)
+                })
+            }
+            true => None,
+            false => self.conns.by_local(rej.remote_comm_id).filter(|&id| {
+                // Once the peer's id is known, the peer has to show that it knows that too.
+                let remote_comm = self.conns.get(id).and_then(|conn| conn.remote_comm);
+                remote_comm.is_none_or(|comm| comm == rej.local_comm_id)
+            }),
+        };
+        let id = id.ok_or(Unexpected)?;
         let conn = self.conns.get(id).ok_or(Unexpected)?;
-        let none = Default::default();
-        let theirs =
-            conn.remote_comm.is_none_or(|comm| rej.local_comm_id == comm || rej.local_comm_id == none);
-        if conn.remote_gid != from.remote_gid || !theirs {
+        if conn.remote_gid != from.remote_gid || !conn.state.can_be_rejected(rej.rejected) {
             return Err(Unexpected);
         }
         let state = conn.state;
@@ -299,9 +323,19 @@ impl Cm {
         &mut self,
         now: Instant,
         from: &Arrival,
+        tid: u64,
         drep: &rtu::Drep,
     ) -> Result<(), Unexpected> {
-        let (id, _) = self.find(from, drep.remote_comm_id, drep.local_comm_id)?;
+        let (id, conn) = self.find(from, drep.remote_comm_id, drep.local_comm_id)?;
+        if conn.state == State::Established {
+            if conn.probe != Some(tid) {
+                return Err(Unexpected);
+            }
+            let (cause, private_data) = (Cause::Stale, PrivateData::EMPTY);
+            self.report(id, Event::Disconnected { conn: id, cause, private_data });
+            self.mute(id);
+            return Ok(self.break_off(now, id, Duration::ZERO)?);
+        }
         self.step(now, id, Trigger::Drep)?;
         let private_data = PrivateData::new(&drep.private_data);
         self.report(id, Event::Released { conn: id, answered: true, private_data });
@@ -337,7 +371,7 @@ impl Cm {
             }
             // Legal in this state; it removes the connection.
             let _ = self.step(now, id, Trigger::Timeout);
-        } else if conn.held {
+        } else if conn.held && !late {
             self.send_kept(now, id);
         } else if let (Some(left), false) = (conn.retries_left.checked_sub(1), late) {
             conn.retries_left = left;

@@ -10,13 +10,14 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
-use platform::Instant;
+use platform::{Instant, Secret};
 use roce::cm::redirection::{self, Redirection};
 use roce::cm::{Datagram, ip_cm, sidr};
 use roce::{Gid, QKey, Qpn, ServiceId};
 
 use super::active::with_ip_header;
-use super::slab::{self, Slab};
+use super::names::{Names, Purpose};
+use super::slab::Slab;
 use super::types::{
     Error, Event, PrivateData, Resolution, ResolutionId, ResolutionReply, ResolutionRequestId, SidrParams,
     Table,
@@ -48,6 +49,7 @@ struct Theirs {
 /// All service resolutions of a state machine.
 pub(super) struct Resolutions {
     ours: Slab<Ours>,
+    by_request_id: Names<u64>,
     timers: BTreeSet<(Instant, u64)>,
     theirs: Slab<Theirs>,
     by_peer: BTreeMap<(Gid, u32, u64), u64>,
@@ -55,11 +57,10 @@ pub(super) struct Resolutions {
 }
 
 impl Resolutions {
-    pub fn new(limit: u32) -> Resolutions {
-        // The index is half of a request id.
-        let limit = limit.min(0x1_0000);
+    pub fn new(limit: u32, secret: Secret) -> Resolutions {
         Resolutions {
             ours: Slab::new(limit),
+            by_request_id: Names::new(secret, Purpose::ResolutionId),
             timers: BTreeSet::new(),
             theirs: Slab::new(limit),
             by_peer: BTreeMap::new(),
@@ -137,18 +138,21 @@ impl Cm {
         has_memory()?;
         let addresses = ((params.local_gid, params.ip_source_port), params.remote_gid);
         let private_data = with_ip_header(params.service, addresses.0, addresses.1, private_data)?;
-        let secret = self.config.secret;
+        let full = Error::Full(Table::Resolutions);
+        let request_id = self.resolutions.by_request_id.draw().ok_or(full)?;
         let wait = self.response_time(params.timeout, Default::default());
-        let make = |id| Ours {
+        let make = |_| Ours {
             params: *params,
             private_data,
-            request_id: ((slab::generation(id) << 16) | (slab::index(id) & 0xffff)) ^ secret,
+            request_id,
             tid: 0,
             retries_left: 0,
             wait,
             timer: None,
         };
-        self.resolutions.ours.insert(make).map(ResolutionId).ok_or(Error::Full(Table::Resolutions))
+        let id = self.resolutions.ours.insert(make).ok_or(full)?;
+        self.resolutions.by_request_id.insert(request_id, id);
+        Ok(ResolutionId(id))
     }
 
     /// Sends the request. [`Event::ResolutionReply`] or [`Event::ResolutionTimedOut`] follows; the
@@ -171,7 +175,9 @@ impl Cm {
     /// Removes the request.
     pub fn sidr_close(&mut self, id: ResolutionId) -> Result<(), Error> {
         self.resolutions.set_timer(id.0, None);
-        self.resolutions.ours.remove(id.0).map(drop).ok_or(Error::NoSuchResolution)
+        let ours = self.resolutions.ours.remove(id.0).ok_or(Error::NoSuchResolution)?;
+        self.resolutions.by_request_id.remove(ours.request_id);
+        Ok(())
     }
 
     /// Answers a peer's request, which uses its id up. Queue pair and key matter for
@@ -320,15 +326,10 @@ impl Cm {
     }
 
     pub(super) fn on_sidr_rep(&mut self, from: &Arrival, rep: &sidr::RepRepr) -> Result<(), Unexpected> {
-        let index = (rep.request_id ^ self.config.secret) & 0xffff;
-        let id = self.resolutions.ours.id_at(index).ok_or(Unexpected)?;
+        let id = self.resolutions.by_request_id.get(rep.request_id).ok_or(Unexpected)?;
         let ours = self.resolutions.ours.get(id).ok_or(Unexpected)?;
         let params = &ours.params;
-        if ours.request_id != rep.request_id
-            || params.remote_gid != from.remote_gid
-            || params.service != rep.service_id
-            || ours.timer.is_none()
-        {
+        if params.remote_gid != from.remote_gid || params.service != rep.service_id || ours.timer.is_none() {
             return Err(Unexpected);
         }
         self.resolutions.set_timer(id, None);

@@ -29,13 +29,8 @@ pub(super) struct Slab<T> {
 }
 
 /// The index in an id.
-pub(super) const fn index(id: u64) -> u32 {
+const fn index(id: u64) -> u32 {
     (id & INDEX) as u32
-}
-
-/// The count of insertions in an id.
-pub(super) const fn generation(id: u64) -> u32 {
-    (id >> INDEX_BITS) as u32
 }
 
 impl<T> Slab<T> {
@@ -46,6 +41,14 @@ impl<T> Slab<T> {
 
     pub fn len(&self) -> usize {
         self.len - self.free.len()
+    }
+
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.limit as usize
     }
 
     /// Inserts what `make` returns for the new id; `None` if the table is full or there is no
@@ -97,12 +100,6 @@ impl<T> Slab<T> {
         self.entry_mut(index(id)).filter(|entry| entry.id == id)?.value.as_mut()
     }
 
-    /// The id in use at an index.
-    pub fn id_at(&self, index: u32) -> Option<u64> {
-        let entry = self.entry(index)?;
-        entry.value.as_ref().map(|_| entry.id)
-    }
-
     pub fn remove(&mut self, id: u64) -> Option<T> {
         let entry = self.entry_mut(index(id)).filter(|entry| entry.id == id)?;
         let value = entry.value.take()?;
@@ -133,8 +130,6 @@ mod tests {
         assert_eq!(index(c), index(b));
         assert!(c > a && c > b && b > a);
         assert_eq!((slab.get(b), slab.get(c), slab.len()), (None, Some(&'c'), 1));
-        assert_eq!(slab.id_at(index(c)), Some(c));
-        assert_eq!(slab.id_at(index(a)), None);
         assert_eq!(slab.ids().collect::<Vec<_>>(), [c]);
         assert_eq!(slab.get(0), None);
     }

@@ -7,6 +7,7 @@
 use core::fmt;
 
 use State::*;
+use roce::cm::rej::Rejected;
 use thiserror::Error;
 
 /// The state of one end of a connection.
@@ -74,6 +75,23 @@ impl State {
     /// Whether the connection is over, apart from messages and packets in the network.
     pub const fn is_over(self) -> bool {
         matches!(self, Idle | DreqSent | DreqRcvd | TimeWait)
+    }
+
+    /// Passive: whether the peer may not have got a message of ours yet, and then does not know our
+    /// communication id.
+    pub const fn awaits_first_word(self) -> bool {
+        matches!(self, ReqRcvd | MraReqSent | RepSent | MraRepRcvd)
+    }
+
+    /// Whether a REJ about this message fits: the peer rejects only what this side has sent, and
+    /// from then on it may give the whole up. That is "other" unless it answers the message that it
+    /// received last.
+    pub fn can_be_rejected(self, rejected: Rejected) -> bool {
+        match self {
+            ReqSent | MraReqRcvd => matches!(rejected, Rejected::Req | Rejected::Other),
+            RepSent | MraRepRcvd => matches!(rejected, Rejected::Rep | Rejected::Other),
+            _ => rejected == Rejected::Other,
+        }
     }
 
     /// The state after `by`.

@@ -3,12 +3,14 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use platform::Instant;
+use platform::{Instant, Secret};
 use roce::cm::CommId;
 use roce::{Gid, Qpn};
 
+use super::crowd::Crowd;
 use super::kept::Kept;
-use super::slab::{self, Slab};
+use super::names::{Names, Purpose};
+use super::slab::Slab;
 use super::state::State;
 use super::types::{ConnectionId, ListenId};
 
@@ -43,6 +45,11 @@ pub(super) struct Connection {
     pub muted: bool,
     /// `message` has not been sent: it waits for [`super::Cm::release`].
     pub held: bool,
+    /// The transaction of the DREQ that asks the peer whether it still has this connection, once
+    /// there was reason to ask.
+    pub probe: Option<u64>,
+    /// Its place among the requests that wait, or among the connections that are over.
+    pub order: Option<u64>,
     /// The message that was sent last and may have to be sent again; in ReqRcvd, the REQ that was
     /// received.
     pub message: Kept,
@@ -72,6 +79,8 @@ impl Connection {
             armed: None,
             muted: false,
             held: false,
+            probe: None,
+            order: None,
             message: Kept::default(),
         }
     }
@@ -80,25 +89,30 @@ impl Connection {
 /// All connections of a state machine.
 pub(super) struct ConnectionTable {
     slab: Slab<Connection>,
-    secret: u32,
+    by_local: Names<ConnectionId>,
     /// By the peer's communication id.
     by_remote: BTreeMap<(Gid, CommId), ConnectionId>,
     /// By the peer's queue pair, from the moment when both queue pairs are known.
     by_remote_qp: BTreeMap<(Gid, Qpn), ConnectionId>,
     /// By our queue pair; until the connection is over.
     by_local_qp: BTreeMap<Qpn, ConnectionId>,
+    /// Requests that wait for the consumer.
+    pending: Crowd<ConnectionId>,
+    /// Connections that are over.
+    over: Crowd<ConnectionId>,
     timers: BTreeSet<(Instant, ConnectionId)>,
 }
 
 impl ConnectionTable {
-    pub fn new(limit: u32, secret: u32) -> ConnectionTable {
+    pub fn new(limit: u32, secret: Secret) -> ConnectionTable {
         ConnectionTable {
-            // The index is half of a communication id.
-            slab: Slab::new(limit.min(0x1_0000)),
-            secret,
+            slab: Slab::new(limit),
+            by_local: Names::new(secret, Purpose::CommunicationId),
             by_remote: BTreeMap::new(),
             by_remote_qp: BTreeMap::new(),
             by_local_qp: BTreeMap::new(),
+            pending: Crowd::new(),
+            over: Crowd::new(),
             timers: BTreeSet::new(),
         }
     }
@@ -111,15 +125,43 @@ impl ConnectionTable {
         self.slab.ids().map(ConnectionId)
     }
 
-    /// The low bits of an id's count and index, mixed with the secret, so that a peer cannot guess
-    /// other connections' ids.
-    fn comm_id(secret: u32, id: u64) -> CommId {
-        CommId(((slab::generation(id) << 16) | (slab::index(id) & 0xffff)) ^ secret)
+    /// Whether another request of this peer may wait. Requests take half of the table at most, and
+    /// those of one peer half of that: the rest is for connections that our consumers made or
+    /// accepted.
+    pub fn admits(&self, peer: Gid) -> bool {
+        let most = self.slab.limit().div_ceil(2);
+        self.pending.len() < most && self.pending.of(peer) < most.div_ceil(2)
+    }
+
+    /// In a full table, the connection that gives way to a new one: one that is over, the oldest of
+    /// the peer that has the most of them.
+    pub fn gives_way(&self) -> Option<ConnectionId> {
+        if self.slab.is_full() { self.over.first_to_go() } else { None }
     }
 
     pub fn insert(&mut self, make: impl FnOnce(CommId) -> Connection) -> Option<ConnectionId> {
-        let secret = self.secret;
-        self.slab.insert(|id| make(ConnectionTable::comm_id(secret, id))).map(ConnectionId)
+        let comm = self.by_local.draw()?;
+        let id = ConnectionId(self.slab.insert(|_| make(CommId(comm)))?);
+        self.by_local.insert(comm, id);
+        Some(id)
+    }
+
+    /// Gives a connection another state.
+    pub fn set_state(&mut self, id: ConnectionId, state: State) {
+        let Some(conn) = self.slab.get_mut(id.0) else { return };
+        let was = core::mem::replace(&mut conn.state, state);
+        let peer = conn.remote_gid;
+        let crowds = [
+            (&mut self.pending, State::is_pending_request as fn(State) -> bool),
+            (&mut self.over, State::is_over),
+        ];
+        for (crowd, belongs) in crowds {
+            match (belongs(was), belongs(state)) {
+                (false, true) => conn.order = Some(crowd.enter(peer, id)),
+                (true, false) => conn.order.take().into_iter().for_each(|order| crowd.leave(peer, order)),
+                _ => {}
+            }
+        }
     }
 
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
@@ -132,8 +174,7 @@ impl ConnectionTable {
 
     /// The connection with this communication id of ours.
     pub fn by_local(&self, comm: CommId) -> Option<ConnectionId> {
-        let id = self.slab.id_at((comm.0 ^ self.secret) & 0xffff)?;
-        (self.slab.get(id)?.local_comm == comm).then_some(ConnectionId(id))
+        self.by_local.get(comm.0)
     }
 
     /// The connection with this communication id of the peer at `gid`.
@@ -187,6 +228,11 @@ impl ConnectionTable {
     pub fn remove(&mut self, id: ConnectionId) {
         self.release_local_qp(id);
         let Some(conn) = self.slab.remove(id.0) else { return };
+        self.by_local.remove(conn.local_comm.0);
+        if let Some(order) = conn.order {
+            let crowd = if conn.state.is_pending_request() { &mut self.pending } else { &mut self.over };
+            crowd.leave(conn.remote_gid, order);
+        }
         if let Some(armed) = conn.armed {
             self.timers.remove(&(armed, id));
         }
@@ -246,5 +292,17 @@ impl ConnectionTable {
         }
         let armed = self.ids().filter(|&id| self.get(id).is_some_and(|conn| conn.armed.is_some()));
         assert_eq!(armed.count(), self.timers.len());
+        let in_state = |belongs: fn(State) -> bool| {
+            let all = self.ids().filter(|&id| self.get(id).is_some_and(|conn| belongs(conn.state)));
+            all.count() as u32
+        };
+        self.pending.check();
+        self.over.check();
+        assert_eq!(self.pending.len(), in_state(State::is_pending_request));
+        assert_eq!(self.over.len(), in_state(State::is_over));
+        for id in self.ids() {
+            let conn = self.get(id).expect("it is in the table");
+            assert_eq!(self.by_local(conn.local_comm), Some(id));
+        }
     }
 }

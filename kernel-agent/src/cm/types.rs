@@ -4,6 +4,7 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use bitflags::bitflags;
+use platform::Secret;
 use roce::cm::redirection::Redirection;
 use roce::cm::{ReadDepths, ip_cm, rej, sidr};
 use roce::transport::Service;
@@ -41,7 +42,7 @@ pub struct Config {
     pub pkey: PKey,
     /// The largest path MTU of the port.
     pub path_mtu: PathMtu,
-    /// Connections at once, those in TimeWait included; at most 65,536.
+    /// Connections at once, those in TimeWait included.
     pub max_connections: u32,
     /// Listening points at once.
     pub max_listeners: u32,
@@ -52,8 +53,13 @@ pub struct Config {
     pub patience: Option<TimeoutCode>,
     /// The longest wait for one message that a peer can ask for.
     pub longest_wait: Duration,
-    /// Any number; without it communication ids are predictable.
-    pub secret: u32,
+    /// How long a peer that does not answer can keep an accepted request, or a connection that we
+    /// ended, however often and for however long it asks us to wait.
+    pub longest_handshake: Duration,
+    /// The longest TimeWait that a peer can ask for.
+    pub longest_time_wait: Duration,
+    /// What the ids that peers see are made of. With the default they are predictable.
+    pub secret: Secret,
 }
 
 impl Default for Config {
@@ -67,7 +73,9 @@ impl Default for Config {
             max_resolutions: 1024,
             patience: TimeoutCode::new(20),
             longest_wait: Duration::from_secs(60),
-            secret: 0,
+            longest_handshake: Duration::from_secs(60),
+            longest_time_wait: Duration::from_secs(4),
+            secret: Secret::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::transport::Service;
 
-use super::{ConnectionManager, End, Listen, MEMORY, Notice, Tables};
+use super::{ConnectionManager, End, HeldBack, Listen, MEMORY, Notice, Tables};
 use crate::cm::{self, ConnectionId};
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::{CmEvent, CmEventKind, QpType};
@@ -26,12 +26,20 @@ impl ConnectionManager {
             let notice = self.tables.lock().inbox.pop_front();
             match notice {
                 None => break,
-                Some(Notice::Established(id)) => self.report_established(id, &[]),
+                Some(Notice::Established(id)) => self.confirm(id, &[]),
                 Some(Notice::Cm(event)) => self.on_event(*event),
             }
             self.take_in();
         }
         waiting > 0
+    }
+
+    /// Active side: reports that a connection is established, and then sends the RTU. With the RTU
+    /// the peer may begin to send. By then the client's endpoint is connected, so a consumer can
+    /// answer a Receive as soon as it completes.
+    fn confirm(&self, id: ConnectionId, private_data: &[u8]) {
+        self.report_established(id, private_data);
+        self.send_held_back(id, HeldBack::default());
     }
 
     /// Reports that a connection is established; not if it is over by now.
@@ -201,13 +209,12 @@ impl ConnectionManager {
         }
         {
             let mut tables = self.tables.lock();
-            if tables.cm.establish(self.platform.now(), id, &[]).is_err() {
+            if tables.cm.prepare_establish(self.platform.now(), id, &[]).is_err() {
                 // The peer rejected or the attempt timed out meanwhile; that event is in the inbox.
                 return;
             }
-            self.flush(&mut tables);
         }
-        self.report_established(id, &reply.private_data);
+        self.confirm(id, &reply.private_data);
     }
 
     /// Passive side: the peer confirms our reply.

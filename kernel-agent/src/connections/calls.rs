@@ -115,13 +115,12 @@ impl ConnectionManager {
             if end.connected.is_some() {
                 return Err(Error::ConnectionState);
             }
-            // No more often than the peer wants us to.
-            let rnr_retry_count = params.rnr_retry_count.min(end.setup.rnr_retry_count);
             let receive_psn = tables.psn();
-            let answer = AcceptParams { rnr_retry_count, ..*params };
             let local = LocalQp::new(transport, qpn, receive_psn);
-            // The reply must not arrive before the queue pair is ready for what it invites.
-            tables.cm.prepare_accept(now, id, local, &answer, private_data)?;
+            // The reply must not arrive before the queue pair is ready for what it invites. The RNR
+            // retry count that it carries is for the peer's queue pair; that of the request is for
+            // ours.
+            tables.cm.prepare_accept(now, id, local, params, private_data)?;
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
             let connected = Connected::new(with, qpn);
             end.context = with.common().context();
@@ -166,9 +165,9 @@ impl ConnectionManager {
         connected.modify(&setup.to_rts())?;
         let now = self.platform.now();
         let mut tables = self.tables.lock();
-        tables.cm.establish(now, id, private_data)?;
+        // The RTU follows the report, after which the client's endpoint is connected.
+        tables.cm.prepare_establish(now, id, private_data)?;
         tables.inbox.push_back(Notice::Established(id));
-        self.flush(&mut tables);
         self.signal.raise();
         Ok(())
     }

@@ -27,9 +27,8 @@ use core::time::Duration;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
-use platform::random::Random;
 use platform::sync::Mutex;
-use platform::{Instant, OutOfMemory, Platform, Signal, heap};
+use platform::{Instant, OutOfMemory, Platform, Secret, Signal, heap};
 use roce::cm::ReadDepths;
 use roce::{PathMtu, Psn};
 
@@ -59,6 +58,9 @@ const MEMORY: usize = 8192;
 /// How late timers are looked at again that could not be acted on.
 const LATE: Duration = Duration::from_millis(1);
 
+/// What distinguishes PSNs from all else that is made of the secret.
+const PSN: u64 = 1 << 32;
+
 /// The actions that a call held back.
 type HeldBack = [Option<Action>; cm::ACTIONS_AT_ONCE];
 
@@ -84,7 +86,9 @@ struct Tables {
     /// Peers' resolution requests and the clients that have to answer them; oldest first.
     requests: VecDeque<(ResolutionRequestId, Arc<Client>)>,
     inbox: VecDeque<Notice>,
-    random: Random,
+    secret: Secret,
+    /// How many PSNs were drawn.
+    psns: u64,
 }
 
 #[derive(Clone)]
@@ -135,9 +139,11 @@ impl From<cm::Error> for Error {
 }
 
 impl Tables {
-    /// A starting PSN that cannot be predicted from the last one.
+    /// A starting PSN that cannot be predicted from those before it: a packet that is forged must
+    /// not fit into a connection.
     fn psn(&mut self) -> Psn {
-        Psn::new(self.random.word() as u32)
+        self.psns += 1;
+        Psn::new(self.secret.hash([PSN, self.psns]) as u32)
     }
 
     /// Takes the actions of the last call out of the state machine: they wait until the queue pair
@@ -226,14 +232,13 @@ fn found<K: Copy + Ord, V>(table: &BTreeMap<K, V>, after: Bound<K>, wants: impl 
 }
 
 impl ConnectionManager {
-    /// A manager without connections. `seed`: any number; PSNs and communication ids are
-    /// predictable without it.
+    /// A manager without connections. PSNs and communication ids are made of the `secret`.
     pub(crate) fn new(
         platform: Arc<dyn Platform>,
         identity: Identity,
         signal: Arc<Signal>,
         (connections, listens): (u32, u32),
-        seed: u64,
+        secret: Secret,
     ) -> Result<ConnectionManager, OutOfMemory> {
         let config = cm::Config {
             ca_guid: identity.node_guid,
@@ -241,7 +246,7 @@ impl ConnectionManager {
             max_connections: connections,
             max_listeners: listens,
             max_resolutions: RESOLUTIONS,
-            secret: (seed ^ identity.node_guid) as u32,
+            secret,
             ..cm::Config::default()
         };
         heap::room(Cm::MEMORY)?;
@@ -258,7 +263,8 @@ impl ConnectionManager {
                 resolutions: BTreeMap::new(),
                 requests: VecDeque::new(),
                 inbox: VecDeque::new(),
-                random: Random::new(seed),
+                secret,
+                psns: 0,
             }),
         })
     }

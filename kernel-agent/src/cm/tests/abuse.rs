@@ -69,8 +69,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let config =
-            Config { max_connections: LIMIT, max_listeners: 2, max_resolutions: 2, secret: 0, ..config() };
+        let config = Config { max_connections: LIMIT, max_listeners: 2, max_resolutions: 2, ..config() };
         World {
             cm: Cm::new(config),
             now: Instant::from_nanos(1),

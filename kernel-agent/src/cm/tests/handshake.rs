@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use platform::Secret;
 use roce::cm::rej::Reason;
 use roce::cm::req::TransportService;
 use roce::cm::{Datagram, Message, ReadDepths};
@@ -289,7 +290,7 @@ fn a_discarded_request_is_reported_again_until_its_sender_gives_up() {
 fn a_request_whose_sender_fell_silent_is_given_up() {
     let (mut net, _, theirs) = Net::asked();
     // The sender dies; the consumer does not answer.
-    net.nodes[0].cm = Cm::new(Config { secret: 1, ..config() });
+    net.nodes[0].cm = Cm::new(Config { secret: Secret::new([3, 4]), ..config() });
     net.weather.lost = 1000;
     net.pass(Duration::from_secs(5));
     assert_eq!(net.state(1, theirs), State::ReqRcvd, "the sender might still repeat the request");
@@ -386,7 +387,9 @@ fn a_full_table_rejects_for_lack_of_resources() {
     let (now, params) = (net.now, net.params());
     assert_eq!(net.nodes[0].cm.connect(now, local(0x12), &params, b""), Err(Error::Full(Table::Connections)));
     net.deliver();
-    net.request();
+    let theirs = net.request().conn;
+    net.accept(1, theirs, 0x22, b"");
+    net.lose();
     // Another node's request finds the passive side full.
     let mut other = Net::new(2);
     other.connect(0x12, b"");

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod counters;
+mod forged;
 mod handshake;
 mod linux;
 mod lossy;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::time::Duration;
 
-use platform::Instant;
+use platform::{Instant, Secret};
 use roce::cm::{Datagram, Message, ReadDepths};
 use roce::transport::Service;
 use roce::{Gid, Path, Psn, Qpn, ServiceId};
@@ -43,7 +43,7 @@ pub struct Net {
 }
 
 pub fn config() -> Config {
-    Config { ca_guid: 0x1122_3344_5566_7788, secret: 0xdead_beef, ..Config::default() }
+    Config { ca_guid: 0x1122_3344_5566_7788, secret: Secret::new([1, 2]), ..Config::default() }
 }
 
 pub fn qpn(n: u32) -> Qpn {
@@ -64,7 +64,7 @@ impl Net {
         let node = |n: usize| Node {
             cm: Cm::new(Config {
                 ca_guid: config.ca_guid + n as u64,
-                secret: config.secret + n as u32,
+                secret: Secret::new([config.secret.hash([0, 0]), n as u64]),
                 ..config
             }),
             gid: Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 1 + n as u8)),

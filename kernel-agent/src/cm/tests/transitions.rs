@@ -64,7 +64,7 @@ fn the_table_is_a_function_that_reaches_all_states_and_errors_name_both() {
 }
 
 /// The states that a connection can be brought into.
-const STATES: [State; 11] = [
+pub(super) const STATES: [State; 11] = [
     State::ReqSent,
     State::ReqRcvd,
     State::MraReqSent,
@@ -79,7 +79,7 @@ const STATES: [State; 11] = [
 ];
 
 /// A network with a connection in `state`; returns it, the connection's node, and the connection.
-fn reach(state: State) -> (Net, usize, ConnectionId) {
+pub(super) fn reach(state: State) -> (Net, usize, ConnectionId) {
     let mut net = Net::with(2, Config { patience: None, ..config() }, 1);
     net.nodes[1].cm.listen(SERVICE, Transports::RC, 4).unwrap();
     let short = TimeoutCode::new(10).unwrap();
