@@ -15,6 +15,8 @@
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use crate::region::Region;
+
 /// What the boot page tables map.
 const REACH: u64 = 4 << 30;
 /// A table of which the header says that it is longer than this counts as absent.
@@ -203,6 +205,47 @@ pub(crate) unsafe fn areas(rsdp: u64, found: &mut [Area]) -> usize {
     }
     count
 }
+
+/// The largest range of addresses below 4 GiB that the DSDT says a bridge passes on to devices: a
+/// "DWord Memory" descriptor (6.4.3.5.2) whose numbers agree. Other devices' resources have other
+/// kinds of descriptors.
+///
+/// # Safety
+///
+/// As for [`cpus`].
+pub(crate) unsafe fn window(rsdp: u64) -> Option<Region> {
+    // SAFETY: the caller's promise.
+    let dsdt = unsafe { dsdt(rsdp) }?;
+    let windows = dsdt.windows(size_of::<DwordMemory>()).filter_map(|bytes| {
+        let range = DwordMemory::ref_from_bytes(bytes).ok()?;
+        let (start, len) = (u64::from(range.min.get()), u64::from(range.len.get()));
+        let agrees = (range.tag, range.tag_len.get(), range.kind) == (DWORD_RANGE, DWORD_RANGE_LEN, MEMORY)
+            && start + len == u64::from(range.max.get()) + 1
+            && range.translation.get() == 0;
+        agrees.then_some(Region { start, len })
+    });
+    windows.max_by_key(|window| window.len)
+}
+
+/// A "DWord Memory" descriptor.
+#[repr(C)]
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+struct DwordMemory {
+    tag: u8,
+    tag_len: U16,
+    kind: u8,
+    _flags: [u8; 2],
+    _granularity: U32,
+    min: U32,
+    max: U32,
+    translation: U32,
+    len: U32,
+}
+
+const DWORD_RANGE: u8 = 0x87;
+const DWORD_RANGE_LEN: u16 = 0x17;
+const MEMORY: u8 = 0;
+const _: () = assert!(size_of::<DwordMemory>() == 3 + DWORD_RANGE_LEN as usize);
 
 /// Whether there may be a host bridge whose first bus is not bus 0. Such a one has a `_BBN`, "the
 /// number of its bus", that is not the constant zero, in the DSDT or in an SSDT. Without ACPI there

@@ -1,4 +1,6 @@
-//! Measures the time-stamp counter and the APIC timer against the PIT, once during boot.
+//! Measures the time-stamp counter and the APIC timer against the PIT, once during boot. Without a
+//! PIT the counter is measured against the APIC timer, whose rate is then taken to be that of
+//! QEMU's.
 #![expect(unsafe_code, reason = "reads and writes the PIT's ports")]
 
 use x86_64::instructions::port::Port;
@@ -10,6 +12,14 @@ use crate::{apic, clock};
 const PIT_HZ: u64 = 1_193_182;
 /// How long to measure: 5 ms, in which an error of 1 us is 0.02 %.
 const PIT_TICKS: u64 = PIT_HZ / 200;
+/// How often the PIT is read before it counts as absent: while it counts, two readings differ.
+const LOOKS: u32 = 1000;
+/// How often a counter is read while it is waited for: far longer than that takes.
+const PATIENCE: u32 = 1_000_000;
+/// The rate of the APIC timer in QEMU and in KVM, 1 GHz, divided as `apic` divides it.
+const USUAL_TIMER_HZ: u64 = 1_000_000_000 / 16;
+/// How long to measure by it: 5 ms.
+const TIMER_TICKS: u64 = USUAL_TIMER_HZ / 200;
 /// How many readings to take. The quickest counts, since an emulator may be away in the middle of
 /// one.
 const ATTEMPTS: usize = 5;
@@ -80,9 +90,10 @@ pub(crate) fn measure() {
     let mut pit = Pit::start();
     let first = pit.reading();
     let mut last = first;
-    // Without a PIT the count never changes. The loop then ends after a number of readings that
-    // take far longer than the PIT would.
-    for _ in 0..1_000_000 {
+    if (0..LOOKS).all(|_| pit.elapsed() == first.pit) {
+        return measure_by_apic();
+    }
+    for _ in 0..PATIENCE {
         last.pit = pit.elapsed();
         if last.pit.saturating_sub(first.pit) >= PIT_TICKS {
             break;
@@ -93,8 +104,7 @@ pub(crate) fn measure() {
     let elapsed = last.pit.saturating_sub(first.pit);
     let ticks = last.tsc.saturating_sub(first.tsc);
     if elapsed < PIT_TICKS || ticks == 0 {
-        log::warn!("the clock is not measured, since there is no PIT: the counter is taken to run at 1 GHz");
-        return;
+        return measure_by_apic();
     }
     let ns = u128::from(elapsed) * 1_000_000_000 / u128::from(PIT_HZ);
     let hz = u128::from(ticks) * 1_000_000_000 / ns;
@@ -102,4 +112,28 @@ pub(crate) fn measure() {
     let timer = u128::from(last.apic.saturating_sub(first.apic));
     apic::set_timer_rate(((timer << 32) / ns) as u64);
     log::debug!("clock: counter {} MHz, APIC timer {} kHz", hz / 1_000_000, timer * 1_000_000 / ns);
+}
+
+/// Measures the time-stamp counter against the APIC timer.
+fn measure_by_apic() {
+    let reading = || (apic::timer_count(), tsc());
+    let (timer, counter) = reading();
+    let mut last = reading();
+    for _ in 0..PATIENCE {
+        if last.0.saturating_sub(timer) >= TIMER_TICKS {
+            break;
+        }
+        core::hint::spin_loop();
+        last = reading();
+    }
+    let (timer, counter) = (last.0.saturating_sub(timer), last.1.saturating_sub(counter));
+    if timer < TIMER_TICKS || counter == 0 {
+        log::warn!("the clock is not measured: there is no PIT, and the APIC timer stands still");
+        return;
+    }
+    let ns = u128::from(timer) * 1_000_000_000 / u128::from(USUAL_TIMER_HZ);
+    let hz = u128::from(counter) * 1_000_000_000 / ns;
+    clock::set_rate(hz as u64, ((ns << 32) / u128::from(counter)) as u64);
+    apic::set_timer_rate((USUAL_TIMER_HZ << 32) / 1_000_000_000);
+    log::warn!("there is no PIT: the clock goes by the APIC timer, at QEMU's and KVM's rate of 1 GHz");
 }

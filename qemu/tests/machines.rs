@@ -134,6 +134,7 @@ fn other_machine_types_boot() {
     boots("-M microvm -cpu max -m 64M -smp 2", &["@machine cpus=2 ram=63", "@words 11"], BOOTED);
     boots("-M pc -cpu max -m 5G", &["@machine cpus=1 ram=5119"], BOOTED);
     boots("-M pc,acpi=off -cpu max -m 64M -smp 2", &["one CPU", "@machine cpus=1"], BOOTED);
+    boots("-M microvm,pit=off -cpu max -m 64M", &["there is no PIT: ", "@machine cpus=1"], BOOTED);
 }
 
 #[test]
@@ -210,9 +211,22 @@ fn every_other_form_of_disk_works_or_is_told() {
         let why = "is ignored: its queue has fewer than 8 descriptors; give it more (QEMU: queue-size)";
         with_disk(kind, "-device virtio-blk-pci,drive=d0,queue-size=4", why);
     }
+    for kind in ["q35 -bios qboot.rom", "pc -bios qboot.rom", "microvm,pcie=on -smp 2"] {
+        with_disk(kind, "-device virtio-blk-pci,drive=d0", WORKS);
+    }
     let platform = "virtio-blk-pci,drive=d0,disable-legacy=on,iommu_platform=on";
     with_disk("q35", &format!("-device intel-iommu -device {platform}"), WORKS);
     with_disk("q35", "-device virtio-blk-pci,drive=d0,disable-legacy=on,packed=on", WORKS);
+}
+
+/// PCI whose configuration space lies in memory alone, and where the firmware has given no BAR an
+/// address.
+#[test]
+fn disks_work_where_the_firmware_leaves_pci_alone() {
+    with_disk("microvm,pcie=on", "-device virtio-blk-pci,drive=d0", WORKS);
+    let why = "is ignored: its BARs have no addresses";
+    let behind = "-bios qboot.rom -device pcie-root-port,id=p -device virtio-blk-pci,drive=d0,bus=p";
+    with_disk("q35", behind, why);
 }
 
 /// Devices behind a second host bridge, whose bus no bridge of bus 0 leads to.

@@ -21,8 +21,9 @@ fn one_qemu_after_the_other_finds_a_nic_that_is_as_new() {
     command.args(["nic", "--link", "none", "--ip", "10.7.0.1/24"]);
     let mut nic = Running::start(command);
     let arguments = nic.wait_for("-M ");
-    for _ in 0..2 {
+    for kind in ["q35", "microvm,pcie=on"] {
         let mut command = Command::new(&emulator.path);
+        let arguments = arguments.replacen("q35", kind, 1);
         command.args(arguments.split(' ')).arg("-kernel").arg(&image).args(["-append", "log=warn"]);
         let options = "-nodefaults -display none -no-reboot -accel tcg,thread=multi -cpu max -serial stdio";
         command.args(options.split(' '));

@@ -21,9 +21,12 @@ use crate::acpi::{self, Area};
 use crate::lock::IrqLock;
 use crate::memory::{self, Cache};
 use crate::pvh::StartData;
+use crate::region::Region;
 
 /// More capabilities have no room; a list that is longer leads back to itself.
 const MOST_CAPABILITIES: usize = 48;
+/// How many BARs a function has.
+pub(super) const SLOTS: u8 = 6;
 /// How many parts of configuration space in memory are used. Most machines have one.
 const MOST_AREAS: usize = 8;
 /// The bytes of a bus, a device and a function in memory.
@@ -45,6 +48,8 @@ struct Named {
     len: usize,
     /// Buses other than the first one may belong to a host bridge.
     may_have_more_host_bridges: bool,
+    /// Addresses that the host bridge passes on.
+    window: Option<Region>,
 }
 
 static NAMED: Once<Named> = Once::new();
@@ -60,8 +65,15 @@ pub(super) fn find(data: &StartData) {
         let len = unsafe { acpi::areas(data.rsdp(), &mut areas) };
         // SAFETY: as above.
         let may_have_more_host_bridges = unsafe { acpi::may_have_more_host_bridges(data.rsdp()) };
-        Named { areas, len, may_have_more_host_bridges }
+        // SAFETY: as above.
+        let window = unsafe { acpi::window(data.rsdp()) };
+        Named { areas, len, may_have_more_host_bridges, window }
     });
+}
+
+/// Addresses below 4 GiB that the host bridge passes on to devices, if ACPI names any.
+pub(super) fn window() -> Option<Region> {
+    NAMED.get()?.window
 }
 
 /// Configuration space in memory. It is mapped at the first call.
@@ -158,7 +170,7 @@ pub(super) struct MemoryBar {
 
 /// The memory BARs of a function, by slot.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bars([Option<MemoryBar>; 6]);
+pub(super) struct Bars([Option<MemoryBar>; SLOTS as usize]);
 
 impl Bars {
     /// The memory BAR in a slot; there are six slots.
@@ -249,9 +261,7 @@ impl Function {
     pub(super) fn usable_bars(&self) -> Result<Bars, &'static str> {
         let bars = self.memory_bars().ok_or("its BARs cannot be read")?;
         if bars.is_empty() {
-            return Err(
-                "the firmware has given its BARs no addresses (choose a machine whose firmware does)",
-            );
+            return Err("its BARs have no addresses: neither the firmware nor the kernel has given it any");
         }
         Ok(bars)
     }

@@ -1,6 +1,8 @@
-//! PCI: `config` finds functions, `msix` routes their interrupts, `nic` hands over those that are
-//! NICs, and `virtio` those that are disks.
+//! PCI: `config` finds functions, `addresses` gives their BARs addresses if the firmware has not,
+//! `msix` routes their interrupts, `nic` hands over those that are NICs, and `virtio` those that
+//! are disks.
 
+mod addresses;
 mod config;
 mod msix;
 mod nic;
@@ -24,6 +26,9 @@ pub(crate) fn find(data: &StartData) {
 /// Finds the devices, and brings up the disks.
 pub(crate) fn attach(platform: &Arc<dyn Platform>) {
     let functions = config::functions();
+    if let Some(window) = config::window() {
+        addresses::give(&functions, window);
+    }
     // The NICs first: their interrupts go to the first CPUs, whatever other devices there are.
     nic::attach(&functions);
     virtio::attach(platform, &functions);

@@ -89,6 +89,31 @@ fn a_disk_that_fails_fails_its_requests_and_a_disk_that_is_gone_all_of_them() {
     machine.end(host, target);
 }
 
+/// A disk that its owner makes smaller and larger. Hosts go on with the size that they found.
+#[test]
+fn a_disk_that_shrinks_fails_requests_behind_its_end_and_no_others() {
+    let machine = Machine::new();
+    let shrinking = disk(1);
+    let target = machine.target(vec![shrinking.clone() as Arc<dyn Disk>]);
+    let mut host = machine.host(&target);
+    let region = machine.region(&mut host, 512);
+    let read = |block| {
+        let data = Some((&region, 0, 512));
+        Request { operation: Operation::Read, namespace: 1, block, blocks: 1, data }
+    };
+    let behind = Err(Failure::Command("Read", nvme::Status::LBA_OUT_OF_RANGE.dnr(), 0));
+    shrinking.resize(2000);
+    host.carry_out("Read", &read(1999)).unwrap();
+    assert_eq!(host.carry_out("Read", &read(2000)), behind);
+    shrinking.resize(8192);
+    host.carry_out("Read", &read(4095)).unwrap();
+    assert_eq!(host.carry_out("Read", &read(4096)), behind);
+    let namespace = host.namespaces()[0];
+    workload::run(&mut host, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
+    host.unregister(region);
+    machine.end(host, target);
+}
+
 #[test]
 fn a_disk_that_stalls_stops_neither_the_others_nor_the_end_of_its_hosts() {
     let machine = Machine::new();
