@@ -16,7 +16,7 @@ use crate::region::{PAGE, Region};
 /// What the boot page tables map.
 const REACH: u64 = 4 << 30;
 /// The longest command line.
-pub(crate) const MOST_TEXT: usize = 4096;
+const MOST_TEXT: usize = 4096;
 /// The most modules, and the longest command line of each.
 const MOST_MODULES: usize = 8;
 const MOST_MODULE_TEXT: usize = 256;

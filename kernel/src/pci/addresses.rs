@@ -42,7 +42,7 @@ pub(super) fn give(functions: &[Function], window: Region) {
                 next = end;
             } else if size > 0 {
                 log::warn!(
-                    "BAR {slot} of {} gets no address: it has {size:#x} bytes, and {next:#x} to {:#x} are left",
+                    "BAR {slot} of {} gets no address: it has {size:#x} bytes, {next:#x} to {:#x} are left",
                     function.address,
                     window.end()
                 );
