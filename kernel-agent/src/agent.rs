@@ -88,6 +88,10 @@ pub struct Config {
     pub max_connections: u32,
     /// Listening points.
     pub max_listens: u32,
+    /// How long the device's heartbeat may stand still before the device is taken for dead. A
+    /// device whose process is stopped for less goes on. 0 stands for
+    /// [`nic_abi::registers::HEARTBEAT_DEAD_MS`].
+    pub silence: Duration,
 }
 
 impl Config {
@@ -111,6 +115,7 @@ impl Config {
             max_keys: least(self.max_keys, identity.max_keys - 1),
             max_connections: least(self.max_connections, 1 << 16),
             max_listens: least(self.max_listens, 1 << 12),
+            silence: self.silence,
         }
     }
 }
@@ -225,6 +230,9 @@ impl Agent {
         config: Config,
     ) -> Result<Arc<Agent>, Error> {
         let nic = Nic::open(platform.clone(), transport)?;
+        if !config.silence.is_zero() {
+            nic.bear_silence(config.silence);
+        }
         let identity = *nic.identity();
         let config = config.within(&identity);
         let secret = Secret::gather(&platform, identity.node_guid);

@@ -5,6 +5,7 @@ extern crate ferrovia_kernel_agent as kernel_agent;
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::*;
 use host::Machine;
@@ -57,6 +58,7 @@ fn every_table_runs_out_and_recovers() {
         max_keys: 4,
         max_connections: 4,
         max_listens: 4,
+        silence: Duration::from_secs(1),
     };
     let agent = open_with(&machine, 0, config);
     // A NIC that does not offer virtual interfaces has none.
@@ -293,7 +295,7 @@ fn memory_that_runs_out_changes_nothing() {
 
 fn dies(kill: impl FnOnce(&mut Machine, &Agent), expected: impl Fn(Death) -> bool) {
     let mut machine = Machine::new(1);
-    let agent = open(&machine, 0);
+    let agent = open_with(&machine, 0, Config { silence: Duration::from_secs(1), ..Config::default() });
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
     let (qa, ca, _qb, _) = connect(&a, &b, 1);
     let from = a.buffer(64);
@@ -367,7 +369,7 @@ fn the_device_gives_up() {
 #[test]
 fn commands_to_a_silent_device_end() {
     let machine = Machine::new(1);
-    let agent = open(&machine, 0);
+    let agent = open_with(&machine, 0, Config { silence: Duration::from_secs(1), ..Config::default() });
     let node = Node::new(&machine, &agent);
     agent.test_handle().inject(0, Injection::Mute, 1, 0).unwrap();
     let started = std::time::Instant::now();

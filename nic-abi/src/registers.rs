@@ -228,9 +228,10 @@ pub const STATUS_PORT_UP: usize = STATUS + 16;
 
 /// A working device changes [`Status::heartbeat`] at least this often, milliseconds.
 pub const HEARTBEAT_MS: u64 = 100;
-/// After this long without a change of the heartbeat, a driver takes the device for dead,
+/// After this long without a change of the heartbeat, a driver takes the device for dead, unless it
+/// was told another time. A device whose process is stopped for less goes on,
 /// milliseconds.
-pub const HEARTBEAT_DEAD_MS: u64 = 3000;
+pub const HEARTBEAT_DEAD_MS: u64 = 10_000;
 
 /// Why a device went to [`State::Failed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use nic_abi::admin::{
 };
 use nic_abi::cqe;
 use platform::sync::{Mutex, Once};
-use platform::{Instant, Platform, Signal};
+use platform::{Platform, Signal};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::doorbell::{ConsumerRecord, Doorbell};
-use crate::life::Life;
-use crate::mapped::Ring;
+use crate::life::{Life, Limit};
+use crate::mapped::{Registers, Ring};
 use crate::{CommandError, Death, Error};
 
 /// Entries of both rings as a power of two.
@@ -66,6 +66,7 @@ const MAX_EVENTS: u32 = 64;
 pub(crate) struct AdminQueue {
     platform: Arc<dyn Platform>,
     signal: Arc<Signal>,
+    registers: Arc<Registers>,
     commands: CommandRing,
     responses: ResponseRing,
     doorbell: Doorbell,
@@ -89,6 +90,7 @@ impl AdminQueue {
     pub(crate) fn new(
         platform: Arc<dyn Platform>,
         signal: Arc<Signal>,
+        registers: Arc<Registers>,
         commands: CommandRing,
         responses: ResponseRing,
         doorbell: Doorbell,
@@ -97,6 +99,7 @@ impl AdminQueue {
         AdminQueue {
             platform,
             signal,
+            registers,
             commands,
             responses,
             doorbell,
@@ -124,10 +127,10 @@ impl AdminQueue {
         object: u32,
         args: &(impl IntoBytes + Immutable),
     ) -> Result<[u8; RESULT_SIZE], Error> {
-        let limit = if opcode == Opcode::Bench { BENCH_DEADLINE } else { DEADLINE };
-        let deadline = self.platform.now() + limit;
-        let Submitted { index, id, event } = self.submit(life, opcode, object, args.as_bytes(), deadline)?;
-        let words = self.wait(life, deadline, event, || self.answer(index))?;
+        let time = if opcode == Opcode::Bench { BENCH_DEADLINE } else { DEADLINE };
+        let limit = &mut Limit::new(self.platform.now(), time, &self.registers);
+        let Submitted { index, id, event } = self.submit(life, opcode, object, args.as_bytes(), limit)?;
+        let words = self.wait(life, limit, event, || self.answer(index))?;
         self.release(index);
         let [first, ..] = words;
         let (answered, status, field) = ((words[0] as u32), (first >> 32) as u16, (first >> 48) as u16);
@@ -151,7 +154,7 @@ impl AdminQueue {
         opcode: Opcode,
         object: u32,
         args: &[u8],
-        deadline: Instant,
+        limit: &mut Limit,
     ) -> Result<Submitted, Error> {
         let mut words = [0u64; COMMAND_WORDS];
         let (head, rest) = words.split_at_mut(ARGS_OFFSET / 8);
@@ -165,7 +168,7 @@ impl AdminQueue {
             *word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
         }
         let first = u64::from(opcode as u16) | u64::from(flags) << 16;
-        self.wait(life, deadline, false, || {
+        self.wait(life, limit, false, || {
             let mut producer = self.producer.lock();
             // Under the lock: once the device is closed, another driver may use its doorbells.
             if life.death().is_some() {
@@ -232,7 +235,7 @@ impl AdminQueue {
     fn wait<T>(
         &self,
         life: &Life,
-        deadline: Instant,
+        limit: &mut Limit,
         event: bool,
         look: impl Fn() -> Option<T>,
     ) -> Result<T, Error> {
@@ -246,8 +249,9 @@ impl AdminQueue {
                 return Ok(found);
             }
             let now = self.platform.now();
-            if now >= deadline {
-                return Err(Error::DeviceDead(life.end(Death::CommandTimeout)));
+            limit.check(now, life, &self.registers);
+            if let Some(death) = life.death() {
+                return Err(Error::DeviceDead(death));
             }
             if now < begin + SPIN {
                 core::hint::spin_loop();
@@ -266,7 +270,7 @@ impl AdminQueue {
             if let Some(found) = look() {
                 return Ok(found);
             }
-            self.signal.wait(seen, Some(deadline.min(now + slice)));
+            self.signal.wait(seen, Some(limit.deadline(now).min(now + slice)));
         }
     }
 }

@@ -43,6 +43,11 @@ impl Registers {
         heap::arc(Registers { transport, base, len }).map_err(|_| Error::OutOfMemory)
     }
 
+    /// A word of the status page.
+    pub(crate) fn status(&self, offset: usize) -> u32 {
+        self.slice().atomic_u32(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
     /// All registers.
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: `Transport::registers` lent this memory for as long as the transport is borrowed.

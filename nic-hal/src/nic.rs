@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 
 use nic_abi::RING_ALIGN;
 use nic_abi::admin::{self, Opcode};
@@ -84,14 +85,11 @@ impl Nic {
             registers.transport().set_vector(vector, Some(Box::new(move || signal.raise())));
         }
         let doorbell = Doorbell::new(&registers, Kind::Admin, 0)?;
-        let admin = AdminQueue::new(platform.clone(), signal.clone(), commands, responses, doorbell);
+        let (at, signals) = (registers.clone(), signal.clone());
+        let admin = AdminQueue::new(platform.clone(), signals, at, commands, responses, doorbell);
         let life = Life::new(signal.clone());
         let closed = AtomicBool::new(false);
         Ok(Nic { platform, dma, registers, identity, admin, quarantine, signal, life, closed })
-    }
-
-    fn status(&self, offset: usize) -> u32 {
-        self.registers.slice().atomic_u32(offset).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Sends a command and waits for its answer's result.
@@ -120,16 +118,20 @@ impl Nic {
     }
 
     /// Looks at the device's heartbeat and state; to be called a few times a second. A device whose
-    /// heartbeat has not changed for `HEARTBEAT_DEAD_MS` is dead from then on.
+    /// heartbeat has not changed for `HEARTBEAT_DEAD_MS`, or for the time of
+    /// [`Nic::bear_silence`], is dead from then on.
     pub fn watch(&self, now: Instant) {
-        let state = self.status(registers::STATUS_STATE);
-        let fault = self.status(registers::STATUS_FAULT);
-        self.life.watch(now, state, fault, self.status(registers::STATUS_HEARTBEAT));
+        self.life.look(now, &self.registers);
+    }
+
+    /// Sets how long the device's heartbeat may stand still.
+    pub fn bear_silence(&self, time: Duration) {
+        self.life.bear_silence(time);
     }
 
     /// Whether the port is up.
     pub fn port_up(&self) -> bool {
-        self.status(registers::STATUS_PORT_UP) == 1
+        self.registers.status(registers::STATUS_PORT_UP) == 1
     }
 
     /// Allocates memory for the device to use, at least `len` bytes. Start its lease before the

@@ -9,7 +9,9 @@ use std::time::Duration;
 use host::fake::identity;
 use host::{Arena, HostPlatform, Os};
 use nic_abi::admin::Bench;
-use nic_abi::registers::{CONTROL_REQUEST, CONTROL_RESET, SIZE, STATUS_ACKNOWLEDGED, STATUS_STATE};
+use nic_abi::registers::{
+    CONTROL_REQUEST, CONTROL_RESET, SIZE, STATUS_ACKNOWLEDGED, STATUS_HEARTBEAT, STATUS_STATE,
+};
 use nic_hal::{Death, Error, InterruptHandler, Nic, Transport};
 use platform::sync::atomic::AtomicU32 as Word;
 use platform::{Instant, OutOfMemory, SharedSlice, Wake};
@@ -22,6 +24,8 @@ struct Device {
     /// How long a request takes, and when the last one came.
     takes: AtomicU64,
     kicked: AtomicU64,
+    /// From when to when it does not run.
+    stopped: [AtomicU64; 2],
 }
 
 impl Device {
@@ -30,6 +34,11 @@ impl Device {
     }
 
     fn work(&self) {
+        let [from, until] = [0, 1].map(|n| self.stopped[n].load(Ordering::Relaxed));
+        if (from..until).contains(&self.now.load(Ordering::Relaxed)) {
+            return;
+        }
+        self.word(STATUS_HEARTBEAT).fetch_add(1, Ordering::Relaxed);
         let request = self.word(CONTROL_REQUEST).load(Ordering::Acquire);
         let due = self.kicked.load(Ordering::Relaxed) + self.takes.load(Ordering::Relaxed);
         if self.now.load(Ordering::Relaxed) >= due {
@@ -87,7 +96,8 @@ impl Os for Handle {
 fn open() -> (Nic, Arc<Device>) {
     let registers = (0..SIZE / 8).map(|_| AtomicU64::new(0)).collect();
     let [now, takes, kicked] = [const { AtomicU64::new(0) }; 3];
-    let device = Arc::new(Device { registers, now, takes, kicked });
+    let stopped = [const { AtomicU64::new(0) }; 2];
+    let device = Arc::new(Device { registers, now, takes, kicked, stopped });
     let handle = Handle(device.clone());
     handle.registers().write(nic_abi::registers::IDENTITY, identity().as_bytes()).unwrap();
     let platform = HostPlatform::on(Arc::new(Arena::new(1 << 20)), Box::new(handle.clone()));
@@ -120,4 +130,25 @@ fn a_device_is_dead_after_two_seconds_without_an_answer_and_after_two_minutes_in
     };
     assert_eq!(lasts(|driver| driver.create_pd(1)), 2_000);
     assert_eq!(lasts(|driver| driver.testing().bench(&Bench::default()).map(|_| ())), 120_000);
+}
+
+/// A process that is stopped for some seconds and continued is not dead, and its command has the
+/// time in which it runs. One that is stopped for longer than the driver bears is.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of steps, and each borrows a register file of 1 MiB anew")]
+fn a_device_that_is_stopped_for_a_while_is_not_dead() {
+    for (from, until, ends, death) in [
+        (1_000, 7_000, 2_000 + 6_000 - 500, Death::CommandTimeout),
+        (1_000, 12_000, 11_000, Death::Heartbeat),
+    ] {
+        let (driver, device) = open();
+        let begin = device.now.load(Ordering::Relaxed);
+        for (at, ms) in device.stopped.iter().zip([from, until]) {
+            at.store(begin + ms * 1_000_000, Ordering::Relaxed);
+        }
+        assert_eq!(driver.create_pd(1), Err(Error::DeviceDead(death)));
+        let lasted = Duration::from_nanos(device.now.load(Ordering::Relaxed) - begin).as_millis();
+        // The driver looks at the heartbeat ten times a second.
+        assert!((ends..=ends + 200).contains(&lasted), "{death:?} after {lasted} ms");
+    }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::Machine;
 use kernel_agent::{Agent, Config};
@@ -23,8 +24,9 @@ impl World {
         let provider = Provider::new(machine.platform());
         let mut agents = Vec::new();
         for (number, device) in machine.transports().into_iter().enumerate() {
-            let agent =
-                Agent::open(machine.platform(), device, number as u32, Config::default()).expect("an agent");
+            // Some tests wait until a device that was killed is taken for dead.
+            let config = Config { silence: Duration::from_secs(1), ..Config::default() };
+            let agent = Agent::open(machine.platform(), device, number as u32, config).expect("an agent");
             provider.add(&format!("rnic{number}"), agent.clone()).expect("a name");
             agents.push(agent);
         }

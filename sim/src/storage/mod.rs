@@ -61,6 +61,7 @@ const CONFIG: Config = Config {
     max_keys: 4096,
     max_connections: 512,
     max_listens: 4,
+    silence: Duration::from_secs(3),
 };
 
 /// How a turn ends.

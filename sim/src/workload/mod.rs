@@ -49,6 +49,7 @@ const CONFIG: Config = Config {
     max_keys: 256,
     max_connections: 512,
     max_listens: 16,
+    silence: Duration::from_secs(3),
 };
 /// Between two looks at something that takes a while.
 const PAUSE: Duration = Duration::from_millis(1);

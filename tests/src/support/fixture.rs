@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::result::Result;
+use core::time::Duration;
 
 use kernel_agent::{Agent, Config, Counts};
 use nic_abi::admin::Injection;
@@ -49,6 +50,8 @@ pub const CONFIG: Config = Config {
     max_keys: 128,
     max_connections: 4096,
     max_listens: 16,
+    // Some tests wait for it.
+    silence: Duration::from_secs(3),
 };
 
 /// How many bytes of heap the agents may hold after a test beyond what they held when they were

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::Machine;
 use kernel_agent::{Agent, Config};
@@ -23,8 +24,9 @@ impl World {
         let interfaces = Arc::new(api_core::Interfaces::new(machine.platform()));
         let mut agents = Vec::new();
         for (number, device) in machine.transports().into_iter().enumerate() {
-            let agent =
-                Agent::open(machine.platform(), device, number as u32, Config::default()).expect("an agent");
+            // Some tests wait until a device that was killed is taken for dead.
+            let config = Config { silence: Duration::from_secs(1), ..Config::default() };
+            let agent = Agent::open(machine.platform(), device, number as u32, config).expect("an agent");
             let (none, pairs) = (api_core::Limits::NONE, api_core::Endpoints::QueuePairs);
             interfaces.add(&format!("nic{number}"), agent.clone(), none, pairs).expect("a name");
             agents.push(agent);
