@@ -15,8 +15,9 @@ pub(crate) fn beat(byte: u8) {
     unsafe { PORT.lock().write(byte) };
 }
 
-/// Asks the launcher for something: `kill` stops the device process behind the NICs. `request` is
-/// one line. The launcher sends no answer; observe the effect.
+/// Asks the launcher for something: `kill` stops the device process behind the NICs, and
+/// `stop-word ADDRESS` names the word in which the launcher asks the image to end. `request` is one
+/// line. The launcher sends no answer; observe the effect.
 pub fn control(request: &str) {
     // Held for the whole line, so that no byte of the heartbeat gets into it.
     let mut port = PORT.lock();

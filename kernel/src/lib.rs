@@ -7,6 +7,7 @@
 //!
 //! # What the launcher sees
 //! - The console is the first serial port. [`console`] describes log levels.
+//! - An image that calls [`wait_for_stop`] is asked to end before the launcher ends QEMU.
 //! - [`exit`] ends QEMU with a status. [`Status`] lists the statuses of the kernel itself.
 //! - The heartbeat, a byte on port 0xe9 each second, shows that threads run on all CPUs
 //!   (`launcher.rs`).
@@ -39,7 +40,7 @@
 //! | `memory` | RAM, page tables, stacks, the heap |
 //! | `apic` | the local APIC |
 //! | `calibrate`, `shutdown`, `thread` | the clock's rate, the guest's end, threads |
-//! | `panic`, `services` | reports of panics, the kernel as a [`platform::Platform`] |
+//! | `panic`, `services`, `stop` | reports of panics, the kernel as a [`platform::Platform`], the launcher's request to end |
 //! | `interrupts` | vectors, handlers, faults |
 //! | `virtio` | virtio block devices, however they are reached |
 //! | `pci`, `smp` | devices, the other CPUs |
@@ -70,6 +71,7 @@ mod services;
 mod shutdown;
 mod smp;
 mod start;
+mod stop;
 pub mod thread;
 pub mod virtio;
 
@@ -81,3 +83,4 @@ pub use pvh::{Module, modules};
 pub use random::random_u64;
 pub use shutdown::{Status, exit};
 pub use start::{Boot, Timestamps, timestamps};
+pub use stop::wait_for_stop;

@@ -50,6 +50,8 @@ pub enum Note {
     /// The guest asks the launcher to end its device for good, with all NICs, as if the device's
     /// process were killed.
     KillDevice,
+    /// The guest ends by itself once the word at this bus address is not 0 any more.
+    StopWord(u64),
     /// An unknown control line.
     Unknown(String),
 }
@@ -81,7 +83,12 @@ impl DebugPort {
 
     fn control(line: &[u8]) -> Note {
         let text = String::from_utf8_lossy(line);
-        if text == "kill" { Note::KillDevice } else { Note::Unknown(text.into_owned()) }
+        let stop_word = text.strip_prefix("stop-word ").and_then(|address| address.parse().ok());
+        match (&*text, stop_word) {
+            ("kill", _) => Note::KillDevice,
+            (_, Some(address)) => Note::StopWord(address),
+            _ => Note::Unknown(text.into_owned()),
+        }
     }
 }
 
@@ -119,5 +126,7 @@ mod tests {
         assert_eq!(port.feed(b".ll\n."), [Note::Beat, Note::KillDevice, Note::Beat]);
         assert_eq!(port.feed(b"kill 1\n"), [Note::Unknown("kill 1".into())]);
         assert_eq!(port.feed(b"\n"), [Note::Unknown("".into())]);
+        assert_eq!(port.feed(b"stop-word 40.96\n"), [Note::Beat, Note::StopWord(4096)]);
+        assert_eq!(port.feed(b"stop-word -1\n"), [Note::Unknown("stop-word -1".into())]);
     }
 }

@@ -12,6 +12,12 @@ use crate::error::{Error, Result};
 pub const MOST: usize = 16;
 /// The unit of a disk's size.
 const SECTOR: u64 = 512;
+/// What every disk's device does when the host fails to carry out a request: it reports the error
+/// to the guest. QEMU would stop the guest on a full file system.
+pub(crate) const ERRORS: &str = "werror=report,rerror=report";
+/// The errors of a disk that fails: those of a broken medium and of a full file system.
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
 /// The descriptors of a disk's queue: the most that QEMU allows. Each segment of a request takes
 /// one.
 const QUEUE_SIZE: u32 = 1024;
@@ -23,7 +29,8 @@ pub struct Disk {
     pub path: PathBuf,
     /// Whether the guest may only read.
     pub read_only: bool,
-    /// A sector whose reads and writes fail, for tests.
+    /// A sector whose reads and writes fail, for tests: reads as by a broken medium, writes as on a
+    /// full file system.
     pub failing: Option<u64>,
 }
 
@@ -77,28 +84,42 @@ impl Disk {
     }
 }
 
+/// The name of disk number `number` in QEMU's block layer.
+pub(crate) fn node_name(number: usize) -> String {
+    format!("disk{number}")
+}
+
 /// QEMU's arguments for these disks.
 pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
     let mut arguments = Vec::new();
     for (number, disk) in disks.iter().enumerate() {
+        let node = node_name(number);
         let read_only = if disk.read_only { "on" } else { "off" };
         let every = format!("read-only={read_only},discard=unmap,cache.direct=off");
         // A layer above the file makes the errors.
         let (layer, prefix) = match disk.failing {
             Some(sector) => {
-                let error = "inject-error.0.event=none,inject-error.0.errno=5,inject-error.0.sector";
-                (format!("driver=blkdebug,{error}={sector},{every},"), "image.")
+                let error = |number: u32, of: &str, errno: i32| {
+                    format!(
+                        "inject-error.{number}.event=none,inject-error.{number}.iotype={of},\
+                         inject-error.{number}.errno={errno},inject-error.{number}.sector={sector},"
+                    )
+                };
+                let rules = [("read", EIO), ("write", ENOSPC), ("write-zeroes", ENOSPC), ("discard", ENOSPC)];
+                let errors: String =
+                    (0..).zip(rules).map(|(number, (of, errno))| error(number, of, errno)).collect();
+                (format!("driver=blkdebug,{errors}{every},"), "image.")
             }
             None => (String::new(), ""),
         };
         let every = every.split(',').map(|option| format!("{prefix}{option},")).collect::<String>();
         let mut file = OsString::from(format!(
-            "{layer}node-name=disk{number},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
+            "{layer}node-name={node},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
         ));
         file.push(escaped(disk.path.as_os_str()));
         let device = format!(
-            "virtio-blk-pci,drive=disk{number},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},\
-             discard=on,write-zeroes=on"
+            "virtio-blk-pci,drive={node},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},\
+             discard=on,write-zeroes=on,{ERRORS}"
         );
         arguments.extend(["-blockdev".into(), file, "-device".into(), device.into()]);
     }
@@ -210,13 +231,17 @@ mod tests {
         start.extend(b"/\xff=,,");
         assert_eq!(file1.as_bytes(), start);
         let file2 = file2.to_str().expect("text");
+        let error = "inject-error.1.event=none,inject-error.1.iotype=write,inject-error.1.errno=28";
         assert!(file2.starts_with("driver=blkdebug,inject-error.0.event=none,"), "{file2}");
+        assert!(file2.contains(error), "{file2}");
         assert!(file2.contains(".sector=7,read-only=off,discard=unmap,"), "{file2}");
         assert!(file2.contains(",node-name=disk2,image.driver=file,image.read-only=off,"), "{file2}");
         assert!(file2.ends_with(",image.aio=threads,image.filename=x"), "{file2}");
         for (number, device) in [device0, device1, device2].into_iter().enumerate() {
             let start = format!("virtio-blk-pci,drive=disk{number},disable-legacy=on,");
-            assert!(device.to_str().is_some_and(|device| device.starts_with(&start)), "{device:?}");
+            let device = device.to_str().expect("text");
+            assert!(device.starts_with(&start), "{device}");
+            assert!(device.ends_with(",werror=report,rerror=report"), "an error must not stop the guest");
         }
     }
 }

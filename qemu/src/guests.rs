@@ -1,9 +1,12 @@
 //! Running guests: one, or several whose NICs are on one device and reach each other by short cuts.
 //!
-//! [`Guests::next`] waits for an event of any guest. It returns Ctrl-C as an error. At Ctrl-Z it
-//! stops the guests' CPUs and clocks before it stops this process. It lets them run again once this
-//! process has been continued and the NICs have shown a heartbeat: to the guests no time has
-//! passed. (SIGSTOP cannot be caught: after it the guests run without a device.)
+//! [`Guests::next`] waits for an event of any guest. At Ctrl-C it asks the guests that listen to
+//! end by themselves, and goes on until they have ended, for [`STOP_TIME`] at most. At a second
+//! Ctrl-C, and if no guest listens, it returns an error at once. At Ctrl-Z it stops the guests'
+//! CPUs and clocks before it stops this process. It lets them run again once this process has been
+//! continued and the NICs have shown a heartbeat: to the guests no time has passed. (SIGSTOP cannot
+//! be caught: the guests run without a device until the process is continued. The device tells the
+//! drivers then.)
 //!
 //! The NICs of a guest that has ended are powered off, so packets from other guests to them are
 //! lost. The device and the other guests continue.
@@ -24,6 +27,8 @@ use crate::pulse::Gaps;
 use crate::signals::{Asked, Signals};
 use crate::vm::{Config, Event, Exit, Prepared, Vm};
 
+/// How long a guest that was asked to end may take.
+pub const STOP_TIME: Duration = Duration::from_secs(10);
 /// How long stopped guests wait for a heartbeat of their NICs when they are continued.
 const FIRST_BEATS: Duration = Duration::from_millis(500);
 
@@ -33,10 +38,22 @@ pub struct Guests {
     device: Device,
     events: VecDeque<(usize, Event)>,
     signals: &'static Signals,
+    stopping: Option<Stopping>,
+}
+
+/// The user wants the launcher to end, and some guests have been asked to end by themselves.
+#[derive(Clone, Copy)]
+struct Stopping {
+    /// The signal that the user sent.
+    signal: i32,
+    /// When they must have ended.
+    until: Instant,
 }
 
 struct Member {
     vm: Vm,
+    /// Whether it has been asked to end by itself.
+    asked_to_stop: bool,
     /// The range of its NICs on the device.
     nics: Range<usize>,
 }
@@ -58,9 +75,11 @@ impl Guests {
         }
         let signals = Signals::watch()?;
         let device = Device::start(ports, network)?;
-        let members = prepared.into_iter().map(|(guest, nics)| Ok(Member { vm: guest.start()?, nics }));
+        let members = prepared
+            .into_iter()
+            .map(|(guest, nics)| Ok(Member { vm: guest.start()?, asked_to_stop: false, nics }));
         let members = members.collect::<Result<_>>()?;
-        Ok(Guests { members, device, events: VecDeque::new(), signals })
+        Ok(Guests { members, device, events: VecDeque::new(), signals, stopping: None })
     }
 
     /// A guest's memory.
@@ -88,38 +107,64 @@ impl Guests {
 
     /// Ends a guest.
     pub fn end(&mut self, guest: usize) {
-        let Member { vm, nics } = &mut self.members[guest];
+        let Member { vm, nics, .. } = &mut self.members[guest];
         vm.end();
         self.device.power_off(nics.clone());
     }
 
     /// Waits for the next event of any guest, at most until `deadline`. `None` at the deadline, and
     /// when no guest runs and all events have been returned. A signal that asks the launcher to end
-    /// is an error.
+    /// is an error, unless a guest has been asked to end by itself and does so.
     pub fn next(&mut self, deadline: Option<Instant>) -> Result<Option<(usize, Event)>> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
             let running = self.members.iter().map(|member| &member.vm).filter(|vm| !vm.has_ended());
-            let Some(silent_at) = running.map(Vm::silent_at).min() else { return Ok(None) };
+            let Some(patience) = running.map(Vm::patience_left).min() else { return Ok(None) };
             let now = Instant::now();
+            if let Some(Stopping { signal, until }) = self.stopping {
+                let is_stopping = |member: &Member| member.asked_to_stop && !member.vm.has_ended();
+                let are_stopping = self.members.iter().any(is_stopping);
+                if are_stopping && now >= until {
+                    complain!("ferrovia: the guest has not stopped after {} s", STOP_TIME.as_secs());
+                }
+                if !are_stopping || now >= until {
+                    return Err(Error::Interrupted(signal));
+                }
+            }
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(None);
             }
-            let until = deadline.map_or(silent_at, |deadline| deadline.min(silent_at));
+            let stopped_at = self.stopping.map(|stopping| stopping.until);
+            let until = [deadline, stopped_at].into_iter().flatten().fold(now + patience, Instant::min);
             self.poll(until.saturating_duration_since(now))?;
             // Heartbeats that came while this process was stopped, or got no CPU, have been counted
             // by now.
             if self.events.is_empty() {
-                let now = Instant::now();
-                let silent =
-                    self.running().map(|n| (n, &self.members[n].vm)).find(|(_, vm)| now >= vm.silent_at());
-                if let Some((number, vm)) = silent {
-                    return Ok(Some((number, Event::Stalled(vm.silence()))));
+                let mut running = self.members.iter_mut().enumerate().filter(|(_, one)| !one.vm.has_ended());
+                let silent = running.find_map(|(number, one)| Some((number, one.vm.is_silent()?)));
+                if let Some((number, silence)) = silent {
+                    return Ok(Some((number, Event::Stalled(silence))));
                 }
             }
         }
+    }
+
+    /// Asks the guests that listen to end by themselves. An error if none does, or if they have
+    /// been asked before.
+    fn stop(&mut self, signal: i32) -> Result<()> {
+        if self.stopping.is_none() {
+            for member in self.members.iter_mut().filter(|member| !member.vm.has_ended()) {
+                member.asked_to_stop = member.vm.ask_to_stop();
+            }
+            if self.members.iter().any(|member| member.asked_to_stop) {
+                complain!("ferrovia: the guest is asked to stop; a second signal ends it at once");
+                self.stopping = Some(Stopping { signal, until: Instant::now() + STOP_TIME });
+                return Ok(());
+            }
+        }
+        Err(Error::Interrupted(signal))
     }
 
     /// Stops this process and its guests, until the process is continued.
@@ -163,15 +208,15 @@ impl Guests {
         let gone = |first: usize| !fds[first].revents().is_empty();
         let heard: Vec<(usize, bool)> = first_of.iter().map(|(number, at)| (*number, gone(*at))).collect();
         match self.signals.arrived() {
-            Some(Asked::End(signal)) => return Err(Error::Interrupted(signal)),
+            Some(Asked::End(signal)) => self.stop(signal)?,
             // Poll the descriptors again: much may have happened while the process was stopped.
             Some(Asked::Stop) => return self.suspend(),
             None => {}
         }
         for (number, gone) in heard {
-            let Member { vm, nics } = &mut self.members[number];
+            let Member { vm, nics, .. } = &mut self.members[number];
             let heard = vm.hear(gone)?;
-            if heard.kill_device || gone {
+            if heard.kill_device || vm.has_ended() {
                 self.device.power_off(nics.clone());
             }
             self.events.extend(heard.events.into_iter().map(|event| (number, event)));

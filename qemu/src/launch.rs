@@ -1,8 +1,10 @@
 //! Starts an image, and passes its output on.
 
 use std::io::Write;
+use std::sync::Once;
 use std::time::Instant;
 
+use crate::accel::Accelerator;
 use crate::disks;
 use crate::error::{Error, Result};
 use crate::frontend::ivshmem::Ivshmem;
@@ -10,14 +12,14 @@ use crate::guests::{Guest, Guests};
 use crate::images;
 use crate::options::Options;
 use crate::progress;
-use crate::setup::find_qemu;
+use crate::setup::{Qemu, find_qemu};
 use crate::symbols::Symbols;
 use crate::vm::{Config, Event, Patience};
 
 /// A built image, and the machine for it.
 #[derive(Debug)]
 pub struct Launcher {
-    qemu: crate::setup::Qemu,
+    qemu: Qemu,
     image: std::path::PathBuf,
     symbols: Symbols,
     options: Options,
@@ -33,12 +35,21 @@ pub(crate) struct Start<'a> {
     pub held: bool,
 }
 
+/// Finds or installs QEMU, and chooses what its guests run on. The user is told that once.
+pub(crate) fn qemu(options: &Options) -> Result<Qemu> {
+    static TOLD: Once = Once::new();
+    let chosen = options.accel.choose()?;
+    let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
+    TOLD.call_once(|| complain!("ferrovia: {chosen}"));
+    Ok(Qemu { accelerator: chosen.accelerator, ..qemu })
+}
+
 impl Launcher {
     /// Finds or installs QEMU, and builds the image `name`.
     pub fn prepare(options: &Options, name: &str) -> Result<Launcher> {
         let manifest = images::manifest(name)?;
         disks::check(&options.disks())?;
-        let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
+        let qemu = qemu(options)?;
         let image = images::build(name, &manifest)?;
         let symbols = Symbols::load(&image);
         Ok(Launcher { qemu, image, symbols, options: options.clone() })
@@ -89,6 +100,11 @@ impl Launcher {
     /// Names for the addresses in the image's backtraces.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
+    }
+
+    /// What the guests run on.
+    pub fn accelerator(&self) -> Accelerator {
+        self.qemu.accelerator
     }
 
     /// How many NICs each guest has.

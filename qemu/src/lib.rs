@@ -4,18 +4,18 @@
 //! | module | subject |
 //! |---|---|
 //! | [`cli`], [`options`] | the command line |
-//! | [`setup`], [`sources`], [`images`] | the prerequisites: QEMU, the Rust target, a built image |
+//! | [`setup`], [`accel`], [`sources`], [`images`] | the prerequisites: QEMU and what its guests run on, the Rust target, a built image |
 //! | [`launch`], [`tour`], [`pair`], [`mod@bench`] | running one image, on one machine or on two, and passing on what it writes |
 //! | [`progress`] | the display of a wait |
 //! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as needed |
 //! | [`guests`] | running guests, one or several at a time, and their events |
 //! | [`vm`], [`console`], [`symbols`] | one guest: its start, its output, its end |
 //! | [`frontend`], [`device`], [`memory`] | the NICs: how QEMU sees them, and the thread that drives their model |
-//! | [`disks`] | image files as disks |
+//! | [`disks`], `disk_watch` | image files as disks; their errors and sizes while a guest uses them |
 //! | [`linux`], [`cpu_time`] | a Linux guest with Soft-RoCE, for comparison and for tests; the CPU time that a QEMU uses |
 //! | [`serve`] | the NICs alone, for a QEMU that the user starts |
 //! | [`network`], `counters` | the links of the NICs' ports; the NICs' counters |
-//! | [`monitor`], [`pulse`] | stopping a guest and its clock; how regularly the NICs' heartbeats come |
+//! | [`monitor`], [`pulse`] | stopping a guest and its clock, and QEMU's events; how regularly the NICs' heartbeats come |
 //! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C and Ctrl-Z, one line for each error |
 //!
 //! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).
@@ -31,6 +31,7 @@ macro_rules! complain {
     };
 }
 
+pub mod accel;
 pub mod bench;
 pub mod cli;
 pub mod conformance;
@@ -39,6 +40,7 @@ mod counters;
 pub mod cpu_time;
 pub mod device;
 mod digest;
+mod disk_watch;
 pub mod disks;
 pub mod error;
 pub mod frontend;

@@ -5,9 +5,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 
+use crate::accel::Choice;
 use crate::disks::Disk;
 use crate::error::{Error, Result};
 use crate::network::Network;
@@ -28,6 +29,10 @@ pub struct Options {
     /// Use this QEMU (7.2 or newer) instead of the qemu-system-x86_64 on PATH [env: FERROVIA_QEMU]
     #[arg(long, global = true, value_name = "PATH", help_heading = "Machine")]
     pub qemu: Option<PathBuf>,
+
+    /// Run guests by this: KVM lets them run on the CPU itself, TCG emulates it
+    #[arg(long, global = true, value_enum, value_name = "WAY", default_value_t, help_heading = "Machine")]
+    pub accel: Choice,
 
     /// Run the guest on this many CPUs [default: 1; the suite runs on machines with 1 and with 2]
     #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
@@ -77,6 +82,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             qemu: None,
+            accel: Choice::Auto,
             cpus: None,
             memory: None,
             nics: None,
@@ -106,7 +112,10 @@ impl Options {
     /// The options, as arguments for the launcher of machine `number` of two that the stream socket
     /// at `socket` joins.
     pub fn of_a_machine(&self, number: usize, socket: &Path) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec!["--log".into(), self.log.clone().into()];
+        let accel = self.accel.to_possible_value();
+        let accel = accel.map_or_else(Default::default, |value| value.get_name().to_owned());
+        let mut arguments: Vec<OsString> =
+            ["--log", &self.log, "--accel", &accel].iter().map(OsString::from).collect();
         let mut add = |name: &str, value: Option<OsString>| {
             arguments.extend(value.into_iter().flat_map(|value| [name.into(), value]));
         };

@@ -1,17 +1,19 @@
 //! The device alone, for a QEMU that the user starts: `nic`.
 //!
-//! Each NIC has a socket, at which QEMU's ivshmem-doorbell finds it. The launcher owns the memory,
-//! which QEMU maps through /proc. When QEMU ends, its NICs are powered off and on again, and the
-//! memory is zeroed, so the next QEMU gets a fresh machine.
+//! Each NIC has a socket, at which QEMU's ivshmem-doorbell finds it. The launcher owns the memory.
+//! QEMU reaches both through /proc: the socket loses its name as soon as it has one, so nothing is
+//! left behind however the launcher ends. When QEMU ends, its NICs are powered off and on again,
+//! and the memory is zeroed, so the next QEMU gets a fresh machine.
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::Path;
 
 use nic_abi::pci;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 use crate::device::Device;
@@ -24,18 +26,22 @@ use crate::signals::{Asked, Signals};
 
 /// A NIC and its socket, to which one QEMU at a time connects.
 struct Place {
-    path: PathBuf,
+    /// The socket in the file system, by which QEMU reaches it.
+    file: OwnedFd,
     listener: UnixListener,
     server: Server,
     qemu: Option<UnixStream>,
 }
 
 impl Place {
-    fn new(path: PathBuf, server: Server) -> Result<Place> {
-        let failed = |e| Error::system(format!("listen at {}", path.display()), e);
-        let listener = UnixListener::bind(&path).map_err(failed)?;
+    fn new(path: &Path, server: Server) -> Result<Place> {
+        let failed = |e: std::io::Error| Error::system(format!("listen at {}", path.display()), e);
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        fs::remove_file(path).map_err(failed)?;
+        let file = file.map_err(|e| failed(e.into()))?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(Place { path, listener, server, qemu: None })
+        Ok(Place { file, listener, server, qemu: None })
     }
 
     /// What to wait for: the next QEMU, or the end of the connected one.
@@ -66,13 +72,6 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        // This fails if the socket has been removed already.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 /// QEMU's arguments for these NICs in a machine with this memory.
 fn arguments(ram: &GuestRam, places: &[Place]) -> String {
     let (size, process, fd) = (ram.size() >> 20, std::process::id(), ram.fd().as_raw_fd());
@@ -82,8 +81,9 @@ fn arguments(ram: &GuestRam, places: &[Place]) -> String {
     );
     for (index, place) in places.iter().enumerate() {
         line.push_str(&format!(
-            " -chardev socket,id=iv{index},path={} -device ivshmem-doorbell,vectors={},chardev=iv{index}",
-            place.path.display(),
+            " -chardev socket,id=iv{index},path=/proc/{process}/fd/{} \
+             -device ivshmem-doorbell,vectors={},chardev=iv{index}",
+            place.file.as_raw_fd(),
             pci::VECTORS
         ));
     }
@@ -99,7 +99,7 @@ pub fn serve(options: &Options) -> Result<u8> {
         let name = format!("ferrovia-{}-nic{index}", std::process::id());
         let (port, server) = IvshmemPort::new(index as usize, &ram)?;
         ports.push(port);
-        places.push(Place::new(std::env::temp_dir().join(name), server)?);
+        places.push(Place::new(&std::env::temp_dir().join(name), server)?);
     }
     let device = Device::start(ports, &options.network)?;
     print_line("ready: give these arguments to qemu-system-x86_64, with those of your kernel")?;

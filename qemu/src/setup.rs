@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::accel::Accelerator;
 use crate::error::{Error, Result};
 use crate::process;
 use crate::progress::Progress;
@@ -55,10 +56,13 @@ pub struct Qemu {
     pub path: PathBuf,
     /// Its major and minor version.
     pub version: (u32, u32),
+    /// What its guests run on.
+    pub accelerator: Accelerator,
 }
 
 /// Finds QEMU: `chosen` if given, else on PATH, else after installing it. `limit` is the user's
-/// time limit for a guest, if any; QEMU may take no longer to print its version.
+/// time limit for a guest, if any; QEMU may take no longer to print its version. Its guests run on
+/// TCG unless the caller says otherwise.
 pub fn find_qemu(chosen: Option<&Path>, limit: Option<Duration>) -> Result<Qemu> {
     let limit = limit.map_or(ANSWER_TIME, |limit| limit.min(ANSWER_TIME));
     match chosen {
@@ -115,7 +119,7 @@ fn check_version(path: &Path, limit: Duration) -> Result<Qemu> {
     if version < OLDEST {
         return Err(Error::OldQemu { path: path.to_owned(), found: shown.to_owned(), needed: OLDEST_TEXT });
     }
-    Ok(Qemu { path: path.to_owned(), version })
+    Ok(Qemu { path: path.to_owned(), version, accelerator: Accelerator::Tcg })
 }
 
 /// Reads `QEMU emulator version 7.2.22 (Debian …)`; returns major and minor version, and the

@@ -1,6 +1,5 @@
 //! `storage`: boots the target of NVMe over Fabrics, and shows its activity on one line.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -40,14 +39,14 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
         return Err(Error::Usage("storage needs something to export: --disk FILE or --ram-disk SIZE".into()));
     }
     let mut options = options.clone();
-    let disks: u64 = exports.ram_disks.iter().map(|size| size.0).sum();
-    // The RAM disks are in the guest's memory.
-    options.memory.get_or_insert(Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks)));
+    options.memory.get_or_insert(memory(options.disks.len(), &exports.ram_disks));
     let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port)];
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
+    let names = Names::of(exports.nqn.as_deref());
+    words.push(format!("serial={}", names.serial()));
     for disk in &options.disks {
-        words.push(format!("uuid={}", name(disk)?));
+        words.push(format!("uuid={}", names.uuid(disk)?));
     }
     words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
     let launcher = Launcher::prepare(&options, "storage")?;
@@ -74,17 +73,59 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
 }
 
-/// The identifier of a disk for its hosts, in hexadecimal. It stays the same while the file is the
-/// same and keeps its path.
-fn name(disk: &Path) -> Result<String> {
-    let failed = |source| Error::File { path: disk.to_owned(), source };
-    let path = disk.canonicalize().map_err(failed)?;
-    let file = path.metadata().map_err(failed)?;
-    let mut digest = Sha256::new();
-    digest.update(path.as_os_str().as_encoded_bytes());
-    digest.update(file.dev().to_le_bytes());
-    digest.update(file.ino().to_le_bytes());
-    Ok(digest.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+/// What a namespace takes of the guest's memory: the buffers for its data, and its part of the
+/// queues (`storage::target::Config::memory`).
+const NAMESPACE: u64 = 18 << 20;
+
+/// The memory of a guest that serves so many files and these RAM disks.
+fn memory(files: usize, ram_disks: &[Size]) -> Size {
+    let disks: u64 = ram_disks.iter().map(|size| size.0).sum();
+    let namespaces = (files + ram_disks.len()) as u64;
+    Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks).saturating_add(namespaces * NAMESPACE))
+}
+
+/// The names that hosts know disks by. They stay the same as long as this machine, the subsystem's
+/// name and a file's path do, whatever becomes of the file: a copy that replaces it is the same
+/// disk. The machine is part of them, since targets on two machines may serve files with equal
+/// paths.
+struct Names(Sha256);
+
+impl Names {
+    fn of(nqn: Option<&str>) -> Names {
+        let mut machine = ["/etc/machine-id", "/var/lib/dbus/machine-id"].iter();
+        let machine = machine.find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        Names::on(machine.trim(), nqn)
+    }
+
+    fn on(machine: &str, nqn: Option<&str>) -> Names {
+        let mut digest = Sha256::new();
+        for part in [machine, nqn.unwrap_or_default()] {
+            digest.update(part);
+            digest.update([0]);
+        }
+        Names(digest)
+    }
+
+    /// The serial number of the subsystem: 16 hexadecimal digits.
+    fn serial(&self) -> String {
+        hex(&self.0.clone().finalize()[..8])
+    }
+
+    /// The identifier of a disk, in hexadecimal: by its folder, however that is written, and the
+    /// name of the file there.
+    fn uuid(&self, disk: &Path) -> Result<String> {
+        let failed = |source| Error::File { path: disk.to_owned(), source };
+        let path = std::path::absolute(disk).map_err(failed)?;
+        let folder = path.parent().unwrap_or(&path).canonicalize().map_err(failed)?;
+        let name = path.file_name().unwrap_or_default();
+        let mut digest = self.0.clone();
+        digest.update(folder.join(name).as_os_str().as_encoded_bytes());
+        Ok(hex(&digest.finalize()[..16]))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A word of the kernel's command line.
@@ -138,6 +179,38 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_keeps_its_name_while_its_file_keeps_its_path() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, copy) = (folder.path().join("disk.img"), folder.path().join("copy"));
+        std::fs::write(&path, "one").expect("write");
+        let names = Names::on("machine", None);
+        let uuid = |path: &Path| names.uuid(path).expect("it is there");
+        let first = uuid(&path);
+        // A restored backup, and most editors: another file gets the name.
+        std::fs::write(&copy, "two").expect("write");
+        std::fs::rename(&copy, &path).expect("rename");
+        assert_eq!(uuid(&path), first);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).expect("a link");
+        assert_eq!(uuid(&link.join("./disk.img")), first, "the same folder");
+        assert_ne!(uuid(&folder.path().join("other.img")), first);
+        for other in [Names::on("another machine", None), Names::on("machine", Some("nqn.x:y"))] {
+            assert_ne!(other.uuid(&path).expect("it is there"), first);
+            assert_ne!(other.serial(), names.serial());
+        }
+        assert_eq!(Names::on("machine", None).serial(), names.serial(), "at each start");
+        assert!(names.serial().len() == 16 && first.len() == 32);
+    }
+
+    #[test]
+    fn the_guest_has_memory_for_each_disk() {
+        let mib = |n: u64| Size(n << 20);
+        assert_eq!(memory(1, &[]), mib(530));
+        assert_eq!(memory(0, &[mib(100), mib(1)]), mib(512 + 36 + 101));
+        assert_eq!(memory(16, &[mib(1); 48]), mib(512 + 64 * 18 + 48));
+    }
 
     #[test]
     fn counters_become_a_line() {

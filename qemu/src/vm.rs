@@ -12,16 +12,19 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use nic_model::GuestMemory;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::console::{DebugPort, LineBuffer, Note};
+use crate::disk_watch::DiskWatch;
 use crate::disks::{self, Disk};
 use crate::error::{Error, Result};
 use crate::frontend::{Attachment, Frontend};
 use crate::memory::GuestRam;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Report};
 use crate::process;
 use crate::setup::Qemu;
 
@@ -40,6 +43,8 @@ impl Default for Patience {
     }
 }
 
+/// The longest time between two looks at a guest that counts as its silence.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// A guest writes this plus its status to the exit device, so that no status of a guest equals one
 /// of QEMU's own.
 const STATUS_BASE: i32 = 0x10;
@@ -100,8 +105,7 @@ impl Exit {
                 Some(signal) => format!("signal {signal}"),
                 None => status.to_string(),
             };
-            let first = stderr.lines().map(str::trim).find(|line| !line.is_empty());
-            Exit::QemuDied { status, stderr: first.unwrap_or(otherwise).to_owned() }
+            Exit::died(&status, stderr.as_bytes(), otherwise)
         };
         match status.code() {
             // QEMU also ends with 0 after a signal.
@@ -114,6 +118,13 @@ impl Exit {
             }
             _ => died("it gave no reason"),
         }
+    }
+
+    /// QEMU's end, with the first line of its standard error.
+    fn died(status: &str, stderr: &[u8], otherwise: &str) -> Exit {
+        let text = String::from_utf8_lossy(stderr);
+        let first = text.lines().map(str::trim).find(|line| !line.is_empty());
+        Exit::QemuDied { status: status.into(), stderr: first.unwrap_or(otherwise).to_owned() }
     }
 
     /// The guest's status, or an error if there is none.
@@ -210,13 +221,16 @@ impl Prepared {
             serial,
             debug,
             monitor: Monitor::new(monitor),
+            disks: DiskWatch::new(&config.disks),
+            stop_word: None,
             stderr,
             stderr_text: Vec::new(),
             lines: LineBuffer::default(),
             notes: DebugPort::default(),
             started,
-            last_beat: None,
-            continued: None,
+            has_beaten: false,
+            silence: Duration::ZERO,
+            looked: started,
             patience: config.patience,
             lived: false,
             ended: false,
@@ -234,6 +248,8 @@ pub(crate) struct Heard {
     pub events: Vec<Event>,
     /// The guest asks for the end of its device.
     pub kill_device: bool,
+    /// QEMU has stopped the guest, which it does not do by itself unless it cannot go on.
+    stopped: bool,
 }
 
 /// A running QEMU; dropping it ends it.
@@ -243,14 +259,20 @@ pub(crate) struct Vm {
     serial: UnixStream,
     debug: UnixStream,
     monitor: Monitor,
+    disks: DiskWatch,
+    /// Where the guest looks whether it is asked to stop, if it does so.
+    stop_word: Option<u64>,
     stderr: ChildStderr,
     stderr_text: Vec<u8>,
     lines: LineBuffer,
     notes: DebugPort,
     started: Instant,
-    last_beat: Option<Instant>,
-    /// When the guest was last continued.
-    continued: Option<Instant>,
+    /// Whether its heart has beaten.
+    has_beaten: bool,
+    /// How long it has been silent, while both it and this process could run.
+    silence: Duration,
+    /// When its silence was last looked at.
+    looked: Instant,
     patience: Patience,
     /// Whether the guest has written anything, which is a sign of life.
     lived: bool,
@@ -278,23 +300,49 @@ impl Vm {
     }
 
     /// The descriptors that become readable when something happens: the first one at QEMU's end.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
-        [self.pidfd.as_fd(), self.serial.as_fd(), self.debug.as_fd(), self.stderr.as_fd()]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 5] {
+        let monitor = self.monitor.descriptor();
+        [self.pidfd.as_fd(), self.serial.as_fd(), self.debug.as_fd(), self.stderr.as_fd(), monitor]
     }
 
-    /// When the guest will have been silent for too long.
-    pub fn silent_at(&self) -> Instant {
-        let Patience { first_beat, silence } = self.patience;
-        let (since, patience) = match self.last_beat {
-            Some(beat) => (beat, silence),
-            None => (self.started, first_beat),
-        };
-        self.continued.map_or(since, |continued| since.max(continued)) + patience
+    /// Asks the guest to end by itself. False if it does not listen.
+    pub fn ask_to_stop(&self) -> bool {
+        let word = self.stop_word.and_then(|address| self.ram.get(address, 4).ok());
+        let Some(word) = word.as_ref().and_then(|word| word.atomic_u32(0).ok()) else { return false };
+        word.store(1, Ordering::Release);
+        true
     }
 
-    /// For how long the guest has been silent.
-    pub fn silence(&self) -> Duration {
-        self.last_beat.unwrap_or(self.started).elapsed()
+    /// How long the guest may still be silent, or how long until its silence has to be looked at
+    /// again, if that is sooner.
+    pub fn patience_left(&self) -> Duration {
+        self.patience().saturating_sub(self.silence).min(LONGEST_STEP)
+    }
+
+    fn patience(&self) -> Duration {
+        if self.has_beaten { self.patience.silence } else { self.patience.first_beat }
+    }
+
+    /// For how long the guest has been silent, if that is too long. All that it has written must
+    /// have been heard.
+    pub fn is_silent(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let step = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        // If this process did not run, the guest is not to blame.
+        self.silence += step.min(LONGEST_STEP);
+        if self.silence < self.patience() {
+            return None;
+        }
+        if is_stopped(self.child.id()) {
+            self.was_continued();
+            return None;
+        }
+        Some(self.silence)
+    }
+
+    fn beat(&mut self) {
+        self.has_beaten = true;
+        self.was_continued();
     }
 
     /// Stops the guest's CPUs and clock; false if QEMU does not obey.
@@ -307,9 +355,9 @@ impl Vm {
         self.monitor.resume();
     }
 
-    /// The time in which the guest was stopped does not count as silence.
+    /// The time until now does not count as silence, since the guest was stopped.
     pub fn was_continued(&mut self) {
-        self.continued = Some(Instant::now());
+        (self.silence, self.looked) = (Duration::ZERO, Instant::now());
     }
 
     /// Ends QEMU.
@@ -326,7 +374,11 @@ impl Vm {
     pub fn hear(&mut self, gone: bool) -> Result<Heard> {
         let mut heard = Heard::default();
         self.listen(&mut heard);
-        if gone {
+        if heard.stopped && !gone {
+            self.end();
+            let exit = Exit::died("it stopped the guest", &self.stderr_text, "it gave no reason");
+            heard.events.push(Event::Ended(exit));
+        } else if gone {
             let status = self.child.wait().map_err(|e| Error::system("wait for QEMU", e))?;
             self.listen(&mut heard);
             heard.events.extend(self.lines.rest().map(Event::Line));
@@ -351,16 +403,39 @@ impl Vm {
         self.lived |= bytes_heard > 0;
         for note in notes {
             match note {
-                Note::Beat => self.last_beat = Some(Instant::now()),
+                Note::Beat => {
+                    self.beat();
+                    self.watch_sizes();
+                }
                 Note::FirstThread => {
-                    self.last_beat = Some(Instant::now());
+                    self.beat();
                     heard.events.push(Event::FirstThread);
                 }
                 Note::KillDevice => heard.kill_device = true,
+                Note::StopWord(address) => self.stop_word = Some(address),
                 Note::Unknown(line) => complain!("ferrovia: the guest's debug port said {line:?}"),
             }
         }
         drain(&mut self.stderr, |bytes| self.stderr_text.extend_from_slice(bytes));
+        for report in self.monitor.hear() {
+            match report {
+                Report::DiskError { node, operation, reason } => {
+                    let line = self.disks.failed(&node, &operation, &reason, Instant::now());
+                    line.into_iter().for_each(|line| complain!("ferrovia: {line}"));
+                }
+                Report::Stopped => heard.stopped = true,
+            }
+        }
+    }
+
+    /// Tells the user and QEMU about image files that have another size now.
+    fn watch_sizes(&mut self) {
+        for resized in self.disks.look() {
+            complain!("ferrovia: {}", resized.line);
+            if resized.can_follow && !self.monitor.resize(&resized.node, resized.bytes) {
+                complain!("ferrovia: QEMU does not give {} its new size", resized.node);
+            }
+        }
     }
 }
 
@@ -368,6 +443,14 @@ impl Drop for Vm {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether a process is stopped, by a signal or by a debugger.
+fn is_stopped(process: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The state is behind the name, which is in brackets and may contain anything.
+    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 /// Prepares the descriptors that the guest's loop polls.
@@ -409,10 +492,6 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
         "-no-reboot".into(),
         "-display".into(),
         "none".into(),
-        "-accel".into(),
-        "tcg,thread=multi".into(),
-        "-cpu".into(),
-        "max".into(),
         "-M".into(),
         // Devices that the guest does not use, and for which the firmware would search a third of
         // its time.
@@ -445,6 +524,7 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
         "-append".into(),
         config.command_line.clone(),
     ];
+    arguments.extend(config.qemu.accelerator.arguments().map(String::from));
     if config.held {
         arguments.push("-S".into());
     }

@@ -6,10 +6,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use qemu::accel::Accelerator;
+use qemu::disks::Disk;
 use qemu::error::{Error, Result};
 use qemu::frontend::ivshmem::Ivshmem;
 use qemu::guests::{Guest, Guests};
@@ -50,7 +52,7 @@ fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
 fn config(path: PathBuf, patience: Patience) -> Config {
     Config {
         held: false,
-        qemu: Qemu { path, version: (7, 2) },
+        qemu: Qemu { path, version: (7, 2), accelerator: Accelerator::Tcg },
         image: "/no/image".into(),
         cpus: 1,
         memory: 64 << 20,
@@ -218,24 +220,34 @@ fn a_deadline_is_kept() {
 #[test]
 fn launcher_to_be_killed() {
     let Some(path) = std::env::var_os("FERROVIA_TEST_QEMU") else { return };
-    let mut guest = start(path.into(), Patience::default()).expect("the script starts");
-    let error = loop {
+    let disk = |path| Disk { path: PathBuf::from(path), read_only: false, failing: None };
+    let disks = std::env::var_os("FERROVIA_TEST_DISK").map(disk).into_iter().collect();
+    let config = Config { disks, ..config(path.into(), Patience::default()) };
+    let mut guest = Guest::start(config, &Ivshmem, &Network::default()).expect("the script starts");
+    let status = loop {
         match guest.next(None) {
             Ok(Event::Line(line)) => eprintln!("{line}"),
+            Ok(Event::FirstThread) => {}
+            Ok(Event::Ended(exit)) => break exit.status(),
             Ok(other) => panic!("{other:?}"),
-            Err(error) => break error,
+            Err(error) => break Err(error),
         }
     };
     drop(guest);
     // As `main` would; the harness has a status of its own.
-    std::process::exit(error.status().into());
+    std::process::exit(status.unwrap_or_else(|error| error.status()).into());
 }
 
 /// Starts a process that does what `launcher_to_be_killed` says.
 fn launcher(script: &Script) -> Child {
+    launcher_with(script, None)
+}
+
+fn launcher_with(script: &Script, disk: Option<&Path>) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "launcher_to_be_killed", "--nocapture", "--test-threads=1"])
         .env("FERROVIA_TEST_QEMU", &script.path)
+        .envs(disk.map(|path| ("FERROVIA_TEST_DISK", path)))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -269,6 +281,103 @@ fn killing_the_launcher_ends_qemu() {
 fn the_launcher_ends_by_itself_when_it_is_asked_to() {
     assert_eq!(kill_launcher(Signal::TERM).code(), Some(143));
     assert_eq!(kill_launcher(Signal::INT).code(), Some(130));
+}
+
+/// The guest waits for the word, and ends with its own status.
+const LISTENS: &str = r#"
+    memory=$(sed 's/.*mem-path=\([^,]*\),.*/\1/' <<< "$all")
+    word() { dd if=$memory bs=4 skip=1024 count=1 2>/dev/null | od -An -tu4 | tr -d ' '; }
+    note 'stop-word 4096\n.'; say "listens $(word)"
+    while [ "$(word)" = 0 ]; do sleep 0.02; done
+    say "asked $(word)"
+"#;
+
+#[test]
+fn a_guest_that_listens_is_asked_to_end() {
+    let script = script(&format!("{LISTENS} exit 35"));
+    let mut launcher = launcher(&script);
+    let mut lines =
+        BufReader::new(launcher.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    assert!(lines.any(|line| line == "listens 0"));
+    rustix::process::kill_process(Pid::from_child(&launcher), Signal::TERM).expect("it runs");
+    assert!(lines.any(|line| line == "asked 1"));
+    assert_eq!(launcher.wait().expect("its status").code(), Some(1), "the guest's own status");
+}
+
+#[test]
+fn a_guest_that_does_not_end_when_it_is_asked_to_is_ended_by_a_second_signal() {
+    let script = script(&format!("{LISTENS} exec sleep 600"));
+    let mut launcher = launcher(&script);
+    let pid = Pid::from_child(&launcher);
+    let mut lines =
+        BufReader::new(launcher.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    assert!(lines.any(|line| line == "listens 0"));
+    rustix::process::kill_process(pid, Signal::INT).expect("it runs");
+    assert!(lines.any(|line| line == "asked 1"));
+    rustix::process::kill_process(pid, Signal::INT).expect("it runs");
+    assert_eq!(launcher.wait().expect("its status").code(), Some(130));
+}
+
+/// QEMU reports a failed request of the guest, and a file gets smaller.
+#[test]
+fn what_happens_to_a_disk_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().join("disk.img");
+    fs::write(&disk, [0; 4096]).expect("write");
+    let script = script(&format!(
+        r#"note .; read -r command <&$monitor; say "asked $command"
+        echo '{{"return": {{}}}}' >&$monitor
+        data='{{"node-name": "disk0", "operation": "write", "reason": "No space left"}}'
+        echo "{{\"event\": \"BLOCK_IO_ERROR\", \"data\": $data}}" >&$monitor
+        truncate -s 1024 '{}'
+        # A look comes with a beat, and a beat is heard alone.
+        while ! read -r -t 0.1 command <&$monitor; do note .; done; say "asked $command"
+        echo '{{"return": {{}}}}' >&$monitor; exit 33"#,
+        disk.display()
+    ));
+    let mut launcher = launcher_with(&script, Some(&disk));
+    let lines =
+        BufReader::new(launcher.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    let lines: Vec<String> = lines.collect();
+    assert_eq!(launcher.wait().expect("its status").code(), Some(0), "{lines:#?}");
+    let name = disk.display();
+    for line in [
+        format!("ferrovia: {name}: a write failed: No space left"),
+        format!(
+            "ferrovia: {name}: it has 1024 bytes instead of 4096; the guest's requests behind its end fail"
+        ),
+    ] {
+        assert!(lines.contains(&line), "{line}: {lines:#?}");
+    }
+    let resize = |line: &String| line.contains("block_resize") && line.contains("1024");
+    assert!(lines.iter().any(resize), "{lines:#?}");
+}
+
+/// QEMU does so when KVM cannot go on, for example.
+#[test]
+fn a_guest_that_qemu_stops_is_given_up_at_once() {
+    let (_, end) =
+        run(r#"note .; echo 'KVM internal error' >&2; echo '{"event": "STOP"}' >&$monitor; exec sleep 600"#);
+    let Event::Ended(exit) = end else { panic!("{end:?}") };
+    let error = exit.status().expect_err("it has no status").to_string();
+    assert_eq!(error, "QEMU ended early (it stopped the guest): KVM internal error");
+}
+
+/// A QEMU that a debugger or a signal has stopped is not silent.
+#[test]
+fn a_qemu_that_is_stopped_for_a_while_goes_on() {
+    let patience = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_millis(100) };
+    let script = script("note .; say pid $$; kill -STOP $$; exit 33");
+    let mut guest = start(script.path.clone(), patience).expect("the script starts");
+    let event = guest.next(None).expect("no signal");
+    let Event::Line(line) = event else { panic!("{event:?}") };
+    let pid = line.strip_prefix("pid ").and_then(|pid| Pid::from_raw(pid.parse().ok()?)).expect("an id");
+    // Several times its patience.
+    let event = guest.next(Some(Instant::now() + 5 * patience.silence)).expect("no signal");
+    assert!(matches!(event, Event::Deadline), "{event:?}");
+    rustix::process::kill_process(pid, Signal::CONT).expect("it is stopped");
+    let event = guest.next(None).expect("no signal");
+    assert!(matches!(event, Event::Ended(Exit::Status(0))), "{event:?}");
 }
 
 /// Ctrl-Z at a terminal, then `fg`.

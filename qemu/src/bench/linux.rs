@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::linux::image::Image;
 use crate::linux::{Device, Linux, Side};
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::setup::find_qemu;
 
 use super::figure::Figure;
 
@@ -89,7 +89,7 @@ struct Guests([Linux; 2]);
 
 impl Guests {
     fn boot(options: &Options, mtu: u32, progress: &Progress) -> Result<Guests> {
-        let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
+        let qemu = launch::qemu(options)?;
         progress.message("making the Linux guest");
         let image = Image::find()?;
         progress.message("booting Linux");

@@ -53,6 +53,7 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
     let launcher = Launcher::prepare(options, IMAGE)?;
     let mut boot = Boot::default();
     let mut figures = Vec::new();
+    let accelerator = launcher.accelerator();
     let progress = Progress::begin("bench");
     progress.message("booting");
     let mut guest = launcher.start(&[])?;
@@ -109,6 +110,7 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         figures.extend(storage::against_linux(options, mtu, &progress)?);
     }
     drop(progress);
+    print_line(&format!("guests ran on {accelerator}"))?;
     for line in table(&figures) {
         print_line(&line)?;
     }

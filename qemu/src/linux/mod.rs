@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::accel::Accelerator;
 use crate::cpu_time::CpuTime;
+use crate::disks::ERRORS;
 use crate::error::{Error, Result};
 use crate::process;
 use crate::setup::Qemu;
@@ -94,10 +96,13 @@ impl Linux {
         let mut command = Command::new(&qemu.path);
         // On a CPU with ERMS (`-cpu max`) Linux copies and clears memory by `rep movsb`, which QEMU
         // emulates byte by byte: a block of 128 KiB then takes both sides half as long again.
-        let options = "-nodefaults -no-user-config -no-reboot -display none -M q35 -accel tcg,thread=multi \
-                       -cpu qemu64 -smp 1,maxcpus=2 -m 768M -serial null -serial chardev:agent \
-                       -name linux,debug-threads=on";
-        command.args(options.split_whitespace());
+        let accel = match qemu.accelerator {
+            Accelerator::Kvm => Accelerator::Kvm.arguments(),
+            Accelerator::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "qemu64"],
+        };
+        let options = "-nodefaults -no-user-config -no-reboot -display none -M q35 -smp 1,maxcpus=2 -m 768M \
+                       -serial null -serial chardev:agent -name linux,debug-threads=on";
+        command.args(options.split_whitespace()).args(accel);
         command.args(["-chardev".into(), format!("socket,id=agent,fd={agent}")]);
         command.arg("-netdev").arg(format!("stream,id=link,server={server},addr.type=unix,addr.path={link}"));
         command
@@ -106,7 +111,7 @@ impl Linux {
         if let Some(disk) = disk {
             let file = plain(disk)?;
             command.arg("-drive").arg(format!("if=none,id=disk,format=raw,readonly=on,file={file}"));
-            command.args(["-device", "virtio-blk-pci,drive=disk,romfile="]);
+            command.args(["-device", &format!("virtio-blk-pci,drive=disk,romfile=,{ERRORS}")]);
         }
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
         let addresses = addresses.join(",");

@@ -99,8 +99,8 @@ pub fn run(
     mut takes: impl FnMut(usize, &str) -> Result<bool>,
 ) -> Result<u8> {
     let signals = Signals::watch()?;
-    let socket = socket();
-    let start = |number: usize| Machine::start(options, &socket, number, &commands[number]);
+    let socket = Socket::new();
+    let start = |number: usize| Machine::start(options, &socket.0, number, &commands[number]);
     let mut machines = [None, Some(start(B)?)];
     if !in_turn {
         machines[A] = Some(start(A)?);
@@ -138,9 +138,21 @@ pub fn run(
     }
 }
 
-/// A path for the socket that no other launcher uses.
-fn socket() -> PathBuf {
-    std::env::temp_dir().join(format!("ferrovia-{}-pair", std::process::id()))
+/// A path for the socket that no other launcher uses. The machine that listens there removes it,
+/// unless it is killed.
+struct Socket(PathBuf);
+
+impl Socket {
+    fn new() -> Socket {
+        Socket(std::env::temp_dir().join(format!("ferrovia-{}-pair", std::process::id())))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Fails if it has been removed already.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Waits until a machine has written something or has ended, at most until `deadline`.

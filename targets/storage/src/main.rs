@@ -1,10 +1,12 @@
 //! An NVMe over Fabrics target: `cargo run -- storage`. Exports the disks behind virtio-blk and RAM
 //! disks, as namespaces of one subsystem, on the first NIC.
 //!
-//! Words of the command line: `nqn=NAME`, `port=4420`; for each RAM disk `ram-disk=BYTES`; for each
-//! virtio disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any
-//! host may connect; `counters`, for the counters each second; `until-idle`, to end when the last
-//! host has left.
+//! Words of the command line: `nqn=NAME`, `port=4420`; `serial=TEXT`, without which the serial
+//! number is random; for each RAM disk `ram-disk=BYTES`; for each virtio disk, in order,
+//! `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may connect;
+//! `counters`, for the counters each second; `until-idle`, to end when the last host has left.
+//!
+//! When the launcher asks it to end, it disconnects all hosts, and ends.
 //!
 //! Lines: `ready: ADDRESS:PORT` for each address; `connect:` with the command for a Linux host;
 //! `idle:` when the last host has left; and `@storage` with the counters, for the launcher.
@@ -55,10 +57,18 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     }
     let allowed: Vec<String> = args.all("allow-host").map(String::from).collect();
     config.allowed = (!allowed.is_empty()).then_some(allowed);
-    config.serial = format!("{:016x}", kernel::random_u64());
+    config.serial = match args.get("serial") {
+        Some(serial) => String::from(serial),
+        None => format!("{:016x}", kernel::random_u64()),
+    };
     let (nqn, port) = (config.nqn.clone(), config.port);
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
-    let target = Target::new(node.ia(0)?, node.platform.clone(), config).trying("the target")?;
+    let disks = config.disks.len();
+    let target = Target::new(node.ia(0)?, node.platform.clone(), config);
+    let target = target.map_err(|error| match error {
+        storage::Error::OutOfMemory => Failure::new(too_little(disks)),
+        other => Failure::new(format!("the target: {other}")),
+    })?;
     let addresses = target.addresses();
     if addresses.is_empty() {
         return Err(Failure::new("the port has no address; give it one by --ip"));
@@ -72,7 +82,19 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let (platform, control) = (node.platform.clone(), target.control());
     let reports = Box::new(move || report(&*platform, &control));
     node.platform.spawn("statistics", reports).map_err(|_| "out of memory").trying("a thread")?;
+    let control = target.control();
+    let stop = Box::new(move || {
+        kernel::wait_for_stop();
+        control.stop();
+    });
+    node.platform.spawn("stop", stop).map_err(|_| "out of memory").trying("a thread")?;
     target.run().trying("the target")
+}
+
+/// What to say when there is too little memory for so many disks.
+fn too_little(disks: usize) -> String {
+    let size = kernel::memory::size() >> 20;
+    format!("{size} MiB of memory are too little for {disks} disks; give the machine more by --memory")
 }
 
 /// Whether a host can use an address as it stands: a link-local one needs its interface's name.
@@ -94,7 +116,8 @@ fn exports(boot: &Boot) -> Result<Vec<Export>, Failure> {
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
-        let disk = RamDisk::new(&boot.platform, BLOCK, bytes / u64::from(BLOCK)).trying("a RAM disk")?;
+        let disk = RamDisk::new(&boot.platform, BLOCK, bytes / u64::from(BLOCK));
+        let disk = disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?;
         // Its contents are new each time, so its name is, too.
         let name = u128::from(kernel::random_u64()) << 64 | u128::from(kernel::random_u64());
         exports.push(Export { disk: Arc::new(disk), uuid: uuid(name) });

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::launch::Launcher;
+use crate::launch::{self, Launcher};
 use crate::linux::image::Image;
 use crate::linux::storage::{self, Connect, Plan, Way};
 use crate::linux::{Device, Linux, Side};
 use crate::network::{Network, Plug};
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::setup::{Qemu, find_qemu};
+use crate::setup::Qemu;
 use crate::signals::{Asked, Signals};
 
 use super::client::{self, LOADS, Measured};
@@ -66,7 +66,7 @@ pub fn against_linux(options: &Options, mtu: u32, progress: &Progress) -> Result
 }
 
 fn compare(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figure>> {
-    let qemu = find_qemu(options.qemu().as_deref(), options.time_limit())?;
+    let qemu = launch::qemu(options)?;
     // The launchers of the guests find these images built already.
     for image in ["storage", "storage-client"] {
         Launcher::prepare(options, image)?;
