@@ -282,12 +282,11 @@ impl Ia {
     }
 
     fn ia_attr(&self, info: &it::IaInfo) -> IaAttr {
-        let (id, offers) = (self.it.identity(), self.inner.offers);
+        let (id, offers, most) = (self.it.identity(), self.inner.offers, self.inner.limits());
         let windows = !info.rmr_types_supported.is_empty();
-        let segments = id.max_sges as usize;
-        // The block of a request with one segment; the agent has queue pairs of its own.
-        let (most_eps, most_requests) = (id.max_qps as usize, id.max_sq_blocks as usize / 2);
-        let depth = id.max_rd_atomic.min(255);
+        let (segments, depth) = (most.segments, most.reads);
+        // The agent has queue pairs of its own.
+        let most_eps = id.max_qps as usize;
         let srqs = if offers.srq() { id.max_srqs as usize } else { 0 };
         IaAttr {
             adapter_name: info.ia_name.clone(),
@@ -298,7 +297,7 @@ impl Ia {
             firmware_version_minor: 0,
             ia_address: self.inner.address().unwrap_or(IaAddress::V6(core::net::Ipv6Addr::UNSPECIFIED)),
             max_eps: most_eps,
-            max_dto_per_ep: most_requests.min(id.max_rq_entries as usize),
+            max_dto_per_ep: most.dtos,
             max_rdma_read_per_ep_in: depth,
             max_rdma_read_per_ep_out: depth,
             max_evds: id.max_cqs as usize,
@@ -308,8 +307,8 @@ impl Ia {
             max_lmr_block_size: u64::MAX,
             max_lmr_virtual_address: u64::MAX,
             max_pzs: id.max_pds as usize,
-            max_message_size: id.max_message,
-            max_rdma_size: id.max_message,
+            max_message_size: most.message,
+            max_rdma_size: most.message,
             max_rmrs: if windows { id.max_keys as usize } else { 0 },
             max_rmr_target_address: u64::MAX,
             max_srqs: srqs,
@@ -330,18 +329,22 @@ impl Ia {
     fn provider_attr(&self, info: &it::IaInfo) -> Result<ProviderAttr> {
         let offers = self.inner.offers;
         let mut named = Vec::new();
-        named.try_reserve_exact(6)?;
-        let mut name = |name, value, offered| {
-            if offered {
-                named.push(NamedAttr { name, value });
-            }
-        };
-        name("DAT_EXTENSION_INTERFACE", "TRUE", offers.extensions());
-        name("DAT_EXTENSION_VERSION", "2.0.9", offers.extensions());
-        name("DAT_IB_FETCH_AND_ADD", "TRUE", offers.atomics());
-        name("DAT_IB_CMP_AND_SWAP", "TRUE", offers.atomics());
-        name("DAT_IB_IMMED_DATA", "TRUE", offers.extensions());
-        name("DAT_IB_UD", "TRUE", offers.datagrams());
+        // The document's names and those of the public headers.
+        let (atomics, extensions) = (offers.atomics(), offers.extensions());
+        let all = [
+            ("DAT_EXTENSION_INTERFACE", "TRUE", extensions),
+            ("DAT_EXTENSION_VERSION", "2.0.9", extensions),
+            ("DAT_IB_FETCH_AND_ADD_OP", "TRUE", atomics),
+            ("DAT_IB_FETCH_AND_ADD", "TRUE", atomics),
+            ("DAT_IB_CMP_AND_SWAP_OP", "TRUE", atomics),
+            ("DAT_IB_CMP_AND_SWAP", "TRUE", atomics),
+            ("DAT_IB_IMMED_DATA_OP", "TRUE", extensions),
+            ("DAT_IB_IMMED_DATA", "TRUE", extensions),
+            ("DAT_IB_UD", "TRUE", offers.datagrams()),
+        ];
+        named.try_reserve_exact(all.len())?;
+        let offered = all.into_iter().filter(|&(_, _, offered)| offered);
+        named.extend(offered.map(|(name, value, _)| NamedAttr { name, value }));
         let mut provider_name = String::new();
         provider_name.try_reserve_exact(info.ia_name.len())?;
         provider_name.push_str(&info.ia_name);

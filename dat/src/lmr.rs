@@ -75,7 +75,7 @@ pub(crate) fn privileges(privs: MemPriv) -> it::MemPriv {
     inner.set(it::MemPriv::LOCAL_WRITE, privs.contains(MemPriv::LOCAL_WRITE));
     inner.set(it::MemPriv::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
     inner.set(it::MemPriv::REMOTE_WRITE, privs.contains(MemPriv::REMOTE_WRITE));
-    inner.set(it::MemPriv::ATOMIC, privs.contains(MemPriv::IB_REMOTE_ATOMIC));
+    inner.set(it::MemPriv::ATOMIC_ALONE, privs.contains(MemPriv::IB_REMOTE_ATOMIC));
     inner
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn privileges_of(inner: it::MemPriv) -> MemPriv {
     privs.set(MemPriv::LOCAL_WRITE, inner.contains(it::MemPriv::LOCAL_WRITE));
     privs.set(MemPriv::REMOTE_READ, inner.contains(it::MemPriv::REMOTE_READ));
     privs.set(MemPriv::REMOTE_WRITE, inner.contains(it::MemPriv::REMOTE_WRITE));
-    privs.set(MemPriv::IB_REMOTE_ATOMIC, inner.contains(it::MemPriv::ATOMIC));
+    privs.set(MemPriv::IB_REMOTE_ATOMIC, inner.contains(it::MemPriv::ATOMIC_ALONE));
     privs
 }
 
@@ -116,8 +116,8 @@ impl Ia {
     /// Registers memory. See [`Lmr`] for what it returns.
     ///
     /// A region needs `LOCAL_READ`, and with `REMOTE_WRITE` or `IB_REMOTE_ATOMIC` also
-    /// `LOCAL_WRITE`. Atomics of peers need `REMOTE_READ`, `REMOTE_WRITE` and `IB_REMOTE_ATOMIC`.
-    /// Addresses in a zero-based region begin at 0.
+    /// `LOCAL_WRITE`. Atomics of peers need `IB_REMOTE_ATOMIC` and nothing else. Addresses in a
+    /// zero-based region begin at 0.
     ///
     /// Errors: `InvalidHandle` (PZ, or the LMR whose memory it shares), `InvalidParameter` (memory
     /// or a length outside the buffer; privileges), `ModelNotSupported` (zero-based, or atomics, if
@@ -227,7 +227,7 @@ mod tests {
             (MemPriv::LOCAL_WRITE, It::LOCAL_WRITE),
             (MemPriv::REMOTE_READ, It::REMOTE_READ),
             (MemPriv::REMOTE_WRITE, It::REMOTE_WRITE),
-            (MemPriv::IB_REMOTE_ATOMIC, It::ATOMIC),
+            (MemPriv::IB_REMOTE_ATOMIC, It::ATOMIC_ALONE),
             (MemPriv::NONE, It::empty()),
             (MemPriv::ALL, It::LOCAL | It::REMOTE),
         ] {

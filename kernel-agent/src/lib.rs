@@ -75,5 +75,5 @@ pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
 pub use testing::TestHandle;
 pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};
-pub use vi::{Vi, ViAttributes, ViPostError, ViSide, ViTaken};
+pub use vi::{FoundError, Vi, ViAttributes, ViPostError, ViSide, ViTaken};
 pub use vi_cq::ViCq;

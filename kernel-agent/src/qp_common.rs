@@ -105,6 +105,11 @@ impl Common {
         self.state.broke();
     }
 
+    /// Whether the device reported that the queue pair went to ERROR by itself.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
     /// Records that a reset ended what the events before it reported, with `control` held.
     pub(crate) fn mend(&self) {
         self.broken.store(false, Ordering::Release);

@@ -94,6 +94,16 @@ pub enum ViTaken {
     NotDone,
 }
 
+/// What [`Vi::find_error`] found: the virtual interface is in ERROR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundError {
+    /// Its number there, by which events name it.
+    pub number: u32,
+    /// It broke. Otherwise the agent moved it there, because its connection ended or an attempt to
+    /// connect failed.
+    pub by_itself: bool,
+}
+
 /// The objects that a virtual interface uses while it lives.
 struct Parents {
     pd: Use<Pd>,
@@ -465,6 +475,20 @@ impl Vi {
             }
             _ => self.to_state(&ModifyQp::default(), QpState::Error),
         }
+    }
+
+    /// Asks the device whether the virtual interface is in ERROR: a descriptor may show what broke
+    /// it before the event that says so was handled. `None` if it is not, or if it is gone. Waits
+    /// for the device.
+    pub fn find_error(&self) -> Option<FoundError> {
+        let _control = self.common.control(&self.client).ok()?;
+        let number = self.qpn();
+        if self.state() == QpState::Error {
+            return Some(FoundError { number, by_itself: self.common.is_broken() });
+        }
+        // No command is under way, so only the device itself can have moved it there.
+        let info = self.client.agent().nic().query_qp(number).ok()?;
+        (info.state == QpState::Error as u32).then_some(FoundError { number, by_itself: true })
     }
 
     /// Records the event that the virtual interface went to ERROR by itself. Returns false if it

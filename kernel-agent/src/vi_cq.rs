@@ -111,6 +111,12 @@ impl ViCq {
         self.consumer.lock().queue.entries()
     }
 
+    /// How many entries are in the queue, counted up to `limit`. Those of virtual interfaces that
+    /// are destroyed count until they are dropped.
+    pub fn queued(&self, limit: u32) -> u32 {
+        self.consumer.lock().queue.pending(limit)
+    }
+
     /// Takes the oldest entry: the context of the virtual interface whose descriptor is complete,
     /// and the queue that the descriptor is on. Entries of virtual interfaces that are destroyed
     /// are dropped.

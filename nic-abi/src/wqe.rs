@@ -230,10 +230,14 @@ bitflags! {
         const REMOTE_READ = 1 << 2;
         /// Peers may write it.
         const REMOTE_WRITE = 1 << 3;
-        /// Peers may do atomic operations on it.
+        /// Peers that may also read and write it may do atomic operations on it. A queue pair's
+        /// right to atomic operations needs no other.
         const REMOTE_ATOMIC = 1 << 4;
         /// Windows may be bound to it.
         const BIND = 1 << 5;
+        /// Peers may do atomic operations on it, whether or not they may read and write it. Not a
+        /// right of queue pairs.
+        const ATOMIC_ALONE = 1 << 6;
         /// Addresses count from 0 at the first byte; otherwise from the base address.
         const RELATIVE = 1 << 8;
         /// The list's elements are pages: a power of two long, at least 4096 bytes, and aligned to

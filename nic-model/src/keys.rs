@@ -18,9 +18,12 @@ use platform::planted::{Bug, planted};
 use crate::lists::Extents;
 use crate::tables::Table;
 
-/// All rights that peers may have.
-pub(crate) const REMOTE_RIGHTS: LinkFlags =
+/// All rights that a queue pair may give its peer; memory with all of them may be the target of any
+/// operation.
+pub(crate) const QP_RIGHTS: LinkFlags =
     LinkFlags::REMOTE_READ.union(LinkFlags::REMOTE_WRITE).union(LinkFlags::REMOTE_ATOMIC);
+/// All rights that peers may have to memory.
+pub(crate) const REMOTE_RIGHTS: LinkFlags = QP_RIGHTS.union(LinkFlags::ATOMIC_ALONE);
 /// All rights of a region.
 pub(crate) const RIGHTS: LinkFlags =
     REMOTE_RIGHTS.union(LinkFlags::LOCAL_READ).union(LinkFlags::LOCAL_WRITE).union(LinkFlags::BIND);

@@ -59,9 +59,12 @@ bitflags! {
         /// Target of incoming atomic operations.
         #[doc(alias = "IT_PRIV_ATOMIC")]
         const ATOMIC = 0x0010;
-        /// All privileges.
+        /// All privileges of the page.
         #[doc(alias = "IT_PRIV_ALL")]
         const ALL = 0x001f;
+        /// Target of incoming atomic operations, which then need neither remote read nor remote
+        /// write. An extension, for faces whose pages ask for the one privilege.
+        const ATOMIC_ALONE = 0x0100_0000;
     }
 }
 

@@ -128,6 +128,11 @@ impl Nic {
         let core = self.call()?;
         let found = core.cq(cq)?;
         check_entries(entry_count)?;
+        // The ring of the NIC has a power of two, so the NIC would take some numbers that are too
+        // small.
+        if found.cq.queued(entry_count.saturating_add(1)) > entry_count {
+            return Err(Error::ErrorResource);
+        }
         found.cq.resize(entry_count).map_err(|error| core.error(error))
     }
 

@@ -63,10 +63,11 @@ impl Ia {
     /// Creates an endpoint, for connections, that takes its Receives from a shared receive queue.
     ///
     /// As [`Ia::ep_create`], with these differences. The zone of the endpoint may differ from the
-    /// zone of the queue, which applies to the memory of Receives. `max_recv_iov` is ignored. The
-    /// consumer cannot post Receives to the endpoint itself. Receives complete with notification,
-    /// or, with `SOLICITED_WAIT`, as the sender wants. `UNSIGNALLED` is refused, since the Receives
-    /// of a shared queue have no flags.
+    /// zone of the queue, which applies to the memory of Receives. `max_recv_iov` is ignored, and
+    /// `max_recv_dtos`, up to what an endpoint can have, limits nothing: the Receives are the
+    /// queue's. The consumer cannot post Receives to the endpoint itself. Receives complete with
+    /// notification, or, with `SOLICITED_WAIT`, as the sender wants. `UNSIGNALLED` is refused,
+    /// since the Receives of a shared queue have no flags.
     ///
     /// Errors: as [`Ia::ep_create`], `InvalidHandle` (subtype SRQ), `InvalidParameter` (a datagram
     /// endpoint; `srq_soft_hw` other than [`WATERMARK_INFINITE`]), `ModelNotSupported` (the adapter
@@ -137,6 +138,26 @@ const OF_RECEIVES: [CompletionFlags; 4] = [
     CompletionFlags::EVD_THRESHOLD,
 ];
 
+/// The most that an endpoint's attributes can be, as a query of the IA returns them.
+pub(crate) struct Limits {
+    pub(crate) message: u64,
+    pub(crate) dtos: usize,
+    pub(crate) segments: usize,
+    pub(crate) reads: u32,
+}
+
+/// Whether an attribute is beyond the adapter's limits. An endpoint reports what it was created
+/// with, so this looks also at attributes that its kind has no use for; but `max_recv_iov` is
+/// ignored with a shared receive queue (dat_ep_create_with_srq).
+fn beyond(attr: &EpAttr, most: &Limits, srq: bool) -> bool {
+    let recv_iov = if srq { 0 } else { attr.max_recv_iov };
+    let segments = [attr.max_request_iov, attr.max_rdma_read_iov, attr.max_rdma_write_iov, recv_iov];
+    attr.max_message_size.max(attr.max_rdma_size) > most.message
+        || attr.max_recv_dtos.max(attr.max_request_dtos) > most.dtos
+        || segments.into_iter().any(|count| count > most.segments)
+        || attr.max_rdma_read_in.max(attr.max_rdma_read_out) > most.reads
+}
+
 impl Inner {
     /// The attributes that the endpoint gets; fails for attributes that it cannot have.
     pub(super) fn checked(&self, mut attr: EpAttr, srq: bool) -> Result<EpAttr> {
@@ -161,11 +182,23 @@ impl Inner {
             ServiceType::IB_UD => return Err(MODEL),
             _ => return Err(bad),
         }
-        let most = self.it.identity().max_message;
-        if attr.max_message_size > most || attr.max_rdma_size > most {
+        if beyond(&attr, &self.limits(), srq) {
             return Err(bad);
         }
         Ok(attr)
+    }
+
+    /// The most that an endpoint's attributes can be.
+    pub(crate) fn limits(&self) -> Limits {
+        let id = self.it.identity();
+        // The block of a request with one segment.
+        let requests = id.max_sq_blocks as usize / 2;
+        Limits {
+            message: id.max_message,
+            dtos: requests.min(id.max_rq_entries as usize),
+            segments: id.max_sges as usize,
+            reads: id.max_rd_atomic.min(255),
+        }
     }
 
     /// The attributes, as IT-API takes them.
@@ -333,7 +366,7 @@ const fn argument(srq: bool) -> Subtype {
 /// was empty, so this has to exceed the length of every queue.
 const MOST_AT_ONCE: usize = 1 << 20;
 
-/// The error of a failed creation: an attribute beyond the adapter's limits is a bad argument.
+/// The error of a failed creation: attributes that are too much together are a bad argument.
 pub(super) fn refused(error: it::Error, argument: Subtype) -> crate::ret::Error {
     use it::Error as It;
     match error {

@@ -15,7 +15,7 @@ use roce::{PathMtu, Psn};
 use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
 use crate::ids::QpId;
-use crate::keys::{Owner, REMOTE_RIGHTS};
+use crate::keys::{Owner, QP_RIGHTS};
 use crate::limits::{
     LOG_RQ_ENTRIES, LOG_SQ_BLOCKS, LOG_VI_ENTRIES, MAX_MESSAGE, MAX_RD_ATOMIC, MAX_SGES, MAX_VI_SEGMENTS,
 };
@@ -373,7 +373,7 @@ impl<F: Frontend> Nic<F> {
             (QpMask::MTU, is_mtu(a.mtu) && a.mtu <= self.config.mtu, at!(ModifyQp, mtu)),
             (
                 QpMask::ACCESS,
-                LinkFlags::from_bits(a.access).is_some_and(|f| REMOTE_RIGHTS.contains(f)),
+                LinkFlags::from_bits(a.access).is_some_and(|f| QP_RIGHTS.contains(f)),
                 at!(ModifyQp, access),
             ),
             (QpMask::PATH, self.gid(a.source_gid).is_some(), at!(ModifyQp, source_gid)),

@@ -21,7 +21,8 @@ use crate::nic::Nic;
 const FORMS: LinkFlags =
     LinkFlags::RELATIVE.union(LinkFlags::PAGES).union(LinkFlags::VARIABLE).union(LinkFlags::CONTIGUOUS);
 /// Rights that require local write (IBTA 10.6.6.2.2; it_lmr_link).
-const WRITES: LinkFlags = LinkFlags::REMOTE_WRITE.union(LinkFlags::REMOTE_ATOMIC);
+const WRITES: LinkFlags =
+    LinkFlags::REMOTE_WRITE.union(LinkFlags::REMOTE_ATOMIC).union(LinkFlags::ATOMIC_ALONE);
 
 /// Whether a combination of a region's rights is allowed.
 pub(crate) fn rights_fit(flags: LinkFlags) -> bool {

@@ -19,7 +19,7 @@ use super::receive::NoReceive;
 use super::services::ResponderEngine;
 use super::vi::Retained;
 use crate::Frontend;
-use crate::keys::{REMOTE_RIGHTS, Span};
+use crate::keys::{QP_RIGHTS, Span};
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::schedule::Schedule;
@@ -275,9 +275,12 @@ impl Qp {
         if !self.grants(right) {
             return Err(Fault::ACCESS.into());
         }
-        // An atomic operation reads and writes, so the memory needs these two rights as well.
-        let right = if right == LinkFlags::REMOTE_ATOMIC { REMOTE_RIGHTS } else { right };
-        let span = nic.keys.remote(key, self.pd, self.owner, addr, length, right);
+        let span = |right| nic.keys.remote(key, self.pd, self.owner, addr, length, right);
+        let span = match right == LinkFlags::REMOTE_ATOMIC {
+            // An atomic operation reads and writes.
+            true => span(QP_RIGHTS).or_else(|_| span(LinkFlags::ATOMIC_ALONE)),
+            false => span(right),
+        };
         span.map_err(|_| Fault::ACCESS.into())
     }
 }

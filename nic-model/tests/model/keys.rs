@@ -566,6 +566,31 @@ fn an_atomic_needs_the_rights_to_read_and_write_too() {
 }
 
 #[test]
+fn the_right_to_atomics_alone_is_for_atomics_alone() {
+    let local = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE | LinkFlags::RELATIVE;
+    for (opcode, expected) in [
+        (wqe::Opcode::FetchAdd, Status::Success),
+        (wqe::Opcode::CompareSwap, Status::Success),
+        (wqe::Opcode::Read, Status::RemoteAccess),
+        (wqe::Opcode::Write, Status::RemoteAccess),
+    ] {
+        let mut rig = Rig::new(2);
+        let (mut a, _b) = rig.pair();
+        let (sink, _) = rig.region(0, 8);
+        let (to, _) = rig.region_with(1, 8, local | LinkFlags::ATOMIC_ALONE, 0);
+        let head = Header { segments: 1, ..rdma(opcode, 1, to, 0) };
+        match opcode {
+            wqe::Opcode::FetchAdd | wqe::Opcode::CompareSwap => {
+                let args = wqe::AtomicArgs { sink: segment(sink, 0, 8), compare_add: 1, swap: 0 };
+                rig.post_args(&mut a, head, zerocopy::transmute!(args));
+            }
+            _ => rig.post(&mut a, head, &[segment(sink, 0, 8)]),
+        }
+        assert_eq!(status(&rig.sent(&mut a)), expected, "{opcode:?}");
+    }
+}
+
+#[test]
 fn a_modified_region_has_what_was_asked_for_and_another_remote_key() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair();

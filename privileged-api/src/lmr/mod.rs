@@ -82,6 +82,7 @@ pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
     flags.set(LinkFlags::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
     flags.set(LinkFlags::REMOTE_WRITE, privs.contains(MemPriv::REMOTE_WRITE));
     flags.set(LinkFlags::REMOTE_ATOMIC, privs.contains(MemPriv::ATOMIC));
+    flags.set(LinkFlags::ATOMIC_ALONE, privs.contains(MemPriv::ATOMIC_ALONE));
     flags
 }
 
@@ -93,6 +94,7 @@ pub(crate) fn privileges(flags: LinkFlags) -> MemPriv {
     privs.set(MemPriv::REMOTE_READ, flags.contains(LinkFlags::REMOTE_READ));
     privs.set(MemPriv::REMOTE_WRITE, flags.contains(LinkFlags::REMOTE_WRITE));
     privs.set(MemPriv::ATOMIC, flags.contains(LinkFlags::REMOTE_ATOMIC));
+    privs.set(MemPriv::ATOMIC_ALONE, flags.contains(LinkFlags::ATOMIC_ALONE));
     privs
 }
 
@@ -112,17 +114,19 @@ fn list_type(flags: LinkFlags) -> IoblTypes {
     }
 }
 
+/// Privileges that let peers write the memory.
+const REMOTE_WRITES: MemPriv = MemPriv::REMOTE_WRITE.union(MemPriv::ATOMIC).union(MemPriv::ATOMIC_ALONE);
 /// Privileges that let the memory be written.
-const WRITES: MemPriv = MemPriv::LOCAL_WRITE.union(MemPriv::REMOTE_WRITE).union(MemPriv::ATOMIC);
+const WRITES: MemPriv = MemPriv::LOCAL_WRITE.union(REMOTE_WRITES);
 
 /// Whether the privileges give peers a context.
 fn is_remote(privs: MemPriv) -> bool {
-    privs.intersects(MemPriv::REMOTE.union(MemPriv::ATOMIC))
+    privs.intersects(MemPriv::REMOTE_READ.union(REMOTE_WRITES))
 }
 
 /// Whether the privileges are a valid set: not empty, and with local write if peers may write.
 fn is_valid_combination(privs: MemPriv) -> bool {
-    let writes = privs.intersects(MemPriv::REMOTE_WRITE.union(MemPriv::ATOMIC));
+    let writes = privs.intersects(REMOTE_WRITES);
     !privs.is_empty() && (!writes || privs.contains(MemPriv::LOCAL_WRITE))
 }
 
@@ -479,8 +483,8 @@ mod tests {
 
     #[test]
     fn privileges_have_a_form_each() {
-        for bits in 0..=MemPriv::ALL.bits() {
-            let Some(privs) = MemPriv::from_bits(bits) else { continue };
+        let each = (0..=MemPriv::ALL.bits()).filter_map(MemPriv::from_bits);
+        for privs in each.flat_map(|privs| [privs, privs | MemPriv::ATOMIC_ALONE]) {
             assert_eq!(privileges(rights(privs, AddrMode::Relative)), privs);
             assert_eq!(privileges(remote_rights(privs)), privs.difference(MemPriv::LOCAL));
         }
@@ -491,6 +495,7 @@ mod tests {
         assert!(!is_valid_combination(MemPriv::empty()));
         assert!(!is_valid_combination(MemPriv::REMOTE_WRITE | MemPriv::LOCAL_READ));
         assert!(!is_valid_combination(MemPriv::ATOMIC | MemPriv::LOCAL_READ));
+        assert!(!is_valid_combination(MemPriv::ATOMIC_ALONE | MemPriv::LOCAL_READ));
         assert!(is_valid_combination(MemPriv::ALL));
     }
 }

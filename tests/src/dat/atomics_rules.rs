@@ -239,7 +239,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An atomic fails with its own status if its result cannot be written, or if the peer's memory
-    // lacks one of the three remote privileges. So does an atomic with a misaligned remote address,
+    // lacks the privilege for atomics. So does an atomic with a misaligned remote address,
     // and one of an endpoint that allows no RDMA Reads. The connection breaks, and the memory keeps
     // its value.
     test(
@@ -250,7 +250,7 @@ pub(crate) const TESTS: &[Test] = &[
             type Bad = (LmrTriplet, RmrTriplet);
             type Spoil = fn(&World<'_>, &End, &End, Bad) -> Result<Bad, Failure>;
             let (local, remote) = (DtoStatus::LocalProtection, DtoStatus::RemoteAccess);
-            let cases: [(Spoil, DtoStatus); 13] = [
+            let cases: [(Spoil, DtoStatus); 11] = [
                 (|w, a, _, (_, to)| Ok((w.region(a, 64, MemPriv::LOCAL_READ)?.segment(0, 8), to)), local),
                 (
                     |w, a, _, (_, to)| {
@@ -268,20 +268,6 @@ pub(crate) const TESTS: &[Test] = &[
                 ),
                 (|_, _, _, (_, to)| Ok((LmrTriplet::new(LmrContext::default(), 64, 8), to)), local),
                 (|w, _, b, (result, _)| Ok((result, w.region(b, 64, MemPriv::ALL)?.remote(0, 8))), remote),
-                (
-                    |w, _, b, (result, _)| {
-                        let privs = OPEN.difference(MemPriv::REMOTE_WRITE);
-                        Ok((result, w.region(b, 64, privs)?.remote(0, 8)))
-                    },
-                    remote,
-                ),
-                (
-                    |w, _, b, (result, _)| {
-                        let privs = OPEN.difference(MemPriv::REMOTE_READ);
-                        Ok((result, w.region(b, 64, privs)?.remote(0, 8)))
-                    },
-                    remote,
-                ),
                 (
                     |w, _, b, (result, _)| {
                         let elsewhere = w.region_in(&b.ia, b.ia.pz_create()?, 64, OPEN)?;
@@ -345,6 +331,42 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // The privilege for atomics is enough for them, on a region and on a window. It lets peers
+    // neither read nor write the memory in other ways.
+    test("dat_atomics_rules::the_privilege_alone", &["DAT_IB_MEM_PRIV_FLAGS.F01"], |f| {
+        let alone = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE | MemPriv::IB_REMOTE_ATOMIC;
+        for reads in [false, true] {
+            world(f, |w| {
+                let (a, b) = w.pair()?;
+                let (own, far) = (w.region(&a, PAGE, OPEN)?, w.region(&b, 64, alone)?);
+                check_eq!(w.b.lmr_query(far.lmr.lmr_handle)?.mem_priv, alone);
+                let base = w.region(&b, 64, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
+                let (rmr, privs) = (w.b.rmr_create(b.pz)?, MemPriv::IB_REMOTE_ATOMIC);
+                let (lmr, piece) = (base.lmr.lmr_handle, base.segment(0, 64));
+                let rmr_context = w.b.rmr_bind(rmr, lmr, &piece, privs, VaType::Va, b.ep, 40, PLAIN)?;
+                expect(&w.b, b.request, EventNumber::RMR_BIND_COMPLETION)?;
+                check_eq!(w.b.rmr_query(rmr)?.mem_priv, privs);
+                let window = |at| RmrTriplet { rmr_context, ..base.remote(at, 8) };
+                for (at, atomic) in [0, 8].into_iter().zip(BOTH) {
+                    for to in [far.remote(at, 8), window(at)] {
+                        atomic.post(&a, own.segment(0, 8), 1, to, PLAIN)?;
+                        atomic.done(&a, 1, DtoStatus::Success)?;
+                    }
+                    check_eq!((far.word(at), base.word(at)), (1, 1));
+                }
+                let (segment, to) = ([own.segment(0, 8)], if reads { far.remote(0, 8) } else { window(0) });
+                match reads {
+                    true => w.a.ep_post_rdma_read(a.ep, &segment, 2, &to, PLAIN)?,
+                    false => w.a.ep_post_rdma_write(a.ep, &segment, 2, &to, PLAIN)?,
+                }
+                a.done(2, DtoStatus::RemoteAccess)?;
+                check_eq!((far.word(0), base.word(0)), (1, 1));
+                // A window keeps its region from being freed.
+                Ok(w.b.rmr_free(rmr)?)
+            })?;
+        }
+        Ok(())
+    }),
     // Atomics count as RDMA Reads: an endpoint with a limit of zero cannot do them, and one with a
     // limit of one does many, one after the other.
     test("dat_atomics_rules::as_many_as_reads", &[], |f| {

@@ -105,9 +105,17 @@ pub(crate) const TESTS: &[Test] = &[
                         check_eq!(extensions(ia)?, if any { (1, 209) } else { (0, 0) });
                         check_eq!(named(ia, "DAT_EXTENSION_INTERFACE")?.is_some(), any);
                         check_eq!(named(ia, "DAT_EXTENSION_VERSION")?, any.then_some("2.0.9"));
-                        check_eq!(named(ia, "DAT_IB_IMMED_DATA")?.is_some(), any);
-                        check_eq!(named(ia, "DAT_IB_FETCH_AND_ADD")?.is_some(), atomics);
-                        check_eq!(named(ia, "DAT_IB_CMP_AND_SWAP")?.is_some(), atomics);
+                        // The document's names, and those of the headers.
+                        for (name, offered) in [
+                            ("DAT_IB_IMMED_DATA_OP", any),
+                            ("DAT_IB_IMMED_DATA", any),
+                            ("DAT_IB_FETCH_AND_ADD_OP", atomics),
+                            ("DAT_IB_FETCH_AND_ADD", atomics),
+                            ("DAT_IB_CMP_AND_SWAP_OP", atomics),
+                            ("DAT_IB_CMP_AND_SWAP", atomics),
+                        ] {
+                            check_eq!(named(ia, name)?, offered.then_some("TRUE"), "{name}");
+                        }
                         check_eq!(named(ia, "DAT_IB_UD")?.is_some(), datagrams);
                         // The endpoint is not connected, so a call that is offered returns an error
                         // about its state.
@@ -273,14 +281,40 @@ pub(crate) const TESTS: &[Test] = &[
                 let end = w.end_with_srq(&w.b, pz, srq, &asked)?;
                 let got = w.b.ep_query(end.ep, EpParamMask::ALL)?;
                 check_eq!((got.ep_attr, got.srq_handle, got.pz_handle), (asked, srq, pz));
+                // The queue's Receives have as many segments as the queue allows, whatever the
+                // endpoint's attribute says.
+                for (max_recv_iov, queue_iov) in [(0, 2), (1, 2), (usize::MAX, 2), (usize::MAX, 1)] {
+                    let attr = SrqAttr { max_recv_dtos: 2, max_recv_iov: queue_iov, low_watermark: 0 };
+                    let srq = w.b.srq_create(pz, &attr)?;
+                    let passive = w.end_with_srq(&w.b, pz, srq, &EpAttr { max_recv_iov, ..few })?;
+                    let active = w.end(&w.a, &EpAttr::default())?;
+                    w.connect(&active, &passive)?;
+                    let (from, to) = (w.region(&active, 64, OPEN)?, w.region_in(&w.b, pz, 64, OPEN)?);
+                    let segments = [to.segment(0, 8), to.segment(32, 8), to.segment(48, 8)];
+                    let too_many = w.b.srq_post_recv(srq, &segments[..queue_iov + 1], 7);
+                    refused(too_many.map_err(Error::kind), ErrorType::InvalidParameter)?;
+                    w.b.srq_post_recv(srq, &segments[..queue_iov], 8)?;
+                    from.fill(3);
+                    active.send(&[from.segment(0, 8 * queue_iov)], 9)?;
+                    active.done(9, DtoStatus::Success)?;
+                    passive.received(8, DtoStatus::Success)?;
+                    let got = [to.bytes(0, 8), to.bytes(32, 8)].concat();
+                    check_eq!(got[..8 * queue_iov], from.bytes(0, 8 * queue_iov));
+                }
                 let (_, limits, _) = w.b.ia_query(IaAttrMask::ALL, ProviderAttrMask::NONE)?;
                 let limits = some(limits, "the IA's attributes")?;
+                // Each number may be as great as the adapter allows.
+                let most = EpAttr { max_recv_dtos: limits.max_dto_per_ep, ..few };
+                let end = w.end_with_srq(&w.b, pz, srq, &most)?;
+                check_eq!(w.b.ep_query(end.ep, EpParamMask::ALL)?.ep_attr, most);
                 let (base, over) = (EpAttr::default(), limits.max_iov_segments_per_dto + 1);
                 for wrong in [
                     EpAttr { max_message_size: limits.max_message_size + 1, ..base },
                     EpAttr { max_rdma_size: limits.max_rdma_size + 1, ..base },
                     EpAttr { max_request_dtos: limits.max_dto_per_ep + 1, ..base },
                     EpAttr { max_request_dtos: usize::MAX, ..base },
+                    EpAttr { max_recv_dtos: limits.max_dto_per_ep + 1, ..base },
+                    EpAttr { max_recv_dtos: usize::MAX, ..base },
                     EpAttr { max_request_iov: over, ..base },
                     EpAttr { max_rdma_read_iov: over, ..base },
                     EpAttr { max_rdma_write_iov: over, ..base },

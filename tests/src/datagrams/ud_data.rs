@@ -154,6 +154,28 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A region that was linked without local read cannot be the source of a datagram; linked with
+    // it, it can.
+    test("ud::a_source_without_local_read", &["it_post_sendto.A01"], |f| {
+        let (pair, b) = (f.pair()?, peer(&f.b, &datagrams())?);
+        let (buffer, lmr) = (f.buffer(PAGE)?, f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?);
+        let (pages, addr) = ([IoAddr(buffer.bus())], buffer.addr());
+        let to = DgRemoteEpAddr::IbUd { addr: address(&f.a, pair.a.pz, &f.b)?, ep_info: b.info };
+        for privs in [MemPriv::LOCAL_READ, MemPriv::LOCAL_WRITE] {
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            let mode = AddrMode::Absolute;
+            f.a.lmr_link(lmr, addr, &list, PAGE as u64, mode, privs, pair.a.ep, 70, SIGNALLED)?;
+            pair.a.done(70, DtoStatus::Success)?;
+            let a = peer_in(&f.a, pair.a.pz, &datagrams())?;
+            f.a.post_sendto(a.ep, &[LmrTriplet::new(lmr, addr as u64, 8)], 1, SIGNALLED, &to)?;
+            let reads = privs == MemPriv::LOCAL_READ;
+            a.sent(1, if reads { DtoStatus::Success } else { DtoStatus::LocalProtection })?;
+            a.works(reads)?;
+            f.a.lmr_unlink(lmr, pair.a.ep, 71, SIGNALLED)?;
+            pair.a.done(71, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
     // Each of the flag values is accepted or refused by the page's tables.
     test(
         "ud::every_flag_of_sendto",

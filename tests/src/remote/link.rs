@@ -260,10 +260,12 @@ pub(crate) const TESTS: &[Test] = &[
                 MemPriv::LOCAL_READ | MemPriv::REMOTE_READ,
                 MemPriv::LOCAL | MemPriv::REMOTE_WRITE,
                 OPEN,
+                // The page names two privileges. The third one is for peers, too.
+                MemPriv::LOCAL | MemPriv::ATOMIC,
             ] {
                 let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
                 let context = link.post(&pair.a, 1)?;
-                check_eq!(context.is_some(), privs.intersects(MemPriv::REMOTE), "context with {privs:?}");
+                check_eq!(context.is_some(), !MemPriv::LOCAL.contains(privs), "context with {privs:?}");
                 pair.a.done(1, DtoStatus::Success)?;
                 let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT | LmrParamMask::MEM_PRIV)?;
                 check_eq!((param.rmr_context, param.privs), (context, privs));

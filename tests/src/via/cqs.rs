@@ -187,11 +187,17 @@ pub(crate) const TESTS: &[Test] = &[
                 check_eq!(count(4)?, 4);
                 b.nic.resize_cq(cq, 32)?;
                 check_eq!(count(32)?, 32);
-                messages(w, &a, &b, 8)?;
-                refused(b.nic.resize_cq(cq, 4), Error::ErrorResource)?;
-                b.nic.resize_cq(cq, 8)?;
-                check_eq!(entries(&b.nic, cq, &b)?, 8);
-                check_eq!(a.drain() + b.drain(), 16);
+                // The entries that are queued are compared with the number that is asked for.
+                for queued in [8, 7, 6, 4, 2] {
+                    messages(w, &a, &b, queued)?;
+                    for fewer in 1..queued as u32 {
+                        refused(b.nic.resize_cq(cq, fewer), Error::ErrorResource)?;
+                    }
+                    b.nic.resize_cq(cq, queued as u32)?;
+                    check_eq!(entries(&b.nic, cq, &b)?, queued);
+                    check_eq!(a.drain() + b.drain(), 2 * queued);
+                    b.nic.resize_cq(cq, 32)?;
+                }
                 b.nic.resize_cq(cq, 2)?;
                 check_eq!(count(2)?, 2);
                 refused(b.nic.resize_cq(cq, 0), Error::InvalidParameter)?;

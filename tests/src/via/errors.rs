@@ -64,10 +64,12 @@ fn fails_at_target(
             shows(level, a.sent(0)?, shown)?;
         }
         let error = at_b.expect(&b, code)?;
-        let operation = if reads { Status::OP_RDMA_READ } else { Status::OP_RDMA_WRITE };
+        // At the target, a Write is the peer's.
+        let operation = if reads { Status::OP_RDMA_READ } else { Status::OP_REMOTE_RDMA_WRITE };
         check_eq!((error.op_code, error.resource_code), (op_code(operation), ResourceCode::Vi));
         at_b.expect(&b, ErrorCode::ConnLost)?;
         at_a.expect(&a, ErrorCode::ConnLost)?;
+        at_b.found_the_state()?;
         closed.untouched()?;
         retire(&a)?;
         retire(&b)?;

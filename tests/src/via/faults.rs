@@ -220,13 +220,12 @@ pub(crate) const TESTS: &[Test] = &[
         &["via-2.5.2.B03", "via-7.1.A01", "VipErrorCallback.VIP_ERROR_RECVQ_EMPTY"],
         |f| {
             world(f, |w| {
-                for level in LEVELS {
+                for (level, writes) in LEVELS.into_iter().flat_map(|level| [(level, false), (level, true)]) {
                     let (a, b) = w.pair(level)?;
                     let errors = [w.errors(&a.nic)?, w.errors(&b.nic)?];
-                    let writes = level as usize % 2;
                     match writes {
-                        0 => a.send(0, &[a.data(0, 100)], None)?,
-                        _ => a.rdma_write(0, &b.remote(0), &[a.data(0, 8)], Some(1))?,
+                        false => a.send(0, &[a.data(0, 100)], None)?,
+                        true => a.rdma_write(0, &b.remote(0), &[a.data(0, 8)], Some(1))?,
                     }
                     shows(level, a.sent(0)?, Status::REMOTE_DESC_ERROR)?;
                     if level == ReliabilityLevel::Unreliable {
@@ -234,9 +233,12 @@ pub(crate) const TESTS: &[Test] = &[
                         w.arrived(&a, &b)?;
                         exchange(&a, &b)?;
                     } else {
-                        errors[1].expect(&b, ErrorCode::RecvqEmpty)?;
+                        let empty = errors[1].expect(&b, ErrorCode::RecvqEmpty)?;
+                        let by = if writes { Status::OP_REMOTE_RDMA_WRITE } else { Status::OP_RECEIVE };
+                        check_eq!(empty.op_code, by.bits() >> 16);
                         for (side, errors) in [&a, &b].into_iter().zip(&errors) {
                             errors.expect(side, ErrorCode::ConnLost)?;
+                            errors.found_the_state()?;
                             broken(w, side)?;
                         }
                     }

@@ -14,6 +14,7 @@ mod nics;
 mod notify;
 mod order;
 mod queues;
+mod shown;
 mod states;
 mod statuses;
 mod tags;
@@ -41,6 +42,7 @@ pub(crate) const TESTS: &[&[Test]] = &[
     states::TESTS,
     levels::TESTS,
     faults::TESTS,
+    shown::TESTS,
     order::TESTS,
     statuses::TESTS,
     waits::TESTS,

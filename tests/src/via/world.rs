@@ -14,7 +14,7 @@ use vipl::*;
 
 use crate::fixture::{self, Fixture};
 use crate::thread::{Signal, Thread, eventually};
-use crate::{Failure, Outcome, check_eq};
+use crate::{Failure, Outcome, check, check_eq};
 
 /// How long a test waits for an event that must come, in milliseconds.
 pub(crate) const LONG: u32 = 20_000;
@@ -222,9 +222,14 @@ impl World<'_> {
     /// Collects the asynchronous errors of a NIC from now on.
     #[track_caller]
     pub(crate) fn errors(&self, nic: &Nic) -> Result<Errors, Failure> {
-        let errors = Errors { came: Signal::new(self.f.platform()), queue: Arc::default() };
-        let (came, queue) = (errors.came.clone(), errors.queue.clone());
+        let came = Signal::new(self.f.platform());
+        let errors = Errors { came, queue: Arc::default(), states: Arc::default() };
+        let Errors { came, queue, states } = errors.clone();
+        let asked = nic.clone();
         let handler = move |_: u64, error: &ErrorDescriptor| {
+            if let Ok((state, attributes)) = asked.query_vi(error.vi) {
+                states.lock().push((error.error_code, attributes.reliability_level, state));
+            }
             queue.lock().push(*error);
             came.raise();
         };
@@ -266,9 +271,12 @@ impl World<'_> {
 }
 
 /// The asynchronous errors of a NIC, in their order.
+#[derive(Clone)]
 pub(crate) struct Errors {
     came: Signal,
     queue: Arc<Mutex<Vec<ErrorDescriptor>>>,
+    /// What QueryVi said in the handler: the error, the level and the state.
+    states: Arc<Mutex<Vec<(ErrorCode, ReliabilityLevel, ViState)>>>,
 }
 
 impl Errors {
@@ -296,6 +304,16 @@ impl Errors {
             seen = self.came.count().max(seen + 1);
             self.came.wait(seen)?;
         }
+    }
+
+    /// Checks that each error of a reliable level found its virtual interface in Error (7.2, 7.3).
+    #[track_caller]
+    pub(crate) fn found_the_state(&self) -> Outcome {
+        for (code, level, state) in self.states.lock().iter() {
+            let found = *state == ViState::Error || !level.is_reliable();
+            check!(found, "{code:?} on {level:?}: {state:?}");
+        }
+        Ok(())
     }
 
     /// The number of errors that came.
@@ -393,7 +411,7 @@ impl Side {
     #[track_caller]
     pub(crate) fn sent(&self, number: usize) -> Result<Status, Failure> {
         check_eq!(self.nic.send_wait(self.vi, LONG)?, self.descriptor(number)?.address());
-        Ok(self.descriptor(number)?.status())
+        self.shown(number)
     }
 
     /// Waits for the descriptor at the head of the receive queue, which must be this one. Returns
@@ -401,7 +419,20 @@ impl Side {
     #[track_caller]
     pub(crate) fn received(&self, number: usize) -> Result<Status, Failure> {
         check_eq!(self.nic.recv_wait(self.vi, LONG)?, self.descriptor(number)?.address());
-        Ok(self.descriptor(number)?.status())
+        self.shown(number)
+    }
+
+    /// The status of a descriptor that is complete. If it shows an error on a reliable level, the
+    /// connection is over already (10.2, 7.2, 7.3). What was flushed may be of a former one.
+    #[track_caller]
+    fn shown(&self, number: usize) -> Result<Status, Failure> {
+        let status = self.descriptor(number)?.status();
+        if status.intersects(Status::ERROR_MASK.difference(Status::DESC_FLUSHED_ERROR)) {
+            let (state, attributes) = self.nic.query_vi(self.vi)?;
+            let over = state != ViState::Connected || !attributes.reliability_level.is_reliable();
+            check!(over, "{state:?} behind {status:?}");
+        }
+        Ok(status)
     }
 
     /// Waits for the descriptor at the head of the send queue, which must be this one and have

@@ -6,7 +6,7 @@
 
 use alloc::sync::Arc;
 
-use kernel_agent::{AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, QpState};
+use kernel_agent::{AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake};
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{SleepLock, heap};
 use roce::cm::ReadDepths;
@@ -65,10 +65,19 @@ impl Vi {
         if link.ended || link.state != ViState::Idle { Err(Error::InvalidParameter) } else { Ok(()) }
     }
 
-    /// The state. A connection that broke may be known to the agent a moment earlier.
+    /// The state. The device is asked whether a connection broke: a descriptor or an error may have
+    /// shown that to the consumer already, while the event that says so is under way (10.2, 7.2 and
+    /// 7.3).
     pub(super) fn state(&self) -> ViState {
-        match self.link.lock().state {
-            ViState::Connected if self.vi.state() == QpState::Error => ViState::Error,
+        let (state, known) = {
+            let link = self.link.lock();
+            (link.state, link.connection.is_some())
+        };
+        let broken = |pending: bool| self.vi.find_error().is_some_and(|found| found.by_itself || !pending);
+        match state {
+            ViState::Connected if broken(false) => ViState::Error,
+            // An attempt that failed has its own event, and leads to Idle.
+            ViState::ConnectPending if known && broken(true) => ViState::Error,
             state => state,
         }
     }
@@ -190,7 +199,7 @@ impl Core {
     }
 
     /// The connection of a virtual interface broke, or its peer ended it: reported once for each
-    /// connection. In the dispatcher thread.
+    /// connection.
     pub(crate) fn lost(&self, vi: &Arc<Vi>, which: Which) {
         let report = {
             let mut link = vi.link.lock();
@@ -228,8 +237,8 @@ impl Core {
     }
 
     /// Breaks a connection of a reliable level after an error of this end: a descriptor that was
-    /// not posted is a message that the peer will miss (2.5.2). An upcall reports the end.
-    pub(crate) fn break_if_reliable(&self, vi: &Vi, number: u32) {
+    /// not posted is a message that the peer will miss (2.5.2).
+    pub(crate) fn break_if_reliable(&self, vi: &Arc<Vi>, number: u32) {
         if !vi.attributes.lock().reliability_level.is_reliable() {
             return;
         }
@@ -240,6 +249,7 @@ impl Core {
         if let (Some(id), Ok(client)) = (connection, self.client()) {
             // Fails if the connection is over.
             let _ = client.disconnect(id, &[]);
+            self.lost(vi, Which::Number(number));
         }
     }
 
@@ -543,12 +553,20 @@ impl Nic {
         let found = core.vi(vi)?;
         let _control = found.control.lock(&core.platform);
         core.vi(vi)?;
+        // A connection that broke before this call is reported, however soon the call came.
+        let is_connected = || found.link.lock().state == ViState::Connected;
+        if let Some(broken) = is_connected().then(|| found.vi.find_error()).flatten() {
+            core.lost(&found, Which::Number(broken.number));
+        }
+        let (number, was_connected) = (found.vi.qpn(), is_connected());
         found.link.lock().forget();
-        let number = found.vi.qpn();
         found.vi.disconnect().map_err(|error| core.error(error))?;
         // Idle only now: an error of the former connection is not one of the idle interface.
-        core.report_overruns(&found);
+        let overrun = core.report_overruns(&found, number);
         core.report_all_lost(&found, number);
+        if was_connected && overrun && found.attributes.lock().reliability_level.is_reliable() {
+            core.report(&found, ErrorCode::ConnLost, 0, 0);
+        }
         found.link.lock().finish();
         found.changed.raise();
         Ok(())
@@ -557,6 +575,8 @@ impl Nic {
 
 #[cfg(test)]
 mod tests {
+    use kernel_agent::QpState;
+
     use super::*;
     use crate::attributes::Qos;
     use crate::handle::PtagHandle;

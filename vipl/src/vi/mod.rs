@@ -226,10 +226,11 @@ impl Nic {
     /// The state and the attributes of a virtual interface. Those of a connected one are what was
     /// granted, since both ends have to ask for the same.
     ///
-    /// When the NIC is dead, virtual interfaces that were connected, or about to be, are in
-    /// [`Error`](ViState::Error).
+    /// A connection that broke is in [`Error`](ViState::Error) as soon as anything shows it: the
+    /// NIC is asked. When the NIC is dead, virtual interfaces that were connected, or about to be,
+    /// are in [`Error`](ViState::Error).
     ///
-    /// Errors: `InvalidParameter` (the handle). Does not block. May be called in handlers.
+    /// Errors: `InvalidParameter` (the handle). Blocks for the device. May be called in handlers.
     /// Thread-safe. Page VipQueryVi.
     #[doc(alias = "VipQueryVi")]
     pub fn query_vi(&self, vi: ViHandle) -> Result<(ViState, ViAttributes)> {

@@ -167,11 +167,10 @@ impl Core {
     }
 
     /// Reports for both queues that they were full, when their connection is over: it has nothing
-    /// to do with the next one.
-    pub(super) fn report_overruns(&self, vi: &Arc<Vi>) {
-        for queue in [SEND, RECEIVE] {
-            self.report_overrun(vi, queue);
-        }
+    /// to do with the next one. Returns whether that happened under this number.
+    pub(super) fn report_overruns(&self, vi: &Arc<Vi>, number: u32) -> bool {
+        // Both are reported.
+        [SEND, RECEIVE].map(|queue| self.report_overrun(vi, queue) == Some(number)).contains(&true)
     }
 
     /// A queue was armed, and a descriptor on it is complete. In the dispatcher thread.

@@ -78,23 +78,26 @@ impl<F: Frontend> Responder<'_, F> {
             (None, None) => Status::empty(),
         };
         let immediate = matches!(job.extra(), Extra::Immediate(_));
+        // As the status of a receive that the message had taken would have it (9.10.3).
+        let operation = match job.operation() {
+            Operation::Write => Status::OP_REMOTE_RDMA_WRITE,
+            _ => Status::OP_RECEIVE,
+        };
         // The unreadable receive is reported already, and removed from the queue.
         let take = match &fault {
             Some(fault) => fault.reason == Reason::RespRemoteAccessErrors,
             None => harm.is_some(),
         };
         match job.operation() {
-            Operation::Send => self.report_in_receive(bits | Status::OP_RECEIVE, take),
-            Operation::Write if immediate => {
-                self.report_in_receive(bits | Status::OP_REMOTE_RDMA_WRITE, take)
-            }
+            Operation::Send => self.report_in_receive(bits | operation, take),
+            Operation::Write if immediate => self.report_in_receive(bits | operation, take),
             Operation::Write => {
                 let error = match harm {
                     Some(Harm::Corrupt) => ViError::WriteData,
                     Some(Harm::Truncated) => ViError::WriteAbort,
                     None => ViError::WriteProtection,
                 };
-                self.raise(error, Status::OP_RDMA_WRITE);
+                self.raise(error, operation);
             }
             _ => self.raise(ViError::ReadProtection, Status::OP_RDMA_READ),
         }
@@ -104,7 +107,7 @@ impl<F: Frontend> Responder<'_, F> {
             (Some(_), _) => Reason::RespOperationalError,
             (None, Some(fault)) if fault.reason == Reason::RespRemoteAccessErrors => fault.reason,
             (None, None) => {
-                self.raise(ViError::ReceiveQueueEmpty, Status::OP_RECEIVE);
+                self.raise(ViError::ReceiveQueueEmpty, operation);
                 Reason::OutOfBuffer
             }
             (None, Some(_)) => Reason::RespLocalLengthError,
