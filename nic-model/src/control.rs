@@ -74,6 +74,7 @@ impl<F: Frontend> Nic<F> {
         self.failures.clear();
         self.copies.clear();
         self.drop_management = 0;
+        self.held = false;
         self.bench = None;
         self.waiting.clear();
         if let Some(uplink) = &mut self.uplink {

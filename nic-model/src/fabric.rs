@@ -155,7 +155,8 @@ impl<F: Frontend> Fabric<F> {
         schedule.begin_slice(SLICE);
         // One turn for each queue pair that has work now; further turns come after the next
         // doorbells.
-        for _ in 0..self.schedule.waiting(nic) {
+        let turns = if node.nic.held { 0 } else { self.schedule.waiting(nic) };
+        for _ in 0..turns {
             let Some(id) = self.schedule.next(nic) else { break };
             self.turn(id);
             if self.schedule.slice_is_over() {
@@ -182,8 +183,9 @@ impl<F: Frontend> Fabric<F> {
     /// Asks all drivers for a kick with their next doorbell. False if there is work already: poll
     /// again.
     pub fn prepare_sleep(&mut self) -> bool {
-        let mut idle = !self.schedule.has_work();
+        let mut idle = true;
         for Node { nic, .. } in &mut self.nodes {
+            idle &= nic.held || self.schedule.waiting(nic.id) == 0;
             idle &= nic.ask_for_kick() && !nic.has_commands() && !nic.bench_spins();
             idle &= !nic.waiting.has_settled();
         }

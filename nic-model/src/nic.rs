@@ -63,6 +63,8 @@ pub(crate) struct Nic<F: Frontend> {
     pub links: Vec<NicId>,
     /// Management datagrams to lose (injection).
     pub drop_management: u32,
+    /// No queue pair has a turn (injection).
+    pub held: bool,
     pub bench: Option<BenchRun>,
     pub stats: Stats,
     pub packets: PacketCounters,
@@ -124,6 +126,7 @@ impl<F: Frontend> Nic<F> {
             cqs: Table::new(),
             srqs: Table::new(),
             failures: Vec::new(),
+            held: false,
             links: Vec::new(),
             drop_management: 0,
             bench: None,

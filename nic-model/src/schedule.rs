@@ -85,11 +85,6 @@ impl Schedule {
         &mut self.lanes[nic.index()]
     }
 
-    /// Whether a queue pair has work.
-    pub fn has_work(&self) -> bool {
-        self.lanes.iter().any(|lane| !lane.active.is_empty())
-    }
-
     /// Queue pairs of a NIC that have work.
     #[inline]
     pub fn waiting(&self, nic: NicId) -> usize {

@@ -213,7 +213,7 @@ pub fn conformance(options: &Options, missing: bool) -> Result<u8> {
     let catalogue = catalogue()?;
     let summary = runner::run_suite(options, &[], false, |ran| match ran.result.outcome {
         Outcome::Passed => Ok(()),
-        Outcome::Failed(_) => runner::print_result(ran),
+        Outcome::Failed(_) | Outcome::NotShown(_) => runner::print_result(ran),
     })?;
     runner::print_closing(&summary)?;
     for line in catalogue.report(&summary.shown(), missing) {

@@ -112,6 +112,11 @@ impl Network {
         self.link.clone().unwrap_or_default()
     }
 
+    /// Whether NICs exchange requests without packets.
+    pub fn is_short_cut(&self) -> bool {
+        self.plug() == Plug::ShortCut
+    }
+
     /// The number of NICs of a device on this link; `None` if it is not fixed.
     pub fn nics(&self) -> Option<u32> {
         match self.plug() {

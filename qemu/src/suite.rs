@@ -7,12 +7,13 @@
 //! | `@test rows NAME ID…` | rows of the catalogue that the test shows when it passes; may be repeated |
 //! | `@test ok NAME MICROSECONDS` | it passed |
 //! | `@test fail NAME FILE:LINE: MESSAGE` | it failed, and the suite continues |
+//! | `@test elsewhere NAME MESSAGE` | this machine cannot show what the test is for |
 //! | `@reboot` | the launcher has to boot the suite again, which continues after the last test |
 //! | `@done` | no test is left |
 //!
 //! Every other line is output of the running test. The suite is booted with `filter=WORD` for each
 //! filter, and from the second boot on with `after=NAME`: then it skips all tests up to that one.
-//! `lossy` is added if the link between the NICs is lossy.
+//! `packets` is added if the NICs exchange packets, and `lossy` if their link is lossy.
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,8 @@ pub enum Outcome {
     Passed,
     /// A check did not hold: where and why, in one line.
     Failed(String),
+    /// The machine cannot show what the test is for, and why.
+    NotShown(String),
 }
 
 /// A test that has ended.
@@ -193,6 +196,7 @@ impl Suite {
                 self.finish(Outcome::Passed, time.ok(), now)
             }
             "fail" if is_running => self.finish(Outcome::Failed(rest.to_owned()), None, now),
+            "elsewhere" if is_running => self.finish(Outcome::NotShown(rest.to_owned()), None, now),
             _ => {
                 self.output(&format!("@test {verb} {name} {rest}"));
                 None
@@ -270,7 +274,7 @@ mod tests {
     fn brief(results: &[TestResult]) -> Vec<(&str, Option<&str>)> {
         let why = |r: &TestResult| match &r.outcome {
             Outcome::Passed => None,
-            Outcome::Failed(why) => Some(why.clone().leak() as &str),
+            Outcome::Failed(why) | Outcome::NotShown(why) => Some(why.clone().leak() as &str),
         };
         results.iter().map(|r| (r.name.as_str(), why(r))).collect()
     }

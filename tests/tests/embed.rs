@@ -30,7 +30,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use conformance::fixture::Usage;
-use conformance::{Setup, Test};
+use conformance::{Outcome, Setup, Test};
 use embed::boot::start;
 use embed::kernel::MyKernel;
 use embed::nic::MyNic;
@@ -118,7 +118,7 @@ fn block_on<T>(task: impl Future<Output = T>) -> T {
     }
 }
 
-fn on_a_new_machine(test: &Test) -> Result<(), String> {
+fn on_a_new_machine(test: &Test) -> Outcome {
     let machine = Arc::new(Machine::new(1));
     let kill = {
         let machine = machine.clone();
@@ -127,8 +127,8 @@ fn on_a_new_machine(test: &Test) -> Result<(), String> {
     // DMA memory is of the heap, which is compared when the machine is gone.
     let usage = Box::new(move || Usage { requests: HEAP.requests(), ..Usage::default() });
     let setup = Setup::new(machine.kernel.clone(), host::privileged(), machine.nics.clone(), kill, usage);
-    let setup = Arc::new(setup.map_err(|error| error.to_string())?);
-    let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
+    let setup = Arc::new(setup?);
+    let outcome = conformance::run(test, &setup);
     setup.close();
     machine.kill();
     outcome

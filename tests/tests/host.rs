@@ -13,7 +13,7 @@ mod runner;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance::Test;
+use conformance::{Outcome, Test};
 use host::Machine;
 use runner::{HEAP, Place};
 
@@ -31,6 +31,6 @@ fn main() -> ExitCode {
     runner::run_all("host", std::env::args().skip(1), &places, 2)
 }
 
-fn on_a_new_machine(test: &Test, nics: u8) -> Result<(), String> {
-    machine::run(test, Machine::new(nics), || HEAP.requests(), false)
+fn on_a_new_machine(test: &Test, nics: u8) -> Outcome {
+    machine::run(test, Machine::new(nics), || HEAP.requests(), (false, false))
 }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use conformance::fixture::Usage;
-use conformance::{Setup, Test};
+use conformance::{Failure, Outcome, Setup, Test};
 use runner::Place;
 use sim::{Network, World};
 
@@ -63,7 +63,7 @@ fn range(text: &str) -> Option<Range<u64>> {
     }
 }
 
-fn simulated(test: &Test, seed: u64) -> Result<(), String> {
+fn simulated(test: &Test, seed: u64) -> Outcome {
     let network = match seed % 4 {
         2 => Network::Wire,
         3 if NEVER_WAIT.contains(&test.name) => Network::Wire,
@@ -81,9 +81,9 @@ fn simulated(test: &Test, seed: u64) -> Result<(), String> {
         });
         let kill = Box::new(world.killer());
         let setup = Setup::new(world.platform(), world.privileged(), world.transports(), kill, usage);
-        let setup = setup.map_err(|failure| failure.to_string())?;
-        let setup = Arc::new(setup.lossy(network == Network::Lossy));
-        let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
+        let setup = setup?.by_packets(network != Network::ShortCut).lossy(network == Network::Lossy);
+        let setup = Arc::new(setup);
+        let outcome = conformance::run(test, &setup);
         setup.close();
         outcome
     };
@@ -94,6 +94,6 @@ fn simulated(test: &Test, seed: u64) -> Result<(), String> {
     outcome.value?;
     match outcome.left.as_slice() {
         [] => Ok(()),
-        left => Err(format!("threads that did not end: {left:?}")),
+        left => Err(Failure::new(format!("threads that did not end: {left:?}"))),
     }
 }

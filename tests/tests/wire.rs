@@ -14,7 +14,7 @@ mod runner;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance::Test;
+use conformance::{Failure, Outcome, Test};
 use host::Machine;
 use links::{Impaired, Impairment, Link, pair};
 use nic_model::Wire;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     runner::run_all("wire", std::env::args().skip(1), &places, 4)
 }
 
-fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {
+fn on_a_new_machine(test: &Test, impairment: Impairment) -> Outcome {
     let (a, b) = pair();
     let (a, b): (Box<dyn Link + Send>, Box<dyn Link + Send>) = match impairment == Impairment::default() {
         true => (Box::new(a), Box::new(b)),
@@ -59,11 +59,11 @@ fn on_a_new_machine(test: &Test, impairment: Impairment) -> Result<(), String> {
         false => (Box::new(Impaired::new(a, impairment)), Box::new(b)),
     };
     let wires = [a, b].into_iter().zip(1..).map(|(end, n)| {
-        let address = format!("10.0.0.{n}/24").parse().map_err(|_| "an address")?;
+        let address = format!("10.0.0.{n}/24").parse().map_err(|_| Failure::new("an address"))?;
         let config = Config::new(0x0266_65ff_fe72_0000 + n, MTU, &[address]);
         Ok((Box::new(end) as Box<dyn Wire + Send>, config))
     });
-    let machine = Machine::with_wires(wires.collect::<Result<_, &str>>()?);
+    let machine = Machine::with_wires(wires.collect::<Result<_, Failure>>()?);
     // The link allocates for each frame, as the peer's NIC would.
-    machine::run(test, machine, || HEAP.requests_by_driver(), impairment.is_lossy())
+    machine::run(test, machine, || HEAP.requests_by_driver(), (true, impairment.is_lossy()))
 }

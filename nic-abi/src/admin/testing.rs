@@ -57,6 +57,9 @@ pub enum Injection {
     /// Let the memory of the next `count` descriptors that virtual interface `object` completes be
     /// out of reach.
     LoseStatus = 15,
+    /// Let no queue pair of the NIC have a turn (`value` 1), or go on (0): what is posted meanwhile
+    /// waits, and can be executed from one moment on. The NIC still answers commands and requests.
+    Hold = 16,
 }
 
 impl Injection {
@@ -78,6 +81,7 @@ impl Injection {
             13 => Injection::StallResponder,
             14 => Injection::HoldReads,
             15 => Injection::LoseStatus,
+            16 => Injection::Hold,
             _ => return None,
         })
     }

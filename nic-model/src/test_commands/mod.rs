@@ -29,14 +29,17 @@ impl<F: Frontend> Node<F> {
     pub(crate) fn inject(&mut self, now: Instant, command: &Command) -> Answer {
         let a: Inject = args(command);
         let what = Injection::from_word(a.what).ok_or(Refusal::field(at!(Inject, what)))?;
-        let of_the_nic =
-            matches!(what, Injection::Mute | Injection::Fail | Injection::DropManagement | Injection::Port);
+        let of_the_nic = matches!(
+            what,
+            Injection::Mute | Injection::Fail | Injection::DropManagement | Injection::Port | Injection::Hold
+        );
         if of_the_nic {
             match what {
-                Injection::Mute | Injection::Port if a.value > 1 => {
+                Injection::Mute | Injection::Port | Injection::Hold if a.value > 1 => {
                     return Err(Refusal::field(at!(Inject, value)));
                 }
                 Injection::DropManagement => self.nic.drop_management = a.count,
+                Injection::Hold => self.nic.held = a.value == 1,
                 Injection::Port => {
                     self.nic.port_disabled = a.value == 0;
                     self.nic.follow_link(now);

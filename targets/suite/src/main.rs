@@ -6,12 +6,13 @@
 //! | `@test rows NAME ID…` | rows of the catalogue that it shows when it passes |
 //! | `@test ok NAME MICROSECONDS` | it passed |
 //! | `@test fail NAME FILE:LINE: MESSAGE` | it failed |
+//! | `@test elsewhere NAME MESSAGE` | this machine cannot show what it is for |
 //! | `@reboot` | the area is done, or the test has killed the device: boot again, with `after=NAME` |
 //! | `@done` | no test is left |
 //!
 //! `filter=WORD` on the command line chooses the tests whose names contain WORD; with several
-//! filters, a test needs to match one. `after=NAME` skips all tests up to that one. `lossy` says
-//! that the network between the NICs may lose datagrams. The status is 0 unless the suite could not
+//! filters, a test needs to match one. `after=NAME` skips all tests up to that one. `packets` says
+//! that the NICs exchange packets, and `lossy` that the network between them may lose datagrams. The status is 0 unless the suite could not
 //! begin: the lines say which tests failed.
 #![no_std]
 #![no_main]
@@ -52,13 +53,14 @@ fn main(boot: Boot) -> i32 {
         // Each area has a guest of its own, so that no failure depends on the tests of another
         // area.
         let is_last = test.kills || tests.peek().is_none_or(|next| area(next) != area(test));
-        if place.is_dead() || outcome.is_err() && is_last {
+        let failed = outcome.as_ref().is_err_and(|failure| !failure.not_shown);
+        if place.is_dead() || failed && is_last {
             end(test, begun, outcome);
             println!("{}", if tests.peek().is_some() { "@reboot" } else { "@done" });
             return 0;
         }
         let outcome = match is_last {
-            true => setup.take().map_or(Ok(()), |setup| leave(&platform, setup, before)),
+            true => setup.take().map_or(Ok(()), |setup| leave(&platform, setup, before)).and(outcome),
             false => outcome,
         };
         end(test, begun, outcome);
@@ -101,7 +103,7 @@ fn setup(boot: Boot) -> Result<Setup, Failure> {
         fixture::Usage { heap: memory.heap, dma: memory.dma, requests, ..used }
     });
     let setup = Setup::new(boot.platform, boot.privileged, boot.nics, kill, usage)?;
-    Ok(setup.lossy(args().has("lossy")))
+    Ok(setup.by_packets(args().has("packets")).lossy(args().has("lossy")))
 }
 
 fn begin(test: &Test) -> Instant {
@@ -117,6 +119,7 @@ fn end(test: &Test, begun: Instant, outcome: Outcome) {
     let name = test.name;
     match outcome {
         Ok(()) => println!("@test ok {name} {}", clock::now().since(begun).as_micros()),
+        Err(failure) if failure.not_shown => println!("@test elsewhere {name} {}", failure.message),
         Err(failure) => println!("@test fail {name} {failure}"),
     }
 }

@@ -10,10 +10,10 @@ use alloc::string::{String, ToString};
 use core::fmt::{self, Debug};
 use core::panic::Location;
 
-/// How a test ends.
+/// How a test ends. A test that its machine cannot show ends with [`not_shown`].
 pub type Outcome = Result<(), Failure>;
 
-/// Why a test failed, and where.
+/// Why a test failed, and where; or why it shows nothing on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Source file.
@@ -22,6 +22,8 @@ pub struct Failure {
     pub line: u32,
     /// What was wrong, in one line.
     pub message: String,
+    /// Nothing was wrong, but the machine cannot show what the test is for.
+    pub not_shown: bool,
 }
 
 impl Failure {
@@ -29,8 +31,16 @@ impl Failure {
     #[track_caller]
     pub fn new(message: impl Into<String>) -> Failure {
         let at = Location::caller();
-        Failure { file: at.file(), line: at.line(), message: one_line(&message.into()) }
+        let (file, line, message) = (at.file(), at.line(), one_line(&message.into()));
+        Failure { file, line, message, not_shown: false }
     }
+}
+
+/// Ends a test that cannot fail on this machine for want of what its rows ask for. It does not count
+/// there: each row has to be shown on another machine.
+#[track_caller]
+pub fn not_shown(why: &str) -> Outcome {
+    Err(Failure { not_shown: true, ..Failure::new(why) })
 }
 
 impl fmt::Display for Failure {

@@ -100,6 +100,9 @@ pub struct Setup {
     pub usage: Box<dyn Fn() -> Usage + Send + Sync>,
     /// The network between the NICs may lose datagrams, repeat them, and change their order.
     pub lossy: bool,
+    /// The NICs exchange packets, so that several requests of a queue pair are under way at once.
+    /// Otherwise they exchange whole requests, one at a time.
+    pub packets: bool,
     /// What was in use just after the agents were opened.
     idle: Usage,
 }
@@ -127,7 +130,24 @@ impl Setup {
         let b = interfaces.pop().unwrap_or_else(|| a.clone());
         let vipl = vipl::Provider::new(provider.interfaces());
         let idle = usage();
-        Ok(Setup { platform, provider, vipl, privileged, a, b, kill, usage, lossy: false, idle })
+        Ok(Setup {
+            platform,
+            provider,
+            vipl,
+            privileged,
+            a,
+            b,
+            kill,
+            usage,
+            lossy: false,
+            packets: false,
+            idle,
+        })
+    }
+
+    /// The same between NICs that exchange packets.
+    pub fn by_packets(self, packets: bool) -> Setup {
+        Setup { packets, ..self }
     }
 
     /// The same over a network that may lose datagrams, repeat them, and change their order.

@@ -228,26 +228,34 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             world(f, |w| {
-                let (a, b) = w.pair(ReliabilityLevel::Reception)?;
-                w.inject(&b, Injection::StallResponder, u32::MAX, 0)?;
-                a.fill(1);
-                for number in 0..4 {
-                    a.receive(10 + number, &[a.data(0, 8)])?;
-                    a.rdma_write(number, &b.remote(0), &[a.data(0, 8)], None)?;
-                }
-                a.disconnect()?;
-                check_eq!(a.state()?, ViState::Idle);
-                for number in 0..4 {
-                    for side in [number, 10 + number] {
-                        check!(a.descriptor(side)?.is_done(), "complete when the call returns");
+                for level in LEVELS {
+                    let (a, b) = w.pair(level)?;
+                    w.inject(&a, Injection::Hold, 1, 1)?;
+                    a.fill(1);
+                    for number in 0..4 {
+                        a.receive(10 + number, &[a.data(0, 8)])?;
+                        match number % 2 {
+                            0 => a.rdma_write(number, &b.remote(0), &[a.data(0, 8)], None)?,
+                            _ => a.send(number, &[a.data(0, 8)], None)?,
+                        }
                     }
-                    failed(a.sent(number)?, Status::DESC_FLUSHED_ERROR)?;
-                    failed(a.received(10 + number)?, Status::DESC_FLUSHED_ERROR)?;
+                    a.disconnect()?;
+                    check_eq!(a.state()?, ViState::Idle);
+                    for number in 0..4 {
+                        for side in [number, 10 + number] {
+                            check!(a.descriptor(side)?.is_done(), "complete when the call returns");
+                        }
+                        failed(a.sent(number)?, Status::DESC_FLUSHED_ERROR)?;
+                        failed(a.received(10 + number)?, Status::DESC_FLUSHED_ERROR)?;
+                    }
+                    w.inject(&a, Injection::Hold, 1, 0)?;
+                    broken(w, &b)?;
+                    b.disconnect()?;
+                    w.connect(&a, &b)?;
+                    b.untouched()?;
+                    retire(&a)?;
+                    retire(&b)?;
                 }
-                broken(w, &b)?;
-                b.disconnect()?;
-                w.connect(&a, &b)?;
-                b.untouched()?;
                 let gone = w.side(&w.a, LEVEL, NO_CQS)?;
                 gone.destroy()?;
                 for vi in [ViHandle::NULL, gone.vi, ViHandle::from_raw(gone.vi.as_raw() ^ 1 << 63)] {

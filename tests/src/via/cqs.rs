@@ -61,7 +61,6 @@ pub(crate) const TESTS: &[Test] = &[
             "via-3.4.B03",
             "via-6.B01",
             "via-6.B02",
-            "via-6.1.B05",
             "via-6.4.1.B05",
             "via-11.2.1.3.A01",
             "via-11.2.2.A01",

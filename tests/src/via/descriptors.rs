@@ -279,7 +279,6 @@ pub(crate) const TESTS: &[Test] = &[
             "via-6.1.1.L03",
             "via-6.1.1.A02",
             "via-8.A02",
-            "VIP_CONTROL_SEGMENT.F07",
             "VIP_CONTROL_SEGMENT.B01",
             "VIP_CONTROL_SEGMENT.B02",
             "VIP_DATA_SEGMENT.F03",

@@ -104,7 +104,6 @@ pub(crate) const TESTS: &[Test] = &[
             "via-2.5.B11",
             "via-2.5.1.O01",
             "via-2.5.1.B05",
-            "via-2.5.2.B06",
             "via-2.5.2.B09",
             "via-2.5.2.O01",
             "via-2.5.2.B10",

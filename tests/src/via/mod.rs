@@ -6,6 +6,7 @@ mod connect;
 mod connect_refusals;
 mod cqs;
 mod descriptors;
+mod each;
 mod errors;
 mod faults;
 mod levels;
@@ -43,6 +44,7 @@ pub(crate) const TESTS: &[&[Test]] = &[
     levels::TESTS,
     faults::TESTS,
     shown::TESTS,
+    each::TESTS,
     order::TESTS,
     statuses::TESTS,
     waits::TESTS,

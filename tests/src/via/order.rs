@@ -387,26 +387,4 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         })
     }),
-    // Each of two busy connections of one NIC makes progress while the other one is busy.
-    test("via_order::queues_share_the_nic", &["via-6.3.1.B01"], |f| {
-        world(f, |w| {
-            let pairs = [w.pair(ReliabilityLevel::Delivery)?, w.pair(ReliabilityLevel::Delivery)?];
-            for _ in 0..100 {
-                for (a, b) in &pairs {
-                    for number in 0..4 {
-                        b.receive(number, &[b.data(0, DATA_LEN)])?;
-                        a.send(number, &[a.data(0, DATA_LEN)], None)?;
-                    }
-                }
-                // The second one ends its round before the first one begins the next.
-                for (a, b) in pairs.iter().rev() {
-                    for number in 0..4 {
-                        a.sent_well(number)?;
-                        b.received_well(number)?;
-                    }
-                }
-            }
-            Ok(())
-        })
-    }),
 ];

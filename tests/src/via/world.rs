@@ -73,6 +73,10 @@ pub(crate) fn world(f: &Fixture, test: impl FnOnce(&World<'_>) -> Outcome) -> Ou
     })?;
     let world = World { f, a, b, opened: Mutex::new(Vec::new()) };
     let outcome = test(&world);
+    // A test that failed may have left the NICs held, which the next test would find.
+    for interface in [&setup.a, &setup.b] {
+        let _ = interface.agent.test_handle().inject(0, Injection::Hold, 1, 0);
+    }
     let opened = core::mem::take(&mut *world.opened.lock());
     let mut closed = Ok(());
     for nic in [world.a.clone(), world.b.clone()].iter().chain(&opened) {
@@ -207,12 +211,13 @@ impl World<'_> {
         Ok((a, b))
     }
 
-    /// Injects a fault that concerns this virtual interface into its device.
+    /// Injects a fault that concerns this virtual interface, or its NIC, into its device.
     #[track_caller]
     pub(crate) fn inject(&self, side: &Side, what: Injection, count: u32, value: u64) -> Outcome {
         let setup = &self.f.setup;
         let interface = if side.nic.query_nic()?.name == setup.a.name { &setup.a } else { &setup.b };
-        let qpn = side.nic.vi_qpn(side.vi)?;
+        let of_the_nic = matches!(what, Injection::Hold);
+        let qpn = if of_the_nic { 0 } else { side.nic.vi_qpn(side.vi)? };
         match interface.agent.test_handle().inject(qpn, what, count, value) {
             Ok(()) => Ok(()),
             Err(error) => Err(Failure::new(format!("{what:?}: {error:?}"))),

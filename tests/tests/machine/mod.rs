@@ -3,12 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conformance::fixture::Usage;
-use conformance::{Setup, Test};
+use conformance::{Failure, Setup, Test};
 use host::Machine;
 
 /// Runs a test on a new machine. `requests` counts the requests to the heap that the test may not
-/// make; `is_lossy` says whether the machine's network loses datagrams.
-pub fn run(test: &Test, machine: Machine, requests: fn() -> u64, is_lossy: bool) -> Result<(), String> {
+/// make. `packets` says whether the NICs exchange packets, and `is_lossy` whether their network
+/// loses some.
+pub fn run(
+    test: &Test,
+    machine: Machine,
+    requests: fn() -> u64,
+    (packets, is_lossy): (bool, bool),
+) -> Result<(), Failure> {
     let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
     let arena = machine.arena().clone();
     let machine = Arc::new(Mutex::new(machine));
@@ -23,9 +29,9 @@ pub fn run(test: &Test, machine: Machine, requests: fn() -> u64, is_lossy: bool)
         requests: requests(),
         waits: host::waits_of_this_thread(),
     });
-    let setup = Setup::new(platform, privileged, devices, kill, usage).map_err(|e| e.to_string())?;
-    let setup = Arc::new(setup.lossy(is_lossy));
-    let outcome = conformance::run(test, &setup).map_err(|failure| failure.to_string());
+    let setup = Setup::new(platform, privileged, devices, kill, usage)?;
+    let setup = Arc::new(setup.by_packets(packets).lossy(is_lossy));
+    let outcome = conformance::run(test, &setup);
     setup.close();
     outcome
 }

@@ -17,7 +17,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::Test;
+use conformance::{Outcome, Test};
 use host::CountedHeap;
 
 /// The arguments with which a runner starts its processes: the machine; and which share of the
@@ -34,8 +34,16 @@ pub static HEAP: CountedHeap = CountedHeap::new();
 /// The message and the place of the last panic.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// Runs a test; an error describes the failure.
-pub type Run = dyn Fn(&Test) -> Result<(), String> + Send + Sync;
+/// Runs a test.
+pub type Run = dyn Fn(&Test) -> Outcome + Send + Sync;
+
+/// Why a test did not pass.
+enum Why {
+    /// It failed.
+    Failed(String),
+    /// Its machine cannot show what it is for, so it counts neither as passed nor as failed.
+    NotShown(String),
+}
 
 /// A machine on which each test runs once.
 #[derive(Clone)]
@@ -146,12 +154,12 @@ pub fn run_all(
     let _ = receiver.recv_timeout(Duration::from_millis(1));
     static NOTHING: Test = Test { name: "nothing", rows: &[], limit: 60, kills: false, run: |_| Ok(()) };
     let Some(first) = places.first() else { return ExitCode::FAILURE };
-    if let Err(why) = in_a_thread(&NOTHING, NOTHING.limit, first) {
+    if let Err(Why::Failed(why) | Why::NotShown(why)) = in_a_thread(&NOTHING, NOTHING.limit, first) {
         println!("no machine: {why}");
         return ExitCode::FAILURE;
     }
     let mut failures = Vec::new();
-    let mut passed = 0;
+    let (mut passed, mut not_shown) = (0, 0);
     'all: for place in places {
         for test in &tests {
             let begun = Instant::now();
@@ -164,7 +172,11 @@ pub fn run_all(
                     println!("test {name} ... ok ({time:.3} s)");
                     passed += 1;
                 }
-                Err(why) => {
+                Err(Why::NotShown(why)) => {
+                    println!("test {name} ... not shown here: {why}");
+                    not_shown += 1;
+                }
+                Err(Why::Failed(why)) => {
                     println!("test {name} ... FAILED ({time:.3} s)\n    {why}");
                     failures.push((name, why));
                     if options.fail_fast {
@@ -175,19 +187,20 @@ pub fn run_all(
         }
     }
     let failures: Vec<_> = failures.iter().map(|(name, why)| format!("    {name}: {why}")).collect();
-    close(suite, passed, failures.len(), &failures)
+    close(suite, &Sum { passed, failed: failures.len(), not_shown, failures })
 }
 
 /// Prints the failures and the closing line.
-fn close(suite: &str, passed: usize, failed: usize, failures: &[String]) -> ExitCode {
+fn close(suite: &str, sum: &Sum) -> ExitCode {
+    let Sum { passed, failed, not_shown, failures } = sum;
     if !failures.is_empty() {
         println!("\n{FAILURES}");
         for failure in failures {
             println!("{failure}");
         }
     }
-    println!("\n{suite}: {passed} passed, {failed} failed");
-    ExitCode::from(u8::from(passed == 0 || !failures.is_empty()))
+    println!("\n{suite}: {passed} passed, {failed} failed, {not_shown} not shown here");
+    ExitCode::from(u8::from(*passed == 0 || !failures.is_empty()))
 }
 
 /// The line in front of the failures.
@@ -198,6 +211,7 @@ const FAILURES: &str = "failures:";
 struct Sum {
     passed: usize,
     failed: usize,
+    not_shown: usize,
     failures: Vec<String>,
 }
 
@@ -221,8 +235,7 @@ fn side_by_side(suite: &str, places: &[Place], shares: usize, processes: usize) 
             });
         }
     });
-    let Sum { passed, failed, failures } = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-    close(suite, passed, failed, &failures)
+    close(suite, &sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// What one process runs.
@@ -254,7 +267,8 @@ impl Part<'_> {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if let Some(counts) = line.strip_prefix(suite).and_then(|rest| rest.strip_prefix(": ")) {
                 let mut numbers = counts.split(' ').filter_map(|word| word.parse().ok());
-                (own.passed, own.failed) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+                let mut next = || numbers.next().unwrap_or(0);
+                (own.passed, own.failed, own.not_shown) = (next(), next(), next());
                 closed = true;
             } else if line == FAILURES {
                 fails = true;
@@ -270,13 +284,14 @@ impl Part<'_> {
         let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.passed += own.passed;
         sum.failed += own.failed;
+        sum.not_shown += own.not_shown;
         sum.failures.append(&mut own.failures);
         if closed && explained { Ok(()) } else { Err(format!("{status}")) }
     }
 }
 
 /// Runs a test on a machine, and checks that neither leaves heap memory behind.
-fn run(test: &'static Test, limit: u32, place: &Place) -> Result<(), String> {
+fn run(test: &'static Test, limit: u32, place: &Place) -> Result<(), Why> {
     let before = HEAP.used();
     in_a_thread(test, limit, place)?;
     // The memory of a dead device is never released, since the device may still write to it.
@@ -287,7 +302,8 @@ fn run(test: &'static Test, limit: u32, place: &Place) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     while HEAP.used() > before {
         if Instant::now() > deadline {
-            return Err(format!("{} bytes of the heap were not released", HEAP.used() - before));
+            let left = HEAP.used() - before;
+            return Err(Why::Failed(format!("{left} bytes of the heap were not released")));
         }
         std::thread::yield_now();
     }
@@ -296,26 +312,32 @@ fn run(test: &'static Test, limit: u32, place: &Place) -> Result<(), String> {
 
 /// Runs a test in a thread of its own, so that a test that does not end within `limit` seconds can
 /// be abandoned.
-fn in_a_thread(test: &'static Test, limit: u32, place: &Place) -> Result<(), String> {
+fn in_a_thread(test: &'static Test, limit: u32, place: &Place) -> Result<(), Why> {
     let (sender, receiver) = channel();
     let place = place.clone();
     let body = move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| (place.run)(test)));
-        let _ = sender.send(outcome.unwrap_or_else(|_| Err("panicked".into())));
+        let outcome = outcome.map(|outcome| {
+            outcome.map_err(|failure| match failure.not_shown {
+                true => Why::NotShown(failure.message),
+                false => Why::Failed(failure.to_string()),
+            })
+        });
+        let _ = sender.send(outcome.unwrap_or_else(|_| Err(Why::Failed("panicked".into()))));
     };
     let thread = std::thread::Builder::new().name(test.name.into()).spawn(body);
     if let Err(error) = thread {
-        return Err(format!("no thread: {error}"));
+        return Err(Why::Failed(format!("no thread: {error}")));
     }
     // Miri interprets the program while its clock runs at normal speed.
     let patience = u64::from(limit) * if cfg!(miri) { 1000 } else { 1 };
     let outcome = match receiver.recv_timeout(Duration::from_secs(patience)) {
         Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(format!("did not end after {limit} s")),
-        Err(RecvTimeoutError::Disconnected) => Err("its thread ended without an outcome".into()),
+        Err(RecvTimeoutError::Timeout) => Err(Why::Failed(format!("did not end after {limit} s"))),
+        Err(RecvTimeoutError::Disconnected) => Err(Why::Failed("its thread ended without an outcome".into())),
     };
     match PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        Some(panic) => Err(panic),
+        Some(panic) => Err(Why::Failed(panic)),
         None => outcome,
     }
 }
