@@ -12,8 +12,8 @@
 //!
 //! `filter=WORD` on the command line chooses the tests whose names contain WORD; with several
 //! filters, a test needs to match one. `after=NAME` skips all tests up to that one. `packets` says
-//! that the NICs exchange packets, and `lossy` that the network between them may lose datagrams. The status is 0 unless the suite could not
-//! begin: the lines say which tests failed.
+//! that the NICs exchange packets, and `lossy` that the network between them may lose datagrams.
+//! The status is 0 unless the suite could not begin: the lines say which tests failed.
 #![no_std]
 #![no_main]
 

@@ -36,8 +36,8 @@ impl Failure {
     }
 }
 
-/// Ends a test that cannot fail on this machine for want of what its rows ask for. It does not count
-/// there: each row has to be shown on another machine.
+/// Ends a test that cannot fail on this machine for want of what its rows ask for. It does not
+/// count there: each row has to be shown on another machine.
 #[track_caller]
 pub fn not_shown(why: &str) -> Outcome {
     Err(Failure { not_shown: true, ..Failure::new(why) })
