@@ -263,8 +263,8 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // Two queues of one NIC have work from the same moment on, and one completion queue shows what
-    // the NIC does: each queue is served in the order of its posts, and neither is served out before
-    // the other one has begun.
+    // the NIC does: each queue is served in the order of its posts, and neither is served out
+    // before the other one has begun.
     test("via_each::queues_share_the_nic", &["via-6.3.1.B01"], |f| {
         world(f, |w| {
             const COUNT: usize = DESCRIPTORS;
