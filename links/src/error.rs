@@ -4,6 +4,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::MAX_SOCKET_PATH;
+
 /// Why a link cannot be opened. The text is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -14,7 +16,10 @@ pub enum OpenError {
     #[error("{}: this is not a socket; remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The path does not fit into a socket's address.
-    #[error("{}: the path is too long for a socket; choose a shorter one", .0.display())]
+    #[error(
+        "{}: the path of a socket has {MAX_SOCKET_PATH} bytes at most; choose a shorter one",
+        .0.display()
+    )]
     TooLong(PathBuf),
     /// Another process has the UDP port of RoCEv2 on the address.
     #[error(

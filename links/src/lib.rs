@@ -37,7 +37,7 @@ pub use nic_model::Wire;
 pub use roce::IpPrefix;
 pub use rustix::event::PollFd;
 
-pub use capture::{Capture, Captured};
+pub use capture::{Capture, Captured, Missing};
 pub use counters::{Counters, Dropped};
 pub use error::{OpenError, SpecError};
 pub use impair::{Chance, Impaired, Impairment, Rate};
@@ -47,6 +47,9 @@ pub use spec::LinkSpec;
 pub use stream::Stream;
 pub use switch::Switch;
 pub use udp::Udp;
+
+/// The most bytes of the path of a UNIX socket: its address has 108, with a zero at the end.
+pub const MAX_SOCKET_PATH: usize = 107;
 
 /// The size of the smallest frame: an Ethernet header.
 pub const MIN_FRAME: usize = 14;

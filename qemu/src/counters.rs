@@ -11,15 +11,20 @@ use links::Link;
 use nic_model::{Fabric, Frontend, NicId};
 use serde_json::{Map, Value};
 
-/// Replaces a file by the counters of these NICs, at once: a reader never sees a part.
-pub(crate) fn write<F>(file: &Path, fabric: &Fabric<F>, nics: impl Iterator<Item = NicId>) -> io::Result<()>
+/// The counters of these NICs.
+pub(crate) fn of_all<F>(fabric: &Fabric<F>, nics: impl Iterator<Item = NicId>) -> Vec<u8>
 where
     F: Frontend<Wire: Link>,
 {
     let all: Vec<Value> = nics.map(|nic| Value::Object(of(fabric, nic))).collect();
+    format!("{:#}", Value::Array(all)).into_bytes()
+}
+
+/// Replaces a file by these counters at once: a reader never sees a part.
+pub(crate) fn replace(file: &Path, json: &[u8]) -> io::Result<()> {
     let mut draft = file.as_os_str().to_owned();
     draft.push(".new");
-    fs::write(&draft, serde_json::to_vec_pretty(&all)?)?;
+    fs::write(&draft, json)?;
     fs::rename(&draft, file)
 }
 

@@ -2,18 +2,18 @@
 //!
 //! The thread polls while there is work. After `SPIN` without work it arms the doorbells, so that
 //! drivers kick, and sleeps on the doorbells' eventfds and the links' sockets, at most until the
-//! model's next deadline. The thread owns the NICs' ports, so after its end nothing accesses a
-//! guest's memory.
+//! model's next deadline. It waits for nothing else: what it has to print or to write goes to other
+//! threads (`reporter`, [`Capture`]), since a terminal, a pipe or a disk may be slow. The thread
+//! owns the NICs' ports, so after its end nothing accesses a guest's memory.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use links::{Capture, Link};
+use links::{Capture, Link, Missing};
 use nic_model::{Fabric, NicConfig, NicId, Progress};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::frontend::Port;
 use crate::network::{Network, Plan, Plugged};
 use crate::pulse::{Pulse, Watch};
+use crate::reporter::Reporter;
 
 /// How long the device polls without work before it sleeps: longer than a guest takes between two
 /// posts, and short enough that the guest's own thread gets the CPU on a small machine.
@@ -180,7 +181,8 @@ struct Running<P: Port> {
     fabric: Fabric<P>,
     doorbells: Vec<Doorbell>,
     capture: Option<Capture>,
-    counters: Option<PathBuf>,
+    counts: bool,
+    reporter: Reporter,
 }
 
 fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
@@ -200,7 +202,8 @@ fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
         }
         doorbells.push((nic, kick));
     }
-    Ok(Running { fabric, doorbells, capture, counters: network.counters.clone() })
+    let reporter = Reporter::start(network.counters.clone())?;
+    Ok(Running { fabric, doorbells, capture, counts: network.counters.is_some(), reporter })
 }
 
 impl<P: Port> Running<P> {
@@ -221,7 +224,7 @@ impl<P: Port> Running<P> {
                 for (index, (nic, _)) in self.doorbells.iter().enumerate() {
                     watch.look(index, self.fabric.heartbeat(*nic).unwrap_or(0));
                 }
-                if self.counters.is_some() && time >= report_at {
+                if self.counts && time >= report_at {
                     self.write_counters();
                     report_at = time + REPORTS;
                 }
@@ -266,19 +269,33 @@ impl<P: Port> Running<P> {
     }
 
     fn write_counters(&mut self) {
-        let Some(file) = &self.counters else { return };
-        let nics = self.doorbells.iter().map(|(nic, _)| *nic);
-        if let Err(error) = counters::write(file, &self.fabric, nics) {
-            complain!("ferrovia: {}: {error}; no more counters are written", file.display());
-            self.counters = None;
+        self.counts &= self.reporter.takes_counters();
+        if self.counts {
+            let nics = self.doorbells.iter().map(|(nic, _)| *nic);
+            self.reporter.counters(counters::of_all(&self.fabric, nics));
         }
     }
 
     /// Writes the final counters, and reports an incomplete capture.
-    fn report(&mut self) {
+    fn report(mut self) {
         self.write_counters();
-        if let Some(error) = self.capture.as_ref().and_then(Capture::error) {
-            complain!("ferrovia: the capture is not complete: {error}");
+        if let Some(capture) = &self.capture {
+            capture.flush();
+            if let Some(missing) = capture.missing() {
+                self.reporter.complain(incomplete(&missing));
+            }
+        }
+        self.reporter.finish();
+    }
+}
+
+/// The line about a capture that lacks frames.
+fn incomplete(missing: &Missing) -> String {
+    let frames = missing.frames;
+    match missing.error {
+        Some(error) => format!("ferrovia: the capture lacks {frames} frames: {error}"),
+        None => {
+            format!("ferrovia: the capture lacks {frames} frames, for which its reader or disk was too slow")
         }
     }
 }

@@ -57,6 +57,7 @@ pub mod pair;
 pub mod process;
 pub mod progress;
 pub mod pulse;
+mod reporter;
 pub mod runner;
 pub mod serve;
 pub mod setup;
