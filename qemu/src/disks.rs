@@ -1,12 +1,12 @@
 //! Disks: image files that a guest sees as virtio block devices.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
+use crate::quoting::in_list;
 
 /// The most disks of a guest. With the NICs, there is no room for more on its bus.
 pub const MOST: usize = 16;
@@ -116,7 +116,7 @@ pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
         let mut file = OsString::from(format!(
             "{layer}node-name={node},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
         ));
-        file.push(escaped(disk.path.as_os_str()));
+        file.push(in_list(disk.path.as_os_str()));
         let device = format!(
             "virtio-blk-pci,drive={node},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},\
              discard=on,write-zeroes=on,{ERRORS}"
@@ -126,15 +126,10 @@ pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
     arguments
 }
 
-/// A value for a list of options, in which a comma is written twice.
-fn escaped(value: &OsStr) -> OsString {
-    let double = |&byte: &u8| std::iter::repeat_n(byte, if byte == b',' { 2 } else { 1 });
-    OsString::from_vec(value.as_bytes().iter().flat_map(double).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::Path;
     use std::process::Command;
 

@@ -57,6 +57,7 @@ pub mod pair;
 pub mod process;
 pub mod progress;
 pub mod pulse;
+mod quoting;
 mod reporter;
 pub mod runner;
 pub mod serve;
@@ -66,6 +67,7 @@ pub mod sources;
 pub mod storage;
 pub mod suite;
 pub mod symbols;
+mod temporary;
 pub mod tour;
 pub mod vm;
 

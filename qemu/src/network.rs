@@ -12,6 +12,7 @@ use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError, 
 use nic_model::port;
 
 use crate::error::{Error, Result};
+use crate::temporary;
 
 /// What a port is plugged into.
 pub type Wire = Box<dyn Link + Send>;
@@ -257,7 +258,7 @@ impl Network {
             }
             // For two machines joined by a stream, each launcher gets a link with a path.
             Plug::Stream => {
-                let path = std::env::temp_dir().join(format!("ferrovia-{}-link", std::process::id()));
+                let path = temporary::socket("link")?;
                 let first = Stream::listen(&path)?;
                 vec![port(0)(dress(Box::new(first))), port(1)(Box::new(Stream::connect(&path)?))]
             }

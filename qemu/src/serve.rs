@@ -23,6 +23,7 @@ use crate::launch::print_line;
 use crate::memory::GuestRam;
 use crate::options::Options;
 use crate::signals::{Asked, Signals};
+use crate::temporary;
 
 /// A NIC and its socket, to which one QEMU at a time connects.
 struct Place {
@@ -96,10 +97,9 @@ pub fn serve(options: &Options) -> Result<u8> {
     let ram = GuestRam::new(options.memory())?;
     let (mut ports, mut places) = (Vec::new(), Vec::new());
     for index in 0..options.chosen_nics().unwrap_or(1) {
-        let name = format!("ferrovia-{}-nic{index}", std::process::id());
         let (port, server) = IvshmemPort::new(index as usize, &ram)?;
         ports.push(port);
-        places.push(Place::new(&std::env::temp_dir().join(name), server)?);
+        places.push(Place::new(&temporary::socket(&format!("nic{index}"))?, server)?);
     }
     let device = Device::start(ports, &options.network)?;
     print_line("ready: give these arguments to qemu-system-x86_64, with those of your kernel")?;

@@ -16,6 +16,7 @@ use crate::accel::Accelerator;
 use crate::error::{Error, Result};
 use crate::process;
 use crate::progress::Progress;
+use crate::quoting::for_shell;
 
 /// The oldest supported QEMU, for messages.
 const OLDEST_TEXT: &str = "7.2";
@@ -99,7 +100,7 @@ fn on_path(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
 /// Asks a program for its version.
 fn check_version(path: &Path, limit: Duration) -> Result<Qemu> {
     let not_qemu = |why: String| Error::NotQemu { path: path.to_owned(), why };
-    let progress = Progress::begin(format!("waiting for `{} --version`", path.display()));
+    let progress = Progress::begin(format!("waiting for `{} --version`", for_shell(path.as_os_str())));
     let mut command = Command::new(path);
     command.arg("--version");
     let answer = process::answer(command, limit);
@@ -244,7 +245,10 @@ pub fn ensure_guest_target(root: &Path) -> Result<()> {
         if !answer.status.success() {
             let said = String::from_utf8_lossy(&answer.stderr);
             let first = said.lines().next().unwrap_or("no reason given");
-            return Err(Error::Tool(format!("`{} --print sysroot` failed: {first}", rustc.display())));
+            return Err(Error::Tool(format!(
+                "`{} --print sysroot` failed: {first}",
+                for_shell(rustc.as_os_str())
+            )));
         }
         Ok(PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim()))
     };

@@ -187,7 +187,7 @@ impl Prepared {
         inherited.extend(attachments.iter().flat_map(|a| a.inherited()));
 
         let mut command = Command::new(&config.qemu.path);
-        command.args(arguments(&config, &ram, ports_of_qemu));
+        command.args(arguments(&config, &ram, ports_of_qemu)).arg("-kernel").arg(&config.image);
         command.args(attachments.iter().flat_map(|a| a.arguments()));
         command.args(disks::arguments(&config.disks));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
@@ -479,7 +479,7 @@ pub(crate) fn drain(from: &mut impl Read, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// QEMU's arguments, except those for the NICs and the disks.
+/// QEMU's arguments, except those for the image, the NICs and the disks.
 fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 3]) -> Vec<String> {
     let size = config.memory >> 20;
     let cpus = config.cpus;
@@ -519,8 +519,6 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
         "isa-debugcon,iobase=0xe9,chardev=debug".into(),
         "-device".into(),
         "isa-debug-exit,iobase=0xf4,iosize=0x04".into(),
-        "-kernel".into(),
-        config.image.display().to_string(),
         "-append".into(),
         config.command_line.clone(),
     ];

@@ -93,7 +93,7 @@ impl Guests {
         progress.message("making the Linux guest");
         let image = Image::find()?;
         progress.message("booting Linux");
-        let socket = std::env::temp_dir().join(format!("ferrovia-{}-linux", std::process::id()));
+        let socket = crate::temporary::socket("linux")?;
         let guests = Guests::boot_at(&qemu, &image, mtu, &socket);
         // Both have opened the socket, or never will.
         let _ = std::fs::remove_file(&socket);

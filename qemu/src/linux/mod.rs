@@ -5,6 +5,7 @@ pub mod image;
 mod modules;
 pub mod storage;
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -19,6 +20,7 @@ use crate::cpu_time::CpuTime;
 use crate::disks::ERRORS;
 use crate::error::{Error, Result};
 use crate::process;
+use crate::quoting::in_list;
 use crate::setup::Qemu;
 use image::Image;
 
@@ -92,7 +94,6 @@ impl Linux {
         let agent = theirs.as_raw_fd();
         let Device { side, link, addresses, mtu, mac } = device;
         let server = if *side == Side::Listen { "on" } else { "off" };
-        let link = plain(link)?;
         let mut command = Command::new(&qemu.path);
         // On a CPU with ERMS (`-cpu max`) Linux copies and clears memory by `rep movsb`, which QEMU
         // emulates byte by byte: a block of 128 KiB then takes both sides half as long again.
@@ -104,13 +105,16 @@ impl Linux {
                        -serial null -serial chardev:agent -name linux,debug-threads=on";
         command.args(options.split_whitespace()).args(accel);
         command.args(["-chardev".into(), format!("socket,id=agent,fd={agent}")]);
-        command.arg("-netdev").arg(format!("stream,id=link,server={server},addr.type=unix,addr.path={link}"));
+        let mut netdev = OsString::from(format!("stream,id=link,server={server},addr.type=unix,addr.path="));
+        netdev.push(in_list(link.as_os_str()));
+        command.arg("-netdev").arg(netdev);
         command
             .arg("-device")
             .arg(format!("virtio-net-pci,netdev=link,mac=52:54:00:12:34:{mac:02x},romfile="));
         if let Some(disk) = disk {
-            let file = plain(disk)?;
-            command.arg("-drive").arg(format!("if=none,id=disk,format=raw,readonly=on,file={file}"));
+            let mut drive = OsString::from("if=none,id=disk,format=raw,readonly=on,file=");
+            drive.push(in_list(disk.as_os_str()));
+            command.arg("-drive").arg(drive);
             command.args(["-device", &format!("virtio-blk-pci,drive=disk,romfile=,{ERRORS}")]);
         }
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initrd);
@@ -180,12 +184,6 @@ impl Linux {
             text.push('\n');
         }
     }
-}
-
-/// A path that QEMU can take inside a list of options.
-fn plain(path: &Path) -> Result<&str> {
-    let plain = path.to_str().filter(|path| !path.contains(','));
-    plain.ok_or_else(|| Error::Tool(format!("QEMU takes no such path: {}", path.display())))
 }
 
 impl Drop for Linux {

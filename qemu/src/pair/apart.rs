@@ -19,6 +19,7 @@ use crate::launch::print_line;
 use crate::options::Options;
 use crate::process;
 use crate::signals::{Asked, Signals};
+use crate::temporary;
 use crate::vm::drain;
 
 use super::programs::is_ready;
@@ -99,7 +100,7 @@ pub fn run(
     mut takes: impl FnMut(usize, &str) -> Result<bool>,
 ) -> Result<u8> {
     let signals = Signals::watch()?;
-    let socket = Socket::new();
+    let socket = Socket::new()?;
     let start = |number: usize| Machine::start(options, &socket.0, number, &commands[number]);
     let mut machines = [None, Some(start(B)?)];
     if !in_turn {
@@ -143,8 +144,8 @@ pub fn run(
 struct Socket(PathBuf);
 
 impl Socket {
-    fn new() -> Socket {
-        Socket(std::env::temp_dir().join(format!("ferrovia-{}-pair", std::process::id())))
+    fn new() -> Result<Socket> {
+        temporary::socket("pair").map(Socket)
     }
 }
 

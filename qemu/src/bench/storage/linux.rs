@@ -96,9 +96,8 @@ struct Link(PathBuf);
 
 impl Link {
     /// `name` distinguishes the links of this process.
-    fn new(name: &str) -> Link {
-        let name = format!("ferrovia-{}-storage-{name}", std::process::id());
-        Link(std::env::temp_dir().join(name))
+    fn new(name: &str) -> Result<Link> {
+        crate::temporary::socket(&format!("storage-{name}")).map(Link)
     }
 }
 
@@ -133,7 +132,7 @@ impl Target {
 
 /// Starts our target.
 fn ours(setting: &Setting) -> Result<Target> {
-    let link = Link::new("ours");
+    let link = Link::new("ours")?;
     let mut arguments = setting.options.of_a_machine(1, &link.0);
     let size = format!("{MIB}M");
     arguments.extend(["storage", "--nqn", NQN, "--ram-disk", &size].map(OsString::from));
@@ -144,7 +143,7 @@ fn ours(setting: &Setting) -> Result<Target> {
 
 /// Starts Linux's target.
 fn linux(setting: &Setting) -> Result<Target> {
-    let link = Link::new("linux");
+    let link = Link::new("linux")?;
     let address = format!("{TARGET}/24");
     let Setting { qemu, image, mtu, .. } = setting;
     let device = Device { side: Side::Listen, link: &link.0, addresses: &[&address], mtu: *mtu, mac: 2 };
