@@ -52,8 +52,12 @@ impl Crowded {
         let packet = said.to_packet(Qpn::GSI, &mad).expect("a packet");
         let network = Network::new(from, to, 0, 64).expect("one family");
         let [a, b, c, d] = n.to_be_bytes();
-        let header =
-            ethernet::Repr { dst: self.port.mac, src: [2, 9, a, b, c, d], ether_type: ethernet::Repr::IPV6 };
+        let header = ethernet::Repr {
+            dst: self.port.mac,
+            src: [2, 9, a, b, c, d],
+            vlan: None,
+            ether_type: ethernet::Repr::IPV6,
+        };
         let rest = header.emit(into).expect("room");
         let len = datagram::Repr { network, src_port: 0xc000, packet }.emit(rest).expect("room");
         ethernet::Repr::LEN + len

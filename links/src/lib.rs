@@ -53,8 +53,9 @@ pub const MAX_SOCKET_PATH: usize = 107;
 
 /// The size of the smallest frame: an Ethernet header.
 pub const MIN_FRAME: usize = 14;
-/// The size of the largest frame: an Ethernet header and the largest IPv4 packet.
-pub const MAX_FRAME: usize = MIN_FRAME + 65_535;
+/// The size of the largest frame: an Ethernet header with the tag of a VLAN, and the largest IPv4
+/// packet.
+pub const MAX_FRAME: usize = MIN_FRAME + 4 + 65_535;
 
 /// One end of a link: a wire for a port, and a descriptor on which its owner sleeps.
 ///

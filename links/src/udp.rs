@@ -99,6 +99,10 @@ impl Udp {
 
     fn try_send(&mut self, frame: &[u8]) -> Refused {
         let (ethernet, packet) = ethernet::Repr::parse(frame).map_err(|_| Dropped::Runt)?;
+        // The host's network has its own VLANs.
+        if ethernet.vlan.is_some() {
+            return Err(Dropped::Unsupported);
+        }
         match ethernet.ether_type {
             ethernet::Repr::ARP => self.answer_arp(packet),
             ethernet::Repr::IPV4 => {
@@ -201,7 +205,7 @@ impl Udp {
             target_protocol_addr: asker,
         };
         let mut frame = vec![0; ethernet::Repr::LEN + answer.buffer_len()];
-        let header = ethernet::Repr { dst: self.mac, src: mac, ether_type: ethernet::Repr::ARP };
+        let header = ethernet::Repr { dst: self.mac, src: mac, vlan: None, ether_type: ethernet::Repr::ARP };
         let rest = header.emit(&mut frame).map_err(|_| Dropped::Runt)?;
         answer.emit(&mut ArpPacket::new_unchecked(rest));
         self.answer(&frame)
@@ -224,7 +228,7 @@ impl Udp {
             lladdr: Some(RawHardwareAddress::from_bytes(&mac)),
         });
         let mut frame = vec![0; ethernet::Repr::LEN + ipv6::Repr::LEN + answer.buffer_len()];
-        let header = ethernet::Repr { dst: self.mac, src: mac, ether_type: ethernet::Repr::IPV6 };
+        let header = ethernet::Repr { dst: self.mac, src: mac, vlan: None, ether_type: ethernet::Repr::IPV6 };
         let network = ipv6::Repr {
             traffic_class: 0,
             flow_label: 0,
@@ -246,7 +250,7 @@ impl Udp {
             IpAddr::V4(_) => ethernet::Repr::IPV4,
             IpAddr::V6(_) => ethernet::Repr::IPV6,
         };
-        let header = ethernet::Repr { dst: self.mac, src: Udp::mac_of(from.ip()), ether_type };
+        let header = ethernet::Repr { dst: self.mac, src: Udp::mac_of(from.ip()), vlan: None, ether_type };
         let rest = header.emit(into)?;
         let (rest, network) = match (from.ip(), self.local) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => (wrap_v4(src, dst, payload_len, rest)?, ipv4::Repr::LEN),

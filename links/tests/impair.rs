@@ -148,8 +148,18 @@ fn corrupt_arp_and_empty_frames_are_lost_as_ethernet_would_lose_them() {
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
     link.send(&arp, at(0));
     link.send(&[0; 14], at(0));
+    // The same with the tag of a VLAN, which is of the header.
+    let tag = [0x81, 0, 0, 7];
+    link.send(&[&arp[..12], &tag, &arp[12..]].concat(), at(0));
+    link.send(&[&[0; 12][..], &tag, &[8, 0]].concat(), at(0));
     assert_eq!(drain(&mut peer, at(0)).len(), 0);
-    assert_eq!((link.counters().corrupted, link.counters().dropped(Dropped::Lost)), (2, 2));
+    assert_eq!((link.counters().corrupted, link.counters().dropped(Dropped::Lost)), (4, 4));
+    for n in 0..500 {
+        let sent = numbered(n);
+        let sent = [&sent[..12], &tag, &sent[12..]].concat();
+        link.send(&sent, at(0));
+        assert_eq!(drain(&mut peer, at(0))[0][..18], sent[..18]);
+    }
 }
 
 #[test]

@@ -160,6 +160,24 @@ fn frames_go_where_their_destination_says() {
 }
 
 #[test]
+fn a_tag_changes_nothing_about_where_a_frame_goes() {
+    let mut lab = Lab::new();
+    let (mut one, mut two) = (lab.peer(1), lab.peer(2));
+    for tag in [[0x81, 0, 0xe0, 0, 8, 0], [0x81, 0, 0, 7, 8, 0]] {
+        let tagged = |to: Mac, from: Mac| [&to[..], &from, &tag, b"payload"].concat();
+        for to in [OWNER, mac(2), ALL] {
+            one.socket.write_all(&framed(&tagged(to, mac(1)))).unwrap();
+        }
+        assert_eq!(lab.turn(), [tagged(OWNER, mac(1)), tagged(ALL, mac(1))]);
+        assert_eq!(two.take(), [tagged(mac(2), mac(1)), tagged(ALL, mac(1))]);
+        lab.switch.send(&tagged(mac(1), OWNER), at(0));
+        lab.switch.flush(at(0));
+        assert_eq!(one.take(), [tagged(mac(1), OWNER)]);
+    }
+    assert_eq!(lab.switch.counters().all_dropped(), 0);
+}
+
+#[test]
 fn an_address_is_its_first_senders_until_that_one_leaves() {
     let mut lab = Lab::new();
     let (mut first, mut second) = (lab.peer(1), lab.peer(2));

@@ -35,7 +35,7 @@ fn frame(src: impl Into<IpAddr>, dst: impl Into<IpAddr>, src_port: u16, payload:
     let mut frame = vec![0; 14 + roce.len()];
     let v4 = matches!(network, datagram::Network::V4(_));
     let ether_type = if v4 { ethernet::Repr::IPV4 } else { ethernet::Repr::IPV6 };
-    let rest = ethernet::Repr { dst: [9; 6], src: MAC, ether_type }.emit(&mut frame).unwrap();
+    let rest = ethernet::Repr { dst: [9; 6], src: MAC, vlan: None, ether_type }.emit(&mut frame).unwrap();
     roce.emit(rest).unwrap();
     frame
 }
@@ -157,7 +157,7 @@ fn the_link_answers_the_ports_arp_requests() {
             target_protocol_addr: target,
         };
         let mut frame = vec![0; 60];
-        let header = ethernet::Repr { dst: [0xff; 6], src: MAC, ether_type: ethernet::Repr::ARP };
+        let header = ethernet::Repr { dst: [0xff; 6], src: MAC, vlan: None, ether_type: ethernet::Repr::ARP };
         repr.emit(&mut ArpPacket::new_unchecked(header.emit(&mut frame).unwrap()));
         frame
     };
@@ -206,7 +206,7 @@ fn ipv6_works_where_the_machine_has_it() {
     let group: Ipv6Address = "ff02::1:ff00:2".parse().unwrap();
     let solicit = Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr: target, lladdr: None });
     let mut frame = vec![0; 14 + 40 + solicit.buffer_len()];
-    let header = ethernet::Repr { dst: [0x33; 6], src: MAC, ether_type: ethernet::Repr::IPV6 };
+    let header = ethernet::Repr { dst: [0x33; 6], src: MAC, vlan: None, ether_type: ethernet::Repr::IPV6 };
     let network = roce::wire::ipv6::Repr {
         traffic_class: 0,
         flow_label: 0,

@@ -6,6 +6,7 @@ use alloc::vec;
 use nic_abi::eqe::EventType;
 use nic_abi::registers::{GIDS, STATUS_PORT_UP, State};
 use platform::Instant;
+use roce::wire::ethernet;
 use roce::{Gid, PathMtu};
 
 use crate::error::AttachError;
@@ -23,8 +24,8 @@ use crate::schedule::Schedule;
 use crate::test_commands::faults::Mute;
 use crate::wire::Wire;
 
-/// The size of the largest frame.
-const MAX_FRAME: usize = roce::wire::ethernet::Repr::LEN + MAX_MTU as usize;
+/// The size of the largest frame, with the tag of a VLAN.
+const MAX_FRAME: usize = ethernet::Repr::LEN + ethernet::Repr::TAG + MAX_MTU as usize;
 /// Queue pairs that go on at once when the wire has room again, or when a neighbour has a MAC.
 const RESUMED: u32 = 16;
 /// The longest payload of a packet.

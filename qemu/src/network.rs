@@ -41,6 +41,12 @@ pub struct Network {
     #[arg(value_parser = clap::value_parser!(u32).range(port::MIN_MTU as i64..=port::MAX_MTU as i64))]
     pub mtu: Option<u32>,
 
+    /// Make the NIC's port a member of this VLAN (802.1Q): its frames have the tag, and it takes no
+    /// others [default: none, frames without a tag]
+    #[arg(long, global = true, value_name = "ID", help_heading = "Network")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(port::MAX_VLAN)))]
+    pub vlan: Option<u16>,
+
     /// Write what crosses the link to FILE, for tshark or Wireshark
     #[arg(long, global = true, value_name = "FILE", help_heading = "Network")]
     pub pcap: Option<PathBuf>,
@@ -151,6 +157,7 @@ impl Network {
         let of_links = [
             ("--ip", !self.addresses.is_empty()),
             ("--mtu", self.mtu.is_some()),
+            ("--vlan", self.vlan.is_some()),
             ("--pcap", self.pcap.is_some()),
             ("--impair", self.impair.is_some()),
         ];
@@ -164,6 +171,9 @@ impl Network {
                     "--link {plug} gives the NICs the addresses 10.0.0.1 and 10.0.0.2; leave out --ip"
                 )))
             }
+            _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.vlan.is_some() => Err(Error::Usage(
+                format!("--link {plug} carries no Ethernet frames, and so no VLAN; leave out --vlan"),
+            )),
             _ => self.check_addresses(),
         }
     }
@@ -180,6 +190,7 @@ impl Network {
             arguments.extend(value.into_iter().flat_map(|value| [name.into(), value]));
         };
         add("--mtu", self.mtu.map(|mtu| mtu.to_string().into()));
+        add("--vlan", self.vlan.map(|vlan| vlan.to_string().into()));
         if number == 0 {
             add("--pcap", self.pcap.clone().map(PathBuf::into_os_string));
             add("--counters", self.counters.clone().map(PathBuf::into_os_string));
@@ -228,7 +239,7 @@ impl Network {
         let [.., a, b, c] = octets.unwrap_or([n; 16]);
         let node_guid = 0x0266_65ff_fe00_0000 | u64::from(u32::from_be_bytes([0, a, b, c]));
         let config = port::Config::new(node_guid, self.mtu.unwrap_or(DEFAULT_MTU), &addresses);
-        (node_guid, port::Config { secret: secret(), ..config })
+        (node_guid, port::Config { vlan: self.vlan, secret: secret(), ..config })
     }
 
     /// Opens the link of a device with this many NICs.
@@ -319,6 +330,8 @@ mod tests {
             (network("switch:x", &[]), 2, "--link switch:x is for 1 NIC, and there are 2"),
             (Network { addresses: ip(), ..Network::default() }, 2, "--ip needs a link"),
             (Network { mtu: Some(1500), ..Network::default() }, 2, "--mtu needs a link"),
+            (Network { vlan: Some(7), ..Network::default() }, 2, "--vlan needs a link"),
+            (Network { vlan: Some(7), ..network("udp:127.0.0.9", &[]) }, 1, "leave out --vlan"),
             (Network { impair: Some(Impairment::default()), ..Network::default() }, 2, "--impair needs"),
             (Network { pcap: Some("x".into()), ..network("short-cut", &[]) }, 2, "--pcap needs a link"),
             (network("pair", &["10.0.0.1/24"]), 2, "leave out --ip"),
@@ -337,17 +350,18 @@ mod tests {
     fn the_launchers_of_two_machines_get_the_options_once() {
         let network = Network {
             mtu: Some(4200),
+            vlan: Some(9),
             pcap: Some("x.pcap".into()),
             impair: Some("loss=1%,seed=3".parse().expect("an impairment")),
             ..network("stream", &[])
         };
         assert!(network.check().is_ok());
         let text = |n| network.of_an_end(n, Path::new("/s")).join(std::ffi::OsStr::new(" "));
-        assert_eq!(text(1), "--link stream:/s --ip 10.0.0.2/24 --mtu 4200");
+        assert_eq!(text(1), "--link stream:/s --ip 10.0.0.2/24 --mtu 4200 --vlan 9");
         let first = text(0).into_string().expect("text");
-        assert!(
-            first.starts_with("--link stream-connect:/s --ip 10.0.0.1/24 --mtu 4200 --pcap x.pcap --impair")
-        );
+        assert!(first.starts_with(
+            "--link stream-connect:/s --ip 10.0.0.1/24 --mtu 4200 --vlan 9 --pcap x.pcap --impair"
+        ));
         assert!(first.ends_with(",seed=3"), "{first}");
     }
 

@@ -62,14 +62,17 @@ fn file(folder: &Path, bytes: u32) -> (PathBuf, String) {
     (path, Sha256::digest(&contents).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether a frame is a RoCEv2 packet over IPv4.
-fn is_roce(frame: &[u8]) -> bool {
-    frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == 4791_u16.to_be_bytes()
+/// Whether a frame is a RoCEv2 packet over IPv4. Its tag must be this one.
+#[track_caller]
+fn is_roce(frame: &[u8], tag: &[u8]) -> bool {
+    let rest = frame[12..].strip_prefix(tag).expect("the tag");
+    rest[..2] == [8, 0] && rest[11] == 17 && rest[24..26] == 4791_u16.to_be_bytes()
 }
 
 #[test]
 fn what_crosses_a_link_is_in_the_capture_and_in_the_counters() {
-    for link in ["pair", "stream"] {
+    // One of them in a VLAN.
+    for (link, tag) in [("pair", &[][..]), ("stream --vlan 7", &[0x81, 0, 0, 7])] {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path();
         let options = format!("--link {link} --pcap @/pcap --counters @/counters");
@@ -82,7 +85,7 @@ fn what_crosses_a_link_is_in_the_capture_and_in_the_counters() {
             let frame = frame.expect("a whole frame").data;
             frames += 1;
             bytes += frame.len() as u64;
-            packets += u64::from(is_roce(&frame));
+            packets += u64::from(is_roce(&frame, tag));
         }
         let sum = |names: [&str; 2]| {
             let value = |name| counter(&folder.join("counters"), name).expect("a counter");

@@ -11,6 +11,8 @@ use platform::random::Random;
 
 /// The link's MTU: the path MTU is then 1024, or 256.
 const MTUS: [u32; 2] = [1500, 600];
+/// The VLAN of both ports, under some seeds.
+const VLAN: u16 = 7;
 /// The node GUID of the first NIC; the others follow.
 const GUID: u64 = 0x0266_65ff_fe72_0001;
 
@@ -159,6 +161,7 @@ impl Cable {
             Network::Lossy => (seldom(&mut random), Vec::new()),
             Network::Wire | Network::ShortCut => (Impairment::default(), Vec::new()),
         };
+        let vlan = random.rarely(4).then_some(VLAN);
         let (mut ends, mut all_seen) = (Vec::new(), Vec::new());
         let (a, b) = pair();
         for (n, link) in [a, b].into_iter().enumerate() {
@@ -177,6 +180,7 @@ impl Cable {
             };
             let address = format!("10.0.0.{}/24", n + 1).parse().expect("an address of our own is valid");
             let config = port::Config::new(GUID + n as u64, mtu, &[address]);
+            let config = port::Config { vlan, secret: seed, ..config };
             ends.push((Box::new(end) as Box<dyn Wire + Send>, config));
             all_seen.push(seen);
         }

@@ -18,17 +18,22 @@ use crate::Input;
 const WAITING: usize = 128;
 const ICMPV6: u8 = 58;
 
+/// The VLAN of a port that is of one.
+const VLAN: u16 = 7;
+
 pub(crate) fn run(bytes: &[u8]) {
-    play(bytes);
+    play(bytes, None);
+    play(bytes, Some(VLAN));
 }
 
-fn play(bytes: &[u8]) -> Port {
+fn play(bytes: &[u8], vlan: Option<u16>) -> Port {
     let mut input = Input::new(bytes);
     let v4 = IpPrefix::new([10, 0, 0, 1].into(), 24).expect("an address");
     let v6 = IpPrefix::new("fd00::1".parse().expect("an address"), 64).expect("an address");
-    let mut port = Port::new(&Config::new(0x0266_65ff_fe72_0001, 1500, &[v4, v6])).expect("a port");
+    let config = Config { vlan, ..Config::new(0x0266_65ff_fe72_0001, 1500, &[v4, v6]) };
+    let mut port = Port::new(&config).expect("a port");
     let mut now = Instant::ZERO;
-    let mut buffer = [0; 1514];
+    let mut buffer = [0; 1518];
     port.set_up(true, now);
     while !input.is_empty() {
         now = now + Duration::from_micros(u64::from(input.byte()).pow(3));
@@ -49,7 +54,7 @@ fn play(bytes: &[u8]) -> Port {
                 }
             }
             _ => {
-                let frame = frame(port.mac(), &mut input);
+                let frame = frame(port.mac(), vlan, &mut input);
                 receive(&mut port, &frame, now);
             }
         }
@@ -73,19 +78,25 @@ fn address(input: &mut Input<'_>) -> Gid {
     }
 }
 
-/// A frame, mostly with headers that lead deep into the port.
-fn frame(mac: [u8; 6], input: &mut Input<'_>) -> Vec<u8> {
+/// A frame, mostly of this VLAN and with headers that lead deep into the port.
+fn frame(mac: [u8; 6], vlan: Option<u16>, input: &mut Input<'_>) -> Vec<u8> {
     let dst = match input.below(4) {
         0 => [0xff; 6],
         1 => [0x33, 0x33, 0xff, 0, 0, 1],
         _ => mac,
     };
-    let types = [ethernet::Repr::IPV4, ethernet::Repr::IPV6, ethernet::Repr::ARP, 0x8100];
-    let ether_type = types[input.below(4)];
+    let types = [ethernet::Repr::IPV4, ethernet::Repr::IPV6, ethernet::Repr::ARP, ethernet::Repr::TAGGED];
+    let mut header = ethernet::Repr { dst, src: [0; 6], vlan, ether_type: types[input.below(4)] };
+    if header.ether_type == ethernet::Repr::TAGGED && !input.rarely(4) {
+        // A tag of any VLAN; number 0 is written, too.
+        header.ether_type = types[input.below(3)];
+        header.vlan = [Some(0), Some(VLAN), Some(8), None][input.below(4)];
+    }
     let (ready, mended) = (!input.rarely(4), !input.rarely(4));
-    let src = [2, 0, 0, 0, 0, input.byte()];
-    let mut frame = vec![0; ethernet::Repr::LEN];
-    ethernet::Repr { dst, src, ether_type }.emit(&mut frame).expect("room");
+    header.src = [2, 0, 0, 0, 0, input.byte()];
+    let start = header.len();
+    let mut frame = vec![0; start];
+    header.emit(&mut frame).expect("room");
     if ready {
         let protocols = [ipv4::Repr::UDP, 1, ICMPV6, 0];
         let (protocol, src, dst) = (protocols[input.below(4)], address(input), address(input));
@@ -95,18 +106,18 @@ fn frame(mac: [u8; 6], input: &mut Input<'_>) -> Vec<u8> {
             Some(Network::V4(ip)) => {
                 frame.resize(frame.len() + ipv4::Repr::LEN, 0);
                 let ip = ipv4::Repr { protocol, payload_len, ..ip };
-                ip.emit(&mut frame[ethernet::Repr::LEN..]).expect("room");
+                ip.emit(&mut frame[start..]).expect("room");
             }
             Some(Network::V6(ip)) => {
                 frame.resize(frame.len() + ipv6::Repr::LEN, 0);
                 let ip = ipv6::Repr { next_header: protocol, payload_len, ..ip };
-                ip.emit(&mut frame[ethernet::Repr::LEN..]).expect("room");
+                ip.emit(&mut frame[start..]).expect("room");
             }
             None => {}
         }
         frame.extend(payload);
         if mended {
-            mend(&mut frame);
+            mend(&mut frame[start..]);
         }
     } else {
         let len = usize::from(input.byte());
@@ -131,8 +142,7 @@ fn payload(protocol: u8, input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// Makes the checksum behind the IP header right: the ICRC, or that of ICMP.
-fn mend(frame: &mut [u8]) {
-    let packet = &mut frame[ethernet::Repr::LEN..];
+fn mend(packet: &mut [u8]) {
     let (start, protocol, sum) = match packet.first().map_or(0, |byte| byte >> 4) {
         4 if packet.len() >= ipv4::Repr::LEN => (ipv4::Repr::LEN, packet[9], 0),
         6 if packet.len() >= ipv6::Repr::LEN => {
@@ -168,7 +178,7 @@ fn receive(port: &mut Port, frame: &[u8], now: Instant) {
         Arrived::Packet(arrival) => {
             assert_eq!(port.gids()[usize::from(arrival.local)], arrival.network.dst());
             assert!(!port.gids().contains(&arrival.network.src()));
-            let ip = &frame[ethernet::Repr::LEN..];
+            let (_, ip) = ethernet::Repr::parse(frame).expect("a header");
             let whole = datagram::Repr::parse(ip);
             assert!(!matches!(whole, Err(roce::Error::Checksum { .. })), "{whole:?}");
             0
@@ -197,7 +207,7 @@ mod tests {
     fn the_seeds_lead_to_everything_that_a_port_does() {
         let seeds = fs::read_dir("../seeds/port").expect("seeds").map(|seed| seed.expect("a seed").path());
         let played: Vec<Counters> =
-            seeds.map(|seed| *play(&fs::read(seed).expect("a seed")).counters()).collect();
+            seeds.map(|seed| *play(&fs::read(seed).expect("a seed"), None).counters()).collect();
         let sum = |count: fn(&Counters) -> u64| played.iter().map(count).sum::<u64>();
         assert!(sum(|c| c.packets_in) >= 4 && sum(|c| c.packets_out) >= 4);
         assert!(sum(|c| c.answers) >= 3 && sum(|c| c.echoes) >= 32 && sum(|c| c.own_frames) > 0);

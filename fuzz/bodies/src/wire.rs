@@ -9,7 +9,20 @@ use roce::wire::{datagram, ethernet, icrc, ipv4, ipv6, packet, udp};
 pub(crate) fn run(bytes: &[u8]) {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     match which % 8 {
-        0 => drop(ethernet::Repr::parse(bytes)),
+        0 => {
+            // Behind a tag that gives a priority only there may be another one, which would be the
+            // first of what is emitted.
+            let parsed = ethernet::Repr::parse(bytes).ok();
+            let is_plain = |parsed: &ethernet::Repr| {
+                parsed.vlan.is_some() || parsed.ether_type != ethernet::Repr::TAGGED
+            };
+            if let Some((parsed, rest)) = parsed.filter(|(parsed, _)| is_plain(parsed)) {
+                let mut back = vec![0; parsed.len()];
+                parsed.emit(&mut back).expect("room as it asks for");
+                back.extend(rest);
+                assert_eq!(ethernet::Repr::parse(&back), Ok((parsed, rest)));
+            }
+        }
         1 => drop(ipv4::Repr::parse(bytes)),
         2 => drop(ipv6::Repr::parse(bytes)),
         3 => drop(udp::Repr::parse(bytes)),

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use platform::Instant;
 use platform::random::Random;
+use roce::wire::ethernet;
 
 use super::Impairment;
-use crate::{Counters, Dropped, MAX_FRAME, MIN_FRAME};
+use crate::{Counters, Dropped, MAX_FRAME};
 
 /// The most frames in flight, and the most bytes of them.
 const FRAMES: usize = 4096;
@@ -17,8 +18,6 @@ const BYTES: usize = 4 << 20;
 const OVERTAKERS: u32 = 4;
 /// How long a frame waits for frames that should overtake it.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// The type of a frame that carries ARP, which has no checksum of its own.
-const ARP: [u8; 2] = [0x08, 0x06];
 
 /// A frame in flight, ordered by the time at which it arrives.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,13 +186,17 @@ impl Direction {
     }
 }
 
-/// Changes a bit after the Ethernet header. False if the frame must be lost instead: if only
-/// Ethernet's check sequence protects it, every port would find it corrupt.
+/// Changes a bit after the Ethernet header and the tag of a VLAN. False if the frame must be lost
+/// instead: if only Ethernet's check sequence protects it, every port would find it corrupt.
 fn flip(frame: &mut [u8], bit: usize) -> bool {
-    if frame.get(12..14) == Some(&ARP) {
+    // A frame that ends in its header has nothing else.
+    let Ok((header, body)) = ethernet::Repr::parse(frame) else { return false };
+    // ARP has no checksum of its own.
+    if header.ether_type == ethernet::Repr::ARP || body.is_empty() {
         return false;
     }
-    let Some(body) = frame.get_mut(MIN_FRAME..).filter(|body| !body.is_empty()) else { return false };
+    let start = frame.len() - body.len();
+    let body = &mut frame[start..];
     let bit = bit % (body.len() * 8);
     body[bit / 8] ^= 1 << (bit % 8);
     true

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
+use roce::wire::ethernet;
 use roce::{IpPrefix, PathMtu};
 use thiserror::Error;
 
@@ -12,6 +13,9 @@ pub const MAX_ADDRESSES: usize = 15;
 pub const MIN_MTU: u32 = PathMtu::B256.bytes() + OVERHEAD;
 /// The largest MTU of a link, which is the largest value of IPv4's length field.
 pub const MAX_MTU: u32 = 65_535;
+
+/// The largest number of a VLAN.
+pub const MAX_VLAN: u16 = ethernet::Repr::MAX_VLAN;
 
 /// The most bytes of a packet besides its payload, on IPv6: its headers IPv6, UDP, BTH, RETH and
 /// immediate data, and the ICRC.
@@ -24,6 +28,9 @@ pub struct Config {
     pub mac: [u8; 6],
     /// The link-local address, GID 0.
     pub link_local: Ipv6Addr,
+    /// The VLAN that the port is of, 1 to [`MAX_VLAN`]: it sends frames with its tag, and takes no
+    /// others. `None`: it sends frames without a tag.
+    pub vlan: Option<u16>,
     /// The largest IP packet of the link, [`MIN_MTU`] to [`MAX_MTU`].
     pub mtu: u32,
     /// The addresses, GID 1 and the following; [`MAX_ADDRESSES`] at most.
@@ -45,6 +52,9 @@ pub enum ConfigError {
     /// The MTU is out of range.
     #[error("an MTU of {0} is not from {MIN_MTU} to {MAX_MTU}")]
     Mtu(u32),
+    /// The number is not a VLAN's.
+    #[error("a VLAN has a number from 1 to {MAX_VLAN}, and {0} is none")]
+    Vlan(u16),
     /// There are too many addresses.
     #[error("a port has {MAX_ADDRESSES} addresses at most")]
     TooMany,
@@ -55,10 +65,11 @@ pub enum ConfigError {
 
 impl Config {
     /// The configuration of the port of the node with this GUID, from which MAC and link-local
-    /// address are derived. The secret is 0, for the maker to replace.
+    /// address are derived. It is of no VLAN, and its secret is 0, for the maker to replace.
     pub fn new(node_guid: u64, mtu: u32, addresses: &[IpPrefix]) -> Config {
         let link_local = Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(node_guid));
-        Config { mac: mac_of(node_guid), link_local, mtu, addresses: addresses.into(), secret: 0 }
+        let mac = mac_of(node_guid);
+        Config { mac, link_local, vlan: None, mtu, addresses: addresses.into(), secret: 0 }
     }
 
     /// Checks the configuration and returns the MTU.
@@ -71,6 +82,9 @@ impl Config {
         }
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
             return Err(ConfigError::Mtu(self.mtu));
+        }
+        if let Some(vlan) = self.vlan.filter(|vlan| !(1..=MAX_VLAN).contains(vlan)) {
+            return Err(ConfigError::Vlan(vlan));
         }
         if self.addresses.len() > MAX_ADDRESSES {
             return Err(ConfigError::TooMany);
@@ -146,6 +160,13 @@ mod tests {
         assert_eq!(Config { link_local: other, ..good.clone() }.check(), Err(ConfigError::LinkLocal));
         for mtu in [0, MIN_MTU - 1, MAX_MTU + 1] {
             assert_eq!(Config { mtu, ..good.clone() }.check(), Err(ConfigError::Mtu(mtu)));
+        }
+        for vlan in [0, 4095, u16::MAX] {
+            let config = Config { vlan: Some(vlan), ..good.clone() };
+            assert_eq!(config.check(), Err(ConfigError::Vlan(vlan)));
+        }
+        for vlan in [1, 4094] {
+            assert_eq!(Config { vlan: Some(vlan), ..good.clone() }.check(), Ok(1500));
         }
         let twice = [prefix(1), prefix(2), prefix(1)];
         assert_eq!(

@@ -63,6 +63,8 @@ pub enum Dropped {
     Truncated,
     /// It is longer than the link's MTU allows.
     Oversized,
+    /// It is of another VLAN than the port, or of none while the port is of one.
+    WrongVlan,
     /// It goes to another MAC.
     WrongMac,
     /// It goes to another IP address.
@@ -85,10 +87,11 @@ pub enum Dropped {
 
 impl Dropped {
     /// All reasons, with the names that they have in files of counters.
-    pub const ALL: [(Dropped, &str); 12] = [
+    pub const ALL: [(Dropped, &str); 13] = [
         (Dropped::Down, "down"),
         (Dropped::Truncated, "truncated"),
         (Dropped::Oversized, "oversized"),
+        (Dropped::WrongVlan, "wrong_vlan"),
         (Dropped::WrongMac, "wrong_mac"),
         (Dropped::WrongAddress, "wrong_address"),
         (Dropped::BadSource, "bad_source"),
@@ -164,10 +167,13 @@ impl From<Error> for Dropped {
 
 impl Port {
     pub(super) fn classify<'f>(&mut self, frame: &'f [u8], now: Instant) -> Result<Input<'f>, Dropped> {
-        if frame.len() > self.max_frame() {
+        let (ethernet, packet) = ethernet::Repr::parse(frame)?;
+        if packet.len() > self.mtu {
             return Err(Dropped::Oversized);
         }
-        let (ethernet, packet) = ethernet::Repr::parse(frame)?;
+        if ethernet.vlan != self.vlan {
+            return Err(Dropped::WrongVlan);
+        }
         let to_us = ethernet.dst == self.mac;
         if !to_us && is_unicast(ethernet.dst) {
             return Err(Dropped::WrongMac);
@@ -272,7 +278,7 @@ impl Port {
         match operation {
             ArpOperation::Request if ours => {
                 let waited = !probes && self.reaches(gid) && self.neighbours.asked_by(gid, mac, now);
-                let frame = messages::arp_answer(self.mac, target, (mac, asker));
+                let frame = messages::arp_answer(self.origin(), target, (mac, asker));
                 let answered = self.answer((from, gid), frame, now);
                 if waited { Ok(Input::Resolved(gid)) } else { answered }
             }
@@ -316,7 +322,7 @@ impl Port {
         match Icmpv4Repr::parse(&packet, &ChecksumCapabilities::default()) {
             Ok(Icmpv4Repr::EchoRequest { ident, seq_no, data }) => {
                 let reply = Icmpv4Repr::EchoReply { ident, seq_no, data };
-                let frame = messages::echo_v4(self.mac, ip.dst, (ethernet.src, ip.src), &reply);
+                let frame = messages::echo_v4(self.origin(), ip.dst, (ethernet.src, ip.src), &reply);
                 self.echo((ethernet.src, Gid::from_ipv4(ip.src)), frame, now)
             }
             _ => Err(Dropped::Malformed),
@@ -350,7 +356,7 @@ impl Port {
             Ok(Icmpv6Repr::EchoRequest { ident, seq_no, data }) => {
                 self.check_source(ip.src)?;
                 let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
-                let frame = messages::echo_v6(self.mac, dst, (ethernet.src, src), &reply);
+                let frame = messages::echo_v6(self.origin(), dst, (ethernet.src, src), &reply);
                 self.echo((ethernet.src, ip.src), frame, now)
             }
             Ok(Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr, lladdr })) => {
@@ -390,7 +396,7 @@ impl Port {
             self.check_source(gid)?;
             waited = lladdr.is_some() && self.reaches(gid) && self.neighbours.asked_by(gid, mac, now);
         }
-        let frame = messages::advert_answer(self.mac, target, (mac, src));
+        let frame = messages::advert_answer(self.origin(), target, (mac, src));
         let answered = self.answer((ethernet.src, gid), frame, now);
         if waited { Ok(Input::Resolved(gid)) } else { answered }
     }

@@ -27,52 +27,67 @@ pub(super) const NDISC_HOP_LIMIT: u8 = 255;
 const HOP_LIMIT: u8 = 64;
 
 pub(super) type Mac = [u8; 6];
+
+/// Who sends the frames: the port's MAC, and the VLAN that they are of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub mac: Mac,
+    pub vlan: Option<u16>,
+}
+
+impl Origin {
+    /// The header of a frame to `dst`.
+    pub fn header(self, dst: Mac, ether_type: u16) -> ethernet::Repr {
+        ethernet::Repr { dst, src: self.mac, vlan: self.vlan, ether_type }
+    }
+}
+
 const BROADCAST: Mac = [0xff; 6];
 const NO_MAC: Mac = [0; 6];
 
 /// Asks for the MAC of `target`: the neighbour with the MAC `at`, or all.
-pub(super) fn question(mac: Mac, from: Gid, target: Gid, at: Option<Mac>) -> Frame {
+pub(super) fn question(by: Origin, from: Gid, target: Gid, at: Option<Mac>) -> Frame {
     match (from.to_ip(), target.to_ip()) {
         (IpAddr::V4(from), IpAddr::V4(target)) => {
-            arp(ArpOperation::Request, (mac, from), (NO_MAC, target), at.unwrap_or(BROADCAST))
+            arp(ArpOperation::Request, (by, from), (NO_MAC, target), at.unwrap_or(BROADCAST))
         }
         (IpAddr::V6(from), IpAddr::V6(target)) => {
             let repr = NdiscRepr::NeighborSolicit {
                 target_addr: target,
-                lladdr: Some(RawHardwareAddress::from_bytes(&mac)),
+                lladdr: Some(RawHardwareAddress::from_bytes(&by.mac)),
             };
             let group = solicited_node(target);
             let (to, at) = at.map_or((group, multicast_mac(group)), |at| (target, at));
-            icmpv6(mac, from, to, at, NDISC_HOP_LIMIT, &Icmpv6Repr::Ndisc(repr))
+            icmpv6(by, from, to, at, NDISC_HOP_LIMIT, &Icmpv6Repr::Ndisc(repr))
         }
         _ => None,
     }
 }
 
 /// Announces the address `own` to all neighbours.
-pub(super) fn announce(mac: Mac, own: Gid) -> Frame {
+pub(super) fn announce(by: Origin, own: Gid) -> Frame {
     match own.to_ip() {
-        IpAddr::V4(own) => arp(ArpOperation::Request, (mac, own), (NO_MAC, own), BROADCAST),
+        IpAddr::V4(own) => arp(ArpOperation::Request, (by, own), (NO_MAC, own), BROADCAST),
         IpAddr::V6(own) => {
-            let repr = advert(mac, own, NdiscNeighborFlags::OVERRIDE);
-            icmpv6(mac, own, ALL_NODES, multicast_mac(ALL_NODES), NDISC_HOP_LIMIT, &repr)
+            let repr = advert(by.mac, own, NdiscNeighborFlags::OVERRIDE);
+            icmpv6(by, own, ALL_NODES, multicast_mac(ALL_NODES), NDISC_HOP_LIMIT, &repr)
         }
     }
 }
 
 /// Answers a request for `own`.
-pub(super) fn arp_answer(mac: Mac, own: Ipv4Addr, to: (Mac, Ipv4Addr)) -> Frame {
-    arp(ArpOperation::Reply, (mac, own), to, to.0)
+pub(super) fn arp_answer(by: Origin, own: Ipv4Addr, to: (Mac, Ipv4Addr)) -> Frame {
+    arp(ArpOperation::Reply, (by, own), to, to.0)
 }
 
 /// Answers a solicitation of `own`. A solicitation from the unspecified address asks whether
 /// another port has an address; the answer goes to all nodes.
-pub(super) fn advert_answer(mac: Mac, own: Ipv6Addr, to: (Mac, Ipv6Addr)) -> Frame {
+pub(super) fn advert_answer(by: Origin, own: Ipv6Addr, to: (Mac, Ipv6Addr)) -> Frame {
     let (flags, to, at) = match to.1.is_unspecified() {
         true => (NdiscNeighborFlags::OVERRIDE, ALL_NODES, multicast_mac(ALL_NODES)),
         false => (NdiscNeighborFlags::OVERRIDE | NdiscNeighborFlags::SOLICITED, to.1, to.0),
     };
-    icmpv6(mac, own, to, at, NDISC_HOP_LIMIT, &advert(mac, own, flags))
+    icmpv6(by, own, to, at, NDISC_HOP_LIMIT, &advert(by.mac, own, flags))
 }
 
 fn advert(mac: Mac, own: Ipv6Addr, flags: NdiscNeighborFlags) -> Icmpv6Repr<'static> {
@@ -81,7 +96,7 @@ fn advert(mac: Mac, own: Ipv6Addr, flags: NdiscNeighborFlags) -> Icmpv6Repr<'sta
 }
 
 /// Answers an echo request.
-pub(super) fn echo_v4(mac: Mac, own: Ipv4Addr, to: (Mac, Ipv4Addr), reply: &Icmpv4Repr<'_>) -> Frame {
+pub(super) fn echo_v4(by: Origin, own: Ipv4Addr, to: (Mac, Ipv4Addr), reply: &Icmpv4Repr<'_>) -> Frame {
     let payload_len = u16::try_from(reply.buffer_len()).ok()?;
     let ip = ipv4::Repr {
         tos: 0,
@@ -93,33 +108,33 @@ pub(super) fn echo_v4(mac: Mac, own: Ipv4Addr, to: (Mac, Ipv4Addr), reply: &Icmp
         dst: to.1,
         payload_len,
     };
-    let mut frame = vec![0; ethernet::Repr::LEN + ipv4::Repr::LEN + reply.buffer_len()].into_boxed_slice();
-    let header = ethernet::Repr { dst: to.0, src: mac, ether_type: ethernet::Repr::IPV4 };
+    let header = by.header(to.0, ethernet::Repr::IPV4);
+    let mut frame = vec![0; header.len() + ipv4::Repr::LEN + reply.buffer_len()].into_boxed_slice();
     let rest = header.emit(&mut frame).and_then(|rest| ip.emit(rest)).ok()?;
     reply.emit(&mut Icmpv4Packet::new_unchecked(rest), &ChecksumCapabilities::default());
     Some(frame)
 }
 
 /// Answers an echo request.
-pub(super) fn echo_v6(mac: Mac, own: Ipv6Addr, to: (Mac, Ipv6Addr), reply: &Icmpv6Repr<'_>) -> Frame {
-    icmpv6(mac, own, to.1, to.0, HOP_LIMIT, reply)
+pub(super) fn echo_v6(by: Origin, own: Ipv6Addr, to: (Mac, Ipv6Addr), reply: &Icmpv6Repr<'_>) -> Frame {
+    icmpv6(by, own, to.1, to.0, HOP_LIMIT, reply)
 }
 
-fn arp(operation: ArpOperation, from: (Mac, Ipv4Addr), to: (Mac, Ipv4Addr), at: Mac) -> Frame {
+fn arp(operation: ArpOperation, from: (Origin, Ipv4Addr), to: (Mac, Ipv4Addr), at: Mac) -> Frame {
     let repr = ArpRepr::EthernetIpv4 {
         operation,
-        source_hardware_addr: EthernetAddress(from.0),
+        source_hardware_addr: EthernetAddress(from.0.mac),
         source_protocol_addr: from.1,
         target_hardware_addr: EthernetAddress(to.0),
         target_protocol_addr: to.1,
     };
-    let mut frame = vec![0; ethernet::Repr::LEN + repr.buffer_len()].into_boxed_slice();
-    let header = ethernet::Repr { dst: at, src: from.0, ether_type: ethernet::Repr::ARP };
+    let header = from.0.header(at, ethernet::Repr::ARP);
+    let mut frame = vec![0; header.len() + repr.buffer_len()].into_boxed_slice();
     repr.emit(&mut ArpPacket::new_unchecked(header.emit(&mut frame).ok()?));
     Some(frame)
 }
 
-fn icmpv6(mac: Mac, src: Ipv6Addr, dst: Ipv6Addr, at: Mac, hop_limit: u8, repr: &Icmpv6Repr<'_>) -> Frame {
+fn icmpv6(by: Origin, src: Ipv6Addr, dst: Ipv6Addr, at: Mac, hop_limit: u8, repr: &Icmpv6Repr<'_>) -> Frame {
     let payload_len = u16::try_from(repr.buffer_len()).ok()?;
     let ip = ipv6::Repr {
         traffic_class: 0,
@@ -130,8 +145,8 @@ fn icmpv6(mac: Mac, src: Ipv6Addr, dst: Ipv6Addr, at: Mac, hop_limit: u8, repr: 
         dst: Gid::from_ipv6(dst),
         payload_len,
     };
-    let mut frame = vec![0; ethernet::Repr::LEN + ipv6::Repr::LEN + repr.buffer_len()].into_boxed_slice();
-    let header = ethernet::Repr { dst: at, src: mac, ether_type: ethernet::Repr::IPV6 };
+    let header = by.header(at, ethernet::Repr::IPV6);
+    let mut frame = vec![0; header.len() + ipv6::Repr::LEN + repr.buffer_len()].into_boxed_slice();
     let rest = header.emit(&mut frame).and_then(|rest| ip.emit(rest)).ok()?;
     repr.emit(&src, &dst, &mut Icmpv6Packet::new_unchecked(rest), &ChecksumCapabilities::default());
     Some(frame)

@@ -36,11 +36,11 @@ use roce::wire::{ethernet, icrc};
 use roce::{Gid, PathMtu};
 
 use addresses::{Addresses, Route};
-pub use config::{Config, ConfigError, MAX_ADDRESSES, MAX_MTU, MIN_MTU, mac_of, path_mtu};
+pub use config::{Config, ConfigError, MAX_ADDRESSES, MAX_MTU, MAX_VLAN, MIN_MTU, mac_of, path_mtu};
 use heard::Heard;
 pub use input::{Arrival, Counters, Dropped, Input};
 use limiter::{Limiter, Shares};
-use messages::{Frame, Mac};
+use messages::{Frame, Mac, Origin};
 use neighbours::{Ask, Neighbours, Target};
 
 /// The most frames of the port's own that wait for the owner.
@@ -90,6 +90,7 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Port {
     mac: [u8; 6],
+    vlan: Option<u16>,
     mtu: usize,
     up: bool,
     addresses: Addresses,
@@ -115,6 +116,7 @@ impl Port {
     pub fn new(config: &Config) -> Result<Port, ConfigError> {
         Ok(Port {
             mac: config.mac,
+            vlan: config.vlan,
             mtu: config.check()?,
             up: false,
             addresses: Addresses::new(config),
@@ -144,9 +146,14 @@ impl Port {
         path_mtu(self.mtu as u32).unwrap_or(PathMtu::B256)
     }
 
-    /// The size of the largest frame, in both directions.
+    /// The size of the largest frame that the port sends: the tag of a VLAN comes on top of the
+    /// link's MTU.
     pub fn max_frame(&self) -> usize {
-        ethernet::Repr::LEN + self.mtu
+        self.origin().header(self.mac, ethernet::Repr::IPV4).len() + self.mtu
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { mac: self.mac, vlan: self.vlan }
     }
 
     /// Whether the port is up.
@@ -166,7 +173,7 @@ impl Port {
         self.outbox.clear();
         if up {
             for n in 0..self.gids().len() {
-                let frame = messages::announce(self.mac, self.gids()[n]);
+                let frame = messages::announce(self.origin(), self.gids()[n]);
                 self.post(Kind::Neighbour, frame);
             }
         }
@@ -257,7 +264,7 @@ impl Port {
             Network::V4(_) => ethernet::Repr::IPV4,
             Network::V6(_) => ethernet::Repr::IPV6,
         };
-        let header = ethernet::Repr { dst: target?, src: self.mac, ether_type };
+        let header = self.origin().header(target?, ether_type);
         let most = self.max_frame().min(into.len());
         let rest = header.emit(&mut into[..most])?;
         let (have, need) = (rest.len(), network.headers() + icrc::LEN);
@@ -265,7 +272,7 @@ impl Port {
         let end = have.checked_sub(icrc::LEN).ok_or(short)?;
         let packet = rest.get_mut(network.headers()..end).ok_or(short)?;
         let packet_len = build(packet)?;
-        let len = ethernet::Repr::LEN + network.seal(src_port, packet_len, rest)?;
+        let len = header.len() + network.seal(src_port, packet_len, rest)?;
         self.counters.packets_out += 1;
         Ok(len)
     }
@@ -313,7 +320,7 @@ impl Port {
         while let Some(Ask { gid, mac }) = self.neighbours.next_question() {
             let Route::Neighbour { from } = self.addresses.route(gid) else { continue };
             if self.questions.take(now) {
-                let frame = messages::question(self.mac, from, gid, mac);
+                let frame = messages::question(self.origin(), from, gid, mac);
                 self.post(Kind::Neighbour, frame);
             } else {
                 self.counters.questions_delayed += 1;

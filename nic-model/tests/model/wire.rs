@@ -188,6 +188,7 @@ fn ping(from: u8, data: &[u8]) -> Vec<u8> {
     let header = ethernet::Repr {
         dst: config(1, 1500).mac,
         src: config(from, 1500).mac,
+        vlan: None,
         ether_type: ethernet::Repr::IPV4,
     };
     let ip = ipv4::Repr {
@@ -213,6 +214,7 @@ fn ping6(data: &[u8]) -> Vec<u8> {
     let header = ethernet::Repr {
         dst: config(1, 1500).mac,
         src: config(2, 1500).mac,
+        vlan: None,
         ether_type: ethernet::Repr::IPV6,
     };
     let ip = ipv6::Repr {

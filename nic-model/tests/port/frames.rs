@@ -31,7 +31,7 @@ fn each_wrong_packet_is_dropped_for_its_reason() {
         check(Dropped::WrongMac, &|f| f[..6].copy_from_slice(&BROADCAST));
         check(Dropped::BadSource, &|f| f[6] |= 1);
         check(Dropped::BadSource, &|f| f[6..12].fill(0));
-        check(Dropped::NotRoce, &|f| f[12] = 0x81);
+        check(Dropped::NotRoce, &|f| f[12] = 0x88);
         check(Dropped::WrongIcrc, &|f| *f.last_mut().unwrap() ^= 1);
         check(Dropped::WrongIcrc, &|f| {
             let last = f.len() - 6;

@@ -8,3 +8,4 @@ mod frames;
 mod neighbours;
 mod packets;
 mod support;
+mod vlan;

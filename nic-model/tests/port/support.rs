@@ -78,7 +78,8 @@ pub(crate) fn roce_frame(port: &Port, src: Gid, dst: Gid) -> Vec<u8> {
     let datagram = datagram(src, dst, b"payload");
     let mut frame = vec![0; 14 + datagram.len()];
     let ether_type = if dst.to_ipv4().is_some() { ethernet::Repr::IPV4 } else { ethernet::Repr::IPV6 };
-    let rest = ethernet::Repr { dst: port.mac(), src: PEER, ether_type }.emit(&mut frame).unwrap();
+    let rest =
+        ethernet::Repr { dst: port.mac(), src: PEER, vlan: None, ether_type }.emit(&mut frame).unwrap();
     datagram.emit(rest).unwrap();
     frame
 }
@@ -92,7 +93,7 @@ pub(crate) fn arp(operation: ArpOperation, mac: [u8; 6], from: &str, target: &st
         target_protocol_addr: v4(target),
     };
     let mut frame = vec![0; 60];
-    let header = ethernet::Repr { dst, src: mac, ether_type: ethernet::Repr::ARP };
+    let header = ethernet::Repr { dst, src: mac, vlan: None, ether_type: ethernet::Repr::ARP };
     repr.emit(&mut ArpPacket::new_unchecked(header.emit(&mut frame).unwrap()));
     frame
 }
@@ -117,7 +118,7 @@ pub(crate) fn icmpv6(src: &str, dst: &str, mac: [u8; 6], hop_limit: u8, repr: &I
     let (src, dst) = (v6(src), v6(dst));
     let len = repr.buffer_len();
     let mut frame = vec![0; 14 + 40 + len];
-    let header = ethernet::Repr { dst: mac, src: PEER, ether_type: ethernet::Repr::IPV6 };
+    let header = ethernet::Repr { dst: mac, src: PEER, vlan: None, ether_type: ethernet::Repr::IPV6 };
     let network = ipv6::Repr {
         traffic_class: 0,
         flow_label: 0,
@@ -182,7 +183,7 @@ pub(crate) fn ping(port: &Port, dst: &str, data: &[u8]) -> Vec<u8> {
 pub(crate) fn ping_from(port: &Port, src: &str, dst: &str, data: &[u8]) -> Vec<u8> {
     let repr = Icmpv4Repr::EchoRequest { ident: 3, seq_no: 4, data };
     let mut frame = vec![0; 14 + 20 + repr.buffer_len()];
-    let header = ethernet::Repr { dst: port.mac(), src: PEER, ether_type: ethernet::Repr::IPV4 };
+    let header = ethernet::Repr { dst: port.mac(), src: PEER, vlan: None, ether_type: ethernet::Repr::IPV4 };
     let ip = ipv4::Repr {
         tos: 0,
         ident: 5,
