@@ -34,9 +34,8 @@
 //!
 //! | files | subject |
 //! |---|---|
-//! | `acpi`, `args`, `clock`, `cpu`, `lock`, `random`, `region` | need no other file |
-//! | `required` | what the CPU must have; only `boot` runs it |
-//! | `console`, `launcher`, `pvh` | the serial port, messages to the launcher, what the monitor left |
+//! | `args`, `clock`, `cpu`, `lock`, `random`, `region` | need no other file |
+//! | `acpi`, `console`, `launcher`, `pvh` | the firmware's tables, the serial port, messages to the launcher, what the monitor left |
 //! | `memory` | RAM, page tables, stacks, the heap |
 //! | `apic` | the local APIC |
 //! | `calibrate`, `shutdown`, `thread` | the clock's rate, the guest's end, threads |
@@ -44,7 +43,7 @@
 //! | `interrupts` | vectors, handlers, faults |
 //! | `virtio` | virtio block devices, however they are reached |
 //! | `pci`, `smp` | devices, the other CPUs |
-//! | `start`, `boot` | the order of boot, the entry point |
+//! | `start`, `required`, `boot` | the order of boot, what the CPU must have, the entry point |
 #![no_std]
 
 extern crate alloc;
