@@ -35,8 +35,9 @@ const OVERHEAD: u64 = 64;
 #[derive(Default)]
 pub(crate) struct Copies {
     copies: BTreeMap<(u32, u32), Retained>,
-    /// The bytes that the copies take from the pool.
+    /// The bytes that the copies take from the pool, in all and by slot.
     taken: u64,
+    by_slot: BTreeMap<u32, u64>,
 }
 
 /// The copy of a message.
@@ -51,22 +52,35 @@ impl Copies {
         self.copies.get(&(slot, index))
     }
 
-    /// Whether the pool has room for a copy of this many bytes.
-    fn has_room(&self, length: u64) -> bool {
-        length <= LONGEST && self.taken + Retained::charge(length) <= POOL
+    /// Whether the pool has room for a copy of this many bytes of a virtual interface. After that
+    /// the virtual interface has no more than what is free, so those whose peers never answer
+    /// leave a share to the others.
+    fn has_room(&self, slot: u32, length: u64) -> bool {
+        let charge = Retained::charge(length);
+        let own = self.by_slot.get(&slot).copied().unwrap_or(0) + charge;
+        length <= LONGEST && self.taken + charge + own <= POOL
     }
 
     fn insert(&mut self, slot: u32, index: u32, copy: Retained) {
-        self.taken += Retained::charge(copy.length());
+        let charge = Retained::charge(copy.length());
         self.remove(slot, index);
+        self.taken += charge;
+        *self.by_slot.entry(slot).or_default() += charge;
         self.copies.insert((slot, index), copy);
     }
 
     /// Removes a copy. False if there is none.
     pub fn remove(&mut self, slot: u32, index: u32) -> bool {
-        let copy = self.copies.remove(&(slot, index));
-        self.taken -= copy.as_ref().map_or(0, |copy| Retained::charge(copy.length()));
-        copy.is_some()
+        let Some(copy) = self.copies.remove(&(slot, index)) else { return false };
+        let charge = Retained::charge(copy.length());
+        self.taken -= charge;
+        if let Some(own) = self.by_slot.get_mut(&slot) {
+            *own -= charge;
+            if *own == 0 {
+                self.by_slot.remove(&slot);
+            }
+        }
+        true
     }
 
     /// Removes all copies of a virtual interface.
@@ -182,7 +196,7 @@ impl Qp {
     fn copy<F: Frontend>(&self, nic: &Nic<F>, schedule: &mut Schedule, work: &Work) -> Option<Retained> {
         let mut local = Spans::new();
         if work.opcode == Opcode::Read
-            || !nic.copies.has_room(work.total)
+            || !nic.copies.has_room(self.id.slot, work.total)
             || self.check_memory(nic, work, &mut local).is_err()
         {
             return None;
@@ -266,11 +280,36 @@ mod tests {
         assert_eq!(copies.taken, 2 * Retained::charge(32));
         copies.insert(4, 0, kept(&side, 8).expect("readable"));
         assert_eq!(copies.taken, Retained::charge(32) + Retained::charge(8));
-        assert!(!copies.has_room(LONGEST + 1) && copies.has_room(LONGEST));
-        copies.taken = POOL - OVERHEAD - 8;
-        assert!(copies.has_room(8) && !copies.has_room(9));
+        assert!(!copies.has_room(4, LONGEST + 1) && copies.has_room(4, LONGEST));
+        copies.taken = POOL - 2 * (OVERHEAD + 8);
+        assert!(copies.has_room(7, 8) && !copies.has_room(7, 9));
         copies.clear();
         assert_eq!((copies.taken, copies.get(4, 0).is_none()), (0, true));
+    }
+
+    /// However many copies some keep, there is room for those of another one.
+    #[test]
+    fn those_whose_peers_never_answer_leave_a_share_to_the_others() {
+        let words: Vec<AtomicU64> = (0..1 << 13).map(AtomicU64::new).collect();
+        let keys = Keys::new();
+        let spans = [Span { region: 0, offset: 0, length: 1 << 16 }];
+        let side = Side { memory: &words, keys: &keys, spans: &spans, skip: 0 };
+        let mut copies = Copies::default();
+        let mut kept_by = |slot: u32| {
+            let all = (0..).take_while(|index| {
+                let room = copies.has_room(slot, 1 << 16);
+                if room {
+                    copies.insert(slot, *index, kept(&side, 1 << 16).expect("readable"));
+                }
+                room
+            });
+            all.count()
+        };
+        let counts: Vec<usize> = (0..5).map(&mut kept_by).collect();
+        // Half of what is free, each.
+        assert_eq!(counts, [127, 64, 32, 16, 8]);
+        (0..4).for_each(|slot| copies.remove_all(slot));
+        assert_eq!((copies.by_slot.len(), copies.taken), (1, 8 * Retained::charge(1 << 16)));
     }
 
     #[test]
