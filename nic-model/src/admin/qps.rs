@@ -215,6 +215,11 @@ impl<F: Frontend> Node<F> {
         let (nic, qp) = self.named_qp(command)?;
         set_attributes(qp, mask, &a);
         set_vi_attributes(nic, qp, mask, &a);
+        if mask.contains(QpMask::PATH) && core::mem::take(&mut qp.unresolved) {
+            // It waited for the former peer's MAC.
+            nic.waiting.forget_neighbour(qp.id.slot);
+            schedule.activate(qp);
+        }
         if !mask.contains(QpMask::STATE) {
             return Ok(DONE);
         }

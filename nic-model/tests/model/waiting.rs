@@ -173,6 +173,27 @@ fn queue_pairs_that_end_while_they_wait_wait_no_more() {
     assert_eq!(s.take().map(|frame| u32::from(frame[42 + 7])), Some(qps[3].qpn & 0xff));
 }
 
+/// One that is given another path waits for that path's neighbour, and no more for the former.
+#[test]
+fn a_queue_pair_that_gets_another_path_asks_for_that() {
+    let (mut s, qps) = waiting(2, 0);
+    let question = s.take().expect("a question");
+    assert!(s.take().is_none());
+    s.rig.set_state(&qps[1], QpState::Sqd).expect("SQD");
+    let mut args = s.rig.rtr_args(&qps[1], &Qp { nic: 2, ..qps[1] });
+    args.mask = (QpMask::STATE | QpMask::PATH).bits();
+    args.state = QpState::Rts as u32;
+    s.rig.modify(&qps[1], &args).expect("another path");
+    work(&mut s.rig);
+    let other = s.take().expect("another question");
+    // The address that an ARP request asks for.
+    assert_eq!((&question[38..42], &other[38..42]), (&[10, 0, 0, 2][..], &[10, 0, 0, 3][..]));
+    s.answer(&question);
+    work(&mut s.rig);
+    let left: Vec<_> = std::iter::from_fn(|| s.take()).map(|frame| u32::from(frame[42 + 7])).collect();
+    assert_eq!(left, [qps[0].qpn & 0xff]);
+}
+
 /// A wire that takes as many frames as it is told.
 struct Narrow {
     end: CableEnd,
