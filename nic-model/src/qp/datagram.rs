@@ -45,8 +45,6 @@ const UDP_BYTES: u16 = 8;
 const UNIT: usize = 512;
 /// The first UDP source port (the range of RFC 6335 in which no port is registered).
 const FIRST_PORT: u16 = 0xc000;
-/// The top bit of a queue key means: use the sender's own key (IBTA 10.2.5).
-const OWN_QKEY: u32 = 1 << 31;
 
 /// The network's header of a datagram; `None` if one address is IPv4 and the other is not.
 fn network(address: &AddressVector, source: &[u8; 16]) -> Option<Network> {
@@ -150,13 +148,12 @@ impl Qp {
         {
             return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
         }
-        let own_qkey = address.qkey & OWN_QKEY != 0;
         let datagram = Datagram {
             from: self.id.nic,
             source_qpn: self.qpn,
             source_gid,
             address,
-            qkey: if own_qkey { self.attributes.qkey } else { address.qkey },
+            qkey: ud::Sender::qkey(QKey(address.qkey), QKey(self.attributes.qkey)).0,
             local,
             length: work.total,
             immediate: (work.opcode == Opcode::SendImmediate).then_some(work.header.immediate),

@@ -267,6 +267,34 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Reads that wait when the consumer sets ORD to 0 end, and so does what is behind them. Those
+    // that were sent before may succeed.
+    test("connect::reads_that_wait_when_they_are_forbidden", &[], |f| {
+        let (pair, own, peer) = f.open_pair()?;
+        let context = peer.context()?;
+        // The peer has no Receive.
+        f.a.post_send(pair.a.ep, &[], 0, SIGNALLED)?;
+        for cookie in 1..5 {
+            let flags = SIGNALLED | DtoFlags::BARRIER_FENCE;
+            f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 8)], cookie, flags, peer.remote(0), context)?;
+        }
+        set(&pair.a, EpParamMask::MAX_ORD, 0, 0)?;
+        f.b.post_recv(pair.b.ep, &[], 9, DtoFlags::COMPLETION)?;
+        pair.a.done(0, DtoStatus::Success)?;
+        let mut failed = None;
+        for cookie in 1..5 {
+            let done = pair.a.reap()?;
+            check_eq!(done.cookie, cookie);
+            match (done.dto_status, failed) {
+                (DtoStatus::Success, None) => {}
+                (DtoStatus::LocalEp, None) => failed = Some(cookie),
+                (DtoStatus::Flushed, Some(_)) => {}
+                (status, _) => return Err(Failure::new(alloc::format!("Read {cookie}: {status:?}"))),
+            }
+        }
+        check!(failed.is_some_and(|cookie| cookie <= 2), "the first that failed: {failed:?}");
+        pair.a.broken()
+    }),
     // The adapter always negotiates the depths, so a consumer that suppresses this is refused.
     test(
         "connect::depths_cannot_be_suppressed",
