@@ -7,6 +7,7 @@ mod progress;
 use std::process::ExitCode;
 
 use options::{Asked, Options};
+use platform::planted::Bug;
 use progress::Progress;
 use sim::{Tally, storage, workload};
 
@@ -38,7 +39,8 @@ fn run(options: &Options) -> ExitCode {
     let mut progress = Progress::new(options.seeds);
     let mut all = Tally::default();
     let mut failures = 0;
-    let check = if options.storage { storage::check } else { workload::check };
+    let of_storage = options.planted.is_some_and(Bug::is_of_storage);
+    let check = if options.storage || of_storage { storage::check } else { workload::check };
     for seed in options.from..options.from.saturating_add(options.seeds) {
         let checked = check(seed, options.trace);
         progress.done();

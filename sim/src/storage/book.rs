@@ -6,9 +6,9 @@
 //! what a read may return: one version after a write that was acknowledged, more after one that
 //! failed or was not answered.
 //!
-//! A request whose connection broke may still be with the target, so it may be carried out after
-//! later ones. Its version is *late*: allowed at any time, until the target is known to have
-//! nothing of the connection any more.
+//! A request whose connection broke may still be with the target. Its version is *late*: allowed at
+//! any time, until the host has connected again. From then on the target has nothing of the earlier
+//! connection any more.
 
 use std::ops::Range;
 

@@ -181,6 +181,8 @@ impl Host {
             match Initiator::connect(ia.clone(), self.shared.adapters.platform.clone(), options) {
                 Ok(initiator) => {
                     self.tally.did("connected");
+                    // The target has ended what earlier connections had sent.
+                    self.books.iter_mut().for_each(Book::settle);
                     self.story.tell(|| format!("connected: controller {}", initiator.controller()));
                     let (found, all) = (initiator.namespaces().len(), self.books.len());
                     hold!(found == all || self.is_closing(), "there are {found} namespaces, not {all}");
@@ -201,7 +203,7 @@ impl Host {
 
     /// Whether a connection may break without a reason of the host's own.
     fn may_break(&self) -> bool {
-        self.shared.plan.is_faulty || self.is_closing()
+        self.shared.plan.is_faulty || self.shared.plan.is_impatient || self.is_closing()
     }
 
     /// A connection could not be made.
@@ -355,19 +357,16 @@ impl Host {
         }
         self.slab.check()?;
         let (hosts, is_rude) = (self.shared.plan.hosts.len(), self.shared.plan.is_rude);
-        if hosts > 1 || is_rude {
+        if hosts > 1 || is_rude || self.random.rarely(2) {
             return Ok(());
         }
-        // The only host knows when the target has forgotten it.
+        // The only host sees when the target has forgotten it.
         let shared = &self.shared;
         let is_forgotten = shared.wait_until(|| {
             let is_idle = || shared.disks.iter().all(|faulty| faulty.disk.under_way() == 0);
             Ok(shared.is_closing() || shared.statistics()?.connections == 0 && is_idle())
         })?;
         hold!(is_forgotten, "the target keeps a connection of a host that left: {:?}", shared.statistics()?);
-        if !shared.is_closing() {
-            self.books.iter_mut().for_each(Book::settle);
-        }
         Ok(())
     }
 
@@ -508,8 +507,9 @@ impl Host {
             (asked, false) => {
                 let faulty = &self.shared.disks[pending.disk];
                 let is_gone = faulty.is_gone.load(Ordering::SeqCst);
-                let gone = [Status::INTERNAL_ERROR, Status::INVALID_NAMESPACE.dnr()];
+                let gone = [Status::INTERNAL_ERROR, Status::INTERNAL_ERROR.dnr()];
                 let may_be = status == asked.fault() && faulty.may_fail(pending.health)
+                    || status == Status::NS_NOT_READY && self.shared.plan.is_impatient
                     || is_gone && gone.contains(&status);
                 hold!(may_be, "a {name} of disk {} failed: {status}", pending.disk);
                 self.tally.did("requests that failed");

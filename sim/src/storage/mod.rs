@@ -8,9 +8,11 @@
 //! - a read brings what the writes before it left: what was acknowledged, or, after a request that
 //!   failed or was not answered, that or what was there before (module `book`);
 //! - a request completes once, and fails only if its disk does, with the status for that;
+//! - a host that connects again finds nothing of its earlier connections under way: no write of
+//!   those follows one of its own;
 //! - after a loss of power each block has what was acknowledged and flushed, or something later;
-//! - a connection breaks only if there is a reason: the network, the host's silence, the end of the
-//!   target; and a host that wants a connection gets one in the end;
+//! - a connection breaks only if there is a reason: the network, the host's silence, a disk that
+//!   stalls for too long, the end of the target; and a host that wants a connection gets one in the end;
 //! - the target forgets hosts that vanish, and its end takes a while at most;
 //! - memory of a host is accessed for its requests only, and at the end every count is zero.
 //!

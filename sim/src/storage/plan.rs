@@ -56,6 +56,8 @@ pub(super) struct Plan {
     pub(super) is_faulty: bool,
     /// Nothing goes wrong, and each host ends its connections at the end only.
     pub(super) is_quiet: bool,
+    /// The target gives up disks that stall for some time, and their hosts' connections.
+    pub(super) is_impatient: bool,
     /// How often the target is started.
     pub(super) turns: u64,
     pub(super) hosts: Vec<HostPlan>,
@@ -87,6 +89,8 @@ impl Plan {
         let (most, all) = sum(&|host| 1 + usize::from(host.io_queues));
         let queues = between(most, all);
         let controllers = between(1, hosts.len());
+        let is_impatient = !is_quiet && random.rarely(4);
+        let patience = if is_impatient { 100 + random.below(1000) } else { 45_000 };
         let entries = [31, 62][random.below(2) as usize];
         let config = Config {
             depth: 2 + random.small(entries) as u16,
@@ -97,9 +101,11 @@ impl Plan {
             receives: 64 + random.below(64) as usize,
             in_capsule: [0, 512, 4096, 8192][random.below(4) as usize],
             memory: 4 << 20,
+            disk_timeout: Duration::from_millis(patience),
             ..Config::new(NQN, Vec::new())
         };
-        Plan { is_faulty, is_quiet, turns: 1 + random.below(3), hosts, is_rude, disks, config }
+        let turns = 1 + random.below(3);
+        Plan { is_faulty, is_quiet, is_impatient, turns, hosts, is_rude, disks, config }
     }
 }
 

@@ -92,7 +92,8 @@ impl Rude {
     }
 
     fn may_break(&self) -> bool {
-        self.shared.plan.is_faulty || self.shared.is_closing()
+        let plan = &self.shared.plan;
+        plan.is_faulty || plan.is_impatient || self.shared.is_closing()
     }
 
     /// Sends a command; returns its result. `None` if the connection is over.

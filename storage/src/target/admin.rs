@@ -1,5 +1,7 @@
 //! Admin commands, and the commands of fabrics on an admin queue.
 
+use core::time::Duration;
+
 use nvme::async_event::Event;
 use nvme::command::{Command, opcode};
 use nvme::fabrics::{Cc, Property, PropertyGet, PropertySet, VERSION, fctype};
@@ -42,18 +44,19 @@ impl Target {
     ) -> Result<(Task, usize), Answer> {
         let now = self.now();
         let (entries, most) = (self.config.depth, self.config.io_queues);
+        let disk_timeout = self.config.disk_timeout;
         let Some(controller) = self.controller(id, kind) else {
             return Err((Status::INTERNAL_ERROR, 0));
         };
         if command.opcode == opcode::FABRICS {
             return match command.fctype() {
-                fctype::PROPERTY_GET => Err(property(controller, PropertyGet::of(command), entries)),
+                fctype::PROPERTY_GET => {
+                    Err(property(controller, PropertyGet::of(command), entries, disk_timeout))
+                }
                 fctype::PROPERTY_SET => {
                     let (answer, change) = set_property(controller, PropertySet::of(command));
                     controller.hear(now);
-                    if change == Change::Reset && kind == Kind::Io {
-                        self.break_io_queues(id);
-                    }
+                    self.changed(id, kind, change);
                     Err(answer)
                 }
                 // A queue is connected once.
@@ -102,6 +105,43 @@ impl Target {
             opcode::admin::ABORT if kind == Kind::Io => Err((Status::SUCCESS, NOT_ABORTED)),
             _ => Err((Status::INVALID_OPCODE.dnr(), 0)),
         }
+    }
+
+    /// Begins what follows from a new configuration.
+    fn changed(&mut self, id: ControllerId, kind: Kind, change: Change) {
+        if change == Change::None {
+            return;
+        }
+        if change == Change::Reset {
+            let requests =
+                self.controller(id, kind).map(|controller| core::mem::take(&mut controller.waiting));
+            for index in requests.into_iter().flatten() {
+                self.forget_event_request(index);
+            }
+            if kind == Kind::Io {
+                self.break_io_queues(id);
+            }
+        }
+        match kind {
+            Kind::Io => self.may_settle = true,
+            // It has nothing to do with disks.
+            Kind::Discovery => {
+                if let Some(controller) = self.discovery.get(id) {
+                    controller.settle(false, false);
+                }
+            }
+        }
+    }
+
+    /// Ends an Asynchronous Event Request without a response, as a reset does (base 7.3.2).
+    fn forget_event_request(&mut self, index: Index) {
+        let entry = &self.commands[index];
+        let (identifier, is_duplicate) = (entry.command.cid.get(), entry.is_duplicate);
+        if let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) {
+            queue.end(identifier, is_duplicate);
+            queue.advance();
+        }
+        self.finish(index);
     }
 
     /// Whether a controller has I/O queues.
@@ -178,7 +218,7 @@ impl Target {
 }
 
 /// Carries out a Property Get.
-fn property(controller: &Controller, command: &PropertyGet, entries: u16) -> Answer {
+fn property(controller: &Controller, command: &PropertyGet, entries: u16, disk_timeout: Duration) -> Answer {
     let Some(property) = Property::at(command.offset.get()) else {
         return (Status::INVALID_FIELD.dnr(), 0);
     };
@@ -186,7 +226,7 @@ fn property(controller: &Controller, command: &PropertyGet, entries: u16) -> Ans
         return (Status::INVALID_FIELD.dnr(), 0);
     }
     let value = match property {
-        Property::Cap => Controller::capabilities(entries).0,
+        Property::Cap => Controller::capabilities(entries, disk_timeout).0,
         Property::Vs => VERSION.into(),
         Property::Cc => controller.configuration().0.into(),
         Property::Csts => controller.status().0.into(),

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use nvme::command::Command;
 use nvme::status::Status;
 
+use super::earlier::HostNumber;
 use super::pool::Buffer;
 use super::receives::Place;
 use super::work::Task;
@@ -25,6 +26,8 @@ pub(crate) enum Stage {
     Memory,
     /// The RDMA Read of the command's data.
     Data,
+    /// Requests that an earlier connection of the host left to disks.
+    Earlier,
     /// Room in the disk's queue.
     Room,
     /// The disk.
@@ -76,6 +79,8 @@ pub(crate) struct Entry {
     pub(crate) stage: Stage,
     /// The queue that the command came by; `None` once that has ended.
     pub(crate) queue: Option<u32>,
+    /// The host that has sent it.
+    pub(crate) owner: HostNumber,
     pub(crate) command: Command,
     pub(crate) host: HostData,
     /// The capsule whose data is still needed.
@@ -87,6 +92,10 @@ pub(crate) struct Entry {
     pub(crate) copies: bool,
     /// Another command of the queue has the same identifier.
     pub(crate) is_duplicate: bool,
+    /// When the disk got its request, in nanoseconds of the platform's clock.
+    pub(crate) since: u64,
+    /// It is counted among the [`Leftovers`](super::earlier::Leftovers).
+    pub(crate) is_left: bool,
     /// What the command asks for.
     pub(crate) task: Task,
     /// How the command ended so far.
@@ -99,6 +108,7 @@ impl Entry {
         Entry {
             stage: Stage::Free,
             queue: None,
+            owner: HostNumber::default(),
             command: zerocopy::FromZeros::new_zeroed(),
             host: HostData::Capsule { offset: 0, len: 0 },
             place: None,
@@ -106,6 +116,8 @@ impl Entry {
             second: Buffer::default(),
             copies: false,
             is_duplicate: false,
+            since: 0,
+            is_left: false,
             task: Task::Nothing,
             status: Status::SUCCESS,
             result: 0,
@@ -166,10 +178,16 @@ impl Commands {
     }
 
     /// Takes an entry for a command of a queue.
-    pub(crate) fn take(&mut self, queue: u32, command: Command, host: HostData) -> Option<Index> {
+    pub(crate) fn take(
+        &mut self,
+        queue: u32,
+        owner: HostNumber,
+        command: Command,
+        host: HostData,
+    ) -> Option<Index> {
         let index = self.free.pop()?;
         let entry = &mut self[index];
-        (entry.queue, entry.command, entry.host) = (Some(queue), command, host);
+        (entry.queue, entry.owner, entry.command, entry.host) = (Some(queue), owner, command, host);
         (entry.stage, entry.copies) = (Stage::Response, false);
         (entry.task, entry.status, entry.result) = (Task::Nothing, Status::SUCCESS, 0);
         Some(index)
@@ -195,6 +213,12 @@ impl Commands {
     pub(crate) fn on_disk(&self, place: usize) -> impl Iterator<Item = Index> + '_ {
         let on_disk = (0..).zip(&self.entries).filter(|(_, entry)| entry.stage == Stage::Disk);
         on_disk.filter(move |(_, entry)| entry.task.namespace() == Some(place)).map(|(index, _)| Index(index))
+    }
+
+    /// The entries of a host's commands.
+    pub(crate) fn of_host(&self, host: HostNumber) -> impl Iterator<Item = Index> + '_ {
+        let used = (0..).zip(&self.entries).filter(|(_, entry)| entry.stage != Stage::Free);
+        used.filter(move |(_, entry)| entry.owner == host).map(|(index, _)| Index(index))
     }
 
     /// The entries of a queue.

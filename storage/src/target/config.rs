@@ -52,8 +52,10 @@ pub struct Config {
     pub in_capsule: usize,
     /// Bytes of memory for the data of each namespace.
     pub memory: usize,
-    /// A disk that has requests and finishes none for so long is given up: its namespace becomes
-    /// inactive, and hosts with commands on it lose their connections.
+    /// A disk that has requests and finishes none for so long is given up: hosts with commands on it
+    /// lose their connections, and its namespace gets no commands until it has finished all that it
+    /// has. Longer than a host waits for a command, so that the host gives up first: Linux waits for
+    /// 30 seconds.
     pub disk_timeout: Duration,
 }
 
@@ -74,7 +76,7 @@ impl Config {
             receives: 2048,
             in_capsule: 8 << 10,
             memory: 16 << 20,
-            disk_timeout: Duration::from_secs(20),
+            disk_timeout: Duration::from_secs(45),
         }
     }
 
@@ -107,6 +109,10 @@ impl Config {
         wrong(
             !self.in_capsule.is_multiple_of(16) || self.in_capsule > 1 << 16,
             "a capsule has a multiple of 16 bytes of data, 65536 at most",
+        )?;
+        wrong(
+            !(Duration::from_millis(1)..=Duration::from_secs(600)).contains(&self.disk_timeout),
+            "a disk has a time limit of 1 ms to 600 s",
         )?;
         // A Compare takes memory for its data twice.
         wrong(!(4 << 20..=1 << 30).contains(&self.memory), "a namespace has 4 MiB to 1 GiB of memory")

@@ -10,7 +10,9 @@ use nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::commands::Index;
+use super::connections::PATIENCE;
 use super::controller::{Controller, HostIdentity, Kind};
+use super::earlier::HostNumber;
 use super::flow::Answer;
 use super::queue::Role;
 use super::server::Target;
@@ -26,6 +28,27 @@ pub(super) fn first(command: &Command) -> Result<(Task, usize), Answer> {
 }
 
 impl Target {
+    /// Whether a Connect, whose data are in its buffer, has to wait for what its host has sent by
+    /// earlier connections. Then it is fetched once more when that has ended.
+    pub(super) fn connect_waits(&mut self, index: Index) -> bool {
+        let mut data = ConnectData::new_zeroed();
+        self.admin_pool.read(&self.commands[index].buffer, data.as_mut_bytes());
+        let number = self.commands[index].queue;
+        let Some(queue) = number.and_then(|number| self.queues.get(number)) else { return false };
+        let begins = queue.id == 0 && queue.role == Role::New;
+        let (Some(host), Some(name)) = (text(&data.hostnqn), text(&data.subnqn)) else { return false };
+        if !begins || name != self.subsystem.nqn || !self.subsystem.allows(host) {
+            return false;
+        }
+        let waits = self.connects_later(index, HostNumber::of(host));
+        let now = self.now();
+        if let Some(queue) = number.and_then(|number| self.queues.get(number)) {
+            // The disk's time limit bounds the wait.
+            queue.deadline = if waits { u64::MAX } else { now + PATIENCE };
+        }
+        waits
+    }
+
     /// Carries out a Connect, whose data are in its buffer.
     pub(super) fn connect(&mut self, index: Index) -> Answer {
         let mut data = ConnectData::new_zeroed();
@@ -63,10 +86,12 @@ impl Target {
         } else {
             return refused(invalid_parameter::SUBNQN);
         };
-        if kind == Kind::Io && !self.subsystem.allows(&host) {
-            log::info!("{} is not allowed", host.nqn);
+        if kind == Kind::Io && !self.subsystem.allows(&host.nqn) {
+            let now = self.clock;
+            self.said_refused.say(now, format_args!("{} is not allowed", host.nqn));
             return (Status::CONNECT_INVALID_HOST.dnr(), u64::from(invalid_parameter::HOSTNQN));
         }
+        let owner = HostNumber::of(&host.nqn);
         let connected = match (id, kind) {
             (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get()),
             (_, Kind::Io) => self.connect_io(id, &host, data.cntlid.get()),
@@ -78,6 +103,7 @@ impl Target {
         };
         if let Some(queue) = self.queues.get(number) {
             queue.role = if id == 0 { Role::Admin(controller, kind) } else { Role::Io(controller) };
+            queue.owner = owner;
             queue.entries_of_host = entries as u16;
             queue.has_flow_control =
                 !connect.attributes().contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL);

@@ -4,6 +4,8 @@ use nvme::private_data::{Accept, Reject, RejectCode, Request};
 use privileged_api::{ConnRequest, EpAttributes, EpFlags, RcAttributes};
 use zerocopy::IntoBytes;
 
+use alloc::string::ToString;
+
 use super::commands::Stage;
 use super::controller::Kind;
 use super::pool::MOST_CHUNKS;
@@ -17,7 +19,7 @@ use crate::net;
 /// The most entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
 /// How long a host may take from the connection to the Connect command, in nanoseconds.
-const PATIENCE: u64 = 10_000_000_000;
+pub(super) const PATIENCE: u64 = 10_000_000_000;
 /// RDMA Reads of a connection that may be outstanding.
 const READS: u32 = 16;
 
@@ -25,13 +27,18 @@ impl Target {
     /// A host asks for a connection.
     pub(super) fn request(&mut self, request: &ConnRequest) {
         if let Err(code) = self.accept(request) {
-            log::info!("a connection was refused: {code}");
+            let (now, from) = (self.clock, net::ip(&request.source_addr));
+            let from = from.map_or("a host".into(), |address| address.to_string());
+            self.said_refused.say(now, format_args!("a connection of {from} was refused: {code}"));
             // Fails only if the host has given up.
             let _ = self.ia.reject(request.cn_est_id, Reject::new(code).as_bytes());
         }
     }
 
     fn accept(&mut self, request: &ConnRequest) -> Result<(), RejectCode> {
+        if self.is_stopping {
+            return Err(RejectCode::NoResources);
+        }
         let data = request.private_data.as_ref().map_or(&[][..], |data| data.as_slice());
         let asked = Request::parse(data)?;
         let (id, size) = (asked.qid.get(), u32::from(asked.hsqsize.get()) + 1);
@@ -120,6 +127,7 @@ impl Target {
         }
         queue.is_ending = true;
         let ep = queue.ep;
+        self.leave_queue(number);
         // Fails if the connection is over already: then its event is queued.
         let _ = self.ia.ep_disconnect(ep, &[]);
     }
@@ -141,6 +149,7 @@ impl Target {
         {
             // The host has ended it, or vanished.
             queue.is_established = false;
+            self.leave_queue(number);
         }
         // The endpoint takes no more Receives of the shared queue. Those that it took are complete
         // by now; freeing the endpoint would lose them.
@@ -161,15 +170,22 @@ impl Target {
         // the IA is dead.
         let _ = self.ia.ep_free(queue.ep);
         self.promised -= 2 * usize::from(queue.size);
-        let mut entries = core::mem::take(&mut self.ending);
+        let (mut entries, mut waited) = (core::mem::take(&mut self.ending), false);
         entries.extend(self.commands.of_queue(number));
         for index in entries.drain(..) {
             self.commands.orphan(index);
-            if !matches!(self.commands[index].stage, Stage::Disk | Stage::Memory | Stage::Room) {
+            let stage = self.commands[index].stage;
+            waited |= stage == Stage::Earlier;
+            if !matches!(stage, Stage::Disk | Stage::Memory | Stage::Room) {
                 self.finish(index);
             }
         }
         self.ending = entries;
+        if waited {
+            self.forget_waiting_for_earlier();
+        }
+        // A reset waits for the end of its queues.
+        self.may_settle = true;
         match queue.role {
             Role::New => {}
             Role::Io(id) => {

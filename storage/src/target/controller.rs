@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use nvme::fabrics::{Cap, Cc, Csts};
+use nvme::fabrics::{Cap, Cc, Csts, Shst};
 use nvme::feature::AsyncEvents;
 use nvme::log::ErrorEntry;
 use nvme::status::Status;
@@ -42,6 +42,8 @@ pub(crate) struct Controller {
     pub(crate) by_ipv4: bool,
     configuration: Cc,
     status: Csts,
+    /// It was disabled, and something of what it was asked for is not over.
+    is_resetting: bool,
     /// The keep-alive timeout; zero for none.
     keep_alive: Duration,
     /// When the host was heard last, in nanoseconds of the platform's clock.
@@ -72,6 +74,8 @@ pub(crate) enum Change {
     None,
     /// The controller was disabled: its I/O queues end.
     Reset,
+    /// The host shuts it down.
+    Shutdown,
 }
 
 impl Controller {
@@ -83,6 +87,7 @@ impl Controller {
             by_ipv4,
             configuration: Cc::default(),
             status: Csts::default(),
+            is_resetting: false,
             keep_alive: Duration::ZERO,
             heard: now,
             granted: 0,
@@ -97,15 +102,17 @@ impl Controller {
         }
     }
 
-    /// The capabilities of every controller, with queues of so many entries.
-    pub(crate) fn capabilities(entries: u16) -> Cap {
-        // 15 s to become ready; the NVM command set; contiguous queues; pages of 4 KiB.
-        Cap::new(entries.saturating_sub(1), 30)
+    /// The capabilities of every controller, with queues of so many entries. A change of Ready
+    /// takes as long as a disk may take, and some seconds.
+    pub(crate) fn capabilities(entries: u16, disk_timeout: Duration) -> Cap {
+        // The NVM command set; contiguous queues; pages of 4 KiB. The time is in steps of 500 ms.
+        let steps = 2 * (disk_timeout.as_secs() + 5);
+        Cap::new(entries.saturating_sub(1), steps.min(255) as u8)
     }
 
     /// The host enabled it, and has not shut it down.
     pub(crate) fn is_enabled(&self) -> bool {
-        self.configuration.is_enabled() && self.status.is_ready()
+        self.configuration.is_enabled() && self.status.is_ready() && !self.is_resetting
     }
 
     pub(crate) fn configuration(&self) -> Cc {
@@ -116,33 +123,58 @@ impl Controller {
         self.status
     }
 
-    /// Carries out a write of the configuration.
+    /// Carries out a write of the configuration. What it begins, [`Controller::settle`] completes.
     pub(crate) fn configure(&mut self, new: Cc) -> Change {
         let old = core::mem::replace(&mut self.configuration, new);
         let mut change = Change::None;
-        if !old.is_enabled() && new.is_enabled() {
-            // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set, round robin. A
-            // discovery controller has no I/O queues whose entries could have a size.
-            let sizes = (new.submission_entry(), new.completion_entry());
-            let fits = sizes == (6, 4) || self.kind == Kind::Discovery && sizes == (0, 0);
-            self.status = Csts::default();
-            if fits && new.page_size() == 0 && new.command_set() == 0 && new.arbitration() == 0 {
-                self.status = self.status.with_ready(true);
-            } else {
-                self.status = self.status.with_fatal(true);
-            }
-        }
         if old.is_enabled() && !new.is_enabled() {
-            self.status = Csts::default();
+            // It stays ready until nothing is left of what it was asked for (base 3.1.6).
+            self.is_resetting = true;
             self.granted = 0;
             self.notices = 0;
+            self.changed.clear();
+            (self.has_changed, self.is_masked) = (false, false);
             change = Change::Reset;
         }
+        if !old.is_enabled() && new.is_enabled() && !self.is_resetting {
+            self.enable();
+        }
         if new.shutdown() != 0 && old.shutdown() != new.shutdown() {
-            // Nothing is kept back from the disks, so the shutdown is complete at once.
-            self.status = self.status.with_shutdown_complete();
+            self.status = self.status.with_shutdown(Shst::Occurring);
+            change = if change == Change::None { Change::Shutdown } else { change };
         }
         change
+    }
+
+    fn enable(&mut self) {
+        let new = self.configuration;
+        // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set, round robin. A discovery
+        // controller has no I/O queues whose entries could have a size.
+        let sizes = (new.submission_entry(), new.completion_entry());
+        let fits = sizes == (6, 4) || self.kind == Kind::Discovery && sizes == (0, 0);
+        let fits = fits && new.page_size() == 0 && new.command_set() == 0 && new.arbitration() == 0;
+        self.status = Csts::default().with_ready(fits).with_fatal(!fits);
+    }
+
+    /// Whether a reset or a shutdown is not complete.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.is_resetting || self.status.shutdown() == Some(Shst::Occurring)
+    }
+
+    /// Completes a reset unless something `resets` still, and a shutdown unless something `ends`
+    /// still.
+    pub(crate) fn settle(&mut self, resets: bool, ends: bool) {
+        if self.is_resetting && !resets {
+            self.is_resetting = false;
+            let shutdown = self.status.shutdown().filter(|_| self.configuration.shutdown() != 0);
+            self.status = Csts::default().with_shutdown(shutdown.unwrap_or(Shst::Normal));
+            if self.configuration.is_enabled() {
+                self.enable();
+            }
+        }
+        if self.status.shutdown() == Some(Shst::Occurring) && !ends {
+            self.status = self.status.with_shutdown_complete();
+        }
     }
 
     /// Notes that it has failed.

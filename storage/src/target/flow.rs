@@ -7,10 +7,9 @@ use nvme::status::Status;
 use privileged_api::{
     DtoCompletion, DtoFlags, DtoStatus, EventType, LmrTriplet, RmrContext, make_rdma_addr_absolute,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::commands::{HostData, Index, Stage};
-use super::namespace::Operation;
 use super::pool::{LONGEST, MOST_CHUNKS};
 use super::queue::Role;
 use super::receives::{COMMAND, Place};
@@ -20,9 +19,6 @@ use super::work::{self, RANGE, Task};
 
 /// How a command is refused, or answered at once: its status and its result.
 pub(super) type Answer = (Status, u64);
-
-/// The memory of the largest Deallocate: a page of ranges.
-const RANGES: usize = nvme::dsm::MAX_RANGES * RANGE;
 
 /// A capsule that has arrived.
 #[derive(Clone, Copy)]
@@ -47,7 +43,7 @@ impl Target {
 
     /// Takes a capsule that has arrived, or one again that was postponed.
     fn arrived(&mut self, capsule: Capsule) {
-        let number = self.by_ep.get(&capsule.ep).copied();
+        let number = self.by_ep.get(&capsule.ep).copied().filter(|_| !self.is_stopping);
         if !number.is_some_and(|number| self.command(number, capsule)) {
             self.receives.post(&self.ia, capsule.place);
         }
@@ -91,11 +87,11 @@ impl Target {
             return true;
         }
         let command = self.receives.command(place);
-        let is_new = queue.begin(command.cid.get());
+        let (is_new, owner) = (queue.begin(command.cid.get()), queue.owner);
         let host = host_data(&command, len - COMMAND);
         let data = host.unwrap_or(HostData::Capsule { offset: 0, len: 0 });
         // The queue has as many entries promised as it may use.
-        let Some(index) = self.commands.take(number, command, data) else {
+        let Some(index) = self.commands.take(number, owner, command, data) else {
             self.break_queue(number);
             return false;
         };
@@ -132,7 +128,7 @@ impl Target {
                 if !is_enabled {
                     return Err((Status::SEQUENCE_ERROR.dnr(), 0));
                 }
-                let place = self.subsystem.place(command.nsid.get());
+                let place = self.subsystem.any_place(command.nsid.get());
                 work::io(&command, place, &self.subsystem).map_err(|status| (status, 0))?
             }
         };
@@ -178,9 +174,9 @@ impl Target {
             None => (&mut self.admin_pool, &mut self.for_admin_memory),
             Some(place) => {
                 let namespace = &mut self.subsystem.namespaces[place];
-                if namespace.is_gone {
+                if let Some(status) = namespace.refusal() {
                     // The disk may keep the memory for ever.
-                    return self.respond(index, Status::INTERNAL_ERROR, 0);
+                    return self.respond(index, status, 0);
                 }
                 (&mut namespace.pool, &mut namespace.for_memory)
             }
@@ -265,7 +261,10 @@ impl Target {
     }
 
     /// The command has its memory, and its data are here.
-    fn fetched(&mut self, index: Index) {
+    pub(super) fn fetched(&mut self, index: Index) {
+        if !self.is_live(index) {
+            return self.answer(index);
+        }
         match self.commands[index].task {
             Task::Held => {}
             Task::Nothing => self.respond(index, Status::SUCCESS, 0),
@@ -274,147 +273,18 @@ impl Target {
                 self.respond(index, Status::SUCCESS, 0);
             }
             Task::Connect => {
-                let (status, result) = self.connect(index);
-                self.respond(index, status, result);
+                if !self.connect_waits(index) {
+                    let (status, result) = self.connect(index);
+                    self.respond(index, status, result);
+                }
             }
             _ => self.submit(index),
         }
     }
 
-    /// Gives the disk a command's next request.
-    fn submit(&mut self, index: Index) {
-        let Some(place) = self.commands[index].task.namespace() else { return };
-        let (operation, uses_second) = match self.commands[index].task {
-            Task::Read { block, .. } => (Operation::Read { block }, false),
-            Task::Write { block, fua, .. } => (Operation::Write { block, fua }, false),
-            Task::Compare { block, .. } => (Operation::Read { block }, true),
-            Task::Plain { operation, .. } => (operation, false),
-            Task::Deallocate { ranges, next, .. } => match self.range(index, place, ranges, next) {
-                Some(operation) => (operation, false),
-                None => return self.respond(index, Status::SUCCESS, 0),
-            },
-            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return,
-        };
-        let entry = &mut self.commands[index];
-        let namespace = &mut self.subsystem.namespaces[place];
-        if namespace.is_gone {
-            return self.respond(index, Status::INTERNAL_ERROR, 0);
-        }
-        let submitted = match (entry.place, entry.host) {
-            // The data are in the capsule.
-            (Some(place), HostData::Capsule { offset, len }) => {
-                let piece = self.receives.data(place, offset as usize, len as usize);
-                namespace.submit(index, operation, Some(&self.receives.mapped.memory), &[piece])
-            }
-            _ => {
-                let buffer = if uses_second { &entry.second } else { &entry.buffer };
-                let has_data = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
-                let pieces = if has_data { buffer.pieces() } else { Default::default() };
-                namespace.submit(index, operation, None, &pieces)
-            }
-        };
-        match submitted {
-            Ok(()) => entry.stage = Stage::Disk,
-            Err(block::Submit::Busy) => {
-                entry.stage = Stage::Room;
-                namespace.for_room.push_back(index);
-            }
-            Err(block::Submit::Fault(fault)) => {
-                if fault == block::Fault::Gone {
-                    self.subsystem.lose(place);
-                }
-                let entry = &self.commands[index];
-                let status = work::status(fault, entry.task.is_read());
-                self.respond(index, status, 0);
-            }
-        }
-    }
-
-    /// The next range of a Deallocate that is not empty, as the disk's operation; `None` behind the
-    /// last one. An operation out of the disk's range is refused by the disk.
-    fn range(&mut self, index: Index, place: usize, ranges: usize, mut next: usize) -> Option<Operation> {
-        let mut bytes = [0; RANGES];
-        let bytes = &mut bytes[..ranges * RANGE];
-        let entry = &mut self.commands[index];
-        if next < ranges {
-            self.subsystem.namespaces[place].pool.read(&entry.buffer, bytes);
-        }
-        let mut found = None;
-        while next < ranges && found.is_none() {
-            let range = nvme::dsm::Range::read_from_bytes(&bytes[next * RANGE..][..RANGE]).ok()?;
-            next += 1;
-            if range.length.get() > 0 {
-                let (block, blocks) = (range.slba.get(), range.length.get().into());
-                found = Some(Operation::Discard { block, blocks });
-            }
-        }
-        // If the disk has no room, the same range is tried again.
-        entry.task = Task::Deallocate { namespace: place, ranges, next: next - usize::from(found.is_some()) };
-        found
-    }
-
-    /// A disk has finished a request.
-    pub(super) fn finished(&mut self, place: usize, token: u64, result: Result<(), block::Fault>) {
-        let Some(index) = self.commands.named(token) else { return };
-        let namespace = &mut self.subsystem.namespaces[place];
-        let entry = &mut self.commands[index];
-        if entry.stage != Stage::Disk || entry.task.namespace() != Some(place) {
-            return;
-        }
-        namespace.on_disk -= 1;
-        namespace.finished += 1;
-        if result == Err(block::Fault::Gone) {
-            self.subsystem.lose(place);
-        }
-        let entry = &mut self.commands[index];
-        // The host has gone: no more requests for it, and no response.
-        if entry.queue.is_none() {
-            return self.finish(index);
-        }
-        if let Err(fault) = result {
-            let status = work::status(fault, entry.task.is_read());
-            return self.respond(index, status, 0);
-        }
-        match &mut entry.task {
-            Task::Deallocate { next, .. } => {
-                *next += 1;
-                self.submit(index);
-            }
-            Task::Compare { .. } => {
-                let status = if self.are_equal(index, place) {
-                    Status::SUCCESS
-                } else {
-                    Status::COMPARE_FAILURE.dnr()
-                };
-                self.respond(index, status, 0);
-            }
-            _ => self.respond(index, Status::SUCCESS, 0),
-        }
-    }
-
-    /// Whether the data of a Compare are equal to the disk's.
-    fn are_equal(&self, index: Index, place: usize) -> bool {
-        let (entry, pool) = (&self.commands[index], &self.subsystem.namespaces[place].pool);
-        let (mut ours, mut theirs) = ([0; 512], [0; 512]);
-        (0..entry.second.len()).step_by(ours.len()).all(|offset| {
-            let len = ours.len().min(entry.second.len() - offset);
-            let (ours, theirs) = (&mut ours[..len], &mut theirs[..len]);
-            pool.read_at(&entry.second, offset, ours);
-            match entry.place {
-                Some(place) => match entry.host {
-                    HostData::Capsule { offset: from, .. } => {
-                        self.receives.read(place, from as usize + offset, theirs);
-                    }
-                    HostData::Memory { .. } => return false,
-                },
-                None => pool.read_at(&entry.buffer, offset, theirs),
-            }
-            ours == theirs
-        })
-    }
-
     /// Notes how a command ended, and answers it.
     pub(super) fn respond(&mut self, index: Index, status: Status, result: u64) {
+        self.unleave(index);
         let entry = &mut self.commands[index];
         (entry.status, entry.result) = (status, result);
         if let Some(place) = entry.place.take() {
@@ -449,6 +319,12 @@ impl Target {
             controller.note(id, identifier, status);
         }
         matches!(role, Role::Io(_))
+    }
+
+    /// Whether a command's queue has not ended: otherwise nothing is done for it any more.
+    pub(super) fn is_live(&mut self, index: Index) -> bool {
+        let queue = self.commands[index].queue.and_then(|number| self.queues.get(number));
+        queue.is_some_and(|queue| !queue.is_ending)
     }
 
     /// Sends the data that were read, and the response.
@@ -503,6 +379,7 @@ impl Target {
 
     /// Frees an entry that neither the NIC nor a disk names any more.
     pub(super) fn finish(&mut self, index: Index) {
+        self.unleave(index);
         let entry = &mut self.commands[index];
         let (first, second) = (core::mem::take(&mut entry.buffer), core::mem::take(&mut entry.second));
         let pool = match entry.task.namespace() {

@@ -13,7 +13,10 @@
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
 //! | `work` | I/O commands |
 //! | `admin`, `reply`, `connect` | admin commands, their answers, the Connect command |
-//! | `server`, `connections`, `flow` | the thread: its loop, connections, and a command's way |
+//! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
+//! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
+//! | `earlier` | what an earlier connection of a host may still do to a disk |
+//! | `said` | lines for the terminal that outsiders cause |
 //!
 //! # A command's way
 //! A capsule arrives in a Receive. The command is checked and becomes a task (`work`). If it needs
@@ -30,15 +33,20 @@ mod config;
 mod connect;
 mod connections;
 mod controller;
+mod disk;
+mod earlier;
+mod ending;
 mod flow;
 mod namespace;
 mod pool;
 mod queue;
 mod receives;
 mod reply;
+mod said;
 mod server;
 mod statistics;
 mod subsystem;
+mod timers;
 mod work;
 
 pub use config::{Config, Export, MOST_NAMESPACES, PORT};

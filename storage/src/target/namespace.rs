@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use block::{Data, Disk, Geometry, Piece, Request, Submit};
+use nvme::status::Status;
 use platform::DmaBuffer;
 
 use super::commands::Index;
@@ -29,8 +30,20 @@ pub(crate) struct Namespace {
     /// What `finished` was at an earlier tick of the timer, and since when the disk has requests
     /// and has finished no other, in nanoseconds of the platform's clock.
     silence: (u64, u64),
-    /// The disk is no longer there. Hosts find the namespace inactive.
-    pub(crate) is_gone: bool,
+    pub(crate) presence: Presence,
+}
+
+/// Whether a namespace's disk is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It takes requests.
+    Serving,
+    /// It was given up, since it did not answer. It gets no requests before it has ended all that
+    /// it has, so none of those follows a later one. The namespace stays active: hosts keep their
+    /// block devices, and get errors meanwhile.
+    Silent,
+    /// It is no longer there. Hosts find the namespace inactive.
+    Gone,
 }
 
 impl Namespace {
@@ -46,7 +59,7 @@ impl Namespace {
             on_disk: 0,
             finished: 0,
             silence: (0, 0),
-            is_gone: false,
+            presence: Presence::Serving,
         }
     }
 
@@ -57,6 +70,22 @@ impl Namespace {
             self.silence = (self.finished, now);
         }
         now.saturating_sub(self.silence.1)
+    }
+
+    /// Whether the disk takes requests.
+    pub(crate) fn serves(&self) -> bool {
+        self.presence == Presence::Serving
+    }
+
+    /// The status of commands for which the disk is not there. It is not the one of a namespace
+    /// that does not exist: Linux takes that for a missing feature, and lets fsync succeed when a
+    /// Flush gets it.
+    pub(crate) fn refusal(&self) -> Option<Status> {
+        match self.presence {
+            Presence::Serving => None,
+            Presence::Silent => Some(Status::NS_NOT_READY),
+            Presence::Gone => Some(Status::INTERNAL_ERROR.dnr()),
+        }
     }
 
     /// The logarithm of the block size.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use privileged_api::EpHandle;
 
 use super::controller::Kind;
+use super::earlier::HostNumber;
 use super::subsystem::ControllerId;
 
 /// What responses carry in place of the head if the host disabled flow control (fabrics 3.3).
@@ -30,6 +31,8 @@ pub(crate) struct Queue {
     /// The target has disconnected it, and waits for the event that says so.
     pub(crate) is_ending: bool,
     pub(crate) role: Role,
+    /// The host, once it has connected.
+    pub(crate) owner: HostNumber,
     /// The number that the host gave it: 0 for an admin queue.
     pub(crate) id: u16,
     /// The commands for which the connection has room.
@@ -63,6 +66,7 @@ impl Queue {
             is_established: false,
             is_ending: false,
             role: Role::New,
+            owner: HostNumber::default(),
             id,
             size,
             entries_of_host: size,

@@ -21,8 +21,6 @@ use super::subsystem::ControllerId;
 const PAGE: usize = 4096;
 /// The bytes of a record of the discovery log, and of its header.
 const RECORD: usize = size_of::<DiscoveryEntry>();
-/// How long a shutdown may take, in microseconds: as long as a disk takes to flush.
-const SHUTDOWN: u32 = 10_000_000;
 /// The step of the keep-alive timer, in units of 100 ms.
 const KEEP_ALIVE_STEP: u16 = 1;
 const MODEL: &str = "Ferrovia NVMe over Fabrics target";
@@ -105,7 +103,9 @@ impl Target {
         set_ascii(&mut page.fr, FIRMWARE);
         page.cntlid = id.0.into();
         page.ver = fabrics::VERSION.into();
-        page.rtd3e = SHUTDOWN.into();
+        // A shutdown takes as long as a disk may take, in microseconds.
+        let shutdown = self.config.disk_timeout.as_micros() as u32 + 5_000_000;
+        page.rtd3e = shutdown.into();
         page.lpa = Lpa::EXTENDED_DATA.bits();
         page.aerl = MOST_EVENTS as u8 - 1;
         page.kas = KEEP_ALIVE_STEP.into();
@@ -233,7 +233,7 @@ impl Target {
     /// came, if the host may use it.
     fn discovery_log(&mut self, id: ControllerId, offset: u64, piece: &mut [u8]) {
         let Some(controller) = self.discovery.get(id) else { return };
-        let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host));
+        let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host.nqn));
         let is_named = |address: &IpAddr| match address {
             IpAddr::V4(v4) => by_ipv4 && !v4.is_unspecified(),
             // A link-local address says nothing without the host's interface.

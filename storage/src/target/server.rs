@@ -16,14 +16,15 @@ use privileged_api::{
 
 use super::commands::{Commands, Index};
 use super::config::Config;
-use super::controller::Kind;
+use super::earlier::Leftovers;
 use super::flow::Capsule;
 use super::namespace::Namespace;
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
 use super::receives::Receives;
-use super::statistics::{Counter, Snapshot, Statistics};
-use super::subsystem::{ControllerId, Controllers, Subsystem};
+use super::said::Said;
+use super::statistics::{Snapshot, Statistics};
+use super::subsystem::{Controllers, Subsystem};
 use crate::Error;
 use crate::error::Calling;
 use crate::events;
@@ -39,9 +40,7 @@ const IDLE_ROUNDS: u32 = 4;
 /// until it sleeps, it polls.
 const BUSY_ROUNDS: u32 = 8;
 /// How often timers are looked at.
-const TICK: Duration = Duration::from_millis(100);
-/// How long the end of a target may take: that of the last connections and disk requests.
-const ENDING: Duration = Duration::from_secs(10);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Connection requests that may wait.
 const BACKLOG: usize = 64;
 /// The bytes of a response.
@@ -50,8 +49,8 @@ pub(super) const RESPONSE: usize = size_of::<nvme::completion::Completion>();
 const ADMIN: Sizes = Sizes { small: 128, large: 16 };
 
 /// What other threads share with the target's.
-struct Shared {
-    signal: Arc<Signal>,
+pub(super) struct Shared {
+    pub(super) signal: Arc<Signal>,
     /// Events of connections may be queued. A callback of the agent sets it, and the target's
     /// thread dequeues such events only while it is set.
     has_messages: AtomicBool,
@@ -64,7 +63,8 @@ struct Shared {
 pub struct Control(Arc<Shared>);
 
 impl Control {
-    /// Makes [`Target::run`] disconnect all hosts and return.
+    /// Makes [`Target::run`] disconnect all hosts, after the commands that they have outstanding,
+    /// and return. That takes 5 seconds at most, whatever hosts and disks do.
     pub fn stop(&self) {
         self.0.stops.store(true, Ordering::Release);
         self.0.signal.raise();
@@ -81,7 +81,7 @@ pub struct Target {
     pub(super) ia: Ia,
     pub(super) platform: Arc<dyn Platform>,
     pub(super) config: Config,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub(super) spigot: SpigotInfo,
     pub(super) pz: PzHandle,
     /// Completions of Sends and RDMA operations.
@@ -92,7 +92,7 @@ pub struct Target {
     pub(super) messages: EvdHandle,
     /// Requests for connections.
     pub(super) asked: EvdHandle,
-    listen: Option<ListenHandle>,
+    pub(super) listen: Option<ListenHandle>,
     pub(super) receives: Receives,
     /// A response for each command.
     pub(super) responses: Mapped,
@@ -119,6 +119,20 @@ pub struct Target {
     /// The event dispatchers of completions that run their callbacks.
     heard: Heard,
     next_tick: Instant,
+    /// The time of the last round, in nanoseconds of the platform's clock.
+    pub(super) clock: u64,
+    /// The target takes no commands and no connections any more.
+    pub(super) is_stopping: bool,
+    /// What hosts have left to disks, and the commands that wait for its end.
+    pub(super) leftovers: Leftovers,
+    pub(super) for_earlier: VecDeque<Index>,
+    /// Some of it has ended.
+    pub(super) earlier_ended: bool,
+    /// A controller's reset or shutdown may be complete.
+    pub(super) may_settle: bool,
+    /// Lines about connections that are refused, and about disks that fail.
+    pub(super) said_refused: Said,
+    pub(super) said_failed: Said,
 }
 
 /// Which event dispatchers of completions are enabled, so that their callbacks wake the thread.
@@ -227,6 +241,14 @@ impl Target {
             taken: alloc::vec![DtoCompletion::default(); BATCH],
             ending: Vec::with_capacity(config.commands),
             heard: Heard { requests: true, receives: true },
+            clock: platform.now().as_nanos(),
+            is_stopping: false,
+            leftovers: Leftovers::default(),
+            for_earlier: VecDeque::with_capacity(config.commands),
+            earlier_ended: false,
+            may_settle: false,
+            said_refused: Said::default(),
+            said_failed: Said::default(),
             ia,
             platform,
             config,
@@ -321,16 +343,18 @@ impl Target {
 
     /// Looks everywhere once. True if there was something to do.
     pub(super) fn round(&mut self) -> Result<bool, Error> {
+        let now = self.platform.now();
+        self.clock = now.as_nanos();
         let mut worked = self.take_messages()?;
         // Before the capsules, which need the entries of the commands that are complete.
         worked |= self.take_completions()?;
         self.take_postponed();
         worked |= self.take_capsules()?;
         worked |= self.take_disks();
+        self.follow_earlier();
         self.serve_waiting();
-        let now = self.platform.now();
         if now >= self.next_tick {
-            self.tick(now.as_nanos());
+            self.tick(self.clock);
             self.next_tick = now + TICK;
         }
         Ok(worked)
@@ -421,131 +445,13 @@ impl Target {
     }
 
     /// Lets the disks that have requests wake the thread. True if one may have finished some.
-    fn arm_disks(&self) -> bool {
+    pub(super) fn arm_disks(&self) -> bool {
         self.subsystem.namespaces.iter().any(|namespace| namespace.on_disk > 0 && namespace.disk.arm())
-    }
-
-    /// Looks at the timers, and at what hosts wait to hear.
-    fn tick(&mut self, now: u64) {
-        self.report_events();
-        let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
-        for (number, queue) in self.queues.iter() {
-            if queue.controller().is_none() && !queue.is_ending && now > queue.deadline {
-                // Those for which there is no place here come in the next tick.
-                let _ = late.push(number);
-            }
-        }
-        for number in late {
-            log::info!("a host connected a queue and sent no Connect command");
-            self.break_queue(number);
-        }
-        let mut expired: heapless::Vec<(Kind, ControllerId), 16> = heapless::Vec::new();
-        for controllers in [&mut self.subsystem.controllers, &mut self.discovery] {
-            for (id, controller) in controllers.iter_mut() {
-                if controller.has_expired(now) {
-                    let _ = expired.push((controller.kind, id));
-                }
-            }
-        }
-        for (kind, id) in expired {
-            self.expire(kind, id, now);
-        }
-        let patience = self.config.disk_timeout.as_nanos() as u64;
-        for place in 0..self.subsystem.namespaces.len() {
-            let namespace = &mut self.subsystem.namespaces[place];
-            if namespace.silent_for(now) > patience && !namespace.is_gone {
-                self.give_up(place);
-            }
-        }
-    }
-
-    /// Gives up a disk that does not answer. Its requests may still be carried out, so hosts get no
-    /// response to their commands, but lose their connections, and find the namespace inactive when
-    /// they come again. So no write that was given up follows a later one.
-    fn give_up(&mut self, place: usize) {
-        log::error!("the disk of namespace {} does not answer", place + 1);
-        self.subsystem.lose(place);
-        let mut queues = core::mem::take(&mut self.ending);
-        queues.extend(self.commands.on_disk(place));
-        for index in queues.drain(..) {
-            if let Some(queue) = self.commands[index].queue {
-                self.break_queue(queue);
-            }
-        }
-        self.ending = queues;
     }
 
     /// Notes how many connections and controllers there are.
     pub(super) fn count(&self) {
         let controllers = self.subsystem.controllers.len() + self.discovery.len();
         self.statistics().now_there_are(self.queues.len(), controllers);
-    }
-
-    /// Ends a controller whose host is silent.
-    fn expire(&mut self, kind: Kind, id: ControllerId, now: u64) {
-        let Some(controller) = self.controller(id, kind) else { return };
-        controller.fail();
-        // Once is enough: the queues take a while to end.
-        controller.hear(now);
-        let admin = controller.admin;
-        log::info!("controller {}: {} was silent for too long", id.0, controller.host.nqn);
-        self.statistics().count(Counter::Expired);
-        self.break_queue(admin);
-        if kind == Kind::Io {
-            self.break_io_queues(id);
-        }
-    }
-
-    /// Ends all connections, waits for the disks, and frees everything.
-    fn end(mut self) -> Result<(), Error> {
-        if let Some(listen) = self.listen.take() {
-            // It fails only if the IA is dead.
-            let _ = self.ia.listen_free(listen);
-        }
-        let deadline = self.platform.now() + ENDING;
-        let numbers: Vec<u32> = self.queues.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            self.break_queue(number);
-        }
-        let mut failed = Ok(());
-        while self.queues.len() > 0 || self.commands.used() > 0 {
-            let seen = self.shared.signal.value();
-            let now = self.platform.now();
-            match self.round() {
-                Ok(true) => continue,
-                Ok(false) if now < deadline => {}
-                Ok(false) => {
-                    failed = Err(Error::Config("a disk did not finish its requests"));
-                    break;
-                }
-                Err(error) => {
-                    failed = Err(error);
-                    break;
-                }
-            }
-            if !self.arm_disks() {
-                self.shared.signal.wait(seen, Some(now + TICK));
-            }
-        }
-        for namespace in &self.subsystem.namespaces {
-            namespace.disk.watch(None);
-        }
-        // No command keeps its memory. (If the end failed, some are still there.)
-        let pools = || self.subsystem.namespaces.iter().map(|namespace| &namespace.pool);
-        debug_assert!(failed.is_err() || pools().chain([&self.admin_pool]).all(Pool::is_whole));
-        let Target { ia, receives, responses, admin_pool, subsystem, queues, .. } = self;
-        // Each call fails only if the IA is dead.
-        for (_, queue) in queues.iter() {
-            let _ = ia.ep_free(queue.ep);
-        }
-        receives.free(&ia);
-        responses.free(&ia);
-        admin_pool.free(&ia);
-        for namespace in subsystem.namespaces {
-            namespace.pool.free(&ia);
-        }
-        events::free(&ia, &*self.platform, &[self.requests, self.receives_evd, self.messages, self.asked]);
-        let _ = ia.pz_free(self.pz);
-        failed
     }
 }

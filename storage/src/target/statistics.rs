@@ -16,6 +16,7 @@ pub struct Statistics {
     errors: AtomicU64,
     broken: AtomicU64,
     expired: AtomicU64,
+    media: AtomicU64,
 }
 
 /// The values of the counters at one moment.
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub broken: u64,
     /// Controllers whose keep-alive timer expired.
     pub expired: u64,
+    /// Requests for which a disk reported an error.
+    pub media: u64,
 }
 
 /// A counter of [`Statistics`].
@@ -53,6 +56,7 @@ pub(crate) enum Counter {
     Errors,
     Broken,
     Expired,
+    Media,
 }
 
 impl Statistics {
@@ -73,6 +77,7 @@ impl Statistics {
             errors: value(&self.errors),
             broken: value(&self.broken),
             expired: value(&self.expired),
+            media: value(&self.media),
         }
     }
 
@@ -83,6 +88,7 @@ impl Statistics {
             Counter::Errors => &self.errors,
             Counter::Broken => &self.broken,
             Counter::Expired => &self.expired,
+            Counter::Media => &self.media,
         };
         add(counter, 1);
     }

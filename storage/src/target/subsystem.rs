@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use nvme::status::Status;
 
-use super::controller::{Controller, HostIdentity};
-use super::namespace::Namespace;
+use super::controller::Controller;
+use super::namespace::{Namespace, Presence};
 
 /// The identifier of a controller: from 1 to 0xffef. It leads to the controller's slot, and an
 /// identifier that a controller had is not given to the next one in its slot.
@@ -88,23 +88,32 @@ pub(crate) struct Subsystem {
 
 impl Subsystem {
     /// Whether this host may use it.
-    pub(crate) fn allows(&self, host: &HostIdentity) -> bool {
-        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| *nqn == host.nqn.as_str()))
+    pub(crate) fn allows(&self, host: &str) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| nqn == host))
+    }
+
+    /// The place of a namespace, which may be inactive.
+    pub(crate) fn any_place(&self, nsid: u32) -> Option<usize> {
+        (nsid as usize).checked_sub(1).filter(|&place| place < self.namespaces.len())
     }
 
     /// The place of an active namespace.
     pub(crate) fn place(&self, nsid: u32) -> Option<usize> {
-        let place = (nsid as usize).checked_sub(1)?;
-        self.namespaces.get(place).filter(|namespace| !namespace.is_gone).map(|_| place)
+        self.any_place(nsid).filter(|&place| self.namespaces[place].presence != Presence::Gone)
     }
 
     /// Makes a namespace inactive whose disk is gone. The controllers report that to their hosts.
     pub(crate) fn lose(&mut self, place: usize) {
-        let namespace = &mut self.namespaces[place];
-        if core::mem::replace(&mut namespace.is_gone, true) {
+        if self.namespaces[place].presence == Presence::Gone {
             return;
         }
         log::warn!("the disk of namespace {} is gone", place + 1);
+        self.becomes(place, Presence::Gone);
+    }
+
+    /// Changes the presence of a namespace's disk. The controllers report that to their hosts.
+    pub(crate) fn becomes(&mut self, place: usize, presence: Presence) {
+        self.namespaces[place].presence = presence;
         for (_, controller) in self.controllers.iter_mut() {
             controller.change(place as u32 + 1);
         }

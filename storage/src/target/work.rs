@@ -87,6 +87,15 @@ impl Task {
         matches!(self, Task::Read { .. } | Task::Compare { .. })
     }
 
+    /// Whether it changes blocks.
+    pub(crate) fn changes(&self) -> bool {
+        match self {
+            Task::Plain { operation, .. } => *operation != Operation::Flush,
+            Task::Write { .. } | Task::Deallocate { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether it takes data from the host.
     pub(crate) fn takes_data(&self) -> bool {
         matches!(self, Task::Connect | Task::Write { .. } | Task::Compare { .. } | Task::Deallocate { .. })
@@ -102,6 +111,7 @@ pub(crate) fn io(
 ) -> Result<(Task, usize), Status> {
     let place = place.ok_or(Status::INVALID_NAMESPACE.dnr())?;
     let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    namespace.refusal().map_or(Ok(()), Err)?;
     let geometry = &namespace.geometry;
     let block = command.slba();
     // The blocks of a command that names some, and their bytes.

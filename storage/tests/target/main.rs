@@ -5,6 +5,7 @@ extern crate ferrovia_storage as storage;
 mod admin;
 mod disks;
 mod machine;
+mod order;
 mod protocol;
 mod raw;
 mod requests;

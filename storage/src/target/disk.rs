@@ -1,0 +1,170 @@
+//! The part of a command's way that disks have.
+
+use nvme::status::Status;
+use zerocopy::FromBytes;
+
+use super::commands::{HostData, Index, Stage};
+use super::namespace::Operation;
+use super::server::Target;
+use super::statistics::Counter;
+use super::work::{self, RANGE, Task};
+
+/// The memory of the largest Deallocate: a page of ranges.
+const RANGES: usize = nvme::dsm::MAX_RANGES * RANGE;
+
+impl Target {
+    /// Gives the disk a command's next request.
+    pub(super) fn submit(&mut self, index: Index) {
+        let Some(place) = self.commands[index].task.namespace() else { return };
+        if !self.is_live(index) {
+            return self.answer(index);
+        }
+        if self.follows_earlier(index, place) {
+            return;
+        }
+        let (operation, uses_second) = match self.commands[index].task {
+            Task::Read { block, .. } => (Operation::Read { block }, false),
+            Task::Write { block, fua, .. } => (Operation::Write { block, fua }, false),
+            Task::Compare { block, .. } => (Operation::Read { block }, true),
+            Task::Plain { operation, .. } => (operation, false),
+            Task::Deallocate { ranges, next, .. } => match self.range(index, place, ranges, next) {
+                Some(operation) => (operation, false),
+                None => return self.respond(index, Status::SUCCESS, 0),
+            },
+            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return,
+        };
+        let (entry, now) = (&mut self.commands[index], self.clock);
+        let namespace = &mut self.subsystem.namespaces[place];
+        if let Some(status) = namespace.refusal() {
+            return self.respond(index, status, 0);
+        }
+        let submitted = match (entry.place, entry.host) {
+            // The data are in the capsule.
+            (Some(place), HostData::Capsule { offset, len }) => {
+                let piece = self.receives.data(place, offset as usize, len as usize);
+                namespace.submit(index, operation, Some(&self.receives.mapped.memory), &[piece])
+            }
+            _ => {
+                let buffer = if uses_second { &entry.second } else { &entry.buffer };
+                let has_data = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
+                let pieces = if has_data { buffer.pieces() } else { Default::default() };
+                namespace.submit(index, operation, None, &pieces)
+            }
+        };
+        match submitted {
+            Ok(()) => (entry.stage, entry.since) = (Stage::Disk, now),
+            Err(block::Submit::Busy) => {
+                entry.stage = Stage::Room;
+                namespace.for_room.push_back(index);
+            }
+            Err(block::Submit::Fault(fault)) => {
+                if fault == block::Fault::Gone {
+                    self.subsystem.lose(place);
+                }
+                let entry = &self.commands[index];
+                let status = work::status(fault, entry.task.is_read());
+                self.respond(index, status, 0);
+            }
+        }
+    }
+
+    /// The next range of a Deallocate that is not empty, as the disk's operation; `None` behind the
+    /// last one. An operation out of the disk's range is refused by the disk.
+    fn range(&mut self, index: Index, place: usize, ranges: usize, mut next: usize) -> Option<Operation> {
+        let mut bytes = [0; RANGES];
+        let bytes = &mut bytes[..ranges * RANGE];
+        let entry = &mut self.commands[index];
+        if next < ranges {
+            self.subsystem.namespaces[place].pool.read(&entry.buffer, bytes);
+        }
+        let mut found = None;
+        while next < ranges && found.is_none() {
+            let range = nvme::dsm::Range::read_from_bytes(&bytes[next * RANGE..][..RANGE]).ok()?;
+            next += 1;
+            if range.length.get() > 0 {
+                let (block, blocks) = (range.slba.get(), range.length.get().into());
+                found = Some(Operation::Discard { block, blocks });
+            }
+        }
+        // If the disk has no room, the same range is tried again.
+        entry.task = Task::Deallocate { namespace: place, ranges, next: next - usize::from(found.is_some()) };
+        found
+    }
+
+    /// A disk has finished a request.
+    pub(super) fn finished(&mut self, place: usize, token: u64, result: Result<(), block::Fault>) {
+        let Some(index) = self.commands.named(token) else { return };
+        let namespace = &mut self.subsystem.namespaces[place];
+        let entry = &mut self.commands[index];
+        if entry.stage != Stage::Disk || entry.task.namespace() != Some(place) {
+            return;
+        }
+        namespace.on_disk -= 1;
+        namespace.finished += 1;
+        if let Err(fault) = result {
+            self.failed(index, place, fault);
+        }
+        // The host has gone: no more requests for it, and no response.
+        if !self.is_live(index) {
+            self.unleave(index);
+            return self.answer(index);
+        }
+        let entry = &mut self.commands[index];
+        if let Err(fault) = result {
+            let status = work::status(fault, entry.task.is_read());
+            return self.respond(index, status, 0);
+        }
+        match &mut entry.task {
+            Task::Deallocate { next, .. } => {
+                *next += 1;
+                self.submit(index);
+            }
+            Task::Compare { .. } => {
+                let status = if self.are_equal(index, place) {
+                    Status::SUCCESS
+                } else {
+                    Status::COMPARE_FAILURE.dnr()
+                };
+                self.respond(index, status, 0);
+            }
+            _ => self.respond(index, Status::SUCCESS, 0),
+        }
+    }
+
+    /// A disk reports that it did not carry out a request. That is an error of this request only.
+    fn failed(&mut self, index: Index, place: usize, fault: block::Fault) {
+        if fault == block::Fault::Gone {
+            return self.subsystem.lose(place);
+        }
+        if fault == block::Fault::Media {
+            self.statistics().count(Counter::Media);
+        }
+        let (command, now) = (&self.commands[index].command, self.clock);
+        let (opcode, block) = (command.opcode, command.slba());
+        self.said_failed.say(
+            now,
+            format_args!("namespace {}: command {opcode:#04x} at block {block} failed: {fault}", place + 1),
+        );
+    }
+
+    /// Whether the data of a Compare are equal to the disk's.
+    fn are_equal(&self, index: Index, place: usize) -> bool {
+        let (entry, pool) = (&self.commands[index], &self.subsystem.namespaces[place].pool);
+        let (mut ours, mut theirs) = ([0; 512], [0; 512]);
+        (0..entry.second.len()).step_by(ours.len()).all(|offset| {
+            let len = ours.len().min(entry.second.len() - offset);
+            let (ours, theirs) = (&mut ours[..len], &mut theirs[..len]);
+            pool.read_at(&entry.second, offset, ours);
+            match entry.place {
+                Some(place) => match entry.host {
+                    HostData::Capsule { offset: from, .. } => {
+                        self.receives.read(place, from as usize + offset, theirs);
+                    }
+                    HostData::Memory { .. } => return false,
+                },
+                None => pool.read_at(&entry.buffer, offset, theirs),
+            }
+            ours == theirs
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! What an earlier connection of a host may still do to a disk.
+//!
+//! A host whose connection is lost sends its commands again on the next one, and writes other data
+//! to the same blocks later. A disk may still carry out the first ones then, and a request that
+//! ended last would undo an acknowledged write. So requests that change blocks are counted by host
+//! and namespace from the moment when their queue ends, or when the same host connects once more:
+//!
+//! - a controller that is reset is ready again, and one that is shut down says so, when none is
+//!   left;
+//! - the response to a Connect of an admin queue waits for that;
+//! - a command of another controller of the host (another path) that changes blocks waits for those
+//!   on its namespace.
+//!
+//! The disk's time limit bounds the wait: a disk that keeps one of them for longer is given up, and
+//! takes no request before it has ended all that it has.
+//!
+//! Hosts are told apart by their qualified names. Other hosts do not wait: the specification orders
+//! no commands of different hosts.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use platform::planted::{Bug, planted};
+
+use super::commands::{Index, Stage};
+use super::config::MOST_NAMESPACES;
+use super::controller::Kind;
+use super::queue::Role;
+use super::server::Target;
+use super::subsystem::ControllerId;
+
+/// A host, by its name. Two hosts with the same number wait for each other's requests, which does
+/// no harm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HostNumber(u64);
+
+impl HostNumber {
+    pub(crate) fn of(nqn: &str) -> HostNumber {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        HostNumber(nqn.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    }
+}
+
+/// How many requests of a host are counted on a namespace, and since when there are some.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    count: usize,
+    since: u64,
+}
+
+/// The requests that are counted.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    of: BTreeMap<(HostNumber, usize), Left>,
+}
+
+impl Leftovers {
+    fn add(&mut self, host: HostNumber, place: usize, since: u64) {
+        let left = self.of.entry((host, place)).or_insert(Left { count: 0, since });
+        left.count += 1;
+        left.since = left.since.min(since);
+    }
+
+    /// One of them has ended. True if it was the last one of the host on the namespace.
+    fn remove(&mut self, host: HostNumber, place: usize) -> bool {
+        let Some(left) = self.of.get_mut(&(host, place)) else { return false };
+        left.count -= 1;
+        left.count == 0 && self.of.remove(&(host, place)).is_some()
+    }
+
+    /// Whether a host has some on a namespace.
+    fn has(&self, host: HostNumber, place: usize) -> bool {
+        !self.of.is_empty() && self.of.contains_key(&(host, place)) && !planted(Bug::LeftoverForgotten)
+    }
+
+    /// The namespaces on which a host has some.
+    fn places(&self, host: HostNumber) -> impl Iterator<Item = usize> + '_ {
+        self.of.range((host, 0)..=(host, usize::MAX)).map(|(&(_, place), _)| place)
+    }
+}
+
+impl Target {
+    /// Whether a host has requests that were left to disks which are not given up. A disk that is
+    /// given up takes no other request before it has ended these.
+    fn has_left(&self, host: HostNumber) -> bool {
+        let mut places = self.leftovers.places(host);
+        places.any(|place| self.subsystem.namespaces[place].serves()) && !planted(Bug::LeftoverForgotten)
+    }
+
+    fn leave(&mut self, index: Index, host: HostNumber, place: usize) {
+        let entry = &mut self.commands[index];
+        let since = if entry.stage == Stage::Disk { entry.since } else { self.clock };
+        entry.is_left = true;
+        self.leftovers.add(host, place, since);
+    }
+
+    /// A command is no longer counted: it has ended, or will never reach the disk.
+    pub(super) fn unleave(&mut self, index: Index) {
+        let entry = &mut self.commands[index];
+        if !core::mem::take(&mut entry.is_left) {
+            return;
+        }
+        let host = entry.owner;
+        if let Some(place) = entry.task.namespace()
+            && self.leftovers.remove(host, place)
+        {
+            (self.earlier_ended, self.may_settle) = (true, true);
+        }
+    }
+
+    /// A queue ends: from here on none of its commands is given to a disk, and those that disks
+    /// have are counted.
+    pub(super) fn leave_queue(&mut self, number: u32) {
+        let Some(queue) = self.queues.get(number) else { return };
+        if !matches!(queue.role, Role::Io(_)) {
+            return;
+        }
+        let host = queue.owner;
+        let mut entries = core::mem::take(&mut self.ending);
+        entries.extend(self.commands.of_queue(number));
+        for index in entries.drain(..) {
+            let entry = &self.commands[index];
+            match entry.task.namespace().filter(|_| entry.task.changes()) {
+                Some(place) if entry.stage == Stage::Disk && !entry.is_left => self.leave(index, host, place),
+                Some(_) if entry.stage != Stage::Disk => self.unleave(index),
+                _ => {}
+            }
+        }
+        self.ending = entries;
+    }
+
+    /// A host connects once more. The target may not know yet that an earlier connection is lost,
+    /// so whatever that one has sent ends first.
+    fn leave_host(&mut self, host: HostNumber) {
+        let mut entries = core::mem::take(&mut self.ending);
+        entries.extend(self.commands.of_host(host));
+        for index in entries.drain(..) {
+            let entry = &self.commands[index];
+            let is_over = matches!(entry.stage, Stage::Response | Stage::ConnectionToAnswer);
+            if let Some(place) = entry.task.namespace()
+                && entry.task.changes()
+                && !is_over
+                && !entry.is_left
+                && entry.queue.is_some()
+            {
+                self.leave(index, host, place);
+            }
+        }
+        self.ending = entries;
+    }
+
+    /// Whether the Connect of an admin queue has to wait for what the host has sent before. Then it
+    /// is carried out once more when that has ended.
+    pub(super) fn connects_later(&mut self, index: Index, host: HostNumber) -> bool {
+        if self.commands[index].owner != host {
+            // The first time.
+            self.commands[index].owner = host;
+            self.leave_host(host);
+        }
+        self.has_left(host) && self.wait_for_earlier(index)
+    }
+
+    /// Whether a command has to wait for requests of its host's earlier connections.
+    pub(super) fn follows_earlier(&mut self, index: Index, place: usize) -> bool {
+        let entry = &self.commands[index];
+        let waits = entry.task.changes() && !entry.is_left && self.leftovers.has(entry.owner, place);
+        waits && self.wait_for_earlier(index)
+    }
+
+    fn wait_for_earlier(&mut self, index: Index) -> bool {
+        self.commands[index].stage = Stage::Earlier;
+        self.for_earlier.push_back(index);
+        true
+    }
+
+    /// Forgets commands that waited, and whose queue has ended.
+    pub(super) fn forget_waiting_for_earlier(&mut self) {
+        let commands = &self.commands;
+        self.for_earlier.retain(|&index| commands[index].queue.is_some());
+    }
+
+    /// Lets commands go on whose host's earlier requests have ended, and controllers be ready.
+    pub(super) fn follow_earlier(&mut self) {
+        if core::mem::take(&mut self.earlier_ended) {
+            for _ in 0..self.for_earlier.len() {
+                let Some(index) = self.for_earlier.pop_front() else { break };
+                self.commands[index].stage = Stage::Response;
+                self.fetched(index);
+            }
+        }
+        if core::mem::take(&mut self.may_settle) {
+            self.settle();
+        }
+    }
+
+    /// Completes the resets and shutdowns of controllers of which nothing is left.
+    fn settle(&mut self) {
+        let mut settling: heapless::Vec<(ControllerId, HostNumber), 64> = heapless::Vec::new();
+        for (id, controller) in self.subsystem.controllers.iter_mut() {
+            if controller.is_settling() && settling.push((id, HostNumber::of(&controller.host.nqn))).is_err()
+            {
+                // The rest comes in the next round.
+                self.may_settle = true;
+                break;
+            }
+        }
+        for (id, host) in settling {
+            let is_left = self.has_left(host);
+            let has_queues = self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id));
+            if let Some(controller) = self.controller(id, Kind::Io) {
+                controller.settle(has_queues || is_left, is_left);
+            }
+        }
+    }
+
+    /// Gives up what keeps requests that are counted for longer than a disk may take: the disk that
+    /// has one, or the connection that does not bring its data.
+    pub(super) fn look_at_leftovers(&mut self, now: u64, patience: u64) {
+        let is_late = |since: u64| now.saturating_sub(since) > patience;
+        let mut late = Vec::new();
+        for (&(host, place), left) in &self.leftovers.of {
+            if is_late(left.since) && self.subsystem.namespaces[place].serves() {
+                let of_both = |index: &Index| {
+                    let entry = &self.commands[*index];
+                    entry.is_left && entry.task.namespace() == Some(place)
+                };
+                late.extend(self.commands.of_host(host).filter(of_both));
+            }
+        }
+        let mut silent: heapless::Vec<usize, MOST_NAMESPACES> = heapless::Vec::new();
+        for index in late {
+            let entry = &self.commands[index];
+            match (entry.stage, entry.task.namespace(), entry.queue) {
+                (Stage::Disk, Some(place), _) => {
+                    if is_late(entry.since) && !silent.contains(&place) {
+                        // There is a place for each namespace.
+                        let _ = silent.push(place);
+                    }
+                }
+                (_, _, Some(queue)) => self.break_queue(queue),
+                _ => {}
+            }
+        }
+        for place in silent {
+            self.give_up(place);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The end of a target.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use platform::Instant;
+
+use super::pool::Pool;
+use super::server::{TICK, Target};
+use crate::Error;
+use crate::events;
+
+/// How long the commands that are outstanding may take at the end.
+const ANSWERING: Duration = Duration::from_secs(2);
+/// How long the end of a target may take in all: that of the last commands, connections and disk
+/// requests.
+const ENDING: Duration = Duration::from_secs(5);
+
+impl Target {
+    /// Ends all connections, after the commands that are outstanding, waits for the disks, and frees
+    /// everything.
+    pub(super) fn end(mut self) -> Result<(), Error> {
+        if let Some(listen) = self.listen.take() {
+            // It fails only if the IA is dead.
+            let _ = self.ia.listen_free(listen);
+        }
+        // Commands that come from now on get no response, so their hosts send them again elsewhere.
+        self.is_stopping = true;
+        let begun = self.platform.now();
+        let answered = self.work_until(begun + ANSWERING, |target| target.has_answered());
+        let numbers: Vec<u32> = self.queues.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            self.break_queue(number);
+        }
+        let ended = answered.and_then(|()| {
+            self.work_until(begun + ENDING, |target| target.queues.len() == 0 && target.commands.used() == 0)
+        });
+        // A host that is gone does not say goodbye. But a disk must not find its memory in use for
+        // something else.
+        let is_busy = self.subsystem.namespaces.iter().any(|namespace| namespace.on_disk > 0);
+        let failed = match ended {
+            Ok(()) if is_busy => Err(Error::Config("a disk did not finish its requests")),
+            ended => ended,
+        };
+        for namespace in &self.subsystem.namespaces {
+            namespace.disk.watch(None);
+        }
+        // No command keeps its memory, unless the disk or the host did not end in time.
+        let pools = || self.subsystem.namespaces.iter().map(|namespace| &namespace.pool);
+        debug_assert!(self.commands.used() > 0 || pools().chain([&self.admin_pool]).all(Pool::is_whole));
+        let Target { ia, receives, responses, admin_pool, subsystem, queues, .. } = self;
+        // Each call fails only if the IA is dead.
+        for (_, queue) in queues.iter() {
+            let _ = ia.ep_free(queue.ep);
+        }
+        receives.free(&ia);
+        responses.free(&ia);
+        admin_pool.free(&ia);
+        for namespace in subsystem.namespaces {
+            namespace.pool.free(&ia);
+        }
+        events::free(&ia, &*self.platform, &[self.requests, self.receives_evd, self.messages, self.asked]);
+        let _ = ia.pz_free(self.pz);
+        failed
+    }
+
+    /// Whether all commands are answered, but for those that wait for an event.
+    fn has_answered(&mut self) -> bool {
+        let controllers = self.subsystem.controllers.iter_mut().chain(self.discovery.iter_mut());
+        let waiting: usize = controllers.map(|(_, controller)| controller.waiting.len()).sum();
+        self.commands.used() == waiting
+    }
+
+    /// Works until something holds, or until a time.
+    fn work_until(&mut self, deadline: Instant, holds: impl Fn(&mut Target) -> bool) -> Result<(), Error> {
+        loop {
+            let seen = self.shared.signal.value();
+            if holds(self) || self.platform.now() >= deadline {
+                return Ok(());
+            }
+            if !self.round()? && !self.arm_disks() {
+                let next = deadline.min(self.platform.now() + TICK);
+                self.shared.signal.wait(seen, Some(next));
+            }
+        }
+    }
+}

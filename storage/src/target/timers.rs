@@ -1,0 +1,84 @@
+//! What the target's thread looks at now and then: hosts and disks that are silent, and events that
+//! hosts wait to hear of.
+
+use alloc::vec::Vec;
+
+use super::controller::Kind;
+use super::namespace::Presence;
+use super::server::Target;
+use super::statistics::Counter;
+use super::subsystem::ControllerId;
+
+impl Target {
+    /// Looks at the timers, and at what hosts wait to hear.
+    pub(super) fn tick(&mut self, now: u64) {
+        self.report_events();
+        let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
+        for (number, queue) in self.queues.iter() {
+            if queue.controller().is_none() && !queue.is_ending && now > queue.deadline {
+                // Those for which there is no place here come in the next tick.
+                let _ = late.push(number);
+            }
+        }
+        for number in late {
+            log::info!("a host connected a queue and sent no Connect command");
+            self.break_queue(number);
+        }
+        let mut expired: heapless::Vec<(Kind, ControllerId), 16> = heapless::Vec::new();
+        for controllers in [&mut self.subsystem.controllers, &mut self.discovery] {
+            for (id, controller) in controllers.iter_mut() {
+                if controller.has_expired(now) {
+                    let _ = expired.push((controller.kind, id));
+                }
+            }
+        }
+        for (kind, id) in expired {
+            self.expire(kind, id, now);
+        }
+        let patience = self.config.disk_timeout.as_nanos() as u64;
+        for place in 0..self.subsystem.namespaces.len() {
+            let namespace = &mut self.subsystem.namespaces[place];
+            let silence = namespace.silent_for(now);
+            match namespace.presence {
+                Presence::Serving if silence > patience => self.give_up(place),
+                Presence::Silent if namespace.on_disk == 0 => {
+                    log::warn!("the disk of namespace {} answers again", place + 1);
+                    self.subsystem.becomes(place, Presence::Serving);
+                }
+                _ => {}
+            }
+        }
+        self.look_at_leftovers(now, patience);
+    }
+
+    /// Gives up a disk that does not answer. Its requests may still be carried out, so hosts get no
+    /// response to their commands, but lose their connections, and find the namespace not ready
+    /// when they come again, until the disk has ended the requests. So no write that was given up
+    /// follows a later one, and no Flush that was given up succeeds.
+    pub(super) fn give_up(&mut self, place: usize) {
+        log::error!("the disk of namespace {} does not answer", place + 1);
+        self.subsystem.becomes(place, Presence::Silent);
+        let queues: Vec<u32> =
+            self.commands.on_disk(place).filter_map(|index| self.commands[index].queue).collect();
+        for queue in queues {
+            self.break_queue(queue);
+        }
+        // Nothing waits for such a disk.
+        (self.earlier_ended, self.may_settle) = (true, true);
+    }
+
+    /// Ends a controller whose host is silent.
+    fn expire(&mut self, kind: Kind, id: ControllerId, now: u64) {
+        let Some(controller) = self.controller(id, kind) else { return };
+        controller.fail();
+        // Once is enough: the queues take a while to end.
+        controller.hear(now);
+        let admin = controller.admin;
+        log::info!("controller {}: {} was silent for too long", id.0, controller.host.nqn);
+        self.statistics().count(Counter::Expired);
+        self.break_queue(admin);
+        if kind == Kind::Io {
+            self.break_io_queues(id);
+        }
+    }
+}
