@@ -199,6 +199,14 @@ impl Command {
         self.nsid.get() as u8
     }
 
+    /// Whether a command of an I/O queue names a range of logical blocks.
+    pub fn has_blocks(&self) -> bool {
+        matches!(
+            self.opcode,
+            opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE | opcode::io::WRITE_ZEROES
+        )
+    }
+
     /// Starting LBA of a command on logical blocks.
     pub fn slba(&self) -> u64 {
         u64::from(self.cdw11.get()) << 32 | u64::from(self.cdw10.get())

@@ -50,7 +50,7 @@ bugs! {
     FlushSkipped = "flush-skipped", "The receives of a broken queue pair are not flushed.";
     FlushSucceeds = "flush-succeeds", "A flushed request reports success.";
     GenerationIgnored = "generation-ignored", "The generation of a handle is not compared.";
-    LeftoverForgotten = "leftover-forgotten", "A host goes on while a disk has requests of its earlier connection.";
+    LeftoverForgotten = "leftover-forgotten", "A host goes on before its lost connection's requests.";
     MessageTwice = "message-twice", "A message that comes again is delivered again.";
     PsnReversed = "psn-reversed", "The responder compares a PSN the wrong way round.";
     ReadOffset = "read-offset", "A Read that is asked for again in part is answered from its start.";

@@ -26,6 +26,10 @@ pub struct Exports {
     #[arg(long, value_name = "PORT", default_value_t = 4420)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// Give up a disk that finishes nothing for so many seconds, until it has ended its requests
+    #[arg(long, value_name = "SECONDS", default_value_t = 45)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
+    disk_timeout: u16,
 }
 
 /// Serves until the guest ends or the user ends it; returns the image's status.
@@ -41,6 +45,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let mut options = options.clone();
     options.memory.get_or_insert(memory(options.disks.len(), &exports.ram_disks));
     let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port)];
+    words.push(format!("disk-timeout={}", exports.disk_timeout));
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
     let names = Names::of(exports.nqn.as_deref());

@@ -16,12 +16,8 @@ fn connect(world: &World, patience: Duration) -> Result<(), Failure> {
     let platform = world.platform();
     let node = common::Node::start(platform.clone(), world.privileged(), world.transports()).expect("a node");
     let disk: Arc<dyn Disk> = Arc::new(RamDisk::new(&platform, 512, 64).expect("memory"));
-    let config = Config {
-        commands: 256,
-        receives: 64,
-        memory: 4 << 20,
-        ..Config::new(NQN, vec![Export { disk, uuid: [1; 16] }])
-    };
+    let config =
+        Config { commands: 256, memory: 4 << 20, ..Config::new(NQN, vec![Export { disk, uuid: [1; 16] }]) };
     let target = Target::new(node.ia(0).expect("an IA"), platform.clone(), config).expect("a target");
     let (control, address) = (target.control(), target.addresses()[0]);
     let body = move || target.run().expect("the target's end");

@@ -60,6 +60,8 @@ pub struct RawQueue {
     context: RmrContext,
     /// Where the next capsule goes, if there is room for it.
     next: usize,
+    /// Receives are posted again.
+    receives_again: bool,
     responses: Vec<Completion>,
     end: Option<End>,
 }
@@ -71,6 +73,17 @@ impl RawQueue {
         platform: &Arc<dyn Platform>,
         target: (IpAddr, u16),
         private_data: &[u8],
+    ) -> Result<RawQueue, Error> {
+        RawQueue::connect_with(ia, platform, target, private_data, DEPTH)
+    }
+
+    /// The same with so many Receives, 64 at most.
+    pub fn connect_with(
+        ia: Ia,
+        platform: &Arc<dyn Platform>,
+        target: (IpAddr, u16),
+        private_data: &[u8],
+        count: usize,
     ) -> Result<RawQueue, Error> {
         let evd = |stream, size| {
             ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).calling("it_evd_create")
@@ -111,11 +124,12 @@ impl RawQueue {
             shared: shared.1,
             context: shared.2,
             next: 0,
+            receives_again: true,
             responses: Vec::new(),
             end: None,
             ia,
         };
-        for place in 0..DEPTH {
+        for place in 0..count.min(DEPTH) {
             queue.post_receive(place)?;
         }
         let path = net::path(&queue.ia, target.0)?;
@@ -177,7 +191,9 @@ impl RawQueue {
             let mut bytes = [0; size_of::<Completion>()];
             let _ = self.own.0.read(CAPSULES + place * PLACE, &mut bytes);
             self.responses.extend(Completion::read_from_bytes(&bytes));
-            let _ = self.post_receive(place);
+            if self.receives_again {
+                let _ = self.post_receive(place);
+            }
         }
         while self.ia.evd_dequeue(self.requests).is_ok() {}
         while let Ok(event) = self.ia.evd_dequeue(self.messages) {
@@ -197,6 +213,12 @@ impl RawQueue {
         let segment = LmrTriplet::new(*lmr, (buffer.addr() + at) as u64, capsule.len() as u64);
         // It fails if the connection is over.
         let _ = self.ia.post_send(self.ep, &[segment], 0, DtoFlags::COMPLETION);
+    }
+
+    /// Posts no Receive any more. After as many responses as there are Receives, the target's next
+    /// one is not taken.
+    pub fn stop_receiving(&mut self) {
+        self.receives_again = false;
     }
 
     /// Whether there is a response that was not taken.

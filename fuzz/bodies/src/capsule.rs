@@ -67,7 +67,6 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
         controllers: 4,
         queues: 8,
         commands: 512,
-        receives: 64,
         memory: 4 << 20,
         ..Config::new(NQN, exports)
     };

@@ -12,7 +12,8 @@
 //!   those follows one of its own;
 //! - after a loss of power each block has what was acknowledged and flushed, or something later;
 //! - a connection breaks only if there is a reason: the network, the host's silence, a disk that
-//!   stalls for too long, the end of the target; and a host that wants a connection gets one in the end;
+//!   stalls for too long, the end of the target; and a host that wants a connection gets one in the
+//!   end;
 //! - the target forgets hosts that vanish, and its end takes a while at most;
 //! - memory of a host is accessed for its requests only, and at the end every count is zero.
 //!

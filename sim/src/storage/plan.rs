@@ -98,7 +98,6 @@ impl Plan {
             controllers,
             queues,
             commands,
-            receives: 64 + random.below(64) as usize,
             in_capsule: [0, 512, 4096, 8192][random.below(4) as usize],
             memory: 4 << 20,
             disk_timeout: Duration::from_millis(patience),

@@ -5,9 +5,7 @@ use core::time::Duration;
 use nvme::async_event::Event;
 use nvme::command::{Command, opcode};
 use nvme::fabrics::{Cc, Property, PropertyGet, PropertySet, VERSION, fctype};
-use nvme::feature::{
-    self, Capabilities, GetFeatures, NumberOfQueues, Select, SetFeatures, VolatileWriteCache,
-};
+use nvme::feature::{self, GetFeatures, SetFeatures};
 use nvme::identify::{self, Identify, cns};
 use nvme::log::{self, GetLogPage};
 use nvme::status::Status;
@@ -15,7 +13,7 @@ use nvme::status::Status;
 use super::commands::Index;
 use super::controller::{Change, Controller, Kind};
 use super::flow::Answer;
-use super::pool::LONGEST;
+use super::pool::{LONGEST, SMALL};
 use super::queue::Role;
 use super::reply::Reply;
 use super::server::Target;
@@ -43,7 +41,7 @@ impl Target {
         command: &Command,
     ) -> Result<(Task, usize), Answer> {
         let now = self.now();
-        let (entries, most) = (self.config.depth, self.config.io_queues);
+        let entries = self.config.depth;
         let disk_timeout = self.config.disk_timeout;
         let Some(controller) = self.controller(id, kind) else {
             return Err((Status::INTERNAL_ERROR, 0));
@@ -87,8 +85,9 @@ impl Target {
                 if arguments.fid == feature::id::NUMBER_OF_QUEUES && self.has_io_queues(id) {
                     return Err((Status::SEQUENCE_ERROR.dnr(), 0));
                 }
+                let most = self.grantable(id);
                 match self.controller(id, kind) {
-                    Some(controller) => Err(set_features(controller, &arguments, most, now)),
+                    Some(controller) => Err(controller.set_feature(&arguments, most, now)),
                     None => Err((Status::INTERNAL_ERROR, 0)),
                 }
             }
@@ -96,7 +95,9 @@ impl Target {
                 let arguments = GetFeatures::of(command).map_err(|status| (status.dnr(), 0))?;
                 let has_cache = self.subsystem.namespaces.iter().any(|n| n.geometry.has_volatile_cache);
                 match self.controller(id, kind) {
-                    Some(controller) => Err(get_features(controller, &arguments, has_cache)),
+                    Some(controller) => {
+                        Err(controller.get_feature(&arguments, command.cdw11.get(), has_cache))
+                    }
                     None => Err((Status::INTERNAL_ERROR, 0)),
                 }
             }
@@ -126,8 +127,9 @@ impl Target {
             Kind::Io => self.may_settle = true,
             // It has nothing to do with disks.
             Kind::Discovery => {
+                let now = self.clock;
                 if let Some(controller) = self.discovery.get(id) {
-                    controller.settle(false, false);
+                    controller.settle(false, false, now);
                 }
             }
         }
@@ -142,6 +144,21 @@ impl Target {
             queue.advance();
         }
         self.finish(index);
+    }
+
+    /// The I/O queues that a controller may have: half of those that are left, so that the next
+    /// host finds some, too. Those that others were granted and have not connected are not left.
+    fn grantable(&mut self, id: ControllerId) -> u16 {
+        let promised: usize = {
+            let others = self.subsystem.controllers.iter_mut().filter(|(other, _)| *other != id);
+            others.map(|(_, controller)| controller.not_connected()).sum()
+        };
+        let entries = self.commands.count().saturating_sub(self.promised + 2 * self.commands.orphans());
+        let by_entries = entries / (2 * usize::from(self.config.depth));
+        let by_queues = self.config.queues - self.queues.len();
+        let left = by_entries.min(by_queues).saturating_sub(promised);
+        // A host that is granted none cannot do anything. It may find room when it connects.
+        left.div_ceil(2).clamp(1, usize::from(self.config.io_queues)) as u16
     }
 
     /// Whether a controller has I/O queues.
@@ -194,9 +211,15 @@ impl Target {
         }
         let len = usize::try_from(arguments.bytes()).ok().filter(|&len| len <= LONGEST);
         let len = len.ok_or((Status::INVALID_FIELD.dnr(), 0))?;
+        let size = self.log_size(id, kind, page);
+        if offset > size {
+            return Err((Status::INVALID_FIELD.dnr(), 0));
+        }
         let clears = page == log::id::CHANGED_NAMESPACES && !arguments.rae;
         let reply = Reply::Log { controller: id, kind, page, offset, clears };
-        Ok((Task::Reply { reply, len }, len))
+        // What lies behind a page's end is undefined: it takes no memory beyond a chunk.
+        let written = len.min(SMALL.max((size - offset) as usize));
+        Ok((Task::Reply { reply, len: written }, len))
     }
 
     /// Completes the Asynchronous Event Requests of controllers that have something to report.
@@ -244,61 +267,4 @@ fn set_property(controller: &mut Controller, command: &PropertySet) -> (Answer, 
     }
     let change = controller.configure(Cc(command.value.get() as u32));
     ((Status::SUCCESS, 0), change)
-}
-
-/// Carries out a Set Features.
-fn set_features(controller: &mut Controller, arguments: &SetFeatures, most: u16, now: u64) -> Answer {
-    if arguments.save {
-        return (Status::FEATURE_NOT_SAVEABLE.dnr(), 0);
-    }
-    match (arguments.fid, controller.kind) {
-        (feature::id::NUMBER_OF_QUEUES, Kind::Io) => {
-            let asked = match NumberOfQueues::parse(arguments.value) {
-                Ok(asked) => asked,
-                Err(status) => return (status.dnr(), 0),
-            };
-            // A queue of fabrics is a pair.
-            let granted = asked.submission.min(asked.completion).min(most);
-            controller.granted = granted;
-            let granted = NumberOfQueues { submission: granted, completion: granted };
-            (Status::SUCCESS, granted.value().into())
-        }
-        (feature::id::ASYNC_EVENT_CONFIGURATION, _) => {
-            controller.notices = arguments.value;
-            (Status::SUCCESS, arguments.value.into())
-        }
-        (feature::id::KEEP_ALIVE_TIMER, _) => {
-            controller.set_keep_alive(arguments.value, now);
-            (Status::SUCCESS, 0)
-        }
-        // The cache is the disk's own.
-        (feature::id::VOLATILE_WRITE_CACHE, Kind::Io) => (Status::FEATURE_NOT_CHANGEABLE.dnr(), 0),
-        _ => (Status::INVALID_FIELD.dnr(), 0),
-    }
-}
-
-/// Carries out a Get Features.
-fn get_features(controller: &Controller, arguments: &GetFeatures, has_cache: bool) -> Answer {
-    let (value, default, can_change) = match (arguments.fid, controller.kind) {
-        (feature::id::NUMBER_OF_QUEUES, Kind::Io) => {
-            let granted = controller.granted.max(1);
-            let value = NumberOfQueues { submission: granted, completion: granted }.value();
-            (value, value, true)
-        }
-        (feature::id::ASYNC_EVENT_CONFIGURATION, _) => (controller.notices, 0, true),
-        (feature::id::KEEP_ALIVE_TIMER, _) => (controller.keep_alive(), 0, true),
-        (feature::id::VOLATILE_WRITE_CACHE, Kind::Io) => {
-            let value = if has_cache { VolatileWriteCache::ENABLE.bits() } else { 0 };
-            (value, value, false)
-        }
-        _ => return (Status::INVALID_FIELD.dnr(), 0),
-    };
-    let result = match arguments.select {
-        Select::Current => value,
-        // Nothing is saved, so the saved value is the default one.
-        Select::Default | Select::Saved => default,
-        Select::SupportedCapabilities if can_change => Capabilities::CHANGEABLE.bits(),
-        Select::SupportedCapabilities => 0,
-    };
-    (Status::SUCCESS, result.into())
 }

@@ -88,8 +88,10 @@ pub(crate) struct Entry {
     /// The memory of the command's data, and in a Compare that of the disk's.
     pub(crate) buffer: Buffer,
     pub(crate) second: Buffer,
-    /// Too many capsules are kept: the data in this one have to be copied.
-    pub(crate) copies: bool,
+    /// By whose share its memory is counted.
+    pub(crate) owner_of_memory: u32,
+    /// The next command of the owner that waits.
+    pub(crate) next: Option<Index>,
     /// Another command of the queue has the same identifier.
     pub(crate) is_duplicate: bool,
     /// When the disk got its request, in nanoseconds of the platform's clock.
@@ -114,7 +116,8 @@ impl Entry {
             place: None,
             buffer: Buffer::default(),
             second: Buffer::default(),
-            copies: false,
+            owner_of_memory: 0,
+            next: None,
             is_duplicate: false,
             since: 0,
             is_left: false,
@@ -188,7 +191,7 @@ impl Commands {
         let index = self.free.pop()?;
         let entry = &mut self[index];
         (entry.queue, entry.owner, entry.command, entry.host) = (Some(queue), owner, command, host);
-        (entry.stage, entry.copies) = (Stage::Response, false);
+        entry.stage = Stage::Response;
         (entry.task, entry.status, entry.result) = (Task::Nothing, Status::SUCCESS, 0);
         Some(index)
     }

@@ -45,17 +45,20 @@ pub struct Config {
     /// The most queues of all controllers, the admin queues among them.
     pub queues: usize,
     /// The most commands of all hosts that may be outstanding. Each queue takes twice its size.
+    /// Half as many capsules may arrive before the target has looked at them: one for each entry of
+    /// a queue.
     pub commands: usize,
-    /// Capsules that may arrive before the target has looked at them.
-    pub receives: usize,
     /// Bytes of data that a capsule may bring, a multiple of 16.
     pub in_capsule: usize,
+    /// A host that lets none of the target's Sends and RDMA Reads complete for so long, since it
+    /// posts no Receives or does not answer, loses its connection.
+    pub response_timeout: Duration,
     /// Bytes of memory for the data of each namespace.
     pub memory: usize,
-    /// A disk that has requests and finishes none for so long is given up: hosts with commands on it
-    /// lose their connections, and its namespace gets no commands until it has finished all that it
-    /// has. Longer than a host waits for a command, so that the host gives up first: Linux waits for
-    /// 30 seconds.
+    /// A disk that has requests and finishes none for so long is given up: hosts with commands on
+    /// it lose their connections, and it gets no commands until it has finished all that it has.
+    /// Longer than a host waits for a command, so that the host gives up first: Linux waits for 30
+    /// seconds.
     pub disk_timeout: Duration,
 }
 
@@ -73,8 +76,8 @@ impl Config {
             controllers: 64,
             queues: 256,
             commands: 16_384,
-            receives: 2048,
             in_capsule: 8 << 10,
+            response_timeout: Duration::from_secs(10),
             memory: 16 << 20,
             disk_timeout: Duration::from_secs(45),
         }
@@ -105,7 +108,6 @@ impl Config {
         wrong(!(1..=4096).contains(&self.controllers), "a target has 1 to 4096 controllers")?;
         wrong(!(2..=4096).contains(&self.queues), "a target has 2 to 4096 queues")?;
         wrong(!(64..=1 << 17).contains(&self.commands), "a target has 64 to 131072 commands outstanding")?;
-        wrong(!(64..=1 << 15).contains(&self.receives), "a target has 64 to 32768 Receives")?;
         wrong(
             !self.in_capsule.is_multiple_of(16) || self.in_capsule > 1 << 16,
             "a capsule has a multiple of 16 bytes of data, 65536 at most",

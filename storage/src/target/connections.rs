@@ -5,6 +5,7 @@ use privileged_api::{ConnRequest, EpAttributes, EpFlags, RcAttributes};
 use zerocopy::IntoBytes;
 
 use alloc::string::ToString;
+use core::net::IpAddr;
 
 use super::commands::Stage;
 use super::controller::Kind;
@@ -56,10 +57,16 @@ impl Target {
         if request.rdma_read_ird == 0 {
             return Err(RejectCode::InvalidIrd);
         }
+        let address = net::ip(&request.source_addr);
+        if !self.has_room_for_stranger(address) {
+            return Err(RejectCode::NoResources);
+        }
         let size = size as u16;
         let entries = 2 * usize::from(size);
         let number = self.queues.free().ok_or(RejectCode::NoResources)?;
-        if self.promised + self.commands.orphans() + entries > self.commands.count() {
+        // What ended queues have left to disks may keep a Receive each, of which there are half as
+        // many as entries.
+        if self.promised + 2 * self.commands.orphans() + entries > self.commands.count() {
             return Err(RejectCode::NoResources);
         }
         let attributes = EpAttributes {
@@ -87,8 +94,7 @@ impl Target {
             RejectCode::NoResources
         })?;
         let deadline = self.now() + PATIENCE;
-        let is_ipv4 = net::ip(&request.source_addr).is_some_and(|address| address.is_ipv4());
-        self.queues.put(number, Queue::new(ep, id, size, is_ipv4, deadline));
+        self.queues.put(number, Queue::new(ep, id, size, address, deadline));
         self.by_ep.insert(ep.as_raw(), number);
         self.promised += entries;
         if let Err(error) = self.ia.ep_accept(ep, request.cn_est_id, Accept::new(size).as_bytes()) {
@@ -100,6 +106,18 @@ impl Target {
         self.count();
         self.statistics().count(Counter::Accepted);
         Ok(())
+    }
+
+    /// Whether another connection without an I/O controller may come from an address. Any host can
+    /// have such a connection, one that may not use the subsystem, too: so all of them together
+    /// have half of the queues, and those of one address a quarter, or as many as a host opens at
+    /// once.
+    fn has_room_for_stranger(&self, address: Option<IpAddr>) -> bool {
+        let strangers = || self.queues.iter().filter(|(_, queue)| queue.is_stranger());
+        let of_address = strangers().filter(|(_, queue)| queue.address == address).count();
+        let at_once = usize::from(self.config.io_queues) + 1;
+        strangers().count() < (self.config.queues / 2).max(at_once)
+            && of_address < (self.config.queues / 4).max(at_once)
     }
 
     /// A connection is established. Commands may have come before.
@@ -153,7 +171,7 @@ impl Target {
         }
         // The endpoint takes no more Receives of the shared queue. Those that it took are complete
         // by now; freeing the endpoint would lose them.
-        for _ in 0..=self.config.receives {
+        for _ in 0..=self.config.commands / 2 {
             if !self.take_capsules()? {
                 break;
             }
@@ -176,7 +194,10 @@ impl Target {
             self.commands.orphan(index);
             let stage = self.commands[index].stage;
             waited |= stage == Stage::Earlier;
-            if !matches!(stage, Stage::Disk | Stage::Memory | Stage::Room) {
+            if matches!(stage, Stage::Memory | Stage::Room) {
+                // Its turn frees it.
+                self.let_have_turn(index);
+            } else if stage != Stage::Disk {
                 self.finish(index);
             }
         }

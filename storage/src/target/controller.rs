@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use nvme::command::Command;
 use nvme::fabrics::{Cap, Cc, Csts, Shst};
 use nvme::feature::AsyncEvents;
 use nvme::log::ErrorEntry;
@@ -10,11 +11,15 @@ use nvme::status::Status;
 
 use super::commands::Index;
 use super::config::MOST_NAMESPACES;
+use super::features::Kept;
 
 /// The most Asynchronous Event Requests that may be outstanding.
 pub(crate) const MOST_EVENTS: usize = 4;
-/// How long a discovery controller without keep-alive may be silent.
+/// How long a discovery controller may be silent.
 const DISCOVERY_SILENCE: Duration = Duration::from_secs(120);
+
+/// The step of the keep-alive timer, in units of 100 ms.
+pub(crate) const KEEP_ALIVE_STEP: u16 = 1;
 
 /// What a controller is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub(crate) struct Controller {
     pub(crate) granted: u16,
     /// The I/O queues that are connected, a bit each by number.
     pub(crate) connected: [u64; 4],
+    /// Features that are only kept.
+    pub(super) kept: Kept,
     /// Which asynchronous events the host wants.
     pub(crate) notices: u32,
     /// The Asynchronous Event Requests.
@@ -92,6 +99,7 @@ impl Controller {
             heard: now,
             granted: 0,
             connected: [0; 4],
+            kept: Kept::default(),
             notices: 0,
             waiting: heapless::Vec::new(),
             changed: heapless::Vec::new(),
@@ -132,6 +140,7 @@ impl Controller {
             self.is_resetting = true;
             self.granted = 0;
             self.notices = 0;
+            self.kept = Kept::default();
             self.changed.clear();
             (self.has_changed, self.is_masked) = (false, false);
             change = Change::Reset;
@@ -162,8 +171,9 @@ impl Controller {
     }
 
     /// Completes a reset unless something `resets` still, and a shutdown unless something `ends`
-    /// still.
-    pub(crate) fn settle(&mut self, resets: bool, ends: bool) {
+    /// still. The keep-alive timer rests meanwhile, and starts again.
+    pub(crate) fn settle(&mut self, resets: bool, ends: bool, now: u64) {
+        self.heard = now;
         if self.is_resetting && !resets {
             self.is_resetting = false;
             let shutdown = self.status.shutdown().filter(|_| self.configuration.shutdown() != 0);
@@ -182,9 +192,12 @@ impl Controller {
         self.status = self.status.with_fatal(true).with_ready(false);
     }
 
-    /// Sets the keep-alive timeout, in milliseconds; 0 turns the timer off.
+    /// Sets the keep-alive timeout, in milliseconds, rounded up to a multiple of the timer's step
+    /// (base 5.21.1.15); 0 turns the timer off.
     pub(crate) fn set_keep_alive(&mut self, milliseconds: u32, now: u64) {
-        self.keep_alive = Duration::from_millis(milliseconds.into());
+        let step = u32::from(KEEP_ALIVE_STEP) * 100;
+        let steps = milliseconds.div_ceil(step).min(u32::MAX / step);
+        self.keep_alive = Duration::from_millis((steps * step).into());
         self.heard = now;
     }
 
@@ -200,9 +213,14 @@ impl Controller {
 
     /// Whether the host has been silent for too long.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
+        if self.is_settling() {
+            return false;
+        }
         let patience = match self.kind {
-            _ if !self.keep_alive.is_zero() => self.keep_alive,
-            Kind::Discovery => DISCOVERY_SILENCE,
+            Kind::Discovery if self.keep_alive.is_zero() => DISCOVERY_SILENCE,
+            // Whatever the host names: anybody may have such a controller.
+            Kind::Discovery => self.keep_alive.min(DISCOVERY_SILENCE),
+            Kind::Io if !self.keep_alive.is_zero() => self.keep_alive,
             Kind::Io => return false,
         };
         now.saturating_sub(self.heard) > patience.as_nanos() as u64
@@ -216,6 +234,12 @@ impl Controller {
         }
         *word |= bit;
         Ok(())
+    }
+
+    /// How many I/O queues it was granted that are not connected.
+    pub(crate) fn not_connected(&self) -> usize {
+        let connected: u32 = self.connected.iter().map(|word| word.count_ones()).sum();
+        usize::from(self.granted).saturating_sub(connected as usize)
     }
 
     /// Marks an I/O queue as not connected.
@@ -255,8 +279,43 @@ impl Controller {
     }
 
     /// Notes a command that failed.
-    pub(crate) fn note(&mut self, queue: u16, identifier: u16, status: Status) {
+    pub(crate) fn note(&mut self, queue: u16, command: &Command, status: Status) {
         self.errors += 1;
-        self.last_error = Some(ErrorEntry::new(self.errors, queue, identifier, status));
+        let mut entry = ErrorEntry::new(self.errors, queue, command.cid.get(), status);
+        entry.nsid = command.nsid;
+        if queue != 0 && command.has_blocks() {
+            entry.lba = command.slba().into();
+        }
+        self.last_error = Some(entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller(kind: Kind) -> Controller {
+        Controller::new(kind, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, 0, true, 0)
+    }
+
+    #[test]
+    fn the_keep_alive_timeout_is_rounded_up_to_the_step() {
+        let mut controller = controller(Kind::Io);
+        for (asked, kept) in [(0, 0), (1, 100), (100, 100), (150, 200), (70_001, 70_100)] {
+            controller.set_keep_alive(asked, 0);
+            assert_eq!(controller.keep_alive(), kept);
+        }
+        controller.set_keep_alive(u32::MAX, 0);
+        assert_eq!(controller.keep_alive(), 4_294_967_200);
+    }
+
+    #[test]
+    fn a_silent_discovery_controller_ends_whatever_timeout_its_host_names() {
+        let (limit, second) = (DISCOVERY_SILENCE.as_nanos() as u64, 1_000_000_000);
+        for (timeout, after) in [(0, limit), (u32::MAX, limit), (5_000, 5 * second)] {
+            let mut controller = controller(Kind::Discovery);
+            controller.set_keep_alive(timeout, 0);
+            assert!(!controller.has_expired(after) && controller.has_expired(after + 1), "{timeout}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use nvme::status::Status;
 use zerocopy::FromBytes;
 
 use super::commands::{HostData, Index, Stage};
-use super::namespace::Operation;
+use super::namespace::{Operation, Waiting};
 use super::server::Target;
 use super::statistics::Counter;
 use super::work::{self, RANGE, Task};
@@ -22,6 +22,28 @@ impl Target {
         if self.follows_earlier(index, place) {
             return;
         }
+        if self.subsystem.namespaces[place].shares[Waiting::ROOM].has_turns() {
+            return self.wait_for_room(index, place);
+        }
+        if !self.submit_now(index) {
+            self.wait_for_room(index, place);
+        }
+    }
+
+    fn wait_for_room(&mut self, index: Index, place: usize) {
+        let owner = self.slot_of(index);
+        let entry = &mut self.commands[index];
+        (entry.owner_of_memory, entry.stage) = (owner, Stage::Room);
+        self.subsystem.namespaces[place].shares[Waiting::ROOM].wait(&mut self.commands, owner, index);
+    }
+
+    /// Gives the disk a command's next request before others that wait. False if there is no room.
+    pub(super) fn submit_now(&mut self, index: Index) -> bool {
+        let Some(place) = self.commands[index].task.namespace() else { return true };
+        if !self.is_live(index) {
+            self.answer(index);
+            return true;
+        }
         let (operation, uses_second) = match self.commands[index].task {
             Task::Read { block, .. } => (Operation::Read { block }, false),
             Task::Write { block, fua, .. } => (Operation::Write { block, fua }, false),
@@ -29,14 +51,18 @@ impl Target {
             Task::Plain { operation, .. } => (operation, false),
             Task::Deallocate { ranges, next, .. } => match self.range(index, place, ranges, next) {
                 Some(operation) => (operation, false),
-                None => return self.respond(index, Status::SUCCESS, 0),
+                None => {
+                    self.respond(index, Status::SUCCESS, 0);
+                    return true;
+                }
             },
-            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return,
+            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return true,
         };
         let (entry, now) = (&mut self.commands[index], self.clock);
         let namespace = &mut self.subsystem.namespaces[place];
         if let Some(status) = namespace.refusal() {
-            return self.respond(index, status, 0);
+            self.respond(index, status, 0);
+            return true;
         }
         let submitted = match (entry.place, entry.host) {
             // The data are in the capsule.
@@ -54,8 +80,7 @@ impl Target {
         match submitted {
             Ok(()) => (entry.stage, entry.since) = (Stage::Disk, now),
             Err(block::Submit::Busy) => {
-                entry.stage = Stage::Room;
-                namespace.for_room.push_back(index);
+                return false;
             }
             Err(block::Submit::Fault(fault)) => {
                 if fault == block::Fault::Gone {
@@ -66,6 +91,7 @@ impl Target {
                 self.respond(index, status, 0);
             }
         }
+        true
     }
 
     /// The next range of a Deallocate that is not empty, as the disk's operation; `None` behind the

@@ -204,11 +204,12 @@ impl Target {
                 break;
             }
         }
+        let now = self.clock;
         for (id, host) in settling {
             let is_left = self.has_left(host);
             let has_queues = self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id));
             if let Some(controller) = self.controller(id, Kind::Io) {
-                controller.settle(has_queues || is_left, is_left);
+                controller.settle(has_queues || is_left, is_left, now);
             }
         }
     }
@@ -231,12 +232,11 @@ impl Target {
         for index in late {
             let entry = &self.commands[index];
             match (entry.stage, entry.task.namespace(), entry.queue) {
-                (Stage::Disk, Some(place), _) => {
-                    if is_late(entry.since) && !silent.contains(&place) {
-                        // There is a place for each namespace.
-                        let _ = silent.push(place);
-                    }
+                (Stage::Disk, Some(place), _) if is_late(entry.since) && !silent.contains(&place) => {
+                    // There is a place for each namespace.
+                    let _ = silent.push(place);
                 }
+                (Stage::Disk, ..) => {}
                 (_, _, Some(queue)) => self.break_queue(queue),
                 _ => {}
             }

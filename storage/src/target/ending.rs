@@ -17,8 +17,8 @@ const ANSWERING: Duration = Duration::from_secs(2);
 const ENDING: Duration = Duration::from_secs(5);
 
 impl Target {
-    /// Ends all connections, after the commands that are outstanding, waits for the disks, and frees
-    /// everything.
+    /// Ends all connections, after the commands that are outstanding, waits for the disks, and
+    /// frees everything.
     pub(super) fn end(mut self) -> Result<(), Error> {
         if let Some(listen) = self.listen.take() {
             // It fails only if the IA is dead.

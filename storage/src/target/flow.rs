@@ -10,12 +10,12 @@ use privileged_api::{
 use zerocopy::IntoBytes;
 
 use super::commands::{HostData, Index, Stage};
-use super::pool::{LONGEST, MOST_CHUNKS};
+use super::pool::MOST_CHUNKS;
 use super::queue::Role;
 use super::receives::{COMMAND, Place};
 use super::server::{RESPONSE, Target};
 use super::statistics::Counter;
-use super::work::{self, RANGE, Task};
+use super::work::{self, Task};
 
 /// How a command is refused, or answered at once: its status and its result.
 pub(super) type Answer = (Status, u64);
@@ -101,7 +101,6 @@ impl Target {
         if let HostData::Capsule { len: 1.., .. } = data {
             entry.place = Some(place);
             kept = true;
-            entry.copies = self.receives.hold();
         }
         let decided = match (host, is_new) {
             (_, false) => Err((Status::CID_CONFLICT.dnr(), 0)),
@@ -151,53 +150,6 @@ impl Target {
         Ok(())
     }
 
-    /// Gets memory for a command, or lets the command wait for it.
-    fn begin(&mut self, index: Index) {
-        let entry = &mut self.commands[index];
-        if entry.task == Task::Held {
-            return;
-        }
-        let host = entry.host.len() as usize;
-        let in_capsule = matches!(entry.host, HostData::Capsule { .. });
-        let (first, second) = match entry.task {
-            Task::Nothing | Task::Held | Task::Plain { .. } => (0, 0),
-            Task::Reply { len, .. } => (len, 0),
-            Task::Deallocate { ranges, .. } => (ranges * RANGE, 0),
-            Task::Connect | Task::Read { .. } => (host, 0),
-            // The disk takes the data from the capsule, unless so many capsules are kept that hosts
-            // might find no Receive.
-            Task::Write { .. } if in_capsule && !entry.copies => (0, 0),
-            Task::Write { .. } => (host, 0),
-            Task::Compare { .. } => (host, host),
-        };
-        let (pool, waiting) = match entry.task.namespace() {
-            None => (&mut self.admin_pool, &mut self.for_admin_memory),
-            Some(place) => {
-                let namespace = &mut self.subsystem.namespaces[place];
-                if let Some(status) = namespace.refusal() {
-                    // The disk may keep the memory for ever.
-                    return self.respond(index, status, 0);
-                }
-                (&mut namespace.pool, &mut namespace.for_memory)
-            }
-        };
-        debug_assert!(first <= LONGEST);
-        let both = pool.take(first).and_then(|first| match pool.take(second) {
-            Some(second) => Some((first, second)),
-            None => {
-                pool.give(first);
-                None
-            }
-        });
-        let Some((first, second)) = both else {
-            entry.stage = Stage::Memory;
-            waiting.push_back(index);
-            return;
-        };
-        (entry.buffer, entry.second) = (first, second);
-        self.fetch(index);
-    }
-
     /// Fetches the command's data, if it has some.
     pub(super) fn fetch(&mut self, index: Index) {
         let entry = &mut self.commands[index];
@@ -213,7 +165,7 @@ impl Target {
                 if entry.buffer.len() > 0 {
                     let Some(place) = entry.place.take() else { return };
                     self.receives.copy(place, offset as usize, pool, &entry.buffer);
-                    self.receives.release(&self.ia, place);
+                    self.receives.post(&self.ia, place);
                 }
                 self.fetched(index);
             }
@@ -224,6 +176,7 @@ impl Target {
                     entry.stage = Stage::ConnectionToFetch;
                     return;
                 }
+                queue.posted += 1;
                 self.commands.fetch(index, true);
                 let (address, key) = (make_rdma_addr_absolute(address as usize), RmrContext(key.to_be()));
                 let cookie = u64::from(index.0);
@@ -250,7 +203,11 @@ impl Target {
             }
             return;
         }
-        match (done.event_number, entry.stage) {
+        let stage = entry.stage;
+        if let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) {
+            queue.done += 1;
+        }
+        match (done.event_number, stage) {
             (EventType::DTO_RDMA_READ_CMPL, Stage::Data) => {
                 self.commands.fetch(index, false);
                 self.fetched(index);
@@ -288,7 +245,7 @@ impl Target {
         let entry = &mut self.commands[index];
         (entry.status, entry.result) = (status, result);
         if let Some(place) = entry.place.take() {
-            self.receives.release(&self.ia, place);
+            self.receives.post(&self.ia, place);
         }
         let is_io = status.is_success() || self.note(index, status);
         let statistics = self.statistics();
@@ -309,14 +266,14 @@ impl Target {
     fn note(&mut self, index: Index, status: Status) -> bool {
         let entry = &self.commands[index];
         let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return false };
-        let (role, id, identifier) = (queue.role, queue.id, entry.command.cid.get());
+        let (role, id, command) = (queue.role, queue.id, entry.command);
         let controller = match role {
             Role::New => None,
             Role::Admin(id, kind) => self.controller(id, kind),
             Role::Io(id) => self.subsystem.controllers.get(id),
         };
         if let Some(controller) = controller {
-            controller.note(id, identifier, status);
+            controller.note(id, &command, status);
         }
         matches!(role, Role::Io(_))
     }
@@ -347,6 +304,7 @@ impl Target {
         let identifier = entry.command.cid.get();
         // The host may use the identifier again as soon as it has the response.
         queue.end(identifier, entry.is_duplicate);
+        queue.posted += 1;
         let head = queue.advance();
         let response = Completion::new(identifier, entry.status).with_result(entry.result).with_sqhd(head);
         let at = index.0 as usize * RESPONSE;
@@ -380,67 +338,15 @@ impl Target {
     /// Frees an entry that neither the NIC nor a disk names any more.
     pub(super) fn finish(&mut self, index: Index) {
         self.unleave(index);
+        self.give_memory(index);
         let entry = &mut self.commands[index];
-        let (first, second) = (core::mem::take(&mut entry.buffer), core::mem::take(&mut entry.second));
-        let pool = match entry.task.namespace() {
-            None => &mut self.admin_pool,
-            Some(place) => &mut self.subsystem.namespaces[place].pool,
-        };
-        pool.give(first);
-        pool.give(second);
         if let Some(place) = entry.place.take() {
-            self.receives.release(&self.ia, place);
+            self.receives.post(&self.ia, place);
         }
         if let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) {
             queue.entries -= 1;
         }
         self.commands.give(index);
-    }
-
-    /// Lets commands go on that waited for memory, or for room in a disk's queue.
-    pub(super) fn serve_waiting(&mut self) {
-        for place in 0..self.subsystem.namespaces.len() {
-            let rooms = self.subsystem.namespaces[place].for_room.len();
-            for _ in 0..rooms {
-                let Some(index) = self.subsystem.namespaces[place].for_room.pop_front() else { break };
-                if self.commands[index].queue.is_none() {
-                    self.finish(index);
-                    continue;
-                }
-                self.submit(index);
-                if self.commands[index].stage == Stage::Room {
-                    // It went to the back; it is the oldest one.
-                    self.subsystem.namespaces[place].for_room.rotate_right(1);
-                    break;
-                }
-            }
-            let waiting = self.subsystem.namespaces[place].for_memory.len();
-            for _ in 0..waiting {
-                let Some(index) = self.subsystem.namespaces[place].for_memory.pop_front() else { break };
-                if !self.goes_on(index) {
-                    self.subsystem.namespaces[place].for_memory.rotate_right(1);
-                    break;
-                }
-            }
-        }
-        let waiting = self.for_admin_memory.len();
-        for _ in 0..waiting {
-            let Some(index) = self.for_admin_memory.pop_front() else { break };
-            if !self.goes_on(index) {
-                self.for_admin_memory.rotate_right(1);
-                break;
-            }
-        }
-    }
-
-    /// Tries again to get memory for a command; false if the command waits again.
-    fn goes_on(&mut self, index: Index) -> bool {
-        if self.commands[index].queue.is_none() {
-            self.finish(index);
-            return true;
-        }
-        self.begin(index);
-        self.commands[index].stage != Stage::Memory
     }
 }
 
@@ -497,12 +403,8 @@ mod tests {
         let node = node.expect("two NICs of our own");
         let disk = Arc::new(RamDisk::new(&platform, 512, 64).expect("memory"));
         let disks = vec![Export { disk, uuid: [1; 16] }];
-        let config = Config {
-            commands: 256,
-            receives: 64,
-            memory: 4 << 20,
-            ..Config::new("nqn.2026-01.org.ferrovia:test", disks)
-        };
+        let config =
+            Config { commands: 256, memory: 4 << 20, ..Config::new("nqn.2026-01.org.ferrovia:test", disks) };
         let ia = node.ia(0).expect("an interface adapter");
         let mut target = Target::new(ia, platform.clone(), config).expect("a target");
         let (control, place) = (target.control(), (target.addresses()[0], PORT));

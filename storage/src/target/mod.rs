@@ -9,10 +9,12 @@
 //! |---|---|
 //! | `config`, `statistics` | what a target serves, and what it counts |
 //! | `pool`, `receives` | memory: of commands' data; of capsules |
+//! | `shares`, `waiting` | who gets memory, and room in a disk's queue; commands that wait for it |
 //! | `queue`, `commands` | hosts' queues, and the commands that are outstanding |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
 //! | `work` | I/O commands |
-//! | `admin`, `reply`, `connect` | admin commands, their answers, the Connect command |
+//! | `admin`, `features`, `reply` | admin commands, and their answers |
+//! | `connect` | the Connect command |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
 //! | `earlier` | what an earlier connection of a host may still do to a disk |
@@ -36,6 +38,7 @@ mod controller;
 mod disk;
 mod earlier;
 mod ending;
+mod features;
 mod flow;
 mod namespace;
 mod pool;
@@ -44,9 +47,11 @@ mod receives;
 mod reply;
 mod said;
 mod server;
+mod shares;
 mod statistics;
 mod subsystem;
 mod timers;
+mod waiting;
 mod work;
 
 pub use config::{Config, Export, MOST_NAMESPACES, PORT};

@@ -1,7 +1,6 @@
 //! Namespaces: disks as hosts see them. Each has memory of its own for the data of its commands, so
 //! that a disk that stalls leaves the others theirs.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use block::{Data, Disk, Geometry, Piece, Request, Submit};
@@ -10,7 +9,24 @@ use platform::DmaBuffer;
 
 use super::commands::Index;
 use super::config::Export;
-use super::pool::Pool;
+use super::pool::{Pool, SMALL};
+use super::shares::Shares;
+
+/// What commands of a namespace wait for.
+pub(crate) struct Waiting;
+
+impl Waiting {
+    /// Room in the disk's queue.
+    pub(crate) const ROOM: usize = 2;
+
+    /// Memory of the kind that data of so many bytes take.
+    pub(crate) fn memory(len: usize) -> usize {
+        MEMORY[usize::from(len > SMALL)]
+    }
+}
+
+/// The kinds of memory: small chunks and large ones.
+pub(crate) const MEMORY: [usize; 2] = [0, 1];
 
 /// A namespace.
 pub(crate) struct Namespace {
@@ -19,10 +35,8 @@ pub(crate) struct Namespace {
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
     pub(crate) pool: Pool,
-    /// Commands that wait for memory, oldest first.
-    pub(crate) for_memory: VecDeque<Index>,
-    /// Commands that wait for room in the disk's queue, oldest first.
-    pub(crate) for_room: VecDeque<Index>,
+    /// What controllers have of the memory and the disk's queue, by [`Waiting`].
+    pub(crate) shares: [Shares; 3],
     /// Requests that the disk has.
     pub(crate) on_disk: usize,
     /// Requests that the disk has finished.
@@ -47,15 +61,14 @@ pub(crate) enum Presence {
 }
 
 impl Namespace {
-    /// A disk as a namespace, with room for so many commands.
-    pub(crate) fn new(export: &Export, pool: Pool, commands: usize) -> Namespace {
+    /// A disk as a namespace, for so many controllers.
+    pub(crate) fn new(export: &Export, pool: Pool, controllers: usize) -> Namespace {
         Namespace {
             disk: export.disk.clone(),
             geometry: export.disk.geometry(),
             uuid: export.uuid,
             pool,
-            for_memory: VecDeque::with_capacity(commands),
-            for_room: VecDeque::with_capacity(commands),
+            shares: core::array::from_fn(|_| Shares::new(controllers)),
             on_disk: 0,
             finished: 0,
             silence: (0, 0),

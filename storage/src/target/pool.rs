@@ -96,14 +96,21 @@ impl Pool {
         (self.small.len(), self.large.len()) == (self.sizes.small, self.sizes.large)
     }
 
+    /// The chunks of a buffer of `len` bytes.
+    pub(crate) fn chunks(len: usize) -> usize {
+        if len <= SMALL { usize::from(len > 0) } else { len.div_ceil(LARGE) }
+    }
+
+    /// How many chunks are free of those that a buffer of `len` bytes has.
+    pub(crate) fn free_for(&self, len: usize) -> usize {
+        if len <= SMALL { self.small.len() } else { self.large.len() }
+    }
+
     /// A buffer of `len` bytes, which is at most [`LONGEST`]; `None` while there is not enough
     /// memory.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
-        let (free, count) = if len <= SMALL {
-            (&mut self.small, usize::from(len > 0))
-        } else {
-            (&mut self.large, len.div_ceil(LARGE))
-        };
+        let count = Pool::chunks(len);
+        let free = if len <= SMALL { &mut self.small } else { &mut self.large };
         if count > MOST_CHUNKS {
             return None;
         }

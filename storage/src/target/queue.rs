@@ -2,6 +2,7 @@
 //! I/O queue.
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use privileged_api::EpHandle;
 
@@ -41,13 +42,20 @@ pub(crate) struct Queue {
     pub(crate) entries_of_host: u16,
     /// Responses tell the host the queue's head.
     pub(crate) has_flow_control: bool,
-    /// Whether the host's address is an IPv4 address.
-    pub(crate) by_ipv4: bool,
+    /// The host's address.
+    pub(crate) address: Option<IpAddr>,
     /// The commands that it has outstanding.
     pub(crate) outstanding: u16,
     /// The entries that its commands use. An entry is in use until the Send of its response is
     /// complete, when the host may have sent the next command already.
     pub(crate) entries: u16,
+    /// Requests that the NIC was given for it, RDMA Reads and Sends, and how many are complete. A
+    /// host that posts no Receives keeps its responses' Sends, and with them their memory.
+    pub(crate) posted: u64,
+    pub(crate) done: u64,
+    /// What `done` was at an earlier tick of the timer, and since when there are some and no other
+    /// was complete, in nanoseconds of the platform's clock.
+    stuck: (u64, u64),
     /// Its capsules that wait for an entry.
     pub(crate) postponed: u16,
     /// The submission queue's head, which responses carry.
@@ -60,7 +68,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue that has just been accepted.
-    pub(crate) fn new(ep: EpHandle, id: u16, size: u16, by_ipv4: bool, deadline: u64) -> Queue {
+    pub(crate) fn new(ep: EpHandle, id: u16, size: u16, address: Option<IpAddr>, deadline: u64) -> Queue {
         Queue {
             ep,
             is_established: false,
@@ -71,9 +79,12 @@ impl Queue {
             size,
             entries_of_host: size,
             has_flow_control: true,
-            by_ipv4,
+            address,
             outstanding: 0,
             entries: 0,
+            posted: 0,
+            done: 0,
+            stuck: (0, 0),
             postponed: 0,
             head: 0,
             identifiers: alloc::vec![0; 1 << 10],
@@ -99,10 +110,24 @@ impl Queue {
         self.outstanding -= 1;
     }
 
+    /// How long the NIC has had requests of the queue and completed none, in nanoseconds. To be
+    /// called at each tick of the timer.
+    pub(crate) fn stuck_for(&mut self, now: u64) -> u64 {
+        if self.posted == self.done || self.done != self.stuck.0 {
+            self.stuck = (self.done, now);
+        }
+        now.saturating_sub(self.stuck.1)
+    }
+
     /// The head for the next response.
     pub(crate) fn advance(&mut self) -> u16 {
         self.head = if self.head + 1 >= self.entries_of_host { 0 } else { self.head + 1 };
         if self.has_flow_control { self.head } else { NO_HEAD }
+    }
+
+    /// Whether it serves no I/O controller: it has no controller yet, or a discovery controller.
+    pub(crate) fn is_stranger(&self) -> bool {
+        matches!(self.role, Role::New | Role::Admin(_, Kind::Discovery))
     }
 
     /// The controller, if it has one.
@@ -151,6 +176,11 @@ impl Queues {
     }
 
     /// All queues, with their numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Queue)> {
+        (0..).zip(&mut self.slots).filter_map(|(number, queue)| Some((number, queue.as_mut()?)))
+    }
+
+    /// The same, to look at.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Queue)> {
         (0..).zip(&self.slots).filter_map(|(number, queue)| Some((number, queue.as_ref()?)))
     }

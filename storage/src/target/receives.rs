@@ -2,7 +2,8 @@
 //!
 //! Each Receive has a place in one piece of memory: a command and the data in its capsule. A place
 //! is posted again as soon as its command is copied, unless the command's data came in the capsule:
-//! then the disk takes the data from there, and the place is posted again after that.
+//! then the disk takes the data from there, and the place is posted again after that. There is a
+//! place for each entry of each queue, so no host can take those of the others.
 
 use alloc::sync::Arc;
 
@@ -30,8 +31,6 @@ pub(crate) struct Receives {
     /// Bytes of a capsule.
     capsule: usize,
     count: usize,
-    /// Places whose data is still needed.
-    held: usize,
     /// Places that could not be posted, because the device failed.
     lost: usize,
 }
@@ -55,7 +54,7 @@ impl Receives {
                 return Err(error);
             }
         };
-        let mut receives = Receives { srq, mapped, capsule, count, held: 0, lost: 0 };
+        let mut receives = Receives { srq, mapped, capsule, count, lost: 0 };
         for place in 0..count as u32 {
             receives.post(ia, Place(place));
         }
@@ -105,19 +104,6 @@ impl Receives {
             self.read(place, offset + done, now);
             pool.write(into, done, now);
         }
-    }
-
-    /// Keeps a place: true if so many are kept that the caller should copy the data and give the
-    /// place back.
-    pub(crate) fn hold(&mut self) -> bool {
-        self.held += 1;
-        self.held > self.count / 2
-    }
-
-    /// Posts a place that was kept.
-    pub(crate) fn release(&mut self, ia: &Ia, place: Place) {
-        self.held -= 1;
-        self.post(ia, place);
     }
 
     /// Frees the queue; no endpoint uses it any more.

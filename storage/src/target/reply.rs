@@ -1,18 +1,19 @@
 //! What the target itself answers with data: the structures of Identify, and log pages.
 
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use nvme::identify::{
     self, ActiveList, Cmic, ControllerType, DescriptorWriter, Dlfeat, LbaFormat, Lpa, NamespaceId, Nmic,
     Oaes, Oncs, Sgls, Vwc,
 };
-use nvme::log::{self, ChangedNamespaces, CriticalWarning, DiscoveryEntry, DiscoveryHeader, Smart};
+use nvme::log::{self, ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, Smart};
 use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::commands::Index;
-use super::controller::{Kind, MOST_EVENTS};
+use super::controller::{KEEP_ALIVE_STEP, Kind, MOST_EVENTS};
 use super::receives::COMMAND;
 use super::server::{RESPONSE, Target};
 use super::subsystem::ControllerId;
@@ -21,8 +22,6 @@ use super::subsystem::ControllerId;
 const PAGE: usize = 4096;
 /// The bytes of a record of the discovery log, and of its header.
 const RECORD: usize = size_of::<DiscoveryEntry>();
-/// The step of the keep-alive timer, in units of 100 ms.
-const KEEP_ALIVE_STEP: u16 = 1;
 const MODEL: &str = "Ferrovia NVMe over Fabrics target";
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
@@ -198,8 +197,7 @@ impl Target {
             log::id::SMART => {
                 let counted = self.control().statistics();
                 let mut smart = Smart::new_zeroed();
-                let is_read_only = self.subsystem.namespaces.iter().all(|n| n.geometry.is_read_only);
-                smart.critical_warning = if is_read_only { CriticalWarning::READ_ONLY.bits() } else { 0 };
+                // A disk that is read-only is so by its owner's wish, which is no warning.
                 // 25 degrees Celsius: hosts take 0 kelvin for a fault.
                 smart.composite_temperature = 298.into();
                 smart.available_spare = 100;
@@ -208,6 +206,7 @@ impl Target {
                 smart.data_units_written = units(counted.bytes_written);
                 smart.host_read_commands = u128::from(counted.reads).into();
                 smart.host_write_commands = u128::from(counted.writes).into();
+                smart.media_errors = u128::from(counted.media).into();
                 let errors = self.subsystem.controllers.get(id).map_or(0, |controller| controller.errors);
                 smart.error_log_entries = u128::from(errors).into();
                 copy(smart.as_bytes(), offset, piece);
@@ -229,10 +228,23 @@ impl Target {
         }
     }
 
-    /// The discovery log for a host: its subsystem at each address of the family by which the host
-    /// came, if the host may use it.
-    fn discovery_log(&mut self, id: ControllerId, offset: u64, piece: &mut [u8]) {
-        let Some(controller) = self.discovery.get(id) else { return };
+    /// The bytes of a log page that exists.
+    pub(super) fn log_size(&mut self, id: ControllerId, kind: Kind, page: u8) -> u64 {
+        match page {
+            log::id::DISCOVERY if kind == Kind::Discovery => {
+                ((1 + self.discovered(id).len()) * RECORD) as u64
+            }
+            // The one entry that is kept.
+            log::id::ERROR => size_of::<log::ErrorEntry>() as u64,
+            log::id::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>() as u64,
+            _ => size_of::<Smart>() as u64,
+        }
+    }
+
+    /// The addresses that the discovery log names: those of the family by which the host came, if
+    /// the host may use the subsystem.
+    fn discovered(&mut self, id: ControllerId) -> Vec<IpAddr> {
+        let Some(controller) = self.discovery.get(id) else { return Vec::new() };
         let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host.nqn));
         let is_named = |address: &IpAddr| match address {
             IpAddr::V4(v4) => by_ipv4 && !v4.is_unspecified(),
@@ -244,6 +256,12 @@ impl Target {
         if !allowed {
             addresses.clear();
         }
+        addresses
+    }
+
+    /// The discovery log for a host: its subsystem at each address.
+    fn discovery_log(&mut self, id: ControllerId, offset: u64, piece: &mut [u8]) {
+        let addresses = self.discovered(id);
         let header = DiscoveryHeader::new(1, addresses.len() as u64);
         copy(header.as_bytes(), offset, piece);
         let Ok(name) = Nqn::new(self.subsystem.nqn.as_bytes()) else { return };

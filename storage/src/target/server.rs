@@ -18,11 +18,12 @@ use super::commands::{Commands, Index};
 use super::config::Config;
 use super::earlier::Leftovers;
 use super::flow::Capsule;
-use super::namespace::Namespace;
+use super::namespace::{MEMORY, Namespace};
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
 use super::receives::Receives;
 use super::said::Said;
+use super::shares::Shares;
 use super::statistics::{Snapshot, Statistics};
 use super::subsystem::{Controllers, Subsystem};
 use crate::Error;
@@ -45,8 +46,8 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const BACKLOG: usize = 64;
 /// The bytes of a response.
 pub(super) const RESPONSE: usize = size_of::<nvme::completion::Completion>();
-/// Memory for the data of commands about no namespace.
-const ADMIN: Sizes = Sizes { small: 128, large: 16 };
+/// Large chunks for the data of commands about no namespace. There is a small one for each queue.
+const ADMIN_LARGE: usize = 16;
 
 /// What other threads share with the target's.
 pub(super) struct Shared {
@@ -107,9 +108,9 @@ pub struct Target {
     pub(super) subsystem: Subsystem,
     /// Discovery controllers.
     pub(super) discovery: Controllers,
-    /// Memory for the data of commands about no namespace, and the commands that wait for it.
+    /// Memory for the data of commands about no namespace, and which queues have some.
     pub(super) admin_pool: Pool,
-    pub(super) for_admin_memory: VecDeque<Index>,
+    pub(super) admin_shares: Shares,
     /// A page on its way into DMA memory.
     pub(super) page: Vec<u8>,
     /// Where completions are taken: kept, since it takes longer to fill than to take some.
@@ -159,12 +160,12 @@ impl Target {
         let pz = ia.pz_create().calling("it_pz_create")?;
         // A command has two requests at most at a time: an RDMA Write and a Send.
         let requests = evd(EventType::DTO_EVENT_STREAM, 2 * config.commands)?;
-        let receives_evd = evd(EventType::DTO_EVENT_STREAM, config.receives)?;
+        let receives_evd = evd(EventType::DTO_EVENT_STREAM, config.commands / 2)?;
         let messages = evd(EventType::CM_MSG_EVENT_STREAM, 4 * config.queues)?;
         let asked = evd(EventType::CM_REQ_EVENT_STREAM, BACKLOG)?;
-        let receives = Receives::new(&ia, &platform, pz, config.receives, config.in_capsule)?;
+        let receives = Receives::new(&ia, &platform, pz, config.commands / 2, config.in_capsule)?;
         let responses = Mapped::new(&ia, &platform, config.commands * RESPONSE)?;
-        let admin_pool = Pool::new(&ia, &platform, pz, ADMIN)?;
+        let admin_pool = Pool::new(&ia, &platform, pz, Sizes { small: config.queues, large: ADMIN_LARGE })?;
         let (mut namespaces, mut transfer) = (Vec::new(), LONGEST);
         for export in &config.disks {
             let geometry = export.disk.geometry();
@@ -179,7 +180,7 @@ impl Target {
             // A quarter in small chunks.
             let sizes = Sizes { small: config.memory / 4 / SMALL, large: config.memory * 3 / 4 / LARGE };
             let pool = Pool::new(&ia, &platform, pz, sizes)?;
-            namespaces.push(Namespace::new(export, pool, config.commands));
+            namespaces.push(Namespace::new(export, pool, config.controllers));
         }
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
@@ -224,7 +225,7 @@ impl Target {
             commands: Commands::new(config.commands),
             queues: Queues::new(config.queues),
             by_ep: BTreeMap::new(),
-            postponed: VecDeque::with_capacity(config.receives),
+            postponed: VecDeque::with_capacity(config.commands / 2),
             promised: 0,
             subsystem: Subsystem {
                 nqn: config.nqn.clone(),
@@ -236,7 +237,7 @@ impl Target {
             },
             discovery: Controllers::new(config.controllers),
             admin_pool,
-            for_admin_memory: VecDeque::with_capacity(config.commands),
+            admin_shares: Shares::new(config.queues),
             page: alloc::vec![0; 4096],
             taken: alloc::vec![DtoCompletion::default(); BATCH],
             ending: Vec::with_capacity(config.commands),
@@ -318,10 +319,10 @@ impl Target {
     /// an entry that a command gives back when its response is sent. All other completions can wait
     /// until the thread is awake for something else, or for the next tick.
     fn awaits_requests(&self) -> bool {
-        let waits = |namespace: &Namespace| !namespace.for_memory.is_empty();
+        let waits = |namespace: &Namespace| MEMORY.iter().any(|&kind| namespace.shares[kind].has_waiting());
         self.commands.fetching() > 0
             || !self.postponed.is_empty()
-            || !self.for_admin_memory.is_empty()
+            || self.admin_shares.has_waiting()
             || self.subsystem.namespaces.iter().any(waits)
     }
 

@@ -8,6 +8,7 @@ use nvme::status::Status;
 
 use super::controller::Controller;
 use super::namespace::{Namespace, Presence};
+use super::shares::Shares;
 
 /// The identifier of a controller: from 1 to 0xffef. It leads to the controller's slot, and an
 /// identifier that a controller had is not given to the next one in its slot.
@@ -52,7 +53,8 @@ impl Controllers {
         Ok(id)
     }
 
-    fn slot(&self, id: ControllerId) -> usize {
+    /// The place of a controller among as many as there may be.
+    pub(crate) fn slot(&self, id: ControllerId) -> usize {
         usize::from(id.0).wrapping_sub(1) % self.slots.len()
     }
 
@@ -113,7 +115,10 @@ impl Subsystem {
 
     /// Changes the presence of a namespace's disk. The controllers report that to their hosts.
     pub(crate) fn becomes(&mut self, place: usize, presence: Presence) {
-        self.namespaces[place].presence = presence;
+        let namespace = &mut self.namespaces[place];
+        namespace.presence = presence;
+        // Commands that wait are answered if the disk takes none.
+        namespace.shares.iter_mut().for_each(Shares::queue_all);
         for (_, controller) in self.controllers.iter_mut() {
             controller.change(place as u32 + 1);
         }

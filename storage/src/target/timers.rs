@@ -14,20 +14,28 @@ impl Target {
     pub(super) fn tick(&mut self, now: u64) {
         self.report_events();
         let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
-        for (number, queue) in self.queues.iter() {
-            if queue.controller().is_none() && !queue.is_ending && now > queue.deadline {
+        let response = self.config.response_timeout.as_nanos() as u64;
+        for (number, queue) in self.queues.iter_mut() {
+            let is_stuck = queue.stuck_for(now) > response;
+            let is_late = queue.controller().is_none() && now > queue.deadline;
+            if !queue.is_ending && (is_stuck || is_late) {
                 // Those for which there is no place here come in the next tick.
                 let _ = late.push(number);
             }
         }
         for number in late {
-            log::info!("a host connected a queue and sent no Connect command");
+            self.said_refused.say(
+                now,
+                format_args!("a host that takes no responses, or sends no Connect, loses its connection"),
+            );
+            self.statistics().count(Counter::Broken);
             self.break_queue(number);
         }
         let mut expired: heapless::Vec<(Kind, ControllerId), 16> = heapless::Vec::new();
         for controllers in [&mut self.subsystem.controllers, &mut self.discovery] {
             for (id, controller) in controllers.iter_mut() {
-                if controller.has_expired(now) {
+                // A target that stops does not listen, so it cannot tell who is silent.
+                if !self.is_stopping && controller.has_expired(now) {
                     let _ = expired.push((controller.kind, id));
                 }
             }

@@ -1,12 +1,14 @@
 //! Admin commands: what Identify, log pages and features say, and the statuses of wrong ones.
 
 use nvme::command::{Command, opcode};
+use nvme::fabrics::{Cc, Property, PropertyGet, PropertySet};
 use nvme::feature::{
     AsyncEvents, Capabilities, GetFeatures, NumberOfQueues, Select, SetFeatures, id as features,
 };
 use nvme::identify::{self, Identify, cns};
 use nvme::log::{ErrorEntry, GetLogPage, Smart, id as logs};
 use nvme::{NSID_ALL, Status};
+use storage::target::Config;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::machine::Machine;
@@ -57,10 +59,10 @@ fn log_pages_say_what_was_done_and_what_failed() {
     let entry: [u8; 64] = bytes(&mut admin, page(logs::ERROR, 64, 0).command());
     let entry = ErrorEntry::read_from_bytes(&entry).expect("64 bytes");
     assert_eq!((entry.error_count.get(), entry.sqid.get(), entry.cid), (1, 1, wrong.cid));
+    assert_eq!((entry.nsid.get(), entry.lba.get()), (1, 1 << 30));
     assert_eq!(Status::from_wire(entry.status.get()), Status::LBA_OUT_OF_RANGE.dnr());
-    // One entry is kept; what lies behind the end of a page is zero.
+    // One entry is kept, and nothing lies behind it.
     assert_eq!(bytes::<64>(&mut admin, page(logs::ERROR, 64, 64).command()), [0; 64]);
-    assert_eq!(bytes::<64>(&mut admin, page(logs::SMART, 64, u64::MAX - 3).command()), [0; 64]);
     let slots = bytes::<512>(&mut admin, page(logs::FIRMWARE_SLOT, 512, 0).command());
     assert_eq!((slots[0], slots[8..16].starts_with(env!("CARGO_PKG_VERSION").as_bytes())), (1, true));
     let sgl = admin.0.keyed(0, 512);
@@ -69,6 +71,11 @@ fn log_pages_say_what_was_done_and_what_failed() {
         (page(0, 512, 0), Status::INVALID_LOG_PAGE),
         (page(0xff, 512, 0), Status::INVALID_LOG_PAGE),
         (page(logs::SMART, 512, 2), Status::INVALID_FIELD),
+        // Behind the end of the page.
+        (page(logs::SMART, 512, 516), Status::INVALID_FIELD),
+        (page(logs::SMART, 512, u64::MAX - 3), Status::INVALID_FIELD),
+        (page(logs::ERROR, 512, 68), Status::INVALID_FIELD),
+        (page(logs::CHANGED_NAMESPACES, 512, 0x10000), Status::INVALID_FIELD),
         (GetLogPage { nsid: 1, ..page(logs::SMART, 512, 0) }, Status::INVALID_FIELD),
         (GetLogPage { numd: u32::MAX, ..page(logs::ERROR, 512, 0) }, Status::INVALID_FIELD),
         (page(logs::ERROR, 516, 0), Status::DATA_SGL_LENGTH_INVALID),
@@ -132,15 +139,129 @@ fn features_keep_what_was_set_and_wrong_ones_are_refused() {
     for value in [0xffff, 0xffff_0000, u32::MAX] {
         assert_eq!(early.status(set(features::NUMBER_OF_QUEUES, value)), Status::INVALID_FIELD.dnr());
     }
-    // More than the target has: it grants what it has.
-    let many = NumberOfQueues { submission: 1000, completion: 1000 };
-    let response = early.ask(set(features::NUMBER_OF_QUEUES, many.value()));
-    let all = NumberOfQueues { submission: 16, completion: 16 };
-    assert_eq!((response.status(), response.result.get()), (Status::SUCCESS, all.value().into()));
     for queue in [admin, io, early] {
         queue.0.free();
     }
     serves(&machine, &target);
+    machine.stop(target);
+}
+
+#[test]
+fn features_that_mean_nothing_here_are_kept_until_a_reset() {
+    let machine = Machine::new();
+    let target = machine.target(machine.ram_disks(&[1 << 20]));
+    let (mut admin, io) = controller(&machine, &target);
+    let all = |admin: &mut Queue| {
+        let features = [
+            features::ARBITRATION,
+            features::POWER_MANAGEMENT,
+            features::TEMPERATURE_THRESHOLD,
+            features::ERROR_RECOVERY,
+            features::WRITE_ATOMICITY,
+        ];
+        features.map(|fid| {
+            let got = admin.ask(get(fid, Select::Current));
+            assert_eq!(got.status(), Status::SUCCESS, "{fid}");
+            got.result.get()
+        })
+    };
+    let defaults = [0, 0, 0xffff, 0, 0];
+    assert_eq!(all(&mut admin), defaults);
+    for (fid, value) in [
+        (features::ARBITRATION, 0x0302_0103),
+        (features::POWER_MANAGEMENT, 0x20),
+        (features::TEMPERATURE_THRESHOLD, 340),
+        (features::TEMPERATURE_THRESHOLD, 1 << 20 | 0xf << 16 | 270),
+        (features::ERROR_RECOVERY, 0x1234),
+        (features::WRITE_ATOMICITY, 1),
+    ] {
+        assert_eq!(admin.status(set(fid, value)), Status::SUCCESS, "{fid} {value:#x}");
+    }
+    assert_eq!(all(&mut admin), [0x0302_0103, 0x20, 340, 0x1234, 1]);
+    let mut below = get(features::TEMPERATURE_THRESHOLD, Select::Current);
+    below.cdw11 = (1_u32 << 20).into();
+    assert_eq!(admin.ask(below).result.get(), 270);
+    for (fid, value) in [
+        (features::POWER_MANAGEMENT, 1),
+        (features::TEMPERATURE_THRESHOLD, 1 << 16 | 300),
+        (features::TEMPERATURE_THRESHOLD, 2 << 20 | 300),
+        (features::ERROR_RECOVERY, 1 << 16),
+    ] {
+        assert_eq!(admin.status(set(fid, value)), Status::INVALID_FIELD.dnr(), "{fid} {value:#x}");
+    }
+    for value in [150, 1, 70_001] {
+        assert_eq!(admin.status(set(features::KEEP_ALIVE_TIMER, value)), Status::SUCCESS);
+        let kept = admin.ask(get(features::KEEP_ALIVE_TIMER, Select::Current)).result.get();
+        assert_eq!(kept, u64::from(value.div_ceil(100) * 100));
+    }
+    // A reset takes the values, and the Asynchronous Event Requests, whose identifiers are free.
+    for cid in 0x900..0x904 {
+        admin.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(cid).as_bytes());
+    }
+    for enabled in [false, true] {
+        let cc = Cc::new().with_enabled(enabled);
+        assert_eq!(admin.status(PropertySet::new(Property::Cc, cc.0.into()).command()), Status::SUCCESS);
+        let csts = PropertyGet::new(Property::Csts).command();
+        while (admin.ask(csts).result.get() & 1 == 1) != enabled {}
+    }
+    assert_eq!(all(&mut admin), defaults);
+    for cid in 0x900..0x904 {
+        admin.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(cid).as_bytes());
+    }
+    assert_eq!(admin.status(Command::new(opcode::admin::KEEP_ALIVE)), Status::SUCCESS);
+    admin.0.free();
+    io.0.free();
+    machine.stop(target);
+}
+
+#[test]
+fn hosts_are_granted_the_queues_that_are_left_and_the_next_one_finds_some() {
+    let machine = Machine::new();
+    // Entries for five admin queues, and 24 I/O queues.
+    let config = Config {
+        commands: 5 * 64 + 24 * 256,
+        in_capsule: 512,
+        ..machine.config(machine.ram_disks(&[1 << 20]))
+    };
+    let target = machine.target_with(config);
+    let (many, mut hosts) = (NumberOfQueues { submission: 1000, completion: 1000 }, Vec::new());
+    for expected in [13, 6, 3, 1] {
+        let mut admin = Queue::open(&machine, &target, 0, 32);
+        admin.begin();
+        let granted = admin.ask(set(features::NUMBER_OF_QUEUES, many.value())).result.get() as u16 + 1;
+        assert_eq!(granted, expected);
+        hosts.push(admin);
+    }
+    hosts.into_iter().for_each(|admin| admin.0.free());
+    target.wait_for(|counted| counted.connections == 0);
+    machine.stop(target);
+}
+
+#[test]
+fn a_disk_that_is_read_only_is_no_warning_and_a_failure_of_a_disk_is_counted() {
+    let machine = Machine::new();
+    let disk = crate::disks::disk(1);
+    disk.fail(3..4, block::Fault::Media);
+    let target = machine.target(vec![disk.clone()]);
+    let (mut admin, mut io) = controller(&machine, &target);
+    let sgl = io.0.keyed(0, 512);
+    for (block, status) in [(3, Status::WRITE_FAULT), (4, Status::SUCCESS)] {
+        assert_eq!(io.status(Command::blocks(opcode::io::WRITE, 1, block, 1).with_sgl(sgl)), status);
+    }
+    let smart: [u8; 512] = bytes(&mut admin, page(logs::SMART, 512, 0).command());
+    let smart = Smart::read_from_bytes(&smart).expect("512 bytes");
+    assert_eq!((smart.critical_warning, smart.media_errors.get()), (0, 1));
+    admin.0.free();
+    io.0.free();
+    machine.stop(target);
+    let geometry = block::Geometry { is_read_only: true, ..block::Disk::geometry(&*disk) };
+    let disk = block::simulated::SimulatedDisk::new(geometry, 1);
+    let target = machine.target(vec![std::sync::Arc::new(disk)]);
+    let (mut admin, io) = controller(&machine, &target);
+    let smart: [u8; 512] = bytes(&mut admin, page(logs::SMART, 512, 0).command());
+    assert_eq!(smart[0], 0);
+    admin.0.free();
+    io.0.free();
     machine.stop(target);
 }
 

@@ -78,7 +78,7 @@ impl Machine {
     pub fn config(&self, disks: Vec<Arc<dyn Disk>>) -> Config {
         let export = |(number, disk)| Export { disk, uuid: [number; 16] };
         let disks = (1..).zip(disks).map(export).collect();
-        Config { commands: 2048, receives: 512, memory: 4 << 20, ..Config::new(NQN, disks) }
+        Config { commands: 2048, memory: 4 << 20, ..Config::new(NQN, disks) }
     }
 
     /// Starts a target on the first NIC.

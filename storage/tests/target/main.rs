@@ -9,3 +9,4 @@ mod order;
 mod protocol;
 mod raw;
 mod requests;
+mod shares;

@@ -27,8 +27,18 @@ impl Queue {
 
     /// The same with any private data; or how the attempt ended.
     pub fn open_with(machine: &Machine, target: &Running, private_data: &[u8]) -> Result<Queue, End> {
-        let place = (target.address, storage::target::PORT);
-        let mut queue = RawQueue::connect(machine.ia(), &machine.platform(), place, private_data).unwrap();
+        Queue::open_with_receives(machine, target, private_data, 64)
+    }
+
+    /// The same with so many Receives.
+    pub fn open_with_receives(
+        machine: &Machine,
+        target: &Running,
+        private_data: &[u8],
+        count: usize,
+    ) -> Result<Queue, End> {
+        let (place, platform) = ((target.address, storage::target::PORT), machine.platform());
+        let mut queue = RawQueue::connect_with(machine.ia(), &platform, place, private_data, count).unwrap();
         match queue.end() {
             None => Ok(Queue(queue, 0)),
             Some(end) => {

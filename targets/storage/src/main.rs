@@ -1,10 +1,11 @@
 //! An NVMe over Fabrics target: `cargo run -- storage`. Exports the disks behind virtio-blk and RAM
 //! disks, as namespaces of one subsystem, on the first NIC.
 //!
-//! Words of the command line: `nqn=NAME`, `port=4420`; `serial=TEXT`, without which the serial
-//! number is random; for each RAM disk `ram-disk=BYTES`; for each virtio disk, in order,
-//! `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may connect;
-//! `counters`, for the counters each second; `until-idle`, to end when the last host has left.
+//! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
+//! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
+//! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
+//! connect; `counters`, for the counters each second; `until-idle`, to end when the last host has
+//! left.
 //!
 //! When the launcher asks it to end, it disconnects all hosts, and ends.
 //!
@@ -54,6 +55,9 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports(&boot)?);
     if let Some(port) = args.get("port") {
         config.port = port.parse().trying("port")?;
+    }
+    if let Some(seconds) = args.get("disk-timeout") {
+        config.disk_timeout = Duration::from_secs(seconds.parse().trying("disk-timeout")?);
     }
     let allowed: Vec<String> = args.all("allow-host").map(String::from).collect();
     config.allowed = (!allowed.is_empty()).then_some(allowed);

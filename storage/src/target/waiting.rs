@@ -1,0 +1,191 @@
+//! Commands that wait for memory, or for room in a disk's queue.
+//!
+//! The owners of a namespace's memory are the controllers. The memory of commands about no
+//! namespace is a chunk for each queue, so no queue waits for another one.
+
+use nvme::status::Status;
+
+use super::commands::{HostData, Index, Stage};
+use super::namespace::{MEMORY, Waiting};
+use super::pool::{LONGEST, Pool};
+use super::server::Target;
+use super::work::{RANGE, Task};
+
+impl Target {
+    /// Gets memory for a command, or lets the command wait for it.
+    pub(super) fn begin(&mut self, index: Index) {
+        if self.commands[index].task == Task::Held {
+            return;
+        }
+        let (first, _) = self.needs(index);
+        debug_assert!(first <= LONGEST);
+        let entry = &mut self.commands[index];
+        match entry.task.namespace() {
+            _ if first == 0 => self.fetch(index),
+            None => {
+                let Some(queue) = entry.queue else { return };
+                (entry.owner_of_memory, entry.stage) = (queue, Stage::Memory);
+                self.admin_shares.wait(&mut self.commands, queue, index);
+                self.serve_admin();
+            }
+            Some(place) => {
+                let namespace = &mut self.subsystem.namespaces[place];
+                if let Some(status) = namespace.refusal() {
+                    // The disk may keep the memory for ever.
+                    return self.respond(index, status, 0);
+                }
+                let owner = self.slot_of(index);
+                let entry = &mut self.commands[index];
+                (entry.owner_of_memory, entry.stage) = (owner, Stage::Memory);
+                let kind = Waiting::memory(first);
+                self.subsystem.namespaces[place].shares[kind].wait(&mut self.commands, owner, index);
+                self.serve_memory(place, kind);
+            }
+        }
+    }
+
+    /// The controller's slot by which a command's share is counted.
+    pub(super) fn slot_of(&mut self, index: Index) -> u32 {
+        let queue = self.commands[index].queue.and_then(|number| self.queues.get(number));
+        let controller = queue.and_then(|queue| queue.controller());
+        controller.map_or(0, |id| self.subsystem.controllers.slot(id) as u32)
+    }
+
+    /// The bytes of memory that a command needs: for its data, and in a Compare for the disk's.
+    fn needs(&self, index: Index) -> (usize, usize) {
+        let entry = &self.commands[index];
+        let host = entry.host.len() as usize;
+        match entry.task {
+            Task::Nothing | Task::Held | Task::Plain { .. } => (0, 0),
+            Task::Reply { len, .. } => (len, 0),
+            Task::Deallocate { ranges, .. } => (ranges * RANGE, 0),
+            // The disk takes the data from the capsule.
+            Task::Write { .. } if matches!(entry.host, HostData::Capsule { .. }) => (0, 0),
+            Task::Connect | Task::Read { .. } | Task::Write { .. } => (host, 0),
+            Task::Compare { .. } => (host, host),
+        }
+    }
+
+    /// Lets commands go on for which there is memory now.
+    fn serve_memory(&mut self, place: usize, kind: usize) {
+        loop {
+            let namespace = &mut self.subsystem.namespaces[place];
+            let Some((owner, index)) = namespace.shares[kind].turn() else { return };
+            let refusal = namespace.refusal();
+            if refusal.is_some() || !self.is_live(index) {
+                self.take_waiting(place, kind, owner);
+                match refusal {
+                    Some(status) if self.is_live(index) => self.respond(index, status, 0),
+                    _ => self.answer(index),
+                }
+                continue;
+            }
+            let (first, second) = self.needs(index);
+            let namespace = &mut self.subsystem.namespaces[place];
+            let count = Pool::chunks(first) + Pool::chunks(second);
+            match namespace.shares[kind].may_use(owner, count, namespace.pool.free_for(first)) {
+                // It gets a turn when it gives some back.
+                None => continue,
+                Some(false) => return namespace.shares[kind].again(owner),
+                Some(true) => {}
+            }
+            let (Some(first), Some(second)) = (namespace.pool.take(first), namespace.pool.take(second))
+            else {
+                return;
+            };
+            namespace.shares[kind].use_more(owner, count);
+            self.take_waiting(place, kind, owner);
+            let entry = &mut self.commands[index];
+            (entry.buffer, entry.second) = (first, second);
+            self.fetch(index);
+        }
+    }
+
+    /// Takes the first command of an owner, whose next one gets a turn behind the other owners.
+    fn take_waiting(&mut self, place: usize, kind: usize, owner: u32) {
+        let shares = &mut self.subsystem.namespaces[place].shares[kind];
+        shares.take(&mut self.commands, owner);
+        shares.queue(owner);
+    }
+
+    /// The same for commands about no namespace. Each queue has a chunk for one at a time.
+    fn serve_admin(&mut self) {
+        while let Some((queue, index)) = self.admin_shares.turn() {
+            let is_live = self.is_live(index);
+            if is_live && self.admin_shares.used(queue) > 0 {
+                continue;
+            }
+            self.admin_shares.take(&mut self.commands, queue);
+            self.admin_shares.queue(queue);
+            let (first, _) = self.needs(index);
+            if !is_live {
+                self.answer(index);
+                continue;
+            }
+            match self.admin_pool.take(first) {
+                Some(buffer) => {
+                    self.admin_shares.use_more(queue, 1);
+                    self.commands[index].buffer = buffer;
+                    self.fetch(index);
+                }
+                // It is longer than a chunk, and other queues have those for long ones.
+                None => self.respond(index, Status::INTERNAL_ERROR, 0),
+            }
+        }
+    }
+
+    /// Takes back the memory of a command that has ended.
+    pub(super) fn give_memory(&mut self, index: Index) {
+        let entry = &mut self.commands[index];
+        let (first, second) = (core::mem::take(&mut entry.buffer), core::mem::take(&mut entry.second));
+        let (owner, kind) = (entry.owner_of_memory, Waiting::memory(first.len()));
+        let count = Pool::chunks(first.len()) + Pool::chunks(second.len());
+        match entry.task.namespace() {
+            None => {
+                self.admin_shares.give(owner, count.min(1));
+                self.admin_pool.give(first);
+            }
+            Some(place) => {
+                let namespace = &mut self.subsystem.namespaces[place];
+                namespace.shares[kind].give(owner, count);
+                namespace.pool.give(first);
+                namespace.pool.give(second);
+            }
+        }
+    }
+
+    /// Lets the owner of a command that waits have a turn, at which commands whose queues have
+    /// ended are freed.
+    pub(super) fn let_have_turn(&mut self, index: Index) {
+        let entry = &self.commands[index];
+        let (owner, len) = (entry.owner_of_memory, self.needs(index).0);
+        match entry.task.namespace() {
+            None => self.admin_shares.queue(owner),
+            Some(place) => {
+                let is_room = entry.stage == Stage::Room;
+                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(len) };
+                self.subsystem.namespaces[place].shares[kind].queue(owner);
+            }
+        }
+    }
+
+    /// Lets commands go on that waited for memory, or for room in a disk's queue.
+    pub(super) fn serve_waiting(&mut self) {
+        for place in 0..self.subsystem.namespaces.len() {
+            self.serve_room(place);
+            for kind in MEMORY {
+                self.serve_memory(place, kind);
+            }
+        }
+        self.serve_admin();
+    }
+
+    fn serve_room(&mut self, place: usize) {
+        while let Some((owner, index)) = self.subsystem.namespaces[place].shares[Waiting::ROOM].turn() {
+            if !self.submit_now(index) {
+                return self.subsystem.namespaces[place].shares[Waiting::ROOM].again(owner);
+            }
+            self.take_waiting(place, Waiting::ROOM, owner);
+        }
+    }
+}
