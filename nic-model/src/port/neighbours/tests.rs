@@ -250,7 +250,7 @@ fn a_sender_to_many_silent_addresses_has_a_share() {
         }
         assert!(table.entries.len() <= ENTRIES && waiting(&table) <= SHARE);
     }
-    assert!(asked >= SHARE && asked <= 3 * SHARE && questions == asked, "{asked} {questions}");
+    assert!((SHARE..=3 * SHARE).contains(&asked) && questions == asked, "{asked} {questions}");
     let now = ms(300);
     assert!((0..100).all(|n| matches!(resolve(&mut table, gid(n), now), Target::Mac(_))));
     // Another sender is asked for at once, and gets its answer.
