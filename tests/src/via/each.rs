@@ -150,7 +150,8 @@ pub(crate) const TESTS: &[Test] = &[
                     let (a, b) = (w.side_with(&w.a, NO_CQS, sized)?, w.side_with(&peer, NO_CQS, sized)?);
                     w.connect(&a, &b)?;
                     for (kind, wrong) in Kind::of(level).flat_map(|kind| wrong.map(|wrong| (kind, wrong))) {
-                        (a.fill(1), b.fill(2));
+                        a.fill(1);
+                        b.fill(2);
                         wrong_length(&a, &b, kind, wrong, MOST).map_err(named(level, kind))?;
                         if level.is_reliable() {
                             a.disconnect()?;
@@ -175,7 +176,8 @@ pub(crate) const TESTS: &[Test] = &[
                 let descriptor = region.descriptor(0, COUNT + 1)?;
                 let data: Vec<DataSegment> = (0..COUNT).map(|at| a.data(3 * at, 1)).collect();
                 for kind in Kind::of(level) {
-                    (a.fill(3), b.fill(5));
+                    a.fill(3);
+                    b.fill(5);
                     if kind.takes_receive() {
                         b.receive(0, &[b.data(0, DATA_LEN)])?;
                     }
