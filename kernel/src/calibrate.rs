@@ -20,6 +20,9 @@ const PATIENCE: u32 = 1_000_000;
 const USUAL_TIMER_HZ: u64 = 1_000_000_000 / 16;
 /// How long to measure by it: 5 ms.
 const TIMER_TICKS: u64 = USUAL_TIMER_HZ / 200;
+/// How often to measure. A measurement in which the PIT's counter ran out, after 55 ms, counts for
+/// nothing: the CPU was away for longer, as on a busy host, or each access to the PIT takes long.
+const MEASUREMENTS: usize = 20;
 /// How many readings to take. The quickest counts, since an emulator may be away in the middle of
 /// one.
 const ATTEMPTS: usize = 5;
@@ -54,6 +57,14 @@ impl Pit {
         pit
     }
 
+    /// Whether the counter has run out since the start. Its output is high from then on, which bit
+    /// 5 of the port shows. Where there is no such port it reads as ones.
+    fn has_run_out(&mut self) -> bool {
+        // SAFETY: reading the port has no effect.
+        let port = unsafe { self.gate.read() };
+        port != 0xff && port & 1 << 5 != 0
+    }
+
     /// How many ticks it has counted. If there is no PIT, the ports read as ones and this stays
     /// constant.
     fn elapsed(&mut self) -> u64 {
@@ -86,26 +97,38 @@ impl Pit {
 
 /// Measures both counters, and sets their rates in `clock` and `apic`.
 pub(crate) fn measure() {
-    apic::start_counting();
-    let mut pit = Pit::start();
+    for _ in 0..MEASUREMENTS {
+        apic::start_counting();
+        let mut pit = Pit::start();
+        match readings(&mut pit) {
+            Some(_) if pit.has_run_out() => {}
+            Some((first, last)) if last.pit >= first.pit + PIT_TICKS && last.tsc > first.tsc => {
+                return set_rates(first, last);
+            }
+            _ => break,
+        }
+    }
+    measure_by_apic();
+}
+
+/// Two readings, [`PIT_TICKS`] apart unless the PIT is too slow; `None` if it stands still.
+fn readings(pit: &mut Pit) -> Option<(Reading, Reading)> {
     let first = pit.reading();
-    let mut last = first;
     if (0..LOOKS).all(|_| pit.elapsed() == first.pit) {
-        return measure_by_apic();
+        return None;
     }
     for _ in 0..PATIENCE {
-        last.pit = pit.elapsed();
-        if last.pit.saturating_sub(first.pit) >= PIT_TICKS {
+        if pit.elapsed().saturating_sub(first.pit) >= PIT_TICKS {
             break;
         }
         core::hint::spin_loop();
     }
-    last = pit.reading();
-    let elapsed = last.pit.saturating_sub(first.pit);
-    let ticks = last.tsc.saturating_sub(first.tsc);
-    if elapsed < PIT_TICKS || ticks == 0 {
-        return measure_by_apic();
-    }
+    Some((first, pit.reading()))
+}
+
+/// Sets the rates that two readings show.
+fn set_rates(first: Reading, last: Reading) {
+    let (elapsed, ticks) = (last.pit - first.pit, last.tsc - first.tsc);
     let ns = u128::from(elapsed) * 1_000_000_000 / u128::from(PIT_HZ);
     let hz = u128::from(ticks) * 1_000_000_000 / ns;
     clock::set_rate(hz as u64, ((ns << 32) / u128::from(ticks)) as u64);
