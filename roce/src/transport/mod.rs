@@ -102,6 +102,9 @@ pub use reason::Reason;
 pub use requester::{Config, Event, Limits, Message, PostError, Received, Requester, Status, Transmit};
 pub use responder::{Responder, Response, Verdict};
 
+/// How many PSNs may be outstanding: half of the circle (IBTA vol. 1 section 9.7.1).
+const HALF: u32 = 1 << 23;
+
 /// The service of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {

@@ -12,6 +12,7 @@ use platform::planted::{Bug, planted};
 use crate::wire::aeth::{self, Nak, Syndrome};
 use crate::{PathMtu, Psn};
 
+use super::HALF;
 use super::answer::{Answer, Body};
 use super::code::{NO_CREDITS, credit_code};
 use super::message::{Execution, Open, Outcome};
@@ -55,6 +56,9 @@ const fn nak(reason: Reason) -> Nak {
 #[derive(Clone, Copy, Debug)]
 struct Past {
     psn: Psn,
+    /// So many of its PSNs at the start lie more than half the circle before the one expected, and
+    /// will not be asked for again.
+    gone: u32,
     /// The MSN of its answers.
     msn: u32,
     what: PastKind,
@@ -180,12 +184,27 @@ impl Responder {
     #[inline]
     fn advance(&mut self, psns: u32, last: bool) {
         self.asked = false;
+        if self.past.front().is_some_and(|past| past.is_behind(self.expected, psns)) {
+            self.forget_behind(psns);
+        }
         self.expected = self.expected.add(psns);
         if last {
             self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
         }
-        // A PSN says nothing about an entry from which the sequence has moved half its circle.
-        while self.past.front().is_some_and(|past| !past.psn.is_before(self.expected)) {
+    }
+
+    /// Forgets what will lie more than half the circle before the expected PSN when that has moved
+    /// on by so many: a PSN says nothing about it any more. A requester has at most half the circle
+    /// outstanding, counted from the oldest answer that it misses, so it has the answers to that.
+    /// Of an RDMA Read that is longer the rest stays, whether or not it has been answered.
+    #[cold]
+    fn forget_behind(&mut self, psns: u32) {
+        while let Some(past) = self.past.front_mut().filter(|past| past.is_behind(self.expected, psns)) {
+            let behind = self.expected.offset_from(past.first()) + psns - HALF;
+            if behind < past.packets(self.mtu) - past.gone {
+                past.gone += behind;
+                return;
+            }
             self.forget_oldest();
         }
     }
@@ -318,7 +337,7 @@ impl Responder {
         // The entries are in the order of their PSNs.
         let expected = self.expected;
         let distance = piece.psn.distance_from(expected);
-        let after = self.past.partition_point(|past| past.psn.distance_from(expected) <= distance);
+        let after = self.past.partition_point(|past| past.first().distance_from(expected) <= distance);
         let place = after.checked_sub(1)?;
         let mtu = u64::from(self.mtu.bytes());
         let past = self.past.get_mut(place)?;
@@ -381,7 +400,8 @@ impl Responder {
             self.forget_oldest();
         }
         let due = Some(Due { start: 0, next: 0, end });
-        self.past.push_back(Past { psn: execution.psn, msn: self.msn, what, due, answered: false });
+        let psn = execution.psn;
+        self.past.push_back(Past { psn, gone: 0, msn: self.msn, what, due, answered: false });
         // The answer acknowledges all before it.
         self.tail = Tail::Nothing;
     }
@@ -408,7 +428,7 @@ impl Responder {
     /// refused for `reason`, as [`Outcome::Refused`] would have been, and nothing after it is
     /// answered.
     pub fn unreadable(&mut self, answer: &Answer, reason: Reason) {
-        while self.past.back().is_some_and(|past| answer.psn.is_before(past.psn)) {
+        while self.past.back().is_some_and(|past| answer.psn.is_before(past.first())) {
             self.past.pop_back();
         }
         // The Read itself stays: its first packets may be asked for again.
@@ -470,6 +490,27 @@ fn credit_syndrome(open: Option<Open>, receives: Option<u32>) -> Syndrome {
 }
 
 impl Past {
+    /// The first PSN that may be asked for again.
+    #[inline]
+    const fn first(&self) -> Psn {
+        self.psn.add(self.gone)
+    }
+
+    /// How many PSNs its answer has.
+    fn packets(&self, mtu: PathMtu) -> u32 {
+        match self.what {
+            PastKind::Read(whole) => mtu.packets(whole.length),
+            PastKind::Atomic(_) => 1,
+        }
+    }
+
+    /// Whether its first PSN will lie more than half the circle before the expected one when that
+    /// has moved on by so many.
+    #[inline]
+    const fn is_behind(&self, expected: Psn, psns: u32) -> bool {
+        expected.offset_from(self.first()) + psns > HALF
+    }
+
     /// The next part of what is due.
     fn answer(&mut self, due: Due, mtu: PathMtu, max_packets: u32, syndrome: Syndrome) -> Response {
         let aeth = Some(aeth::Repr { syndrome, msn: self.msn });

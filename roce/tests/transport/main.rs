@@ -4,6 +4,7 @@ extern crate ferrovia_roce as roce;
 
 mod captures;
 mod hostile;
+mod longest;
 #[path = "../pcap/mod.rs"]
 mod pcap;
 mod reads;

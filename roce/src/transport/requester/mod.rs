@@ -31,9 +31,6 @@ use reads::Reads;
 
 pub use transmit::Transmit;
 
-/// How many PSNs may be outstanding: half of the circle (IBTA vol. 1 section 9.7.1).
-const HALF: u32 = 1 << 23;
-
 /// What a requester is created with.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {

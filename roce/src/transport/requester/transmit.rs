@@ -2,7 +2,8 @@
 
 use platform::Instant;
 
-use super::{HALF, Message, Requester, Slot, Status, Work};
+use super::{Message, Requester, Slot, Status, Work};
+use crate::transport::HALF;
 use crate::transport::piece::{Extra, Operation, Piece, Remote};
 use crate::{PathMtu, Psn};
 
