@@ -75,5 +75,5 @@ pub use fabric::{Fabric, Progress};
 pub use frontend::Frontend;
 pub use ids::NicId;
 pub use memory::{DmaError, GuestMemory};
-pub use packets::{PacketCounters, PacketDropped};
+pub use packets::{Congestion, PacketCounters, PacketDropped};
 pub use wire::{NoWire, Wire};

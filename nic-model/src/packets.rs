@@ -59,6 +59,31 @@ impl PacketDropped {
     ];
 }
 
+/// What a NIC counts about congestion, which it is told by marks of packets and by notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(usize)]
+pub enum Congestion {
+    /// Packets came that a switch had marked.
+    Marked,
+    /// A notification was sent to their sender.
+    Notified,
+    /// A notification came, and the queue pair's requester sends less.
+    Handled,
+    /// A notification came for a queue pair that sends as before: it has no requester yet, or none
+    /// that reacts.
+    Ignored,
+}
+
+impl Congestion {
+    /// All, with the names that Linux's `hw_counters` have for them.
+    pub const ALL: [(Congestion, &str); 4] = [
+        (Congestion::Marked, "np_ecn_marked_roce_packets"),
+        (Congestion::Notified, "np_cnp_sent"),
+        (Congestion::Handled, "rp_cnp_handled"),
+        (Congestion::Ignored, "rp_cnp_ignored"),
+    ];
+}
+
 /// What a NIC dropped, refused or repeated of the packets that its port had taken, and what it
 /// dropped of the messages that came to unreliable connections by the short cut, since it was
 /// added.
@@ -66,11 +91,16 @@ impl PacketDropped {
 pub struct PacketCounters {
     dropped: [u64; PacketDropped::ALL.len()],
     reasons: [u64; Reason::ALL.len()],
+    congestion: [u64; Congestion::ALL.len()],
 }
 
 impl Default for PacketCounters {
     fn default() -> PacketCounters {
-        PacketCounters { dropped: [0; PacketDropped::ALL.len()], reasons: [0; Reason::ALL.len()] }
+        PacketCounters {
+            dropped: [0; PacketDropped::ALL.len()],
+            reasons: [0; Reason::ALL.len()],
+            congestion: [0; Congestion::ALL.len()],
+        }
     }
 }
 
@@ -94,9 +124,23 @@ impl PacketCounters {
         Reason::ALL.iter().map(|&reason| (reason.name(), self.reason(reason)))
     }
 
+    /// How often this was seen or done about congestion.
+    pub const fn congested(&self, what: Congestion) -> u64 {
+        self.congestion[what as usize]
+    }
+
+    pub(crate) fn count_congestion(&mut self, what: Congestion) {
+        self.congestion[what as usize] += 1;
+    }
+
+    /// What was counted about congestion, by its names.
+    pub fn congestion(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Congestion::ALL.iter().map(|&(what, name)| (name, self.congested(what)))
+    }
+
     /// All counters by their names.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.drops().chain(self.reasons())
+        self.drops().chain(self.reasons()).chain(self.congestion())
     }
 
     /// All reasons by their names, and how many packets were dropped for each.
@@ -124,6 +168,13 @@ impl<F: Frontend> Node<F> {
         };
         let bth = &packet.bth;
         check_partition(bth.pkey)?;
+        let marked = arrival.is_congested();
+        if marked {
+            self.nic.packets.count_congestion(Congestion::Marked);
+        }
+        if bth.opcode == Opcode::CongestionNotification {
+            return self.take_notification(bth.dest_qp, arrival);
+        }
         if let Some(datagram) = Datagram::from_packet(&packet) {
             let (nic, qp) = self.addressed(bth.dest_qp)?;
             let taken = qp.take_datagram(nic, schedule, arrival, &datagram, packet.payload);
@@ -136,11 +187,33 @@ impl<F: Frontend> Node<F> {
                 return Err(PacketDropped::NotConnected);
             }
             qp.take_answer(nic, schedule, &packet);
+            if marked {
+                qp.report_congestion(nic, schedule);
+            }
             return Ok(());
         }
         let (service, piece) = Piece::from_packet(&packet).ok_or(PacketDropped::WrongService)?;
         let (nic, qp) = self.connected(bth.dest_qp, arrival, service)?;
         qp.take_request(nic, schedule, &piece, packet.payload);
+        if marked {
+            qp.report_congestion(nic, schedule);
+        }
+        Ok(())
+    }
+
+    /// Takes a notification of congestion, which queue pairs of all services get.
+    #[cold]
+    fn take_notification(&mut self, qpn: Qpn, arrival: &Arrival<'_>) -> Result<(), PacketDropped> {
+        let (nic, qp) = self.addressed(qpn)?;
+        if qp.kind.is_connected() {
+            if !qp.answers_packets() {
+                return Err(PacketDropped::NotConnected);
+            }
+            if !qp.is_peer(nic, &arrival.network) {
+                return Err(PacketDropped::WrongPeer);
+            }
+        }
+        qp.take_notification(nic);
         Ok(())
     }
 

@@ -58,8 +58,10 @@ fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId) -> Map<String, Va
         for (name, count) in fabric.packet_counters(nic).into_iter().flat_map(|packets| packets.drops()) {
             add(&format!("packet_dropped_{name}"), count);
         }
-        for (name, count) in fabric.packet_counters(nic).into_iter().flat_map(|packets| packets.reasons()) {
-            add(name, count);
+        if let Some(packets) = fabric.packet_counters(nic) {
+            for (name, count) in packets.reasons().chain(packets.congestion()) {
+                add(name, count);
+            }
         }
     }
     if let Some(wire) = fabric.wire(nic) {

@@ -188,7 +188,8 @@ fn play(bytes: &[u8]) -> World {
     let max_rd_atomic = 1 + input.byte() % 3;
     let limits = Limits { max_rd_atomic, timeout, retry_count: 7, rnr_retry: input.byte() % 8 };
     let window = 1 + u32::from(input.byte() % 32);
-    let config = Config { psn, mtu, depth: 8, window, credits: input.rarely(4), limits };
+    let first_window = 1 + window / 4;
+    let config = Config { psn, mtu, depth: 8, window, first_window, credits: input.rarely(4), limits };
     let mut world = World {
         requester: Requester::new(&config),
         responder: Responder::new(psn, mtu, max_rd_atomic),

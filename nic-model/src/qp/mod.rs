@@ -15,6 +15,7 @@
 //! | `services` | the transport's engines, of both kinds of connection |
 //! | `wire` | work requests in progress to a peer that the port reaches |
 //! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
+//! | `congestion` | notifications of congestion, in both directions |
 //! | `datagram` | UD and GSI |
 //! | `flush` | the error state |
 //!
@@ -23,6 +24,7 @@
 
 mod answers;
 mod completion;
+mod congestion;
 mod datagram;
 mod engine;
 mod flush;
@@ -120,6 +122,8 @@ pub(crate) struct Inbound {
     pub refusing: bool,
     /// The first message has been reported.
     pub established: bool,
+    /// When the peer was last told that its packets come through long queues.
+    pub notified: Option<Instant>,
     /// The receive that a message took and that is not complete.
     pub receive: Receive,
 }

@@ -93,6 +93,7 @@ impl ResponderEngine {
 }
 
 /// The engine that sends messages by the port.
+#[expect(clippy::large_enum_variant, reason = "its owner is in a box, and most are reliable")]
 pub(super) enum RequesterEngine {
     Reliable(transport::Requester),
     Unreliable(uc::Requester),
@@ -200,6 +201,16 @@ impl RequesterEngine {
             RequesterEngine::Reliable(engine) => engine.receive(answer, now),
             RequesterEngine::Unreliable(_) => Received::Dropped(Reason::AnswerNeverAskedFor),
         }
+    }
+
+    /// The peer says that queues on the way to it are long. An unreliable connection, which has no
+    /// window, sends as before: then it returns false.
+    pub fn notified(&mut self) -> bool {
+        match self {
+            RequesterEngine::Reliable(engine) => engine.notified(),
+            RequesterEngine::Unreliable(_) => return false,
+        }
+        true
     }
 
     pub fn timer(&self) -> Option<Instant> {

@@ -39,8 +39,10 @@ use crate::wire::Wire;
 const DEPTH: u16 = 64;
 /// As a number of requests.
 pub(super) const UNDER_WAY: u32 = DEPTH as u32;
-/// The most packets of Sends and RDMA Writes that are not acknowledged.
+/// The most packets of Sends and RDMA Writes that are not acknowledged, and as many of them as may
+/// be so while nothing is known about the path.
 const WINDOW: u32 = 256;
+const FIRST_WINDOW: u32 = 8;
 /// Bytes of a packet that one unit of work covers, beside the first unit.
 const UNIT: u32 = 512;
 /// The first UDP source port of connections (the range of RFC 6335 in which no port is registered).
@@ -140,6 +142,11 @@ impl Requests {
         self.engine.is_drained()
     }
 
+    /// The peer says that queues on the way to it are long. False if the engine sends as before.
+    pub fn notified(&mut self) -> bool {
+        self.engine.notified()
+    }
+
     /// Sends again what is not acknowledged, since the port now knows the MAC.
     pub fn restart(&mut self) {
         self.engine.restart();
@@ -190,6 +197,7 @@ impl Qp {
             mtu: self.mtu,
             depth: DEPTH,
             window: WINDOW,
+            first_window: FIRST_WINDOW,
             credits: false,
             limits: self.limits(),
         };
@@ -400,7 +408,12 @@ impl Qp {
                 let garbled = self.faults.bad_requests > 0;
                 let packet = Qpn::new(self.attributes.remote_qpn)
                     .and_then(|qpn| piece.to_packet(service(self.kind), qpn, payload));
-                if let (Some(packet), Some(network)) = (packet, self.network(nic)) {
+                let network = self.network(nic).map(|network| match self.kind {
+                    // Only the requester of a reliable connection reacts to notifications.
+                    QpType::Rc => network.ecn_capable(),
+                    _ => network,
+                });
+                if let (Some(packet), Some(network)) = (packet, network) {
                     let result = uplink.port.transmit(
                         &network,
                         self.sender(),

@@ -4,6 +4,7 @@ extern crate ferrovia_nic_model as nic_model;
 
 mod admin;
 mod bench;
+mod congestion;
 mod control;
 mod counters;
 mod data;

@@ -32,7 +32,8 @@
 //! let (psn, mtu, now) = (Psn::new(7), PathMtu::B1024, Instant::ZERO);
 //! let timeout = TimeoutCode::new(14).unwrap();
 //! let limits = Limits { max_rd_atomic: 4, timeout, retry_count: 7, rnr_retry: 7 };
-//! let config = Config { psn, mtu, depth: 64, window: 4096, credits: false, limits };
+//! let (window, first_window) = (4096, 256);
+//! let config = Config { psn, mtu, depth: 64, window, first_window, credits: false, limits };
 //! let mut requester = Requester::new(&config);
 //! let mut responder = Responder::new(psn, mtu, 4);
 //!

@@ -73,6 +73,19 @@ impl Network {
         }
     }
 
+    /// The same header for a packet whose sender reacts to congestion: queues that are long may
+    /// mark it, where they would have to drop it otherwise (RFC 3168).
+    #[must_use]
+    pub const fn ecn_capable(mut self) -> Network {
+        const ECT: u8 = 2;
+        match &mut self {
+            Network::V4(ip) if ip.tos & 3 == 0 => ip.tos |= ECT,
+            Network::V6(ip) if ip.traffic_class & 3 == 0 => ip.traffic_class |= ECT,
+            Network::V4(_) | Network::V6(_) => {}
+        }
+        self
+    }
+
     /// How many bytes of headers, network and UDP, are in front of the packet.
     pub const fn headers(&self) -> usize {
         self.len() + udp::Repr::LEN

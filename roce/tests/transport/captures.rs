@@ -170,7 +170,15 @@ fn replay_answers(stream: &Stream, lost: &mut Option<(bool, u32)>, counts: &mut 
         retry_count: 7,
         rnr_retry: 7,
     };
-    let config = Config { psn: first.psn, mtu: MTU, depth: 1024, window: 4096, credits: false, limits };
+    let config = Config {
+        psn: first.psn,
+        mtu: MTU,
+        depth: 1024,
+        window: 4096,
+        first_window: 4096,
+        credits: false,
+        limits,
+    };
     let mut it = Requester::new(&config);
     let mut sent = Vec::new();
     let mut theirs = BTreeMap::new();

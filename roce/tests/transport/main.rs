@@ -12,4 +12,5 @@ mod requester;
 mod responder;
 mod streams;
 mod unreliable;
+mod window;
 mod world;

@@ -248,23 +248,24 @@ fn retries_after_timeouts_run_out_and_start_again_with_progress() {
     let limits = Limits { retry_count: 2, ..limits() };
     let mut it = with(&Config { limits, ..config() }, &[(SEND, 1), (SEND, 1)]);
     let mut now = NOW;
-    let timeout = |it: &mut Requester, now: &mut Instant| {
-        assert_eq!(it.timer(), Some(*now + TIMEOUT));
-        assert_eq!(it.expired(*now + (TIMEOUT - Duration::from_nanos(1))), None);
-        *now = *now + TIMEOUT;
+    let timeout = |it: &mut Requester, now: &mut Instant, wait: Duration| {
+        assert_eq!(it.timer(), Some(*now + wait));
+        assert_eq!(it.expired(*now + (wait - Duration::from_nanos(1))), None);
+        *now = *now + wait;
         it.expired(*now)
     };
-    for _ in 0..2 {
+    for n in 1..3 {
         while it.transmit(now, 1).is_some() {}
-        assert_eq!(timeout(&mut it, &mut now), Some(Reason::LocalAckTimeoutErr));
+        assert_eq!(timeout(&mut it, &mut now, n * TIMEOUT), Some(Reason::LocalAckTimeoutErr));
     }
     while it.transmit(now, 1).is_some() {}
     assert_eq!(it.receive(&answer(0, Syndrome::ACK), now), Received::Acknowledged);
     assert_eq!(completed(&mut it), [0]);
+    // The acknowledgement took two timeouts, so the timer waits as long as it may.
     for _ in 0..3 {
         assert_eq!(it.poll(), None);
         while it.transmit(now, 1).is_some() {}
-        assert_eq!(timeout(&mut it, &mut now), Some(Reason::LocalAckTimeoutErr));
+        assert_eq!(timeout(&mut it, &mut now, 4 * TIMEOUT), Some(Reason::LocalAckTimeoutErr));
     }
     failed(&mut it, 1, Status::RetryExceeded);
 }
@@ -587,7 +588,7 @@ fn the_last_acknowledgement_again_may_bring_credits() {
 
 #[test]
 fn a_packet_without_a_credit_asks_for_an_acknowledgement_again() {
-    let mut it = with(&Config { credits: true, window: 64, ..config() }, &[(SEND, 1), (SEND, 2560)]);
+    let mut it = with(&Config { credits: true, window: 256, ..config() }, &[(SEND, 1), (SEND, 2560)]);
     let credits = |it: &mut Requester, n, msn, code| {
         let ack = Answer { aeth: aeth(Syndrome::Ack(code), msn), ..answer(n, Syndrome::ACK) };
         assert_eq!(it.receive(&ack, NOW), Received::Acknowledged);

@@ -134,7 +134,8 @@ pub fn limits() -> Limits {
 
 pub fn config() -> Config {
     let psn = Psn::new(0xff_fff0);
-    Config { psn, mtu: PathMtu::B256, depth: 16, window: 16, credits: false, limits: limits() }
+    let (window, first_window) = (16, u32::MAX);
+    Config { psn, mtu: PathMtu::B256, depth: 16, window, first_window, credits: false, limits: limits() }
 }
 
 pub fn message(id: u32, operation: Operation, length: u32) -> Message {

@@ -9,6 +9,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `transmit` | what is sent next: window, credits, fences, RDMA Reads outstanding |
+//! | `window` | how many packets may be under way, and how long to wait for an acknowledgement |
 //! | `receive` | what an answer means |
 //! | `reads` | RDMA Reads outstanding, and how much of their answers is asked for at once |
 //! | `retry` | timers, retry counts, going back |
@@ -17,6 +18,7 @@ mod reads;
 mod receive;
 mod retry;
 mod transmit;
+mod window;
 
 use alloc::collections::VecDeque;
 
@@ -28,6 +30,7 @@ use super::code::credits;
 use super::piece::{Extra, MAX_MESSAGE, Operation};
 use super::reason::Reason;
 use reads::Reads;
+use window::Window;
 
 pub use transmit::Transmit;
 
@@ -42,6 +45,9 @@ pub struct Config {
     pub depth: u16,
     /// How many packets of Sends and RDMA Writes may be unacknowledged, at least one.
     pub window: u32,
+    /// How many of them, and of the answers of RDMA Reads, at first, as long as nothing is known
+    /// about the path.
+    pub first_window: u32,
     /// Whether the responder counts credits (section 9.7.7.2). Until the first acknowledgement
     /// there are none.
     pub credits: bool,
@@ -211,11 +217,9 @@ struct Fault {
 #[derive(Debug)]
 pub struct Requester {
     mtu: PathMtu,
-    window: u32,
+    window: Window,
     counts_credits: bool,
     limits: Limits,
-    /// The limits' timeout in nanoseconds; `None` is for ever.
-    timeout: Option<u64>,
 
     /// Work requests in the order of posting; the first has the number `first`, at most `depth`.
     slots: VecDeque<Slot>,
@@ -231,6 +235,10 @@ pub struct Requester {
     frontier: Psn,
     /// The PSN to send next, from `una` to `frontier`.
     next: Psn,
+    /// The PSN behind the last packet that asked for an acknowledgement since it went back.
+    asked: Psn,
+    /// Since when nothing has been under way.
+    idle_since: Instant,
     /// The place in `slots` that `next` belongs to.
     cursor: usize,
     /// How many work requests at the head of `slots` are complete.
@@ -266,13 +274,12 @@ pub struct Requester {
 impl Requester {
     /// A requester.
     pub fn new(config: &Config) -> Requester {
-        let Config { psn, mtu, depth, window, credits, limits } = *config;
+        let Config { psn, mtu, depth, window, first_window, credits, limits } = *config;
         Requester {
             mtu,
-            window: window.max(1),
+            window: Window::new(first_window, window, limits.timeout()),
             counts_credits: credits,
             limits,
-            timeout: limits.timeout(),
             slots: VecDeque::with_capacity(depth.into()),
             first: 0,
             depth: depth.into(),
@@ -281,9 +288,11 @@ impl Requester {
             una: psn,
             frontier: psn,
             next: psn,
+            asked: psn,
+            idle_since: Instant::ZERO,
             cursor: 0,
             settled: 0,
-            reads: Reads::with_capacity(limits.max_rd_atomic.into()),
+            reads: Reads::new(limits.max_rd_atomic.into(), first_window),
             divisions: 0,
             lsn: credits.then_some(0),
             limited: None,
@@ -302,7 +311,7 @@ impl Requester {
     /// Changes the limits. A timer that runs keeps its time; retry counts start again.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-        self.timeout = limits.timeout();
+        self.window.set_timeout(limits.timeout());
         (self.retries, self.rnr_retries) = (limits.retry_count, limits.rnr_retry);
         self.reads.reserve(limits.max_rd_atomic.into());
     }
@@ -457,6 +466,17 @@ impl Requester {
     #[inline]
     const fn in_flight(&self) -> u32 {
         self.frontier.offset_from(self.una)
+    }
+
+    /// Whether an acknowledgement was asked for that is outstanding.
+    #[inline]
+    fn awaits(&self) -> bool {
+        (1..=self.in_flight()).contains(&self.asked.offset_from(self.una))
+    }
+
+    /// The peer says that queues on the way to it are long.
+    pub fn notified(&mut self) {
+        self.window.notified(self.frontier);
     }
 
     /// Counts the work requests that are complete.

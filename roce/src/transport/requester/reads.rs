@@ -2,10 +2,12 @@
 //! for at once.
 //!
 //! A responder answers each request to its end, and ignores that the requester goes back meanwhile:
-//! when a packet of an answer is lost, all that follow it are sent for nothing. So the requester
-//! asks for everything at once only until the first loss. From then on a window limits how many
-//! packets of answers are under way: a loss halves it, answers let it grow, and an RDMA Read that
-//! is longer is divided into several requests, each of which counts as one that is outstanding.
+//! when a packet of an answer is lost, all that follow it are sent for nothing. And answers that
+//! are asked for fill queues, as packets of Sends do. So a window limits how many packets of
+//! answers are under way. At first it doubles with each round trip, until everything is asked for
+//! at once. It is reduced when an answer takes longer to begin than the window of Sends allows a
+//! round trip, and halved by a loss; from then on it grows slowly. An RDMA Read that is longer is
+//! divided into several requests, each of which counts as one that is outstanding.
 //!
 //! A request that is repeated may be divided as well: IBTA vol. 1 section 9.7.5.1.5 allows to ask
 //! for any part of the former range. Such parts stay divided, since the responder may have missed
@@ -15,10 +17,15 @@
 
 use alloc::collections::VecDeque;
 
+use platform::Instant;
+
+use super::window::Limit;
 use crate::Psn;
 
-/// The window's lower limit, in packets.
-const MIN_WINDOW: u32 = 16;
+/// Losses make the window no smaller, in packets.
+const LOSSY: u32 = 16;
+/// Nor do answers that begin late.
+const LATE: u32 = 2;
 
 /// A request that was sent and is not answered in full: an atomic operation's, or an RDMA Read's
 /// for some of its packets.
@@ -48,15 +55,38 @@ pub(super) struct Reads {
     questions: VecDeque<Question>,
     /// The PSNs of their answers that are missing.
     psns: u32,
-    /// How many packets may be under way; `u32::MAX` until the first loss.
+    /// How many packets may be under way, and at first.
     window: u32,
+    first: u32,
+    /// It was not reduced yet, and grows by each packet that came.
+    fast: bool,
+    /// The request whose answer's begin is awaited, to measure how long it takes.
+    probe: Option<(Psn, Instant)>,
+    /// It was reduced when this was the last request, which is not answered yet.
+    reduced: Option<Psn>,
     /// How many packets came since the window grew.
     arrived: u32,
 }
 
 impl Reads {
-    pub fn with_capacity(questions: usize) -> Reads {
-        Reads { questions: VecDeque::with_capacity(questions), psns: 0, window: u32::MAX, arrived: 0 }
+    /// Room for so many; `first` packets may be under way at first.
+    pub fn new(questions: usize, first: u32) -> Reads {
+        let first = first.max(LATE);
+        Reads {
+            questions: VecDeque::with_capacity(questions),
+            psns: 0,
+            window: first,
+            first,
+            fast: true,
+            probe: None,
+            reduced: None,
+            arrived: 0,
+        }
+    }
+
+    /// Nothing has been under way for longer than a timeout: others may have filled the path.
+    pub fn begin_anew(&mut self) {
+        (self.window, self.fast) = (self.window.min(self.first), true);
     }
 
     /// Makes room for so many.
@@ -82,6 +112,18 @@ impl Reads {
         self.psns
     }
 
+    /// How many of the missing PSNs of answers, from `una` on, are before `end`.
+    #[cold]
+    pub fn psns_before(&self, end: Psn, una: Psn) -> u32 {
+        let limit = end.offset_from(una);
+        let missing = |question: &Question| {
+            let end = question.end().offset_from(una).min(limit);
+            let start = if question.psn.is_before(una) { 0 } else { question.psn.offset_from(una) };
+            end.saturating_sub(start)
+        };
+        self.questions.iter().map(missing).sum()
+    }
+
     /// The place of the question whose answer has this PSN. `una` is the oldest PSN that is not
     /// acknowledged.
     fn place(&self, psn: Psn, una: Psn) -> Option<usize> {
@@ -102,13 +144,16 @@ impl Reads {
     #[inline]
     pub fn share(&self, left: u32, under_way: u32) -> Option<u32> {
         let count = left.min(self.window.saturating_sub(under_way));
-        // It is none of these if nothing is free: `left` is not 0, and a quarter is 4 at least.
-        (count == left || under_way == 0 || count >= self.window / 4).then_some(count)
+        // It is none of these if nothing is free, since `left` is not 0.
+        (count == left || under_way == 0 || count >= (self.window / 4).max(1)).then_some(count)
     }
 
     /// A new question was sent.
     #[inline]
-    pub fn push(&mut self, seq: u64, psn: Psn, packets: u32) {
+    pub fn push(&mut self, seq: u64, psn: Psn, packets: u32, now: Instant) {
+        if self.probe.is_none() {
+            self.probe = Some((psn, now));
+        }
         self.psns += packets;
         self.questions.push_back(Question { seq, psn, packets, part: false, later: false });
     }
@@ -116,6 +161,8 @@ impl Reads {
     /// How many packets from `psn` on to ask for again; `None` if that has to wait.
     #[cold]
     pub fn again(&mut self, psn: Psn, una: Psn) -> Option<u32> {
+        // An answer that comes may be that of the former request.
+        self.probe = None;
         let under_way = psn.offset_from(una);
         let place = self.place(psn, una)?;
         let question = *self.questions.get(place)?;
@@ -140,34 +187,69 @@ impl Reads {
         }
     }
 
-    /// So many packets of the oldest question's answer came, `whole` if these were the last.
+    /// So many packets of the oldest question's answer came, from `psn` on, `whole` if these were
+    /// the last. Returns how many nanoseconds an answer took to begin, if this shows it.
     #[inline]
-    pub fn answered(&mut self, packets: u32, whole: bool) {
+    pub fn answered(&mut self, psn: Psn, packets: u32, whole: bool, now: Instant) -> Option<u64> {
         self.psns = self.psns.saturating_sub(packets);
         if whole {
             self.questions.pop_front();
         }
-        if self.window < u32::MAX {
+        if self.reduced.is_some_and(|reduced| !psn.is_before(reduced)) {
+            self.reduced = None;
+        }
+        if self.reduced.is_none() {
             self.grow(packets);
+        }
+        let (_, asked) = self.probe.filter(|(probe, _)| *probe == psn)?;
+        self.probe = None;
+        Some(now.as_nanos().saturating_sub(asked.as_nanos()))
+    }
+
+    /// An answer took so many nanoseconds to begin, which is more than `limit` allows.
+    #[cold]
+    pub fn late(&mut self, trip: u64, limit: &Limit) {
+        if self.reduced.is_none()
+            && let Some(last) = self.questions.back()
+        {
+            self.reduced = Some(last.psn);
+            let window = self.window.min(self.psns);
+            self.window = limit.reduced(window, trip).max(LATE);
+            (self.arrived, self.fast) = (0, false);
         }
     }
 
-    /// The window grows by an eighth when as many packets came as it lets be under way.
-    #[cold]
+    /// The window grows: by as many packets as came, until it was reduced once; then by an eighth
+    /// when as many packets came as it lets be under way.
     fn grow(&mut self, packets: u32) {
+        if self.fast {
+            self.window = self.window.saturating_add(packets);
+            return;
+        }
         self.arrived = self.arrived.saturating_add(packets);
         if self.arrived >= self.window {
             self.arrived = 0;
-            self.window = self.window.saturating_add(self.window / 8);
+            self.window = self.window.saturating_add((self.window / 8).max(1));
         }
+    }
+
+    /// No answer came in time.
+    #[cold]
+    pub fn timed_out(&mut self) {
+        self.halve(LATE);
     }
 
     /// An answer was lost.
     #[cold]
     pub fn lost(&mut self) {
+        self.halve(LOSSY);
+    }
+
+    /// Halves the window, but not below `floor`.
+    fn halve(&mut self, floor: u32) {
         if !self.is_empty() {
-            self.window = (self.window.min(self.psns) / 2).max(MIN_WINDOW);
-            self.arrived = 0;
+            self.window = (self.window.min(self.psns) / 2).max(floor.min(self.window));
+            (self.arrived, self.fast, self.probe) = (0, false, None);
         }
     }
 }

@@ -68,7 +68,7 @@ impl Requester {
         };
         if !self.acknowledge(until, now) {
             self.doom = refused.map(|(status, _)| (psn, status)).or(self.doom);
-            return self.go_back(Reason::ImpliedNakSeqErr);
+            return self.go_back(Reason::ImpliedNakSeqErr, now);
         }
         match (aeth.syndrome, refused) {
             (Syndrome::RnrNak(_), _) if planted(Bug::RnrIgnored) => Received::Acknowledged,
@@ -77,7 +77,7 @@ impl Requester {
                 Received::Refused(reason)
             }
             (Syndrome::RnrNak(timer), _) => self.not_ready(timer, now),
-            (Syndrome::Nak(_), _) => self.go_back(Reason::PacketSeqErr),
+            (Syndrome::Nak(_), _) => self.go_back(Reason::PacketSeqErr, now),
             (Syndrome::Ack(_), _) => {
                 self.align(aeth.msn);
                 Received::Acknowledged
@@ -91,6 +91,7 @@ impl Requester {
         let wanted = until.offset_from(self.una);
         let reached = self.missing().map_or(wanted, |psn| psn.offset_from(self.una).min(wanted));
         if reached > 0 {
+            self.window.acknowledged(reached);
             self.advance(reached, now);
         }
         reached == wanted
@@ -116,7 +117,7 @@ impl Requester {
             return Err(Received::Dropped(Reason::Closed));
         }
         if psn != missing {
-            return Err(self.go_back(Reason::ImpliedNakSeqErr));
+            return Err(self.go_back(Reason::ImpliedNakSeqErr, now));
         }
         Ok(question)
     }
@@ -173,9 +174,19 @@ impl Requester {
         if message.operation != Operation::Read || !fits || !self.take_credits(aeth) {
             return self.bad_answer();
         }
-        self.reads.answered(packets, packets == left);
-        self.advance(packets, now);
+        self.answer_came(psn, packets, packets == left, now);
         Received::Read { id: slot.id, offset, length }
+    }
+
+    /// So many packets of the oldest answer came, `whole` if these were the last.
+    #[inline]
+    fn answer_came(&mut self, psn: Psn, packets: u32, whole: bool, now: Instant) {
+        if let Some(trip) = self.reads.answered(psn, packets, whole, now)
+            && let Some(limit) = self.window.learn(trip)
+        {
+            self.reads.late(trip, &limit);
+        }
+        self.advance(packets, now);
     }
 
     fn atomic(&mut self, psn: Psn, aeth: aeth::Repr, original: u64, now: Instant) -> Received {
@@ -188,8 +199,7 @@ impl Requester {
         if !message.operation.is_atomic() || !self.take_credits(Some(aeth)) {
             return self.bad_answer();
         }
-        self.reads.answered(1, true);
-        self.advance(1, now);
+        self.answer_came(psn, 1, true, now);
         Received::Atomic { id: slot.id, original }
     }
 }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use platform::Instant;
 use platform::planted::{Bug, planted};
 
+use super::transmit::deadline;
 use super::{Received, Requester, Status};
 use crate::transport::code::rnr_delay;
 use crate::transport::reason::Reason;
@@ -33,33 +34,30 @@ impl Requester {
         self.deadline = None;
         if !self.is_failing() {
             self.went_back = false;
-            self.reads.lost();
-            self.retry();
+            self.reads.timed_out();
+            self.window.timed_out(self.frontier);
+            self.retry(now);
         }
         Some(Reason::LocalAckTimeoutErr)
-    }
-
-    /// The deadline of an acknowledgement that is awaited from now on.
-    #[inline]
-    pub(super) fn ack_deadline(&self, now: Instant) -> Option<Instant> {
-        self.timeout.map(|timeout| Instant::from_nanos(now.as_nanos().saturating_add(timeout)))
     }
 
     /// Starts again with the oldest PSN that is not acknowledged, because what was to be sent has
     /// not left the device. That counts as no retry, and the timer starts again.
     pub fn restart(&mut self) {
         if !self.is_failing() {
+            self.window.ignore();
             self.rewind();
         }
     }
 
     /// Starts again with the oldest PSN that is not acknowledged, or fails if that was done too
     /// often.
-    fn retry(&mut self) {
+    fn retry(&mut self, now: Instant) {
         match self.retries.checked_sub(1) {
             Some(left) => {
                 self.retries = left;
                 if !planted(Bug::RetryForgotten) {
+                    self.window.repeats(now);
                     self.rewind();
                 }
             }
@@ -69,7 +67,7 @@ impl Requester {
 
     #[cold]
     fn rewind(&mut self) {
-        self.next = self.una;
+        (self.next, self.asked) = (self.una, self.una);
         self.cursor = self.settled;
         self.deadline = None;
     }
@@ -77,15 +75,16 @@ impl Requester {
     /// Goes back because the responder missed a packet, or an answer of its was lost. It does so
     /// once: reports that were under way meanwhile show the same loss. If what is sent again gets
     /// lost as well, the timeout shows that.
-    pub(super) fn go_back(&mut self, reason: Reason) -> Received {
+    pub(super) fn go_back(&mut self, reason: Reason, now: Instant) -> Received {
         if self.went_back || self.next == self.una {
             return Received::Dropped(Reason::KnownGap);
         }
         self.went_back = true;
-        if reason == Reason::ImpliedNakSeqErr {
-            self.reads.lost();
+        match reason {
+            Reason::ImpliedNakSeqErr => self.reads.lost(),
+            _ => self.window.lost(self.frontier),
         }
-        self.retry();
+        self.retry(now);
         Received::Retry(reason)
     }
 
@@ -107,6 +106,7 @@ impl Requester {
         }
         // The peer answers, so what gets lost from now on is counted anew.
         self.retries = self.limits.retry_count;
+        self.window.ignore();
         self.rewind();
         let delay: Duration = rnr_delay(timer);
         self.pause = Some(now + delay);
@@ -117,6 +117,7 @@ impl Requester {
     #[inline]
     pub(super) fn advance(&mut self, psns: u32, now: Instant) {
         self.una = self.una.add(psns);
+        self.window.reached(self.una, self.frontier, now);
         (self.retries, self.rnr_retries) = (self.limits.retry_count, self.limits.rnr_retry);
         self.went_back = false;
         self.pause = None;
@@ -129,8 +130,15 @@ impl Requester {
         if self.limited.is_some_and(|psn| psn.is_before(self.una)) {
             self.limited = None;
         }
-        self.deadline =
-            if self.in_flight() == 0 || self.is_failing() { None } else { self.ack_deadline(now) };
+        let wait = match self.awaits() {
+            true => self.window.wait(),
+            false => self.window.longest_wait(),
+        };
+        let waits = self.in_flight() > 0 && !self.is_failing();
+        self.deadline = deadline(now, wait.filter(|_| waits));
+        if self.in_flight() == 0 {
+            self.idle_since = now;
+        }
         if let Some((psn, status)) = self.doom
             && !self.una.is_before(psn)
         {

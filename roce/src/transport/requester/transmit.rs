@@ -7,6 +7,11 @@ use crate::transport::HALF;
 use crate::transport::piece::{Extra, Operation, Piece, Remote};
 use crate::{PathMtu, Psn};
 
+/// The time that lies so many nanoseconds ahead.
+pub(super) fn deadline(now: Instant, wait: Option<u64>) -> Option<Instant> {
+    wait.map(|wait| Instant::from_nanos(now.as_nanos().saturating_add(wait)))
+}
+
 /// What the device shall do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -32,6 +37,7 @@ impl Requester {
     /// for a link.
     pub fn transmit(&mut self, now: Instant, max_packets: u32) -> Option<Transmit> {
         if self.cursor >= self.slots.len() || self.closed {
+            self.window.suffices();
             return None;
         }
         if self.pause.is_some_and(|until| now < until) {
@@ -63,16 +69,17 @@ impl Requester {
             if held && self.next == self.frontier && self.next == slot.psn {
                 return None;
             }
+            if self.una == self.frontier {
+                self.begin_anew(now);
+            }
             let (piece, offset) = match message.operation.carries_payload() {
                 true => self.payload(&slot, &message, max_packets)?,
-                false => (self.question(seq, &slot, &message)?, 0),
+                false => (self.question(seq, &slot, &message, now)?, 0),
             };
             if self.next == slot.end() {
                 self.cursor += 1;
             }
-            if self.deadline.is_none() {
-                self.deadline = self.ack_deadline(now);
-            }
+            self.start_timer(&piece, now);
             return Some(Transmit::Piece { id: slot.id, offset, piece });
         }
     }
@@ -92,8 +99,7 @@ impl Requester {
         let left = slot.end().offset_from(psn);
         let mut count = left.min(max_packets.max(1));
         if psn == self.frontier {
-            let room = self.window.saturating_sub(self.unacknowledged());
-            count = count.min(room).min(HALF.saturating_sub(self.in_flight()));
+            count = count.min(self.room()).min(HALF.saturating_sub(self.in_flight()));
             let limited;
             (count, limited) = self.credited(slot, message, left, count);
             if count == 0 {
@@ -104,7 +110,10 @@ impl Requester {
                 self.limited = Some(psn);
             }
         } else {
-            count = count.min(self.frontier.offset_from(psn));
+            count = count.min(self.room()).min(self.frontier.offset_from(psn));
+            if count == 0 {
+                return None;
+            }
         }
         self.next = psn.add(count);
         let done = psn.offset_from(slot.psn);
@@ -113,20 +122,65 @@ impl Requester {
         Some((Piece { ack_request, ..piece }, offset))
     }
 
+    /// How many packets the window has room for. One may always go if no acknowledgement was asked
+    /// for that is outstanding, which it then asks for: the window may have become smaller.
+    #[inline]
+    fn room(&mut self) -> u32 {
+        let room = self.window.size().saturating_sub(self.under_way());
+        if room == 0 {
+            self.window.fills();
+            return u32::from(!self.awaits());
+        }
+        room
+    }
+
     /// Whether the responder shall acknowledge packets in the middle of a message: a few times in a
     /// window, and whenever nothing more can be sent without an acknowledgement.
     #[inline]
     fn needs_ack(&self, psn: Psn, done: u32, count: u32) -> bool {
-        let every = (self.window / 4).max(1);
-        let full = self.next == self.frontier && self.unacknowledged() >= self.window;
+        let every = self.window.ask_after();
+        let full = self.under_way() >= self.window.size();
         let limited = self.limited.is_some_and(|limited| limited.offset_from(psn) < count);
         full || limited || done / every != done.saturating_add(count) / every
     }
 
-    /// How many packets were sent that need an acknowledgement and have none.
+    /// How many packets were sent, since it went back, that need an acknowledgement and have none.
     #[inline]
-    fn unacknowledged(&self) -> u32 {
-        self.in_flight().saturating_sub(self.reads.psns())
+    fn under_way(&self) -> u32 {
+        let sent = self.next.offset_from(self.una);
+        sent.saturating_sub(match self.next == self.frontier {
+            true => self.reads.psns(),
+            false => self.reads.psns_before(self.next, self.una),
+        })
+    }
+
+    /// Starts the timer with a packet that asks for an acknowledgement. If none has asked yet, it
+    /// runs longer: the packets behind may have to wait for the link.
+    #[inline]
+    fn start_timer(&mut self, piece: &Piece, now: Instant) {
+        if piece.ack_request {
+            let awaited = self.awaits();
+            self.asked = self.next;
+            if !awaited || self.deadline.is_none() {
+                self.deadline = deadline(now, self.window.wait());
+            }
+            // The answers of RDMA Reads hold up the acknowledgements behind them.
+            if self.reads.is_empty() {
+                self.window.ask(piece.psn.add(piece.packets - 1), now);
+            }
+        } else if self.deadline.is_none() {
+            self.deadline = deadline(now, self.window.longest_wait());
+        }
+    }
+
+    /// Begins when nothing is under way.
+    #[inline]
+    fn begin_anew(&mut self, now: Instant) {
+        let idle = now.as_nanos().saturating_sub(self.idle_since.as_nanos());
+        if self.window.wait().is_some_and(|wait| idle > wait) {
+            self.window.begin_anew();
+            self.reads.begin_anew();
+        }
     }
 
     /// Of `count` packets, how many there are credits for, and whether it is one without a credit
@@ -151,7 +205,7 @@ impl Requester {
 
     /// A request of an RDMA Read, from the bytes on that are missing, or of an atomic operation;
     /// `None` if it may not be sent yet.
-    fn question(&mut self, seq: u64, slot: &Slot, message: &Message) -> Option<Piece> {
+    fn question(&mut self, seq: u64, slot: &Slot, message: &Message, now: Instant) -> Option<Piece> {
         let psn = self.next;
         let count = if psn == self.frontier {
             let left = slot.end().offset_from(psn);
@@ -166,7 +220,7 @@ impl Requester {
             if self.reads.len() >= allowed || self.in_flight() + count > HALF {
                 return None;
             }
-            self.reads.push(seq, psn, count);
+            self.reads.push(seq, psn, count, now);
             self.frontier = psn.add(count);
             if psn != slot.psn {
                 self.divisions = self.divisions.wrapping_add(1) & 0xff_ffff;
