@@ -244,7 +244,7 @@ fn notification(rig: &Rig, qpn: u32) -> Vec<u8> {
     let network = Network::new(src, dst, 0, 64).unwrap();
     let datagram = datagram::Repr { network, src_port: 0xc000, packet };
     let [src, dst] = [2, 1].map(port::mac_of);
-    let ethernet = ethernet::Repr { src, dst, ether_type: ethernet::Repr::IPV4 };
+    let ethernet = ethernet::Repr { src, dst, vlan: None, ether_type: ethernet::Repr::IPV4 };
     let mut frame = vec![0; ethernet::Repr::LEN + datagram.len()];
     datagram.emit(ethernet.emit(&mut frame).unwrap()).unwrap();
     frame
