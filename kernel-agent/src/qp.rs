@@ -17,6 +17,7 @@ use roce::transport::Service;
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
+use crate::cm::ConnectionId;
 use crate::cq::Cq;
 use crate::members::{Queues, Receives};
 use crate::object::begin_use;
@@ -452,19 +453,18 @@ impl Qp {
         self.to_state(QpState::Reset)
     }
 
-    /// Records the event that the queue pair went to ERROR by itself. Returns false if the event is
-    /// from before the last reset.
-    pub(crate) fn broke(&self) -> bool {
+    /// Records the event that the queue pair went to ERROR by itself. Returns the connection that
+    /// broke, if it had one; `None` if the event is from before the last reset.
+    pub(crate) fn broke(&self) -> Option<Option<ConnectionId>> {
         let control = self.common.lock(self.client());
         if self.was_reset.load(Ordering::Acquire) {
             // The event may be from before the reset. Such events are rare, so ask the device.
             match self.query() {
                 Ok(info) if info.state == QpState::Error as u32 => {}
-                _ => return false,
+                _ => return None,
             }
         }
-        self.common.set_broken(&control);
-        true
+        Some(self.common.set_broken(&control))
     }
 
     /// Closes the queue pair to posts for good: the device is dead.

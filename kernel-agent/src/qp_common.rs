@@ -99,10 +99,13 @@ impl Common {
         }
     }
 
-    /// Records that the queue pair went to ERROR by itself.
-    pub(crate) fn set_broken(&self, _control: &SleepGuard<'_>) {
+    /// Records that the queue pair went to ERROR by itself. Returns the connection that it had: as
+    /// soon as the caller lets go of `control`, a consumer may reset the queue pair and connect it
+    /// again, and the next connection did not break.
+    pub(crate) fn set_broken(&self, _control: &SleepGuard<'_>) -> Option<ConnectionId> {
         self.broken.store(true, Ordering::Release);
         self.state.broke();
+        self.connection()
     }
 
     /// Whether the device reported that the queue pair went to ERROR by itself.

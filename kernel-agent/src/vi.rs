@@ -27,6 +27,7 @@ use thiserror::Error;
 
 use crate::agent::{Agent, Counter, EQ_VIS};
 use crate::client::AnyObject;
+use crate::cm::ConnectionId;
 use crate::object::begin_use;
 use crate::qp_common::Common;
 use crate::region::Pd;
@@ -491,15 +492,11 @@ impl Vi {
         (info.state == QpState::Error as u32).then_some(FoundError { number, by_itself: true })
     }
 
-    /// Records the event that the virtual interface went to ERROR by itself. Returns false if it
-    /// has been reset since.
-    pub(crate) fn broke(&self, number: u32) -> bool {
+    /// Records the event that the virtual interface went to ERROR by itself. Returns the connection
+    /// that broke, if it had one; `None` if it has been reset since.
+    pub(crate) fn broke(&self, number: u32) -> Option<Option<ConnectionId>> {
         let control = self.common.lock(&self.client);
-        if self.qpn() != number {
-            return false;
-        }
-        self.common.set_broken(&control);
-        true
+        (self.qpn() == number).then(|| self.common.set_broken(&control))
     }
 
     /// Reports that the connection that was made under `number` is lost, once. In the dispatcher

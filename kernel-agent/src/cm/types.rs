@@ -154,6 +154,8 @@ pub struct ConnectParams {
     /// How often the peer's queue pair shall retry after RNR NAK; at most 7, which is without
     /// limit.
     pub rnr_retry_count: u8,
+    /// How often our queue pair retries after RNR NAK at most, whatever the peer's reply asks for.
+    pub own_rnr_retry_count: u8,
     /// How long our queue pair waits for an acknowledgement. Also the length of our TimeWait.
     pub local_ack_timeout: TimeoutCode,
     /// The longest time that a packet travels.
@@ -177,6 +179,7 @@ impl ConnectParams {
             max_cm_retries: 7,
             retry_count: 7,
             rnr_retry_count: 7,
+            own_rnr_retry_count: 7,
             local_ack_timeout: TimeoutCode::from_low_bits(14),
             packet_lifetime: TimeoutCode::from_low_bits(10),
             timeout: None,

@@ -187,7 +187,8 @@ impl ConnectionManager {
             end.peer = reply.depths;
             end.setup.remote_qpn = reply.remote_qpn;
             end.setup.send_psn = reply.send_psn;
-            end.setup.rnr_retry_count = reply.rnr_retry_count;
+            // Until now it has the most that this side wants.
+            end.setup.rnr_retry_count = reply.rnr_retry_count.min(end.setup.rnr_retry_count);
             let Some(connected) = end.connected.clone() else { return };
             (connected, end.setup, end.handshake)
         };

@@ -6,8 +6,7 @@ use roce::TimeoutCode;
 
 use super::ConnectionManager;
 use crate::CmEventKind;
-use crate::cm;
-use crate::qp_common::Common;
+use crate::cm::{self, ConnectionId};
 
 /// How long a connection that broke by a refusal stays at most for the peer to learn of that.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(2);
@@ -23,11 +22,11 @@ fn refusal_time(ack_timeout: TimeoutCode) -> Duration {
 }
 
 impl ConnectionManager {
-    /// A queue pair broke by itself: ends its connection too. If it may have `refused` a request of
-    /// its peer, the peer's queue pair breaks as well, and the peer says so: the end waits for
-    /// that, so that the peer's request is not flushed before it has the refusal.
-    pub(crate) fn broke(&self, qp: &Common, refused: bool) {
-        let Some(id) = qp.connection() else { return };
+    /// The queue pair of this connection broke by itself: ends the connection too. If the queue
+    /// pair may have `refused` a request of its peer, the peer's queue pair breaks as well, and the
+    /// peer says so: the end waits for that, so that the peer's request is not flushed before it
+    /// has the refusal. The connection may be over by now, and the queue pair have another one.
+    pub(crate) fn broke(&self, id: ConnectionId, refused: bool) {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         if tables.cm.state(id) == cm::State::Established {

@@ -80,7 +80,7 @@ impl ConnectionManager {
             depths: params.depths,
             ack_timeout: params.local_ack_timeout,
             retry_count: params.retry_count,
-            rnr_retry_count: params.rnr_retry_count,
+            rnr_retry_count: params.own_rnr_retry_count,
         };
         let end = End {
             client: of.client().clone(),

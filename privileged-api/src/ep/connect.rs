@@ -333,6 +333,8 @@ fn set_timing(
     let local_cm_timeout = code(attributes.local_cm_timeout, Error::InvalidLtimeout)?;
     params.retry_count = within(attributes.retry_count, 7, Error::InvalidRetry)?;
     params.rnr_retry_count = within(attributes.rnr_retry_count, 7, Error::InvalidRnrRetry)?;
+    // it_ep_accept has no attributes, so these are for both ends.
+    params.own_rnr_retry_count = params.rnr_retry_count;
     params.max_cm_retries = within(attributes.max_cm_retries, 15, Error::InvalidCmRetry)?;
     params.local_ack_timeout = code(attributes.local_ack_timeout, Error::InvalidAtimeout)?;
     // The path's timeout must leave time for one answer.

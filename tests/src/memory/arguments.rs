@@ -294,7 +294,8 @@ pub(crate) const TESTS: &[Test] = &[
                 call("lmr_link", |bits| LmrLink { privs: privs(bits), ..w.link() }.post(end, 1).map(drop)),
                 call("rmr_link", |bits| RmrLink { privs: privs(bits), ..w.window() }.post(end, 1).map(drop)),
             ];
-            w.refuses(&calls, &undefined(0x1f), Error::InvalidPrivs)?;
+            // The extension for DAT's privilege is defined, too.
+            w.refuses(&calls, &undefined(0x1f | MemPriv::ATOMIC_ALONE.bits()), Error::InvalidPrivs)?;
             let flags = DtoFlags::from_bits_retain;
             let calls = [
                 call("lmr_link", |bits| LmrLink { flags: flags(bits), ..w.link() }.post(end, 1).map(drop)),

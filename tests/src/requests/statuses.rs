@@ -108,7 +108,12 @@ pub(crate) const TESTS: &[Test] = &[
             // So are its repetitions, if the network loses it.
             f.inject_into(&operands.pair.a, Injection::BadRequest, 100, 0)?;
             operands.post(way, 1)?;
-            operands.pair.a.done(1, DtoStatus::RemoteResponder)?;
+            // The page of it_post_atomic calls what makes an atomic invalid an access violation.
+            let status = match way {
+                Way::FetchAdd | Way::CompareSwap => DtoStatus::RemoteAccess,
+                Way::Send | Way::Write | Way::Read => DtoStatus::RemoteResponder,
+            };
+            operands.pair.a.done(1, status)?;
             operands.pair.a.broken()?;
         }
         // A message that is longer than the endpoint accepts, in either direction. That is not a
