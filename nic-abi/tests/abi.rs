@@ -52,7 +52,7 @@ fn numbers_are_read_as_they_are_written() {
     );
     assert!(numbers(|word| QpType::from_word(word).map(|kind| kind as u32)).into_iter().eq(0..4));
     assert_eq!(numbers(|word| QpState::from_word(word).map(|state| state as u32)), [0, 1, 2, 3, 4, 6]);
-    assert!(numbers(|word| Injection::from_word(word).map(|what| what as u32)).into_iter().eq(1..16));
+    assert!(numbers(|word| Injection::from_word(word).map(|what| what as u32)).into_iter().eq(1..17));
     assert!(numbers(|word| BenchKind::from_word(word).map(|kind| kind as u32)).into_iter().eq(1..5));
     assert!(numbers(|word| State::from_word(word).map(|state| state as u32)).into_iter().eq(0..3));
     assert!(bytes(|byte| Reliability::from_byte(byte).map(|level| level as u8)).into_iter().eq(0..3));

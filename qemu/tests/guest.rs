@@ -366,7 +366,7 @@ fn a_guest_that_qemu_stops_is_given_up_at_once() {
 /// A QEMU that a debugger or a signal has stopped is not silent.
 #[test]
 fn a_qemu_that_is_stopped_for_a_while_goes_on() {
-    let patience = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_millis(100) };
+    let patience = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_secs(1) };
     let script = script("note .; say pid $$; kill -STOP $$; exit 33");
     let mut guest = start(script.path.clone(), patience).expect("the script starts");
     let event = guest.next(None).expect("no signal");

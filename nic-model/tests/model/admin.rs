@@ -312,7 +312,7 @@ fn injections_are_checked() {
     let inject = |what, value| Inject { what, count: 1, value };
     for (what, value, status, field) in [
         (0, 0, Status::BadField, at!(Inject, what)),
-        (16, 0, Status::BadField, at!(Inject, what)),
+        (17, 0, Status::BadField, at!(Inject, what)),
         (10, 0, Status::BadField, at!(Inject, value)),
         (10, 14, Status::BadField, at!(Inject, value)),
         (10, 258, Status::BadField, at!(Inject, value)),

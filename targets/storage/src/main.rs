@@ -77,6 +77,12 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     if addresses.is_empty() {
         return Err(Failure::new("the port has no address; give it one by --ip"));
     }
+    let control = target.control();
+    let stop = Box::new(move || {
+        kernel::wait_for_stop();
+        control.stop();
+    });
+    node.platform.spawn("stop", stop).map_err(|_| "out of memory").trying("a thread")?;
     for &address in &addresses {
         println!("ready: {}", SocketAddr::new(address, port));
     }
@@ -86,12 +92,6 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let (platform, control) = (node.platform.clone(), target.control());
     let reports = Box::new(move || report(&*platform, &control));
     node.platform.spawn("statistics", reports).map_err(|_| "out of memory").trying("a thread")?;
-    let control = target.control();
-    let stop = Box::new(move || {
-        kernel::wait_for_stop();
-        control.stop();
-    });
-    node.platform.spawn("stop", stop).map_err(|_| "out of memory").trying("a thread")?;
     target.run().trying("the target")
 }
 
