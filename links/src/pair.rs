@@ -78,8 +78,9 @@ impl Wire for PairEnd {
         !self.wire().cut
     }
 
+    /// At once if a frame waits: there is nothing else that would wake the one who receives it.
     fn deadline(&self) -> Option<Instant> {
-        None
+        (self.wire().to[self.side].len() > 0).then_some(Instant::ZERO)
     }
 }
 
@@ -123,6 +124,17 @@ mod tests {
         }
         assert_eq!((a.receive(&mut into, NOW), b.receive(&mut into, NOW)), (None, None));
         assert_eq!((a.counters().sent, a.counters().received_bytes), (3, 60));
+    }
+
+    /// Nothing else wakes the owner of an end.
+    #[test]
+    fn a_frame_that_waits_is_due_at_once() {
+        let (mut a, mut b) = pair();
+        assert_eq!((a.deadline(), b.deadline()), (None, None));
+        a.send(&[1; 14], NOW);
+        assert_eq!((a.deadline(), b.deadline()), (None, Some(Instant::ZERO)));
+        assert_eq!(b.receive(&mut [0; 14], NOW), Some(14));
+        assert_eq!((a.deadline(), b.deadline()), (None, None));
     }
 
     #[test]

@@ -395,7 +395,7 @@ impl State {
             });
             let device_at = self.device_at.filter(|_| !self.device_dead);
             match deadlines.chain(device_at).min() {
-                Some(at) => self.now = at,
+                Some(at) => self.now = self.now.max(at),
                 None => {
                     // The first thread reports it, wherever it waits.
                     let stuck = self.threads.iter().filter(|t| t.condition != Condition::Ended);

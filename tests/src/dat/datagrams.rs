@@ -256,10 +256,20 @@ pub(crate) const TESTS: &[Test] = &[
         world(f, |w| {
             let two = two(w)?;
             let sent = pattern(3, 200);
+            // From now on datagrams leave at once: the neighbour is known.
+            two.works(w)?;
+            let other = w.end(&w.b, &datagrams())?;
+            let (_, of_other) = w.resolve(&other, &two.a)?;
             // No Receive is posted.
             for cookie in 0..3 {
                 two.send(&[two.from.segment(0, 200)], cookie)?;
             }
+            // What is behind them has arrived, so they have been dropped.
+            other.receive(&[two.into.segment(0, 240)], 3)?;
+            delivered(w, &other, || {
+                w.a.ib_post_send_ud(two.a.ep, &[two.from.segment(0, 200)], &of_other, 3, PLAIN)?;
+                two.a.done(3, DtoStatus::Success).map(drop)
+            })?;
             two.b.receive(&[two.into.segment(0, 240)], 4)?;
             if !f.setup.lossy {
                 nothing(&w.b, two.b.recv)?;
