@@ -4,7 +4,9 @@ extern crate ferrovia_kernel_agent as kernel_agent;
 
 mod common;
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 
 use common::vi::*;
 use common::*;
@@ -224,6 +226,48 @@ fn a_message_establishes_the_connection_whose_confirmation_is_lost() {
         b.node.client.stop_listening(listen).unwrap();
         a.vi.disconnect().unwrap();
         b.vi.disconnect().unwrap();
+    }
+}
+
+/// While the dispatcher thread reports that a connection broke, the consumer disconnects and
+/// connects again: what that thread does afterwards is for the former connection.
+#[test]
+fn a_breach_ends_no_later_connection() {
+    let machine = Machine::new(2);
+    let [a, b] = nodes(&machine);
+    for level in RELIABLE {
+        let (a, b) = ends(&a, &b, level);
+        join(&a, &b);
+        let ((reports, reported), (go_on, gone_on)) = (channel(), channel::<()>());
+        let gone_on = Mutex::new(gone_on);
+        *a.node.ears.in_asynchronous.lock().unwrap() = Some(Box::new(move |event| {
+            if matches!(event, AsyncEvent::Vi { error: ViError::ConnectionLost, .. }) {
+                reports.send(()).unwrap();
+                // It ends when the test lets go of the other end.
+                let _ = gone_on.lock().unwrap().recv();
+            }
+        }));
+        // There is no Receive for it.
+        a.post(ViSide::Send, 1, 8).unwrap();
+        reported.recv().unwrap();
+        b.error(ViError::ConnectionLost);
+        a.vi.disconnect().unwrap();
+        b.vi.disconnect().unwrap();
+        let listen = b.node.client.listen(ServiceId(SERVICE), ANY, 9).unwrap();
+        let id = dial_vi(&a, &b).unwrap();
+        let asked = incoming(&b);
+        drop(go_on);
+        a.error(ViError::ConnectionLost);
+        *a.node.ears.in_asynchronous.lock().unwrap() = None;
+        b.node.client.accept(asked, &b.vi, &AcceptParams::default(), b"").unwrap();
+        assert_eq!(a.node.ears.cm("established", is_established).0, id, "{level:?}");
+        b.node.ears.cm("established", is_established);
+        b.node.client.stop_listening(listen).unwrap();
+        while a.take(ViSide::Send).is_some() {}
+        message(&a, &b, b"hello");
+        for end in [&a, &b] {
+            end.vi.disconnect().unwrap();
+        }
     }
 }
 

@@ -39,12 +39,15 @@ pub enum Heard {
 
 /// What is done with a connection event in the upcall itself.
 type InUpcall = Box<dyn Fn(&CmEvent<'_>) + Send + Sync>;
+/// What is done with an asynchronous event in the upcall itself.
+type InAsynchronous = Box<dyn Fn(&AsyncEvent) + Send + Sync>;
 
 #[derive(Default)]
 pub struct Ears {
     heard: Mutex<VecDeque<Heard>>,
     more: Condvar,
     pub in_upcall: Mutex<Option<InUpcall>>,
+    pub in_asynchronous: Mutex<Option<InAsynchronous>>,
 }
 
 impl Ears {
@@ -99,6 +102,9 @@ impl Upcalls for Ears {
     }
 
     fn asynchronous(&self, event: AsyncEvent) {
+        if let Some(then) = &*self.in_asynchronous.lock().unwrap() {
+            then(&event);
+        }
         self.hear(Heard::Async(event));
     }
 

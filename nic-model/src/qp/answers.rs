@@ -194,10 +194,10 @@ impl Qp {
     fn send_answer<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> bool {
         let Some(engine) = &mut self.inbound.engine else { return false };
         let Some(Response { answer, gather }) = engine.respond(1) else { return false };
-        if !self.transmit_answer(nic, schedule, &answer, gather) {
-            if let Some(engine) = &mut self.inbound.engine {
-                engine.unreadable(&answer, Reason::RespRemoteAccessErrors);
-            }
+        if !self.transmit_answer(nic, schedule, &answer, gather)
+            && let Some(engine) = &mut self.inbound.engine
+            && engine.unreadable(&answer, Reason::RespRemoteAccessErrors)
+        {
             Responder { nic, qp: self, schedule }.refuse_packet(&Fault::ACCESS);
         }
         true

@@ -78,9 +78,10 @@ impl ResponderEngine {
         }
     }
 
-    pub fn unreadable(&mut self, answer: &Answer, reason: Reason) {
-        if let ResponderEngine::Reliable(engine) = self {
-            engine.unreadable(answer, reason);
+    pub fn unreadable(&mut self, answer: &Answer, reason: Reason) -> bool {
+        match self {
+            ResponderEngine::Reliable(engine) => engine.unreadable(answer, reason),
+            ResponderEngine::Unreliable(_) => false,
         }
     }
 

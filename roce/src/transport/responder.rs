@@ -66,6 +66,9 @@ struct Past {
     due: Option<Due>,
     /// Its answer has been sent to the end once.
     answered: bool,
+    /// What is due was sent before: its answer had been sent to the end when it was asked for
+    /// again.
+    repeats: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -362,7 +365,7 @@ impl Responder {
             }
             _ => return None,
         };
-        past.due = Some(due);
+        (past.due, past.repeats) = (Some(due), past.answered);
         self.resume = self.resume.min(place);
         Some(())
     }
@@ -401,7 +404,8 @@ impl Responder {
         }
         let due = Some(Due { start: 0, next: 0, end });
         let psn = execution.psn;
-        self.past.push_back(Past { psn, gone: 0, msn: self.msn, what, due, answered: false });
+        let (msn, answered, repeats) = (self.msn, false, false);
+        self.past.push_back(Past { psn, gone: 0, msn, what, due, answered, repeats });
         // The answer acknowledges all before it.
         self.tail = Tail::Nothing;
     }
@@ -427,7 +431,18 @@ impl Responder {
     /// Ends the answers because the bytes of one, an RDMA Read's, could not be read: its PSN is
     /// refused for `reason`, as [`Outcome::Refused`] would have been, and nothing after it is
     /// answered.
-    pub fn unreadable(&mut self, answer: &Answer, reason: Reason) {
+    ///
+    /// A repetition is not refused, but dropped, and `false` is returned: the network may have
+    /// duplicated the request, and its memory be withdrawn since the requester has the answer.
+    #[must_use]
+    pub fn unreadable(&mut self, answer: &Answer, reason: Reason) -> bool {
+        let of = self.past.iter_mut().rev().find(|past| !answer.psn.is_before(past.first()));
+        if let Some(past) = of
+            && past.repeats
+        {
+            past.due = None;
+            return false;
+        }
         while self.past.back().is_some_and(|past| answer.psn.is_before(past.first())) {
             self.past.pop_back();
         }
@@ -435,6 +450,7 @@ impl Responder {
         self.past.iter_mut().for_each(|past| past.due = None);
         self.resume = self.past.len();
         self.close(answer.psn, reason);
+        true
     }
 
     /// Answers a packet that comes after the refusal. Its requester does not know of the refusal

@@ -129,9 +129,11 @@ fn any_request_leaves_the_responder_sound() {
             // Answers have an end, however long an RDMA Read was.
             let most = if random.one_in(2) { u32::MAX / 256 } else { 1 };
             for _ in 0..random.below(20) {
+                let was_closed = it.is_closed();
                 let Some(response) = it.respond(most, Some(random.below(9))) else { break };
                 if random.one_in(200) {
-                    it.unreadable(&response.answer, Reason::RespOperationalError);
+                    let refused = it.unreadable(&response.answer, Reason::RespOperationalError);
+                    assert_eq!(it.is_closed(), refused || was_closed);
                 }
             }
             if it.is_closed() {

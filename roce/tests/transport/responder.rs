@@ -568,15 +568,34 @@ fn bytes_that_cannot_be_read_end_the_answers() {
     carried_out(&mut it, add(4));
     it.respond(1, None).unwrap();
     let second = it.respond(1, None).unwrap();
-    it.unreadable(&second.answer, Reason::RespRemoteAccessErrors);
+    assert!(it.unreadable(&second.answer, Reason::RespRemoteAccessErrors));
     assert_eq!(acks(&mut it), [(1, Syndrome::Nak(Nak::RemoteAccessError), 2)]);
     nothing(&mut it, add(4), Reason::Closed);
     // The packets before it may be asked for again; then it cannot be read again.
     nothing(&mut it, read(0, READ), Reason::DuplicateRequest);
     assert_eq!(it.respond(1, None).unwrap().answer.psn, psn(0));
     assert_eq!(it.respond(1, None).unwrap().answer, second.answer);
-    it.unreadable(&second.answer, Reason::RespRemoteAccessErrors);
+    assert!(it.unreadable(&second.answer, Reason::RespRemoteAccessErrors));
     assert_eq!(acks(&mut it), [(1, Syndrome::Nak(Nak::RemoteAccessError), 2)]);
+}
+
+/// The requester may have the answer, and the memory be gone since: a network that duplicates a
+/// request ends no connection.
+#[test]
+fn a_repetition_that_cannot_be_read_is_dropped() {
+    let mut it = responder();
+    carried_out(&mut it, read(0, READ));
+    assert_eq!(reads(&mut it).len(), 4);
+    carried_out(&mut it, read(4, READ));
+    nothing(&mut it, read(0, READ), Reason::DuplicateRequest);
+    let again = it.respond(1, None).unwrap();
+    assert_eq!(again.answer.psn, psn(0));
+    assert!(!it.unreadable(&again.answer, Reason::RespRemoteAccessErrors));
+    // What is not a repetition follows, and is refused if it cannot be read.
+    let next = it.respond(1, None).unwrap();
+    assert_eq!(next.answer.psn, psn(4));
+    assert!(it.unreadable(&next.answer, Reason::RespRemoteAccessErrors));
+    assert_eq!(acks(&mut it), [(4, Syndrome::Nak(Nak::RemoteAccessError), 2)]);
 }
 
 #[test]
