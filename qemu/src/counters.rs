@@ -11,12 +11,13 @@ use links::Link;
 use nic_model::{Fabric, Frontend, NicId};
 use serde_json::{Map, Value};
 
-/// The counters of these NICs.
-pub(crate) fn of_all<F>(fabric: &Fabric<F>, nics: impl Iterator<Item = NicId>) -> Vec<u8>
+/// The counters of these NICs; each comes with the number of times that its doorbell woke the
+/// device.
+pub(crate) fn of_all<F>(fabric: &Fabric<F>, nics: impl Iterator<Item = (NicId, u64)>) -> Vec<u8>
 where
     F: Frontend<Wire: Link>,
 {
-    let all: Vec<Value> = nics.map(|nic| Value::Object(of(fabric, nic))).collect();
+    let all: Vec<Value> = nics.map(|(nic, doorbells)| Value::Object(of(fabric, nic, doorbells))).collect();
     format!("{:#}", Value::Array(all)).into_bytes()
 }
 
@@ -28,11 +29,12 @@ pub(crate) fn replace(file: &Path, json: &[u8]) -> io::Result<()> {
     fs::rename(&draft, file)
 }
 
-fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId) -> Map<String, Value> {
+fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId, doorbells: u64) -> Map<String, Value> {
     let mut all = Map::new();
     let mut add = |name: &str, count: u64| {
         all.insert(name.to_owned(), count.into());
     };
+    add("doorbells", doorbells);
     if let Some(stats) = fabric.stats(nic) {
         add("send_rnr_err", stats.not_ready);
         add("link_downed", stats.link_downed);

@@ -146,8 +146,13 @@ impl Drop for Device {
     }
 }
 
-/// A NIC and its doorbell's eventfd.
-type Doorbell = (NicId, OwnedFd);
+/// The doorbell of a NIC.
+struct Doorbell {
+    nic: NicId,
+    eventfd: OwnedFd,
+    /// How often it woke the thread.
+    rang: u64,
+}
 
 /// The receiving end of the thread's orders.
 struct Inbox {
@@ -165,10 +170,10 @@ impl Inbox {
             match order {
                 Order::Stop => return false,
                 Order::PowerOff(nics, _done) => {
-                    doorbells.get(nics).into_iter().flatten().for_each(|(nic, _)| fabric.power_off(*nic));
+                    doorbells.get(nics).into_iter().flatten().for_each(|one| fabric.power_off(one.nic));
                 }
                 Order::PowerCycle(nics, _done) => {
-                    doorbells.get(nics).into_iter().flatten().for_each(|(nic, _)| fabric.power_cycle(*nic));
+                    doorbells.get(nics).into_iter().flatten().for_each(|one| fabric.power_cycle(one.nic));
                 }
             }
         }
@@ -198,9 +203,9 @@ fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
         let nic = fabric.add_nic(config, port).map_err(|e| failed(&e))?;
         match plugged {
             Some(Plugged { wire, port, .. }) => fabric.attach(nic, wire, &port).map_err(|e| failed(&e))?,
-            None => doorbells.iter().for_each(|(other, _)| fabric.connect(*other, nic)),
+            None => doorbells.iter().for_each(|other| fabric.connect(other.nic, nic)),
         }
-        doorbells.push((nic, kick));
+        doorbells.push(Doorbell { nic, eventfd: kick, rang: 0 });
     }
     let reporter = Reporter::start(network.counters.clone())?;
     Ok(Running { fabric, doorbells, capture, counts: network.counters.is_some(), reporter })
@@ -221,8 +226,8 @@ impl<P: Port> Running<P> {
                 }
                 let time = now();
                 let progress = self.fabric.poll(time, BUDGET);
-                for (index, (nic, _)) in self.doorbells.iter().enumerate() {
-                    watch.look(index, self.fabric.heartbeat(*nic).unwrap_or(0));
+                for (index, doorbell) in self.doorbells.iter().enumerate() {
+                    watch.look(index, self.fabric.heartbeat(doorbell.nic).unwrap_or(0));
                 }
                 if self.counts && time >= report_at {
                     self.write_counters();
@@ -238,19 +243,21 @@ impl<P: Port> Running<P> {
             if self.fabric.prepare_sleep() {
                 let time = now();
                 let timeout = self.fabric.next_deadline().map(|deadline| deadline.since(time));
-                for nic in self.sleep(&inbox.wake, timeout) {
-                    self.fabric.kicked(nic);
+                for index in self.sleep(&inbox.wake, timeout) {
+                    let doorbell = &mut self.doorbells[index];
+                    doorbell.rang += 1;
+                    self.fabric.kicked(doorbell.nic);
                 }
             }
             self.fabric.awake();
         }
     }
 
-    /// Waits for a doorbell, for a link, for `wake`, or for the timeout; returns the NICs whose
-    /// doorbell rang.
-    fn sleep(&self, wake: &OwnedFd, timeout: Option<Duration>) -> Vec<NicId> {
-        let kicks = self.doorbells.iter().map(|(_, kick)| PollFd::new(kick, PollFlags::IN));
-        let links = self.doorbells.iter().filter_map(|(nic, _)| self.fabric.wire(*nic)?.poll_fd());
+    /// Waits for a doorbell, for a link, for `wake`, or for the timeout; returns the indices of the
+    /// doorbells that rang.
+    fn sleep(&self, wake: &OwnedFd, timeout: Option<Duration>) -> Vec<usize> {
+        let kicks = self.doorbells.iter().map(|one| PollFd::new(&one.eventfd, PollFlags::IN));
+        let links = self.doorbells.iter().filter_map(|one| self.fabric.wire(one.nic)?.poll_fd());
         let mut fds: Vec<PollFd<'_>> = kicks.chain([PollFd::new(wake, PollFlags::IN)]).chain(links).collect();
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
         if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
@@ -258,12 +265,13 @@ impl<P: Port> Running<P> {
         }
         // The writer has set the mark before, and the loop reads it next.
         let _ = rustix::io::read(wake, &mut [0; 8]);
-        let rang = self.doorbells.iter().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
-        rang.map(|((nic, kick), _)| {
+        let all = self.doorbells.iter().enumerate().zip(&fds);
+        let rang = all.filter(|(_, fd)| fd.revents().contains(PollFlags::IN));
+        rang.map(|((index, doorbell), _)| {
             // This does not block, since QEMU and the launcher both set O_NONBLOCK; an empty
             // eventfd is no error.
-            let _ = rustix::io::read(kick, &mut [0; 8]);
-            *nic
+            let _ = rustix::io::read(&doorbell.eventfd, &mut [0; 8]);
+            index
         })
         .collect()
     }
@@ -271,7 +279,7 @@ impl<P: Port> Running<P> {
     fn write_counters(&mut self) {
         self.counts &= self.reporter.takes_counters();
         if self.counts {
-            let nics = self.doorbells.iter().map(|(nic, _)| *nic);
+            let nics = self.doorbells.iter().map(|one| (one.nic, one.rang));
             self.reporter.counters(counters::of_all(&self.fabric, nics));
         }
     }
