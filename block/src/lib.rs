@@ -187,7 +187,7 @@ pub trait Disk: Send + Sync {
     /// `into` may call the disk; it may submit the next request.
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize;
 
-    /// What has happened since the last call. An event that nobody has taken is replaced by a later
+    /// What has happened since the last call. An event that was not taken is replaced by a later
     /// one of its kind, so one call after each round of polls sees the disk as it is.
     ///
     /// A disk may notice an event in [`Disk::poll`] only. The routine of [`Disk::watch`] is called

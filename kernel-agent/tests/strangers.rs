@@ -23,7 +23,7 @@ use roce::{Gid, Psn, QKey, Qpn, ServiceId};
 const EVERY: Duration = Duration::from_millis(1);
 
 /// A link on which, beside its peer, strangers send: each connection request comes from another
-/// address of fe80::/64, which nobody has.
+/// address of fe80::/64, which no node has.
 struct Crowded {
     link: Box<dyn Link + Send>,
     /// The port that gets them.

@@ -78,7 +78,7 @@ impl Wire for PairEnd {
         !self.wire().cut
     }
 
-    /// At once if a frame waits: there is nothing else that would wake the one who receives it.
+    /// At once if a frame waits: nothing else would wake the owner of this end.
     fn deadline(&self) -> Option<Instant> {
         (self.wire().to[self.side].len() > 0).then_some(Instant::ZERO)
     }

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(ready(&mut held)[0], (1000 - SHARE as u32, gid(7)));
     }
 
-    /// A queue pair that sends to addresses that nobody has takes nothing from the others.
+    /// A queue pair that sends to addresses that no node has takes nothing from the others.
     #[test]
     fn the_queue_pair_that_has_the_most_loses_its_own() {
         let mut held = Held::default();

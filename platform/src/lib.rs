@@ -128,7 +128,7 @@ pub unsafe trait Platform: Send + Sync {
     /// takes an element of a region's list, and the NIC bounds the number of elements.
     fn translate(&self, virt: usize) -> Option<BusExtent>;
 
-    /// A word that nobody outside can guess, from a generator for keys; another one each time.
+    /// A word that no outsider can guess, from a generator for keys; another one each time.
     /// `None` if the host has no such generator; then the identifiers that peers see are only as
     /// good as [`Secret::gather`] says.
     fn entropy(&self) -> Option<u64> {

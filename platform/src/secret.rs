@@ -1,7 +1,7 @@
 //! Numbers that an outsider cannot guess: a keyed hash of things that need not be secret.
 //!
 //! Identifiers that a peer sees, and by which messages prove that they belong to a connection, are
-//! made of it. One who has seen many of them learns nothing about the next.
+//! made of it. A peer that has seen many of them learns nothing about the next.
 
 use alloc::sync::Arc;
 
@@ -26,8 +26,9 @@ impl Secret {
     /// A secret of the platform's entropy.
     ///
     /// Where the platform has none, the time to the nanosecond, the place of the platform in the
-    /// heap and `salt` have to do. One who knows the machine can guess when it started and what its
-    /// heap looks like, so this keeps out only outsiders who cannot try some millions of keys.
+    /// heap and `salt` have to do. An outsider that knows the machine can guess when it started and
+    /// what its heap looks like, so this keeps out only outsiders that cannot try some millions of
+    /// keys.
     pub fn gather(platform: &Arc<dyn Platform>, salt: u64) -> Secret {
         let place = Arc::as_ptr(platform).addr() as u64;
         let weak = Secret([platform.now().as_nanos(), place]);

@@ -18,8 +18,8 @@
 //!
 //! A message changes the state of a connection only if its sender shows that it knows the
 //! connection: by both communication ids, or by that one of them that it can know at that moment.
-//! Of our ids none shows another. So one who forges a source address, but does not see what is sent
-//! to it, ends, delays and confirms nothing of others.
+//! None of our ids shows another. So a node that forges a source address, and sees nothing of what
+//! is sent there, ends, delays and confirms no connection of others.
 
 mod active;
 mod crowd;

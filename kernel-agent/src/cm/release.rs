@@ -189,9 +189,9 @@ impl Cm {
     }
 
     /// Asks the peer whether it still has an established connection: by a DREQ for a queue pair
-    /// that nobody has. A peer that has the connection ignores it, since its queue pair is another;
-    /// one that has not answers with a DREP, which [`Cm::on_drep`] takes for the end. A message
-    /// that only says that the connection is stale proves nothing: anybody can send one.
+    /// that does not exist. A peer that has the connection ignores it, since its queue pair is
+    /// another; a peer that has not answers with a DREP, which [`Cm::on_drep`] takes for the end. A
+    /// message that only says that the connection is stale proves nothing: any node can send one.
     pub(super) fn ask_whether_stale(&mut self, id: ConnectionId) {
         let tid = self.tid();
         let Some(conn) = self.conns.get_mut(id) else { return };

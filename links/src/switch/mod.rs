@@ -15,7 +15,7 @@
 //!
 //! When all places are taken, a newcomer replaces a peer that has never sent a frame, a second
 //! after that one connected, or else the peer that has been silent for longest, if that is at least
-//! five minutes. So nobody keeps a place who does not use it.
+//! five minutes. So a peer that does not use its place does not keep it.
 
 mod peer;
 mod poller;
@@ -89,7 +89,7 @@ pub struct Switch {
     peers: [Option<Box<Peer>>; PEERS],
     /// Peers with bytes that were read and not handled, or that may be read.
     active: Places,
-    /// Those of the active peers whose sockets have bytes to read.
+    /// The active peers whose sockets have bytes to read.
     readable: Places,
     /// The index of the peer that is served next.
     turn: usize,

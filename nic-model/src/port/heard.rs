@@ -1,9 +1,9 @@
 //! The MACs from which neighbours' datagrams came.
 //!
 //! An answer to a datagram goes to the MAC of the frame that asked, unless the table of neighbours
-//! knows another. So strangers with addresses that nobody has cost the port no questions, and those
-//! who answer them no time. A node that claims another one's address here could as well claim it by
-//! an announcement.
+//! knows another. So strangers with addresses that no node has cost the port no questions, and the
+//! queue pairs that answer them no time. A node that claims another node's address here could as
+//! well claim it by an announcement.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -41,7 +41,7 @@ impl Limiter {
 /// Senders can be forged, so there is no table of them. A hash puts each sender into one group of
 /// each row, and each group has a limit. An act is allowed if one of the sender's groups allows it,
 /// and it is charged to all of them. So a sender loses acts only while others use up all its
-/// groups, and since the hash has a secret, nobody can choose whose groups these are.
+/// groups, and since the hash has a secret, no sender can choose whose groups these are.
 ///
 /// The first half of the rows knows a sender by its MAC: however many addresses one host asks from,
 /// it takes one group of each. The second half knows it by MAC and address: of several hosts

@@ -28,7 +28,7 @@ const HOP_LIMIT: u8 = 64;
 
 pub(super) type Mac = [u8; 6];
 
-/// Who sends the frames: the port's MAC, and the VLAN that they are of.
+/// The sender of the frames: the port's MAC, and the VLAN that they are of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub mac: Mac,

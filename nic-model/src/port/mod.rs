@@ -9,7 +9,7 @@
 //! | `config` | MAC, MTU and addresses; values derived from them |
 //! | `addresses` | the port's GIDs, and which other addresses it reaches |
 //! | `neighbours` | the table of neighbours' MACs, with its timers |
-//! | `heard` | the MACs of those whose datagrams came |
+//! | `heard` | the MACs of neighbours whose datagrams came |
 //! | `input` | the classification of arrived frames, and why they are dropped |
 //! | `messages` | ARP, neighbour discovery and echo: building frames |
 //! | `limiter` | rate limits |
@@ -75,14 +75,14 @@ pub enum Unsent {
     Invalid(#[from] roce::Error),
 }
 
-/// Who sends a packet.
+/// The sender of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sender {
     /// Its number. Each sender has a share of the neighbours that the port asks for at once.
     pub number: u32,
     /// It sends datagrams. One to a neighbour that the port does not know goes to the MAC from
-    /// which that neighbour's latest datagram came: the answers to strangers that do not exist need
-    /// no questions, and wait for nobody.
+    /// which that neighbour's latest datagram came: an answer to a stranger that does not exist
+    /// needs no question, and does not wait.
     pub datagrams: bool,
 }
 
@@ -196,8 +196,8 @@ impl Port {
 
     /// A neighbour for which a packet had to wait ([`Unsent::Resolving`]), and whether it has a MAC
     /// now; otherwise the port has given it up, because it does not answer, or too many others are
-    /// asked for. Each time that the port begins to ask for a neighbour ends here once; what nobody
-    /// takes is forgotten at last.
+    /// asked for. Each time that the port begins to ask for a neighbour ends here once; an end
+    /// that the device does not take is forgotten at last.
     pub fn settled(&mut self) -> Option<(Gid, bool)> {
         self.neighbours.settled()
     }

@@ -282,7 +282,7 @@ fn a_notification_makes_a_requester_send_less_and_changes_nothing_else() {
     }
     // The first came when nothing was sent yet.
     assert_eq!((counted(&rig, Congestion::Ignored), counted(&rig, Congestion::Handled)), (4, 159));
-    // One that is not the peer's, and one for nobody, reach no queue pair.
+    // A notification that is not the peer's, and one for no queue pair, reach none.
     let dropped = |rig: &Rig, why| rig.fabric.packet_counters(rig.nics[0].id).unwrap().dropped(why);
     take(&mut rig, b.qpn + 77);
     assert_eq!(dropped(&rig, PacketDropped::NoQueuePair), 1);

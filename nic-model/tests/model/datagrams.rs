@@ -126,8 +126,8 @@ fn datagrams_to_nobody_wait_beside_their_queue() {
     assert_eq!(rig.stats(0).dropped_datagrams, sent);
 }
 
-/// Who answers a stranger that does not exist asks for no MAC, so a flood of such strangers takes
-/// no answer from those who do.
+/// A queue pair that answers a stranger that does not exist asks for no MAC, so a flood of such
+/// strangers takes no answer from senders that do exist.
 #[test]
 fn an_answer_goes_to_the_mac_from_which_the_datagram_came() {
     let mut s = crate::wire::scene();

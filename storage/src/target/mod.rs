@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `config`, `statistics` | what a target serves, and what it counts |
 //! | `pool`, `receives` | memory: of commands' data; of capsules |
-//! | `shares`, `waiting` | who gets memory, and room in a disk's queue; commands that wait for it |
+//! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
 //! | `queue`, `commands` | hosts' queues, and the commands that are outstanding |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
 //! | `work` | I/O commands |

@@ -1,5 +1,5 @@
-//! Lines for the terminal about what outsiders do: at most one a second of a kind, so that nobody
-//! fills the terminal, or keeps the target from its work, by doing it again and again.
+//! Lines for the terminal about what outsiders do: at most one a second of a kind, so that no
+//! host fills the terminal, or keeps the target from its work, by doing it again and again.
 
 use core::fmt;
 

@@ -1,4 +1,5 @@
-//! Who gets a resource of which there is not enough for all: memory, and room in a disk's queue.
+//! The division of a resource of which there is not enough for all: memory, and room in a disk's
+//! queue.
 //!
 //! Commands wait by owner (a controller, or a queue that has none), in order, and the owners take
 //! turns. An owner that has nothing may take whatever is free. One that has something takes no more

@@ -1,4 +1,4 @@
-//! What a stranger can do who forges a peer's address and sees nothing of what is sent to it: it
+//! What a stranger can do that forges a peer's address and sees nothing of what is sent to it: it
 //! knows addresses, services and queue pair numbers, and guesses everything else.
 
 use alloc::vec::Vec;
