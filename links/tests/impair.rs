@@ -260,7 +260,7 @@ fn a_call_takes_a_share_and_asks_to_be_called_again() {
         assert_eq!(link.receive(&mut [0; 200], at(7)), None);
         calls += 1;
         match link.deadline() {
-            Some(again) => assert_eq!(again, at(7)),
+            Some(again) => assert!(again <= at(7)),
             None => break,
         }
     }
