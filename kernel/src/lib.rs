@@ -7,7 +7,7 @@
 //!
 //! # What the launcher sees
 //! - The console is the first serial port. [`console`] describes log levels.
-//! - An image that calls [`wait_for_stop`] is asked to end before the launcher ends QEMU.
+//! - An image that calls [`listen_for_stop`] is asked to end before the launcher ends QEMU.
 //! - [`exit`] ends QEMU with a status. [`Status`] lists the statuses of the kernel itself.
 //! - The heartbeat, a byte on port 0xe9 each second, shows that threads run on all CPUs
 //!   (`launcher.rs`).
@@ -82,4 +82,4 @@ pub use pvh::{Module, modules};
 pub use random::random_u64;
 pub use shutdown::{Status, exit};
 pub use start::{Boot, Timestamps, timestamps};
-pub use stop::wait_for_stop;
+pub use stop::{StopRequest, listen_for_stop};

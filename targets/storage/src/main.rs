@@ -51,6 +51,8 @@ fn main(boot: Boot) -> i32 {
 }
 
 fn serve(boot: Boot) -> Result<(), Failure> {
+    // Before anything that takes time: the user may end the target as soon as it is ready.
+    let stop_request = kernel::listen_for_stop();
     let args = kernel::args();
     let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports(&boot)?);
     if let Some(port) = args.get("port") {
@@ -79,7 +81,7 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     }
     let control = target.control();
     let stop = Box::new(move || {
-        kernel::wait_for_stop();
+        stop_request.wait();
         control.stop();
     });
     node.platform.spawn("stop", stop).map_err(|_| "out of memory").trying("a thread")?;
