@@ -8,6 +8,7 @@ use roce::cm::CommId;
 use roce::{Gid, Qpn};
 
 use super::crowd::Crowd;
+use super::has_memory;
 use super::kept::Kept;
 use super::names::{Names, Purpose};
 use super::slab::Slab;
@@ -157,7 +158,8 @@ impl ConnectionTable {
         ];
         for (crowd, belongs) in crowds {
             match (belongs(was), belongs(state)) {
-                (false, true) => conn.order = Some(crowd.enter(peer, id)),
+                // An end needs no memory. Without any it is not counted, and leaves by its timer.
+                (false, true) if has_memory().is_ok() => conn.order = Some(crowd.enter(peer, id)),
                 (true, false) => conn.order.take().into_iter().for_each(|order| crowd.leave(peer, order)),
                 _ => {}
             }
