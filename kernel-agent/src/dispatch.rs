@@ -246,8 +246,8 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     let ours = |qp: &Arc<crate::Qp>| qp.qpn() == event.number && qp.generation() == event.generation;
     let Some(qp) = qp.filter(ours) else { return };
     let fatal = matches!(kind, EventType::QpFatal | EventType::QpInvalidRequest | EventType::QpAccessError);
-    let broke = if fatal { qp.broke() } else { None };
-    if fatal && broke.is_none() {
+    let breach = if fatal { qp.broke() } else { None };
+    if fatal && breach.is_none() {
         return;
     }
     if event.number == ident::QPN_GSI {
@@ -268,8 +268,8 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         completes: event.detail & NO_COMPLETION == 0,
     };
     qp.client().upcall(|up| up.asynchronous(event));
-    if let Some(Some(connection)) = broke {
-        agent.connections.broke(connection, refused);
+    if let Some(breach) = breach {
+        agent.connections.broke(breach, refused);
     }
 }
 
@@ -296,11 +296,9 @@ fn on_vi_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     let Some(error) = ViError::from_byte(event.status) else { return };
     let operation = event.detail as u8 & OPERATIONS;
     if error == ViError::ConnectionLost {
-        if let Some(connection) = vi.broke(number) {
+        if let Some(breach) = vi.broke(number) {
             vi.report_lost(number);
-            if let Some(connection) = connection {
-                agent.connections.broke(connection, event.detail & REFUSED != 0);
-            }
+            agent.connections.broke(breach, event.detail & REFUSED != 0);
         }
     } else if matches!(error, ViError::PostDescriptor | ViError::CompletionProtection) {
         vi.report_lost_descriptor(number, error, operation, event.address);

@@ -17,12 +17,11 @@ use roce::transport::Service;
 
 use crate::agent::{Counter, EQ_ASYNC};
 use crate::client::AnyObject;
-use crate::cm::ConnectionId;
 use crate::cq::Cq;
 use crate::members::{Queues, Receives};
 use crate::object::begin_use;
 use crate::post::{SegmentLimits, SendSlot, Sender};
-use crate::qp_common::Common;
+use crate::qp_common::{Breach, Common};
 use crate::region::Pd;
 use crate::slot::{NOT_READY, SlotOwner, SlotParams};
 use crate::srq::Srq;
@@ -453,9 +452,9 @@ impl Qp {
         self.to_state(QpState::Reset)
     }
 
-    /// Records the event that the queue pair went to ERROR by itself. Returns the connection that
-    /// broke, if it had one; `None` if the event is from before the last reset.
-    pub(crate) fn broke(&self) -> Option<Option<ConnectionId>> {
+    /// Records the event that the queue pair went to ERROR by itself. Returns what broke; `None` if
+    /// the event is from before the last reset.
+    pub(crate) fn broke(&self) -> Option<Breach> {
         let control = self.common.lock(self.client());
         if self.was_reset.load(Ordering::Acquire) {
             // The event may be from before the reset. Such events are rare, so ask the device.

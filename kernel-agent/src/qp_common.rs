@@ -15,6 +15,12 @@ use crate::cm::ConnectionId;
 use crate::qp_state::PostState;
 use crate::{Client, Error};
 
+/// What broke with a queue pair.
+pub(crate) struct Breach {
+    /// The connection that it had, if any.
+    pub connection: Option<ConnectionId>,
+}
+
 /// See the module's documentation.
 pub(crate) struct Common {
     context: u64,
@@ -99,13 +105,13 @@ impl Common {
         }
     }
 
-    /// Records that the queue pair went to ERROR by itself. Returns the connection that it had: as
-    /// soon as the caller lets go of `control`, a consumer may reset the queue pair and connect it
-    /// again, and the next connection did not break.
-    pub(crate) fn set_broken(&self, _control: &SleepGuard<'_>) -> Option<ConnectionId> {
+    /// Records that the queue pair went to ERROR by itself. Returns what broke: as soon as the
+    /// caller lets go of `control`, a consumer may reset the queue pair and connect it again, and
+    /// the next connection did not break.
+    pub(crate) fn set_broken(&self, _control: &SleepGuard<'_>) -> Breach {
         self.broken.store(true, Ordering::Release);
         self.state.broke();
-        self.connection()
+        Breach { connection: self.connection() }
     }
 
     /// Whether the device reported that the queue pair went to ERROR by itself.

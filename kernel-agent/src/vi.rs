@@ -27,9 +27,8 @@ use thiserror::Error;
 
 use crate::agent::{Agent, Counter, EQ_VIS};
 use crate::client::AnyObject;
-use crate::cm::ConnectionId;
 use crate::object::begin_use;
-use crate::qp_common::Common;
+use crate::qp_common::{Breach, Common};
 use crate::region::Pd;
 use crate::table::Number;
 use crate::vi_cq::ViCq;
@@ -492,9 +491,9 @@ impl Vi {
         (info.state == QpState::Error as u32).then_some(FoundError { number, by_itself: true })
     }
 
-    /// Records the event that the virtual interface went to ERROR by itself. Returns the connection
-    /// that broke, if it had one; `None` if it has been reset since.
-    pub(crate) fn broke(&self, number: u32) -> Option<Option<ConnectionId>> {
+    /// Records the event that the virtual interface went to ERROR by itself. Returns what
+    /// broke; `None` if it has been reset since.
+    pub(crate) fn broke(&self, number: u32) -> Option<Breach> {
         let control = self.common.lock(&self.client);
         (self.qpn() == number).then(|| self.common.set_broken(&control))
     }

@@ -162,11 +162,12 @@ fn the_active_client_learns_that_it_is_connected_before_the_peer_does() {
         let came_first = Arc::new(AtomicBool::new(false));
         let saw = came_first.clone();
         // With the RTU the peer may send: it must not leave before this upcall returns.
-        *a.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| {
+        *a.ears.in_upcall.lock().unwrap() = Some(Box::new(move |heard| {
+            let Heard::Cm(.., kind, _) = heard else { return };
             let knows =
                 || peer.all().iter().any(|h| matches!(h, Heard::Cm(.., kind, _) if is_established(kind)));
             let until = Instant::now() + Duration::from_millis(50);
-            while is_established(&event.kind) && Instant::now() < until {
+            while is_established(kind) && Instant::now() < until {
                 saw.fetch_or(knows(), Ordering::Relaxed);
                 std::thread::yield_now();
             }
@@ -509,15 +510,19 @@ fn upcalls_may_call_the_agent() {
     let keep = served.clone();
     // The server does all in upcalls: it creates its queue pair, accepts, and disconnects once the
     // connection is established.
-    *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| match event.kind {
-        CmEventKind::Request { .. } => {
+    *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |heard| match *heard {
+        Heard::Cm(connection, _, CmEventKind::Request { .. }, _) => {
             let qp = client.create_qp(&attributes(token, &pd, &cq, 1)).unwrap();
             qp.to_init(nic_abi::wqe::LinkFlags::empty()).unwrap();
-            client.accept(event.connection, &qp, &accepted(), b"").unwrap();
+            client.accept(connection, &qp, &accepted(), b"").unwrap();
             *keep.lock().unwrap() = Some(qp);
         }
-        CmEventKind::Established { .. } => client.disconnect(event.connection, b"enough").unwrap(),
-        CmEventKind::Disconnected { .. } => keep.lock().unwrap().take().unwrap().destroy().unwrap(),
+        Heard::Cm(connection, _, CmEventKind::Established { .. }, _) => {
+            client.disconnect(connection, b"enough").unwrap();
+        }
+        Heard::Cm(_, _, CmEventKind::Disconnected { .. }, _) => {
+            keep.lock().unwrap().take().unwrap().destroy().unwrap()
+        }
         _ => {}
     }));
     let qp = a.qp(1);

@@ -468,11 +468,12 @@ fn an_upcall_may_give_more_commands_than_the_event_queue_has_room_for() {
     let (a, b) = (Node::new(&machine, &agent), Node::new(&machine, &agent));
     b.client.listen(ServiceId(1), Transports::RC, 5).unwrap();
     let client = b.client.clone();
-    *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |event| {
+    *b.ears.in_upcall.lock().unwrap() = Some(Box::new(move |heard| {
+        let Heard::Cm(connection, ..) = *heard else { return };
         for _ in 0..1000 {
             client.create_pd().unwrap().destroy().unwrap();
         }
-        client.reject(event.connection, b"").unwrap();
+        client.reject(connection, b"").unwrap();
     }));
     dial(&a, &a.qp(1), &b, 1, b"").unwrap();
     a.ears.cm("the rejection", |kind| matches!(kind, CmEventKind::Rejected { .. }));

@@ -240,8 +240,8 @@ fn a_breach_ends_no_later_connection() {
         join(&a, &b);
         let ((reports, reported), (go_on, gone_on)) = (channel(), channel::<()>());
         let gone_on = Mutex::new(gone_on);
-        *a.node.ears.in_asynchronous.lock().unwrap() = Some(Box::new(move |event| {
-            if matches!(event, AsyncEvent::Vi { error: ViError::ConnectionLost, .. }) {
+        *a.node.ears.in_upcall.lock().unwrap() = Some(Box::new(move |heard| {
+            if matches!(heard, Heard::Async(AsyncEvent::Vi { error: ViError::ConnectionLost, .. })) {
                 reports.send(()).unwrap();
                 // It ends when the test lets go of the other end.
                 let _ = gone_on.lock().unwrap().recv();
@@ -258,7 +258,7 @@ fn a_breach_ends_no_later_connection() {
         let asked = incoming(&b);
         drop(go_on);
         a.error(ViError::ConnectionLost);
-        *a.node.ears.in_asynchronous.lock().unwrap() = None;
+        *a.node.ears.in_upcall.lock().unwrap() = None;
         b.node.client.accept(asked, &b.vi, &AcceptParams::default(), b"").unwrap();
         assert_eq!(a.node.ears.cm("established", is_established).0, id, "{level:?}");
         b.node.ears.cm("established", is_established);

@@ -59,7 +59,7 @@ impl PacketDropped {
     ];
 }
 
-/// What a NIC counts about congestion, which it is told by marks of packets and by notifications.
+/// Events of congestion control that a NIC counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum Congestion {

@@ -6,7 +6,8 @@ use roce::TimeoutCode;
 
 use super::ConnectionManager;
 use crate::CmEventKind;
-use crate::cm::{self, ConnectionId};
+use crate::cm;
+use crate::qp_common::Breach;
 
 /// How long a connection that broke by a refusal stays at most for the peer to learn of that.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(2);
@@ -22,11 +23,12 @@ fn refusal_time(ack_timeout: TimeoutCode) -> Duration {
 }
 
 impl ConnectionManager {
-    /// The queue pair of this connection broke by itself: ends the connection too. If the queue
-    /// pair may have `refused` a request of its peer, the peer's queue pair breaks as well, and the
-    /// peer says so: the end waits for that, so that the peer's request is not flushed before it
-    /// has the refusal. The connection may be over by now, and the queue pair have another one.
-    pub(crate) fn broke(&self, id: ConnectionId, refused: bool) {
+    /// A queue pair broke by itself: ends the connection that it had. If it may have `refused` a
+    /// request of its peer, the peer's queue pair breaks as well, and the peer says so: the end
+    /// waits for that, so that the peer's request is not flushed before it has the refusal. The
+    /// connection may be over by now, and the queue pair have another one.
+    pub(crate) fn broke(&self, breach: Breach, refused: bool) {
+        let Some(id) = breach.connection else { return };
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         if tables.cm.state(id) == cm::State::Established {

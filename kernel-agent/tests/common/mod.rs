@@ -37,21 +37,21 @@ pub enum Heard {
     Dead(Death),
 }
 
-/// What is done with a connection event in the upcall itself.
-type InUpcall = Box<dyn Fn(&CmEvent<'_>) + Send + Sync>;
-/// What is done with an asynchronous event in the upcall itself.
-type InAsynchronous = Box<dyn Fn(&AsyncEvent) + Send + Sync>;
+/// What is done in an upcall itself, before it is recorded.
+type InUpcall = Box<dyn Fn(&Heard) + Send + Sync>;
 
 #[derive(Default)]
 pub struct Ears {
     heard: Mutex<VecDeque<Heard>>,
     more: Condvar,
     pub in_upcall: Mutex<Option<InUpcall>>,
-    pub in_asynchronous: Mutex<Option<InAsynchronous>>,
 }
 
 impl Ears {
     fn hear(&self, heard: Heard) {
+        if let Some(then) = &*self.in_upcall.lock().unwrap() {
+            then(&heard);
+        }
         self.heard.lock().unwrap().push_back(heard);
         self.more.notify_all();
     }
@@ -102,16 +102,10 @@ impl Upcalls for Ears {
     }
 
     fn asynchronous(&self, event: AsyncEvent) {
-        if let Some(then) = &*self.in_asynchronous.lock().unwrap() {
-            then(&event);
-        }
         self.hear(Heard::Async(event));
     }
 
     fn connection(&self, event: CmEvent<'_>) {
-        if let Some(then) = &*self.in_upcall.lock().unwrap() {
-            then(&event);
-        }
         self.hear(Heard::Cm(event.connection, event.context, event.kind, event.private_data.to_vec()));
     }
 
