@@ -231,6 +231,7 @@ impl Prepared {
             has_beaten: false,
             silence: Duration::ZERO,
             looked: started,
+            was_stopped: false,
             patience: config.patience,
             lived: false,
             ended: false,
@@ -273,6 +274,8 @@ pub(crate) struct Vm {
     silence: Duration,
     /// When its silence was last looked at.
     looked: Instant,
+    /// Whether a signal or a debugger had stopped QEMU then.
+    was_stopped: bool,
     patience: Patience,
     /// Whether the guest has written anything, which is a sign of life.
     lived: bool,
@@ -330,14 +333,13 @@ impl Vm {
         let step = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
         // If this process did not run, the guest is not to blame.
         self.silence += step.min(LONGEST_STEP);
-        if self.silence < self.patience() {
-            return None;
-        }
-        if is_stopped(self.child.id()) {
+        // A QEMU that was stopped at one end of the step has its whole patience after it: it may
+        // have been continued just now.
+        let is_stopped = is_stopped(self.child.id());
+        if std::mem::replace(&mut self.was_stopped, is_stopped) || is_stopped {
             self.was_continued();
-            return None;
         }
-        Some(self.silence)
+        (self.silence >= self.patience()).then_some(self.silence)
     }
 
     fn beat(&mut self) {

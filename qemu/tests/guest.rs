@@ -363,17 +363,18 @@ fn a_guest_that_qemu_stops_is_given_up_at_once() {
     assert_eq!(error, "QEMU ended early (it stopped the guest): KVM internal error");
 }
 
-/// A QEMU that a debugger or a signal has stopped is not silent.
+/// A QEMU that a debugger or a signal has stopped is not silent, and has its whole patience when it
+/// continues.
 #[test]
 fn a_qemu_that_is_stopped_for_a_while_goes_on() {
-    let patience = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_secs(1) };
-    let script = script("note .; say pid $$; kill -STOP $$; exit 33");
+    let patience = Patience { first_beat: Duration::from_secs(60), silence: Duration::from_secs(3) };
+    let script = script("note .; say pid $$; kill -STOP $$; sleep 1; exit 33");
     let mut guest = start(script.path.clone(), patience).expect("the script starts");
     let event = guest.next(None).expect("no signal");
     let Event::Line(line) = event else { panic!("{event:?}") };
     let pid = line.strip_prefix("pid ").and_then(|pid| Pid::from_raw(pid.parse().ok()?)).expect("an id");
-    // Several times its patience.
-    let event = guest.next(Some(Instant::now() + 5 * patience.silence)).expect("no signal");
+    // Nearly twice its patience.
+    let event = guest.next(Some(Instant::now() + patience.silence * 11 / 6)).expect("no signal");
     assert!(matches!(event, Event::Deadline), "{event:?}");
     rustix::process::kill_process(pid, Signal::CONT).expect("it is stopped");
     let event = guest.next(None).expect("no signal");
