@@ -209,13 +209,15 @@ impl Reads {
     /// An answer took so many nanoseconds to begin, which is more than `limit` allows.
     #[cold]
     pub fn late(&mut self, trip: u64, limit: &Limit) {
+        self.fast = false;
+        let window = limit.reduced(self.window, self.window.min(self.psns), trip).max(LATE);
         if self.reduced.is_none()
+            && window < self.window
             && let Some(last) = self.questions.back()
         {
             self.reduced = Some(last.psn);
-            let window = self.window.min(self.psns);
-            self.window = limit.reduced(window, trip).max(LATE);
-            (self.arrived, self.fast) = (0, false);
+            self.window = window;
+            self.arrived = 0;
         }
     }
 

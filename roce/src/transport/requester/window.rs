@@ -8,7 +8,9 @@
 //! was seen; that takes it back to what fills the path without much of a queue, and from then on it
 //! grows by one packet each time that it was acknowledged. A timeout halves it, and so does a
 //! notification of congestion or a lost packet, but not below a floor of theirs. It is reduced once
-//! in a round trip, since all that is under way then shows the same queue.
+//! in a round trip, since all that is under way then shows the same queue. Not only queues make
+//! packets late, but also a host whose CPUs get no time for a while, and no window helps against
+//! that. So late packets have a floor, too: the later they are, the lower it is.
 //!
 //! The round trip that is the limit is the same for all connections of a path unless the path is a
 //! long one, so connections that share a link come to about the same window, whichever was first.
@@ -27,6 +29,9 @@ const QUEUE: u64 = 16_000_000;
 const NOTIFIED: u32 = 4;
 /// Nor do losses: a link that loses packets at random is not full.
 const LOSSY: u32 = 16;
+/// Nor does a round trip that takes a little longer than is allowed, in packets. One that takes `n`
+/// times as long has this floor divided by the square of `n`.
+const LATE: u32 = 32;
 /// How many times the connection's timeout the timer waits at most.
 const PATIENCE: u64 = 4;
 
@@ -52,11 +57,13 @@ impl Limit {
         trip > self.most
     }
 
-    /// The size that a window of `size` packets is reduced to after such a round trip: half of it
-    /// at least.
-    pub fn reduced(&self, size: u32, trip: u64) -> u32 {
-        let aim = u64::from(size).saturating_mul(self.aim) / trip.max(1);
-        (aim as u32).clamp(size / 2, size)
+    /// The size that a window is reduced to after such a round trip, when `used` of its `size`
+    /// packets were under way: half of that at least, and not below the floor of late packets.
+    pub fn reduced(&self, size: u32, used: u32, trip: u64) -> u32 {
+        let trip = trip.max(1);
+        let aim = u64::from(used).saturating_mul(self.aim) / trip;
+        let floor = u64::from(LATE).saturating_mul(self.most) / trip * self.most / trip;
+        (aim as u32).clamp(used / 2, used).max((floor as u32).clamp(1, size))
     }
 }
 
@@ -260,7 +267,13 @@ impl Window {
     #[inline]
     fn measured(&mut self, trip: u64, end: Psn) {
         if let Some(limit) = self.learn(trip) {
-            self.reduce(limit.reduced(self.size, trip), 1, end);
+            let size = limit.reduced(self.size, self.size, trip);
+            if size < self.size {
+                self.reduce(size, 1, end);
+            } else {
+                // It is small enough for so late a packet, and goes on to grow, but slowly.
+                self.threshold = self.threshold.min(size);
+            }
         }
     }
 
