@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use crate::Platform;
 
 /// A key of 128 bits, for SipHash-2-4 (Aumasson and Bernstein, 2012). The default key is no secret.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Secret([u64; 2]);
 
 impl core::fmt::Debug for Secret {
@@ -34,6 +34,11 @@ impl Secret {
         let weak = Secret([platform.now().as_nanos(), place]);
         let word = |n| platform.entropy().unwrap_or_else(|| weak.hash([salt, n]));
         Secret([word(0), word(1)])
+    }
+
+    /// A secret that is made of this one for a purpose: it shows nothing about others.
+    pub const fn derive(&self, purpose: u64) -> Secret {
+        Secret([self.hash([purpose, 0]), self.hash([purpose, 1])])
     }
 
     /// The hash of two words under this key.

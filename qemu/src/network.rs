@@ -10,6 +10,7 @@ use std::str::FromStr;
 use clap::Args;
 use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError, Stream};
 use nic_model::port;
+use platform::Secret;
 
 use crate::error::{Error, Result};
 use crate::temporary;
@@ -279,9 +280,9 @@ impl Network {
     }
 }
 
-/// A random number of the system's: the keys of the standard library's hash tables are made of it.
-fn secret() -> u64 {
-    RandomState::new().hash_one(0)
+/// A key of the system's random numbers: those of the standard library's hash tables are, too.
+fn secret() -> Secret {
+    Secret::new([0, 1].map(|n| RandomState::new().hash_one(n)))
 }
 
 #[cfg(test)]

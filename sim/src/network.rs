@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use links::{Chance, Counters, Dropped, Impaired, Impairment, Link, PairEnd, Rate, pair};
 use nic_model::{Wire, port};
-use platform::Instant;
 use platform::random::Random;
+use platform::{Instant, Secret};
 
 /// The link's MTU: the path MTU is then 1024, or 256.
 const MTUS: [u32; 2] = [1500, 600];
@@ -180,7 +180,7 @@ impl Cable {
             };
             let address = format!("10.0.0.{}/24", n + 1).parse().expect("an address of our own is valid");
             let config = port::Config::new(GUID + n as u64, mtu, &[address]);
-            let config = port::Config { vlan, secret: seed, ..config };
+            let config = port::Config { vlan, secret: Secret::new([seed, 0]), ..config };
             ends.push((Box::new(end) as Box<dyn Wire + Send>, config));
             all_seen.push(seen);
         }

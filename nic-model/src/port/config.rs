@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
+use platform::Secret;
 use roce::wire::ethernet;
 use roce::{IpPrefix, PathMtu};
 use thiserror::Error;
@@ -35,9 +36,9 @@ pub struct Config {
     pub mtu: u32,
     /// The addresses, GID 1 and the following; [`MAX_ADDRESSES`] at most.
     pub addresses: Vec<IpPrefix>,
-    /// A random number that peers do not know. It decides which senders share a limit: a peer that
+    /// A key that peers do not know. It decides which senders share a limit: a peer that
     /// knew it could use up the answers of another one.
-    pub secret: u64,
+    pub secret: Secret,
 }
 
 /// Why a configuration is invalid.
@@ -65,11 +66,11 @@ pub enum ConfigError {
 
 impl Config {
     /// The configuration of the port of the node with this GUID, from which MAC and link-local
-    /// address are derived. It is of no VLAN, and its secret is 0, for the maker to replace.
+    /// address are derived. It is of no VLAN, and its secret is none, for the maker to replace.
     pub fn new(node_guid: u64, mtu: u32, addresses: &[IpPrefix]) -> Config {
         let link_local = Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(node_guid));
         let mac = mac_of(node_guid);
-        Config { mac, link_local, vlan: None, mtu, addresses: addresses.into(), secret: 0 }
+        Config { mac, link_local, vlan: None, mtu, addresses: addresses.into(), secret: Secret::default() }
     }
 
     /// Checks the configuration and returns the MTU.

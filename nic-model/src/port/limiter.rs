@@ -1,7 +1,6 @@
 //! Rate limits.
 
-use platform::Instant;
-use platform::random::Random;
+use platform::{Instant, Secret};
 use roce::Gid;
 
 /// Limits a kind of act to a rate, with bursts.
@@ -48,7 +47,7 @@ impl Limiter {
 /// behind one MAC, one that floods leaves the others theirs.
 #[derive(Debug)]
 pub(super) struct Shares {
-    secret: u64,
+    secret: Secret,
     rows: [[Limiter; GROUPS]; ROWS],
 }
 
@@ -60,7 +59,7 @@ const _: () = assert!(GROUPS.is_power_of_two() && GROUPS <= 1 << 16);
 
 impl Shares {
     /// Allows each group this rate and burst.
-    pub fn new(per_second: u32, burst: u32, secret: u64) -> Shares {
+    pub fn new(per_second: u32, burst: u32, secret: Secret) -> Shares {
         let row = |_| core::array::from_fn(|_| Limiter::new(per_second, burst));
         Shares { secret, rows: core::array::from_fn(row) }
     }
@@ -68,10 +67,10 @@ impl Shares {
     /// Whether an act for this sender is allowed now; counts it if so.
     pub fn take(&mut self, mac: [u8; 6], address: Gid, now: Instant) -> bool {
         let [a, b, c, d, e, f] = mac;
-        let by_mac = self.hash(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), 0);
+        let by_mac = self.secret.hash([u64::from_be_bytes([0, 0, a, b, c, d, e, f]), 0]);
         let (high, low) =
             ((u128::from_be_bytes(address.0) >> 64) as u64, u128::from_be_bytes(address.0) as u64);
-        let by_both = self.hash(self.hash(high, by_mac) ^ low, by_mac);
+        let by_both = self.secret.hash([self.secret.hash([high, by_mac]), low]);
         let mut allowed = false;
         for (n, row) in self.rows.iter_mut().enumerate() {
             let hash = if n < ROWS / 2 { by_mac } else { by_both };
@@ -80,11 +79,6 @@ impl Shares {
             allowed |= row[group].take(now);
         }
         allowed
-    }
-
-    /// A hash of a number, and of the hash of what precedes it.
-    fn hash(&self, number: u64, before: u64) -> u64 {
-        Random::new(self.secret ^ number ^ before.rotate_left(32)).word()
     }
 }
 
@@ -113,7 +107,7 @@ mod tests {
     #[test]
     fn a_host_that_floods_takes_nothing_from_any_other() {
         for secret in 0..100 {
-            let mut shares = Shares::new(100, 16, secret);
+            let mut shares = Shares::new(100, 16, Secret::new([secret, 0]));
             assert_eq!((0..1000).filter(|_| shares.take(mac(1), address(1), NOW)).count(), 16);
             assert_eq!(answered(&mut shares, (2..=200).map(|n| (mac(n), address(n)))), 199);
         }
@@ -121,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_host_that_asks_from_many_addresses_takes_nothing_from_any_other() {
-        let mut shares = Shares::new(100, 16, 7);
+        let mut shares = Shares::new(100, 16, Secret::new([7, 0]));
         let flood = (0..100_000).map(|n| (mac(1), address(n)));
         assert!(answered(&mut shares, flood) <= 2 * GROUPS * 16);
         assert_eq!(answered(&mut shares, (2..=200).map(|n| (mac(n), address(n)))), 199);
@@ -129,7 +123,7 @@ mod tests {
 
     #[test]
     fn of_hosts_behind_one_mac_one_that_floods_takes_nothing_from_the_others() {
-        let mut shares = Shares::new(100, 16, 7);
+        let mut shares = Shares::new(100, 16, Secret::new([7, 0]));
         assert_eq!((0..1000).filter(|_| shares.take(mac(1), address(1), NOW)).count(), 16);
         assert_eq!(answered(&mut shares, (2..=200).map(|n| (mac(1), address(n)))), 199);
     }
@@ -137,7 +131,7 @@ mod tests {
     #[test]
     fn the_secret_decides_whose_groups_are_the_same() {
         let all = |secret| {
-            let mut shares = Shares::new(1, 1, secret);
+            let mut shares = Shares::new(1, 1, Secret::new([secret, 0]));
             (0..1000).map(|n| shares.take(mac(n), address(n), NOW)).collect::<std::vec::Vec<_>>()
         };
         assert!(all(1) == all(1) && all(1) != all(2));

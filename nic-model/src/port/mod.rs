@@ -124,7 +124,7 @@ impl Port {
             heard: Heard::new(),
             questions: Limiter::new(1000, 64),
             answers: Shares::new(100, 16, config.secret),
-            echoes: Shares::new(100, 16, !config.secret),
+            echoes: Shares::new(100, 16, config.secret.derive(1)),
             outbox: VecDeque::new(),
             counters: Counters::default(),
         })

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use nic_model::port::{Config, Input, Port, Unsent};
-use platform::Instant;
+use platform::{Instant, Secret};
 use roce::wire::datagram::{self, Network};
 use roce::wire::opcode::Opcode;
 use roce::wire::{bth, ethernet, ipv4, ipv6, packet};
@@ -44,7 +44,9 @@ pub(crate) fn v6(text: &str) -> Ipv6Addr {
 /// Port `n` of a network, up: 10.0.0.n and fd00::n.
 pub(crate) fn port(n: u8) -> Port {
     let addresses = [prefix(&format!("10.0.0.{n}/24")), prefix(&format!("fd00::{n:x}/64"))];
-    let mut port = Port::new(&Config::new(0x0266_65ff_fe72_0000 + u64::from(n), MTU, &addresses)).unwrap();
+    let config = Config::new(0x0266_65ff_fe72_0000 + u64::from(n), MTU, &addresses);
+    // Under this key, none of the tests' hosts shares all its groups with one that floods.
+    let mut port = Port::new(&Config { secret: Secret::new([7, 0]), ..config }).unwrap();
     port.set_up(true, ms(0));
     own_frames(&mut port);
     port
