@@ -41,25 +41,13 @@ pub fn bind(command: &mut Command, signal: Signal, descriptors: Vec<RawFd>) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Runs `command` and returns its status and its standard output. `None` if it has not ended after
+/// Runs `command` and returns its status and what it wrote. `None` if it has not ended after
 /// `limit`; then it is killed, with all processes that it started.
 pub fn answer(mut command: Command, limit: Duration) -> io::Result<Option<Output>> {
     bind(&mut command, Signal::KILL, Vec::new());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
-    let stdout = child.stdout.take();
-    let (sender, written) = mpsc::channel();
-    // A separate thread reads, since a process that the child started may keep the pipe open for
-    // ever.
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(stdout) = stdout {
-            // An error ends the answer, like the end of the pipe.
-            let _ = stdout.take(LONGEST_ANSWER).read_to_end(&mut bytes);
-        }
-        // The receiver is gone if the answer took too long.
-        let _ = sender.send(bytes);
-    });
+    let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
     if !has_ended(&child, limit)? {
         // These fail only if the child has ended already.
         let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
@@ -67,8 +55,25 @@ pub fn answer(mut command: Command, limit: Duration) -> io::Result<Option<Output
         return Ok(None);
     }
     let status = child.wait()?;
-    let stdout = written.recv_timeout(REST_TIME).unwrap_or_default();
-    Ok(Some(Output { status, stdout, stderr: Vec::new() }))
+    let [stdout, stderr] = [stdout, stderr].map(|of| of.recv_timeout(REST_TIME).unwrap_or_default());
+    Ok(Some(Output { status, stdout, stderr }))
+}
+
+/// Sends what comes out of a pipe, when it ends.
+fn collect(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, written) = mpsc::channel();
+    // A separate thread reads, since a process that the child started may keep the pipe open for
+    // ever.
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = pipe {
+            // An error ends the answer, like the end of the pipe.
+            let _ = pipe.take(LONGEST_ANSWER).read_to_end(&mut bytes);
+        }
+        // The receiver is gone if the answer took too long.
+        let _ = sender.send(bytes);
+    });
+    written
 }
 
 /// Waits for a child's end, at most for `limit`.
@@ -99,9 +104,10 @@ mod tests {
 
     #[test]
     fn an_answer_has_its_status() {
-        let answer = answer(shell("echo yes; exit 3"), Duration::from_secs(60)).expect("it runs");
-        let answer = answer.expect("in time");
-        assert_eq!((answer.status.code(), &*answer.stdout), (Some(3), &b"yes\n"[..]));
+        let command = shell("echo yes; echo no >&2; exit 3");
+        let answer = answer(command, Duration::from_secs(60)).expect("it runs");
+        let Output { status, stdout, stderr } = answer.expect("in time");
+        assert_eq!((status.code(), &*stdout, &*stderr), (Some(3), &b"yes\n"[..], &b"no\n"[..]));
     }
 
     #[test]
