@@ -300,7 +300,13 @@ impl Nic {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::ReliabilityLevel;
+    use crate::scene::Scene;
 
     #[test]
     fn one_error_of_the_nic_waits_at_most() {
@@ -325,6 +331,40 @@ mod tests {
         errors.clear();
         errors.add(Waiting { error, of: None }).unwrap();
         assert_eq!((errors.queue.lock().len(), errors.counts()), (1, (2, 0)));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn errors_of_one_interface_that_wait_are_bounded_and_leave_room_for_another() {
+        let scene = Scene::new();
+        let [(_, many), (_, few)] = [(); 2].map(|()| scene.vi(ReliabilityLevel::Delivery));
+        let (begun, begins) = mpsc::channel();
+        let (goes_on, go_on) = mpsc::channel::<()>();
+        let go_on = Mutex::new(go_on);
+        // The handler is held in the first error, which does not wait any more then.
+        let handler = move |_: u64, error: &ErrorDescriptor| {
+            begun.send(error.vi).unwrap();
+            let _ = go_on.lock().recv();
+        };
+        scene.nic.error_callback(0, Some(Box::new(handler))).unwrap();
+        let core = scene.core();
+        core.report(&many, ErrorCode::RecvqEmpty, 0, 0);
+        assert_eq!(begins.recv(), Ok(many.handle));
+        for _ in 0..MOST_OF_VI + 5 {
+            core.report(&many, ErrorCode::RecvqEmpty, 0, 0);
+        }
+        core.report(&few, ErrorCode::RecvqEmpty, 0, 0);
+        assert_eq!(core.errors.counts(), (1, 5));
+        drop(goes_on);
+        // As they came: those of the first, and the one of the second.
+        for _ in 0..MOST_OF_VI {
+            assert_eq!(begins.recv(), Ok(many.handle));
+        }
+        assert_eq!(begins.recv(), Ok(few.handle));
+        // There is room again.
+        core.report(&many, ErrorCode::RecvqEmpty, 0, 0);
+        assert_eq!(begins.recv(), Ok(many.handle));
+        assert_eq!(core.errors.counts().1, 5);
     }
 
     #[test]

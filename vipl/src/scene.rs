@@ -12,7 +12,7 @@ use crate::vi::Vi;
 use crate::{CqHandle, Nic, Provider, PtagHandle, ReliabilityLevel, ViAttributes, ViHandle};
 
 /// Longer than anything takes, in milliseconds.
-const PATIENCE: u32 = 20_000;
+pub(crate) const PATIENCE: u32 = 20_000;
 
 pub(crate) struct Scene {
     pub(crate) nic: Nic,

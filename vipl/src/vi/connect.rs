@@ -575,12 +575,16 @@ impl Nic {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use kernel_agent::QpState;
 
     use super::*;
     use crate::attributes::Qos;
     use crate::handle::PtagHandle;
-    use crate::scene::Scene;
+    use crate::scene::{PATIENCE, Scene};
 
     #[test]
     fn both_ends_have_the_same_level_size_and_quality() {
@@ -653,22 +657,48 @@ mod tests {
         }
     }
 
+    /// A request that waits for an answer, of a connection that the agent does not have. `None` if
+    /// there is no room.
+    fn forged(scene: &Scene, attributes: ViAttributes) -> Option<ConnHandle> {
+        let reservation = scene.core().conns.reserve().ok()?;
+        let handle = ConnHandle::from_raw(reservation.word());
+        reservation.fill(Arc::new(Conn {
+            handle,
+            connection: ConnectionId(1 << 40),
+            attributes,
+            depths: ReadDepths::default(),
+            withdrawn: AtomicBool::new(false),
+            turn: SleepLock::new(),
+        }));
+        Some(handle)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn without_room_for_another_answer_a_request_goes_on_to_wait() {
+        let scene = Scene::new();
+        let [(client, vi), (server, _)] = [(); 2].map(|()| scene.vi(ReliabilityLevel::Delivery));
+        let attributes = *vi.attributes.lock();
+        let waiting: Vec<_> = core::iter::from_fn(|| forged(&scene, attributes)).collect();
+        assert_eq!(waiting.len(), 1024);
+        let [own, name] = [&b"client"[..], b"server"].map(|name| scene.nic.address(name).unwrap());
+        std::thread::scope(|threads| {
+            let asks = threads.spawn(|| scene.nic.connect_request(client, &own, &name, PATIENCE));
+            assert_eq!(scene.nic.connect_wait(&name, None, PATIENCE).unwrap_err(), Error::ErrorResource);
+            // One of the others is answered.
+            scene.nic.connect_reject(waiting[0]).unwrap();
+            let request = scene.nic.connect_wait(&name, None, 0).unwrap();
+            scene.nic.connect_accept(request.conn, server).unwrap();
+            asks.join().unwrap().unwrap();
+        });
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "a device takes long")]
     fn a_request_whose_client_gave_up_as_it_was_accepted_is_used_up() {
         let scene = Scene::new();
         let (handle, vi) = scene.vi(ReliabilityLevel::Delivery);
-        let reservation = scene.core().conns.reserve().unwrap();
-        let conn = ConnHandle::from_raw(reservation.word());
-        reservation.fill(Arc::new(Conn {
-            handle: conn,
-            // The agent has no such connection.
-            connection: ConnectionId(1 << 40),
-            attributes: *vi.attributes.lock(),
-            depths: ReadDepths::default(),
-            withdrawn: AtomicBool::new(false),
-            turn: SleepLock::new(),
-        }));
+        let conn = forged(&scene, *vi.attributes.lock()).unwrap();
         assert_eq!(scene.nic.connect_accept(conn, handle), Err(Error::Timeout));
         assert_eq!(scene.nic.connect_accept(conn, handle), Err(Error::InvalidParameter));
         assert_eq!(vi.state(), ViState::Idle);
