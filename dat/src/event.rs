@@ -224,8 +224,9 @@ pub struct DtoCompletion {
     pub user_cookie: u64,
     /// The result.
     pub status: DtoStatus,
-    /// The number of received bytes. Defined only for a successful Receive; for one that an RDMA
-    /// Write with immediate data took, the number of bytes that the Write wrote.
+    /// The number of bytes that were transferred: of a request the sum of its segments, of an
+    /// atomic 8, of a Receive what it received, and of one that an RDMA Write with immediate data
+    /// took what the Write wrote. Defined only if the status is a success.
     #[doc(alias = "transfered_length")]
     pub transferred_length: u64,
     /// The operation.

@@ -21,8 +21,9 @@ pub struct Cqe {
     pub generation: u32,
     /// The work request's tag.
     pub tag: u32,
-    /// Bytes transferred: received, read, or (atomics) 8; 0 for others. For datagrams it includes
-    /// the 40 bytes in front.
+    /// Bytes transferred, if the work request succeeded: those that a receive got (of a datagram
+    /// with the 40 bytes in front), those of the segments of a send, a write or a read, 8 for
+    /// atomics, 0 for what moves none.
     pub length: u32,
     /// Immediate data, or the local key of what was invalidated, according to [`CqeFlags`].
     pub immediate: u32,

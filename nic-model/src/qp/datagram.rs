@@ -166,7 +166,7 @@ impl Qp {
         match self.hold_back() {
             Some(Outcome::Lost) => {
                 nic.stats.dropped_datagrams += 1;
-                return Err(Outcome::Done(0));
+                return Err(Outcome::Done(self.send.work.total));
             }
             Some(held) => return Err(held),
             None => {}
@@ -174,7 +174,7 @@ impl Qp {
         if self.kind == QpType::Gsi && nic.drop_management > 0 {
             nic.drop_management -= 1;
             nic.stats.dropped_datagrams += 1;
-            return Err(Outcome::Done(0));
+            return Err(Outcome::Done(self.send.work.total));
         }
         Ok(datagram)
     }
@@ -252,7 +252,7 @@ impl Qp {
         schedule: &mut Schedule,
         datagram: &Datagram<'_>,
     ) -> Option<Outcome> {
-        let Some(mut uplink) = nic.uplink.take() else { return Some(Outcome::Done(0)) };
+        let Some(mut uplink) = nic.uplink.take() else { return Some(Outcome::Done(datagram.length)) };
         let room = !uplink.port.up() || uplink.wire.has_room();
         let result = room.then(|| self.transmit(nic, schedule, datagram, &mut uplink));
         nic.uplink = Some(uplink);
@@ -286,7 +286,7 @@ impl Qp {
         let packet = Qpn::new(address.qpn).and_then(|qpn| packet.to_packet(qpn, payload));
         let (Some(network), Some(packet)) = (network, packet) else {
             nic.stats.dropped_datagrams += 1;
-            return Outcome::Done(0);
+            return Outcome::Done(datagram.length);
         };
         let source = FIRST_PORT | self.qpn as u16 & !FIRST_PORT;
         let result = port.transmit(&network, self.sender(), source, output, schedule.now, |into| {
@@ -305,7 +305,7 @@ impl Qp {
             }
             Err(_) => nic.stats.dropped_datagrams += 1,
         }
-        Outcome::Done(0)
+        Outcome::Done(datagram.length)
     }
 
     /// Writes a datagram that the queue pair takes into a receive with `write`. A receive that is
@@ -383,7 +383,7 @@ impl<F: Frontend> Fabric<F> {
         let outcome = match delivered {
             Ok(taken) => {
                 nic.stats.dropped_datagrams += u64::from(!taken);
-                Outcome::Done(0)
+                Outcome::Done(datagram.length)
             }
             Err(_) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
         };

@@ -181,7 +181,7 @@ impl Qp {
                     Ok(()) => Outcome::Done(total),
                     Err(_) => Outcome::Failed(Status::LocalProtection, header_field!(immediate)),
                 },
-                _ => Outcome::Done(0),
+                _ => Outcome::Done(total),
             },
         }
     }

@@ -69,7 +69,7 @@ impl Qp {
     /// The current message has left.
     fn message_left(&mut self) -> Outcome {
         self.send_psn = self.send_psn.add(self.request_packets());
-        Outcome::Done(0)
+        Outcome::Done(self.send.work.total)
     }
 
     /// The current message is lost. The requester does not notice.

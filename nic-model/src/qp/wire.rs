@@ -517,9 +517,9 @@ impl Qp {
                 failed.then_some((Status::LocalProtection, header_field!(immediate)))
             });
             let length = match opcode {
-                Opcode::Read | Opcode::ReadInvalidate => total,
                 Opcode::CompareSwap | Opcode::FetchAdd => ATOMIC_BYTES,
-                _ => 0,
+                _ if is_local(opcode) => 0,
+                _ => total,
             };
             match failure {
                 None => self.post_completion(nic, (&header, args, left), Status::Success, length, NO_FIELD),

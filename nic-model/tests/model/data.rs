@@ -120,7 +120,7 @@ fn a_write_arrives_and_takes_no_receive() {
     rig.post_receive(&mut b, 2, &[]);
     rig.post(&mut a, rdma(wqe::Opcode::Write, 1, to, 0x7000_0010), &[segment(from, 0, 48)]);
     let sent = rig.sent(&mut a);
-    assert_eq!((status(&sent), sent.length), (cqe::Status::Success, 0));
+    assert_eq!((status(&sent), sent.length), (cqe::Status::Success, 48));
     assert_eq!(rig.bytes(target + 16, 48), rig.bytes(source, 48));
     assert!(rig.poll_cq(&mut b.receive_cq).is_none());
 }

@@ -22,7 +22,7 @@ fn both() -> [Rig; 2] {
 }
 
 #[test]
-fn the_length_of_a_completion_is_what_came_back() {
+fn the_length_of_a_completion_is_what_the_request_moved() {
     for mut rig in both() {
         let (mut a, mut b) = rig.pair();
         let (from, _) = rig.region(0, 4096);
@@ -31,10 +31,14 @@ fn the_length_of_a_completion_is_what_came_back() {
             let args = AtomicArgs { sink: segment(from, 0, 8), compare_add: 1, swap: 2 };
             zerocopy::transmute!(args)
         };
-        rig.post_receive(&mut b, 1, &[segment(to, 0, 64)]);
+        for tag in 1..4 {
+            rig.post_receive(&mut b, tag, &[segment(to, 0, 64)]);
+        }
         for (opcode, length) in [
-            (Opcode::Send, 0),
-            (Opcode::Write, 0),
+            (Opcode::Send, 64),
+            (Opcode::SendImmediate, 64),
+            (Opcode::Write, 64),
+            (Opcode::WriteImmediate, 64),
             (Opcode::Read, 64),
             (Opcode::CompareSwap, 8),
             (Opcode::FetchAdd, 8),
