@@ -13,6 +13,8 @@ mod context;
 mod datagram_errors;
 mod datagrams;
 mod disconnects;
+mod each;
+mod each_order;
 mod events;
 mod every_call;
 mod every_handle;
@@ -48,6 +50,8 @@ pub(crate) const TESTS: &[&[Test]] = &[
     closing::TESTS,
     threads::TESTS,
     posts::TESTS,
+    each::TESTS,
+    each_order::TESTS,
     memory::TESTS,
     modify::TESTS,
     connections::TESTS,
