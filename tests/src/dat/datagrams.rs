@@ -9,7 +9,7 @@ use dat::*;
 use super::world::*;
 use crate::fixture::{PAGE, pattern, spigot};
 use crate::thread::pause;
-use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
+use crate::{Failure, Outcome, Test, check, check_eq, not_shown, refused, some, test};
 
 /// Bytes in front of each received message, which hold the header.
 pub(crate) const FRONT: usize = 40;
@@ -228,10 +228,10 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Datagrams complete Receives in the order in which they were sent. Tested without losses only.
+    // Datagrams complete Receives in the order in which they were sent, if none is lost.
     test("dat_datagrams::datagrams_arrive_in_order", &["dat-ib-2.3.B03", "dat-ib-2.3.A01"], |f| {
         if f.setup.lossy {
-            return Ok(());
+            return not_shown("datagrams may get lost, or arrive twice or out of order");
         }
         world(f, |w| {
             let two = two(w)?;
@@ -312,7 +312,7 @@ pub(crate) const TESTS: &[Test] = &[
     // others.
     test("dat_datagrams::a_send_can_be_solicited", &["dat_ib_post_send_ud.F02"], |f| {
         if f.setup.lossy {
-            return Ok(());
+            return not_shown("datagrams may get lost, or arrive twice or out of order");
         }
         world(f, |w| {
             check_eq!(CompletionFlags::SOLICITED_WAIT.bits(), 0x02);
