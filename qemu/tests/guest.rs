@@ -16,6 +16,7 @@ use qemu::error::{Error, Result};
 use qemu::frontend::ivshmem::Ivshmem;
 use qemu::guests::{Guest, Guests};
 use qemu::network::Network;
+use qemu::process;
 use qemu::setup::Qemu;
 use qemu::vm::{Config, Event, Exit, Patience};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -244,14 +245,15 @@ fn launcher(script: &Script) -> Child {
 }
 
 fn launcher_with(script: &Script, disk: Option<&Path>) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
+    let mut launcher = Command::new(std::env::current_exe().expect("this program"));
+    launcher
         .args(["--exact", "launcher_to_be_killed", "--nocapture", "--test-threads=1"])
         .env("FERROVIA_TEST_QEMU", &script.path)
         .envs(disk.map(|path| ("FERROVIA_TEST_DISK", path)))
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start a launcher")
+        .stderr(Stdio::piped());
+    process::bind(&mut launcher, Signal::KILL, Vec::new());
+    launcher.spawn().expect("start a launcher")
 }
 
 /// Starts a launcher and its QEMU, kills the launcher, and returns how it ended once QEMU has gone.

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use ferrovia_qemu::process;
 use rustix::process::{Pid, Signal};
 use sha2::{Digest, Sha256};
 
@@ -15,12 +16,10 @@ fn pair(words: &[&str]) -> Child {
 fn launch(words: &[&str]) -> Child {
     let program = std::env::current_exe().expect("this program");
     let program = program.parent().and_then(Path::parent).expect("target/PROFILE/deps").join("ferrovia");
-    Command::new(program)
-        .args(words)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start the launcher")
+    let mut launcher = Command::new(program);
+    launcher.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    process::bind(&mut launcher, Signal::KILL, Vec::new());
+    launcher.spawn().expect("start the launcher")
 }
 
 /// Runs two machines that have to succeed; returns what they wrote.

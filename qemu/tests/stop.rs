@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ferrovia_qemu::process;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// Longer than a driver waits for a heartbeat, and than the launcher waits for a sign of life of
@@ -24,13 +25,10 @@ fn stop_and_continue(command: &[&str], signal: &str, machine: &str, stop: Signal
     std::fs::File::create(&file).and_then(|file| file.set_len(64 << 20)).expect("a sparse file");
     let program = std::env::current_exe().expect("this program");
     let program = program.parent().and_then(Path::parent).expect("target/PROFILE/deps").join("ferrovia");
-    let mut job = Command::new(program)
-        .args(command)
-        .arg(&file)
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .expect("start the launcher");
+    let mut launcher = Command::new(program);
+    launcher.args(command).arg(&file).stdout(Stdio::piped()).process_group(0);
+    process::bind(&mut launcher, Signal::KILL, Vec::new());
+    let mut job = launcher.spawn().expect("start the launcher");
     let group = Pid::from_child(&job);
     let mut lines = BufReader::new(job.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     let first = lines.find(|line| line.starts_with(signal)).expect("the line to wait for");

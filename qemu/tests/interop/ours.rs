@@ -6,6 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use qemu::process;
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// How long the image may take to be built, and to boot.
@@ -46,6 +48,7 @@ impl Ours {
         command.arg("--link").arg(format!("{kind}:{}", link(folder).display()));
         command.arg("--counters").arg(&counters);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        process::bind(&mut command, Signal::TERM, Vec::new());
         let mut launcher = command.spawn().expect("start the launcher");
         let output = BufReader::new(launcher.stdout.take().expect("its output"));
         let (send, lines) = mpsc::channel();
