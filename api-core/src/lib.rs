@@ -11,6 +11,9 @@
 //! - [`Context`]: the consumer's context of an object;
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces.
 //!
+//! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
+//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does.
+//!
 //! An adapter is one opening of the agent by a consumer: IT-API's IA, VIPL's NIC handle.
 #![no_std]
 

@@ -6,6 +6,10 @@
 //! returns when it is done, or with the [`Failure`] that ended it. The images in `targets` and the
 //! tests call the same functions; [`run`] and [`run_pairs`] are all that an image does.
 //!
+//! They are no replacement of the libraries rdma_cm and verbs: no program for Linux builds on them.
+//! The connection manager is in `kernel-agent`. To boot an image with a program is the launcher's
+//! matter (`qemu`).
+//!
 //! The servers are named as rdma_cm names them, by an IP address and a port: the path leads to the
 //! address, and [`ConnQual::rdma_tcp`](privileged_api::ConnQual::rdma_tcp) or
 //! [`ConnQual::rdma_udp`](privileged_api::ConnQual::rdma_udp) is the port.

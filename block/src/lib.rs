@@ -9,6 +9,9 @@
 //! | [`ram`] | memory |
 //! | `simulated` (feature `testing`) | a volatile cache, errors, stalls and losses of power, which a seed decides |
 //!
+//! It has no driver of a real disk (virtio disks are in `kernel`), no partitions and no file
+//! system, and it serves no disk to other machines, which `storage` does.
+//!
 //! The crate is `no_std` and has no unsafe code. A disk keeps the memory of a request until the
 //! request completes, so a consumer cannot release memory that a device still writes to.
 #![no_std]

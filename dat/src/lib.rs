@@ -21,6 +21,10 @@
 //! - When the device dies, all calls but [`Ia::ia_close`] return `InternalError`, and all waiters
 //!   return.
 //!
+//! It has no queues, connections or memory of its own: the IT-API objects below have them. There is
+//! no registry of providers, since boot code passes the [`Provider`], and of the extensions there
+//! are InfiniBand's only, not iWARP's.
+//!
 //! What the DAT documents leave open is decided in docs/decisions.md.
 //!
 //! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),

@@ -11,6 +11,9 @@
 //! | its boot code | opens an [`Agent`] on each NIC, adds the agents to a [`Provider`], and makes the [`Privileged`] token |
 //! | consumers | open an [`it_api::Ia`] of the provider and call the specification's routines on it |
 //!
+//! It has no code of its own, and no kernel: ours is the crate `kernel`, which an embedder does not
+//! need. The storage target is not among its exports either: it is the crate `storage`.
+//!
 //! The page docs/embed.md of the repository implements both traits step by step and says what each
 //! part costs. `cargo run -p ferrovia --example hello` sends a message in an ordinary process.
 //!

@@ -11,6 +11,9 @@
 //! # drop((platform, transport));
 //! ```
 //!
+//! It chooses no schedule: the operating system does. In `sim` a seed does. It attaches no device
+//! to a guest: `qemu` does.
+//!
 //! A bus address is an offset into the arena. An access outside of the arena is an error, never
 //! undefined behaviour.
 

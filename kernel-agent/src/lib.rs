@@ -13,6 +13,9 @@
 //! exports the NIC's own types for them, under the names that a face uses, so a face depends on no
 //! crate below this one.
 //!
+//! It has no calls, handles or events of a specification: they are the faces' matter
+//! (`privileged-api`, `vipl`). Rings, doorbells and the queue of commands are in `nic-hal`.
+//!
 //! Posting and reaping ([`Qp::post`], [`Cq::poll_one`], …) neither allocate nor take a lock that
 //! two queues share.
 #![no_std]

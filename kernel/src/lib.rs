@@ -5,6 +5,10 @@
 //! from a machine comes from the [`platform`] crate, which this kernel implements
 //! ([`Boot::platform`]).
 //!
+//! There are no processes and no user mode, no file system and no network stack. RDMA is in the
+//! crates from `nic-hal` up, which an image uses as any embedder does; this kernel finds the NIC
+//! and implements the platform.
+//!
 //! # What the launcher sees
 //! - The console is the first serial port. [`console`] describes log levels.
 //! - An image that calls [`listen_for_stop`] is asked to end before the launcher ends QEMU.

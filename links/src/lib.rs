@@ -17,6 +17,10 @@
 //! link. `Impaired<Captured<L>>` captures what really crosses the wire: sent frames after the
 //! impairment, and received ones before it.
 //!
+//! A link looks at no more of a frame than it needs to pass the frame on: a switch at the
+//! addresses, the link over UDP at the headers, which it replaces. What frames mean is the port's
+//! matter (`nic_model::port`).
+//!
 //! Peers are not trusted. Whatever a peer sends, and also if it takes no frames, memory is bounded,
 //! the link drops frames and counts them by reason ([`Counters`]), and the owner does not wait.
 #![deny(missing_docs)]

@@ -4,6 +4,9 @@
 //! describes their use. Version [`VERSION_MAJOR`].[`VERSION_MINOR`]: a driver refuses another major
 //! version and may ignore a newer minor one.
 //!
+//! It is neither of the two: the driver is `nic-hal`, the device `nic-model`. The packets that
+//! devices exchange are in `roce`.
+//!
 //! All fields are little-endian, and only little-endian machines are supported; so the structures
 //! are plain `repr(C)`, and their sizes are checked at compile time. Reserved fields are zero.
 #![no_std]

@@ -10,6 +10,10 @@
 //! and check each index, tag, number, length and status against it before they use it. Memory
 //! returns to the platform only when the device is known to be done with it ([`Lease`]).
 //!
+//! It does not find devices (a kernel's PCI code does, and passes a [`Transport`]). It does not
+//! choose the numbers of objects, share the NIC between consumers, or make connections:
+//! `kernel-agent` does.
+//!
 //! Unsafe code: `mapped` only.
 #![no_std]
 

@@ -29,6 +29,11 @@
 //! | `test_commands` | fault injection and benchmarks |
 //! | `testing` | with the feature `testing`: a miniature driver |
 //!
+//! It attaches itself to nothing: `qemu` attaches it to a guest, `host` and `sim` attach it to the
+//! stack in the same process. It opens no socket: `links` carries the frames. It makes no
+//! connections: the agents' connection managers do, and it carries their datagrams. Packets and the
+//! rules of the transport are in `roce`.
+//!
 //! The device trusts nothing that the driver writes: it reads each word once, checks the value, and
 //! uses the value that it checked. Whatever the driver does, the device does not panic, loops
 //! within bounds, and accesses no memory outside of rings and regions.

@@ -12,6 +12,8 @@
 //! - [`identify`], [`feature`], [`log`], [`async_event`]: what the admin commands transfer.
 //! - [`dsm`]: what Dataset Management transfers.
 //!
+//! What a target or a host does with these formats is in `storage`, and disks are in `block`.
+//!
 //! "Base" in a reference is the NVM Express Base Specification 1.4, "fabrics" is NVM Express over
 //! Fabrics 1.1.
 #![no_std]

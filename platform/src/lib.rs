@@ -6,6 +6,10 @@
 //! use the host only through this crate, so the same code runs in our kernel, in an ordinary
 //! process and in other kernels.
 //!
+//! It is no platform itself: `kernel` has that of our kernel, `host` that of an ordinary process,
+//! and `sim` that of the simulation. It has no devices: how a NIC is reached is in `nic-hal`, and
+//! disks are in `block`.
+//!
 //! Unsafe code is confined to [`memory`] (views of shared memory), [`Lent`] (memory that is taken
 //! back), [`pages`] and [`Packed`] (platforms built on another), [`privilege`] (one `unsafe fn`
 //! with an empty body), [`sync`]'s yield hook and its mutex.

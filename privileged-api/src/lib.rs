@@ -19,6 +19,11 @@
 //! - When the device dies, the IA is disabled: all calls but [`Ia::ia_free`] return
 //!   `IaCatastrophe`, and all waiters return.
 //!
+//! It has no iWARP and converts no sockets; the calls for these say so by their errors. Consumers
+//! are code of the kernel: a process in user mode has no way to these calls. The agent
+//! (`kernel-agent`) owns the NIC's resources and makes the connections. DAT is in `dat`, VIPL in
+//! `vipl`.
+//!
 //! docs/embed.md says how to bring the stack into a kernel. A whole program is the example `hello`
 //! of the crate `ferrovia`.
 //!

@@ -13,6 +13,10 @@
 //! - [`gid`], [`prefix`], [`number`], [`service`], [`path`]: the names of ports, queue pairs,
 //!   packets and services, and the path between two ports.
 //!
+//! It sends nothing, has no clock and reaches no memory: the device, `nic-model`, does all this,
+//! and has the port with its neighbours. The state machine of the connection manager is in
+//! `kernel-agent`; only its messages are here.
+//!
 //! References: InfiniBand Architecture Specification volume 1, chapters 9 (transport), 12
 //! (communication management), 13 (management datagrams), annex A11 (IP CM service), annex A17
 //! (RoCEv2).

@@ -13,6 +13,10 @@
 //! };
 //! assert_eq!(outcome(7), outcome(7));
 //! ```
+//!
+//! It shows no errors of memory order, since one thread runs at a time; the model checks do. The
+//! kernel is not part of it: under QEMU the suite and the kernel's own tests run there
+//! (docs/testing.md).
 
 mod harness;
 mod network;

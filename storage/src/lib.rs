@@ -6,6 +6,9 @@
 //! handle, capsules arrive in a shared receive queue, completions come by callbacks when the target
 //! is idle and by polling when it is busy.
 //!
+//! It has no disks (`block`, `kernel`) and no formats (`nvme`). It speaks to other machines by RDMA
+//! only, not by TCP. docs/storage.md says what else is missing.
+//!
 //! The crate is `no_std` and has no unsafe code. It runs wherever IT-API does: in our kernel
 //! (`targets/storage`), on an ordinary OS, and in the simulation. Disks are
 //! [`block::Disk`]s.

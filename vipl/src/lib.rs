@@ -20,6 +20,10 @@
 //! - When the device dies, all calls but [`Nic::close_nic`] and [`Nic::query_vi`] return
 //!   `ErrorResource`, all waiters return, and the error handler learns of it.
 //!
+//! It uses neither queue pairs nor IT-API's objects. IT-API over virtual interfaces is in
+//! `privileged-api` (`Provider::add_via`). Virtual interfaces are executed by the device and owned
+//! by `kernel-agent`.
+//!
 //! What the architecture leaves open is decided in docs/decisions.md, section VIPL.
 //!
 //! The modules are `error`, `handle`, `attributes`, `address` (the architecture's types),
