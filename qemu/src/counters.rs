@@ -44,6 +44,9 @@ fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId, doorbells: u64) -
         add("lost_answers", stats.lost_answers);
         add("dropped_datagrams", stats.dropped_datagrams);
         add("refused_commands", stats.refused_commands);
+        add("bad_doorbells", stats.bad_doorbells);
+        add("bad_tails", stats.bad_tails);
+        add("lost_completions", stats.lost_completions);
         add("interrupts", stats.interrupts);
     }
     if let Some(port) = fabric.port_counters(nic) {

@@ -214,7 +214,7 @@ pub struct ProviderAttr {
     /// What a query of an endpoint's Receives returns: 0x01 the number of buffers that messages
     /// took, 0x10 their span.
     pub ep_recv_info_supported: u32,
-    /// Consumers must call `lmr_sync_rdma_read` and `lmr_sync_rdma_write`.
+    /// Consumers must synchronise memory around RDMA. Always false: there are no calls for it.
     pub lmr_sync_req: bool,
     /// The outcome of a request always comes by event.
     pub dto_async_return_guaranteed: bool,
