@@ -2,6 +2,7 @@
 //! attributes, what is refused, and the end of a connection.
 
 use core::result::Result;
+use core::time::Duration;
 
 use nic_abi::admin::Injection;
 use vipl::*;
@@ -170,7 +171,10 @@ pub(crate) const TESTS: &[Test] = &[
                 let before = (f.setup.usage)().waits;
                 refused(w.b.connect_wait(&server, None, 0), Error::Timeout)?;
                 check_eq!((f.setup.usage)().waits, before, "the call waited");
+                let begun = f.platform().now();
                 refused(w.b.connect_wait(&server, None, 20), Error::Timeout)?;
+                check!(f.platform().now().since(begun) >= Duration::from_millis(20), "it ended early");
+                check!((f.setup.usage)().waits > before, "the call did not block");
                 let a = w.side(&w.a, LEVEL, NO_CQS)?;
                 let (nic, at) = (w.b.clone(), server.clone());
                 let waits = waiter(w, alloc::boxed::Box::new(move || nic.connect_wait(&at, None, INFINITE)))?;

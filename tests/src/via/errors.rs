@@ -314,6 +314,7 @@ pub(crate) const TESTS: &[Test] = &[
             "VipErrorCallback.A01",
             "VipErrorCallback.A02",
             "VIP_ERROR_DESCRIPTOR.F05",
+            "via-2.5.3.B02",
         ],
         |f| {
             world(f, |w| {

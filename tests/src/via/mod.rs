@@ -7,6 +7,7 @@ mod connect_refusals;
 mod cqs;
 mod descriptors;
 mod each;
+mod ended;
 mod errors;
 mod faults;
 mod levels;
@@ -15,6 +16,7 @@ mod nics;
 mod notify;
 mod order;
 mod queues;
+mod sequence;
 mod shown;
 mod states;
 mod statuses;
@@ -45,6 +47,8 @@ pub(crate) const TESTS: &[&[Test]] = &[
     faults::TESTS,
     shown::TESTS,
     each::TESTS,
+    ended::TESTS,
+    sequence::TESTS,
     order::TESTS,
     statuses::TESTS,
     waits::TESTS,

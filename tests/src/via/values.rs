@@ -146,7 +146,6 @@ pub(crate) const TESTS: &[Test] = &[
             "VIP_PVOID64.F02",
             "VIP_CONTROL_SEGMENT.F03",
             "VIP_CONTROL_SEGMENT.F04",
-            "VIP_CONTROL_SEGMENT.F06",
             "VIP_CONTROL_SEGMENT.F08",
             "VIP_CONTROL_SEGMENT.F09",
             "VIP_ADDRESS_SEGMENT.F01",

@@ -263,38 +263,34 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A new virtual interface has no connection: Sends complete in error and reach no peer.
     // Descriptors can be posted at once, and each post affects its own queue only.
-    test(
-        "via_vis::a_new_one",
-        &["via-3.3.B01", "via-3.3.B03", "via-11.3.B07", "via-6.2.B03", "via-2.1.1.B01", "via-1.5.3.B01"],
-        |f| {
-            world(f, |w| {
-                let (other, peer) = w.pair(LEVEL)?;
-                peer.receive(0, &[peer.data(0, 100)])?;
-                for level in LEVELS {
-                    let new = w.side(&w.a, level, NO_CQS)?;
-                    new.receive(5, &[new.data(0, 100)])?;
-                    new.fill(4);
-                    new.send(0, &[new.data(0, 50)], None)?;
-                    new.rdma_write(1, &peer.remote(0), &[new.data(0, 50)], None)?;
-                    failed(new.sent(0)?, Status::DESC_FLUSHED_ERROR)?;
-                    failed(new.sent(1)?, Status::DESC_FLUSHED_ERROR)?;
-                    // The post changed neither the receive queue nor a queue of another virtual
-                    // interface.
-                    refused(new.nic.recv_done(new.vi), Error::NotDone)?;
-                    check_eq!(new.descriptor(5)?.status(), Status::empty());
-                    refused(other.nic.send_done(other.vi), Error::NotDone)?;
-                    // Writing a descriptor into another interface's memory starts no work there.
-                    other.descriptor(2)?.send(&[other.data(0, 8)], None)?;
-                    new.nic.post_recv(new.vi, other.descriptor(2)?.address(), other.region.handle)?;
-                    refused(other.nic.send_done(other.vi), Error::NotDone)?;
-                    check_eq!(other.descriptor(2)?.status(), Status::empty());
-                }
-                peer.untouched()?;
-                refused(peer.nic.recv_done(peer.vi), Error::NotDone)?;
-                other.send(0, &[other.data(0, 8)], None)?;
-                other.sent_well(0)?;
-                peer.received_well(0)
-            })
-        },
-    ),
+    test("via_vis::a_new_one", &["via-3.3.B01", "via-11.3.B07", "via-2.1.1.B01", "via-1.5.3.B01"], |f| {
+        world(f, |w| {
+            let (other, peer) = w.pair(LEVEL)?;
+            peer.receive(0, &[peer.data(0, 100)])?;
+            for level in LEVELS {
+                let new = w.side(&w.a, level, NO_CQS)?;
+                new.receive(5, &[new.data(0, 100)])?;
+                new.fill(4);
+                new.send(0, &[new.data(0, 50)], None)?;
+                new.rdma_write(1, &peer.remote(0), &[new.data(0, 50)], None)?;
+                failed(new.sent(0)?, Status::DESC_FLUSHED_ERROR)?;
+                failed(new.sent(1)?, Status::DESC_FLUSHED_ERROR)?;
+                // The post changed neither the receive queue nor a queue of another virtual
+                // interface.
+                refused(new.nic.recv_done(new.vi), Error::NotDone)?;
+                check_eq!(new.descriptor(5)?.status(), Status::empty());
+                refused(other.nic.send_done(other.vi), Error::NotDone)?;
+                // Writing a descriptor into another interface's memory starts no work there.
+                other.descriptor(2)?.send(&[other.data(0, 8)], None)?;
+                new.nic.post_recv(new.vi, other.descriptor(2)?.address(), other.region.handle)?;
+                refused(other.nic.send_done(other.vi), Error::NotDone)?;
+                check_eq!(other.descriptor(2)?.status(), Status::empty());
+            }
+            peer.untouched()?;
+            refused(peer.nic.recv_done(peer.vi), Error::NotDone)?;
+            other.send(0, &[other.data(0, 8)], None)?;
+            other.sent_well(0)?;
+            peer.received_well(0)
+        })
+    }),
 ];

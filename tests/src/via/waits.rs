@@ -15,7 +15,7 @@ use super::levels::quiet;
 use super::world::*;
 use crate::support::refusal::no_handles;
 use crate::thread::{Signal, Thread, pause};
-use crate::{Failure, Test, check, check_eq, refused, test};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
@@ -128,22 +128,38 @@ pub(crate) const TESTS: &[Test] = &[
             })
         },
     ),
-    // Without a completion a wait ends when its time is over: on an empty queue, and on one whose
-    // head is not complete. The descriptor stays on the queue.
+    // Without a completion a wait blocks, and ends when its time is over: on an empty queue, and on
+    // one whose head is not complete. The descriptor stays on the queue.
     test(
         "via_waits::the_time_runs_out",
-        &["VipSendWait.VIP_TIMEOUT", "VipRecvWait.VIP_TIMEOUT", "VipCQWait.VIP_TIMEOUT"],
+        &[
+            "VipSendWait.B02",
+            "VipSendWait.VIP_TIMEOUT",
+            "VipRecvWait.B02",
+            "VipRecvWait.VIP_TIMEOUT",
+            "VipCQWait.B02",
+            "VipCQWait.VIP_TIMEOUT",
+        ],
         |f| {
             world(f, |w| {
                 let (a, b) = w.pair(LEVEL)?;
                 let cq = w.a.create_cq(1)?;
+                let runs_out = |timeout: u32, wait: &dyn Fn(u32) -> Result<(), Error>| -> Outcome {
+                    let (begun, waits) = (f.platform().now(), (f.setup.usage)().waits);
+                    refused(wait(timeout), Error::Timeout)?;
+                    let (took, time) =
+                        (f.platform().now().since(begun), Duration::from_millis(timeout.into()));
+                    check!(took >= time, "the wait ended before its time");
+                    check!(timeout == 0 || (f.setup.usage)().waits > waits, "the call did not block");
+                    Ok(())
+                };
                 for timeout in [0, 10] {
-                    refused(a.nic.send_wait(a.vi, timeout), Error::Timeout)?;
-                    refused(b.nic.recv_wait(b.vi, timeout), Error::Timeout)?;
-                    refused(w.a.cq_wait(cq, timeout), Error::Timeout)?;
+                    runs_out(timeout, &|timeout| a.nic.send_wait(a.vi, timeout).map(drop))?;
+                    runs_out(timeout, &|timeout| b.nic.recv_wait(b.vi, timeout).map(drop))?;
+                    runs_out(timeout, &|timeout| w.a.cq_wait(cq, timeout).map(drop))?;
                 }
                 b.receive(0, &[])?;
-                refused(b.nic.recv_wait(b.vi, 10), Error::Timeout)?;
+                runs_out(10, &|timeout| b.nic.recv_wait(b.vi, timeout).map(drop))?;
                 a.send(0, &[], None)?;
                 a.sent_well(0)?;
                 b.received_well(0)
