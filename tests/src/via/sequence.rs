@@ -88,15 +88,15 @@ fn late_first(w: &World<'_>, level: ReliabilityLevel) -> Outcome {
     all_retire(&pairs)
 }
 
-/// A request behind an RDMA Read whose answer gets lost once. The queue returns the Read first; on
-/// Reliable Reception the peer sees nothing of the request before the Read is complete.
+/// A request behind an RDMA Read whose answer gets lost several times. The queue returns the Read
+/// first; on Reliable Reception the peer sees nothing of the request before the Read is complete.
 fn behind_a_held_read(w: &World<'_>, level: ReliabilityLevel) -> Outcome {
     let pairs = pairs(w, level, sends_and_writes(level))?;
     for (a, b, kind) in &pairs {
         b.write(4096, &[1; 8]);
         a.write(0, &[2; 8]);
         // The peer carries the Read out, so that it can carry out what is behind it.
-        w.inject(a, Injection::DropResponses, 1, 0)?;
+        w.inject(a, Injection::DropResponses, 4, 0)?;
         a.rdma_read(0, &b.remote(4096), &[a.data(100, 8)])?;
         kind.post(a, b, 1, &[a.data(0, 8)])?;
     }
