@@ -1,4 +1,4 @@
-//! Bounds that take thousands of objects to reach. docs/architecture.md lists them.
+//! Bounds that take thousands of objects to reach. docs/bounds.md lists them.
 
 use std::cell::Cell;
 
