@@ -48,6 +48,7 @@ mod reply;
 mod said;
 mod server;
 mod shares;
+mod silence;
 mod statistics;
 mod subsystem;
 mod timers;

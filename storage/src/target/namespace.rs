@@ -11,6 +11,7 @@ use super::commands::Index;
 use super::config::Export;
 use super::pool::{Pool, SMALL};
 use super::shares::Shares;
+use super::silence::Silence;
 
 /// What commands of a namespace wait for.
 pub(crate) struct Waiting;
@@ -41,9 +42,7 @@ pub(crate) struct Namespace {
     pub(crate) on_disk: usize,
     /// Requests that the disk has finished.
     pub(crate) finished: u64,
-    /// What `finished` was at an earlier tick of the timer, and since when the disk has requests
-    /// and has finished no other, in nanoseconds of the platform's clock.
-    silence: (u64, u64),
+    silence: Silence,
     pub(crate) presence: Presence,
 }
 
@@ -71,7 +70,7 @@ impl Namespace {
             shares: core::array::from_fn(|_| Shares::new(controllers)),
             on_disk: 0,
             finished: 0,
-            silence: (0, 0),
+            silence: Silence::default(),
             presence: Presence::Serving,
         }
     }
@@ -79,10 +78,7 @@ impl Namespace {
     /// How long the disk has had requests and finished none, in nanoseconds. To be called at each
     /// tick of the timer.
     pub(crate) fn silent_for(&mut self, now: u64) -> u64 {
-        if self.on_disk == 0 || self.finished != self.silence.0 {
-            self.silence = (self.finished, now);
-        }
-        now.saturating_sub(self.silence.1)
+        self.silence.lasts(self.on_disk > 0, self.finished, now)
     }
 
     /// Whether the disk takes requests.

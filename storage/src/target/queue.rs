@@ -8,6 +8,7 @@ use privileged_api::EpHandle;
 
 use super::controller::Kind;
 use super::earlier::HostNumber;
+use super::silence::Silence;
 use super::subsystem::ControllerId;
 
 /// What responses carry in place of the head if the host disabled flow control (fabrics 3.3).
@@ -53,9 +54,7 @@ pub(crate) struct Queue {
     /// host that posts no Receives keeps its responses' Sends, and with them their memory.
     pub(crate) posted: u64,
     pub(crate) done: u64,
-    /// What `done` was at an earlier tick of the timer, and since when there are some and no other
-    /// was complete, in nanoseconds of the platform's clock.
-    stuck: (u64, u64),
+    silence: Silence,
     /// Its capsules that wait for an entry.
     pub(crate) postponed: u16,
     /// The submission queue's head, which responses carry.
@@ -84,7 +83,7 @@ impl Queue {
             entries: 0,
             posted: 0,
             done: 0,
-            stuck: (0, 0),
+            silence: Silence::default(),
             postponed: 0,
             head: 0,
             identifiers: alloc::vec![0; 1 << 10],
@@ -113,10 +112,7 @@ impl Queue {
     /// How long the NIC has had requests of the queue and completed none, in nanoseconds. To be
     /// called at each tick of the timer.
     pub(crate) fn stuck_for(&mut self, now: u64) -> u64 {
-        if self.posted == self.done || self.done != self.stuck.0 {
-            self.stuck = (self.done, now);
-        }
-        now.saturating_sub(self.stuck.1)
+        self.silence.lasts(self.posted != self.done, self.done, now)
     }
 
     /// The head for the next response.
