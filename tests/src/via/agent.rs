@@ -62,16 +62,17 @@ fn waiter(w: &World<'_>, side: &Side) -> Result<Thread<Result<u64, Error>>, Fail
     Thread::spawn(w.f.platform(), "waiter", move || nic.recv_wait(vi, LONG))
 }
 
-/// Starts a thread that makes this call. It returns how often it has slept meanwhile, too.
+/// Starts a thread that makes this call. It returns how often it has slept meanwhile, and whether
+/// the call succeeded.
 fn sleeper(
     w: &World<'_>,
     call: impl FnOnce() -> Result<(), Error> + Send + 'static,
-) -> Result<Thread<(u64, Result<(), Error>)>, Failure> {
+) -> Result<Thread<(u64, bool)>, Failure> {
     let setup = w.f.setup.clone();
     Thread::spawn(w.f.platform(), "sleeper", move || {
         let before = (setup.usage)().waits;
-        let ended = call();
-        ((setup.usage)().waits - before, ended)
+        let succeeded = call().is_ok();
+        ((setup.usage)().waits - before, succeeded)
     })
 }
 
@@ -187,8 +188,8 @@ pub(crate) const TESTS: &[Test] = &[
                 })?;
                 let (mut slept, counted) = (asleep, (f.setup.usage)().waits > 0);
                 for thread in threads {
-                    let (waits, ended) = thread.join()?;
-                    ended?;
+                    let (waits, succeeded) = thread.join()?;
+                    check!(succeeded, "the wait failed");
                     slept &= waits > 0 || !counted;
                 }
                 for side in [&tied, &far[0], &far[1]] {

@@ -16,15 +16,15 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 /// All kinds of requests.
 const KINDS: [Kind; 5] = [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate, Kind::Read];
 /// The bytes of a control segment that a completion writes: of a request, and of a receive.
-const OF_REQUEST: [core::ops::Range<usize>; 1] = [24..32];
-const OF_RECEIVE: [core::ops::Range<usize>; 2] = [12..16, 20..32];
+const OF_REQUEST: &[(usize, usize)] = &[(24, 32)];
+const OF_RECEIVE: &[(usize, usize)] = &[(12, 16), (20, 32)];
 
 /// The bytes of a descriptor but for those that a completion writes.
-fn owned(side: &Side, number: usize, written: &[core::ops::Range<usize>]) -> Result<Vec<u8>, Failure> {
+fn owned(side: &Side, number: usize, written: &[(usize, usize)]) -> Result<Vec<u8>, Failure> {
     let at = (side.descriptor(number)?.address() - side.region.address(0)) as usize;
     let mut bytes = side.region.bytes(at, descriptor_len(SEGMENTS));
-    for range in written {
-        bytes[range.clone()].fill(0);
+    for &(from, to) in written {
+        bytes[from..to].fill(0);
     }
     Ok(bytes)
 }
@@ -32,7 +32,7 @@ fn owned(side: &Side, number: usize, written: &[core::ops::Range<usize>]) -> Res
 /// Watches a descriptor until it is complete: its status is zero and its other bytes are as posted
 /// up to then, and its queue does not return it before.
 fn watch(w: &World<'_>, side: &Side, number: usize, receives: bool) -> Outcome {
-    let written: &[_] = if receives { &OF_RECEIVE } else { &OF_REQUEST };
+    let written = if receives { OF_RECEIVE } else { OF_REQUEST };
     let (descriptor, posted) = (side.descriptor(number)?, owned(side, number, written)?);
     let mut changed = None;
     let mut taken = Err(Error::NotDone);
