@@ -86,7 +86,7 @@ impl Wire for End {
         }
         line.bytes += frame.len();
         line.chance = line.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let jitter = self.link.jitter * u64::from(line.chance >> 16) >> 16;
+        let jitter = (self.link.jitter * u64::from(line.chance >> 16)) >> 16;
         line.frames.push_back((line.free + self.link.delay + jitter, frame));
     }
 

@@ -11,8 +11,8 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// How long it has lasted at `now`, in nanoseconds. To be called at each tick of the timer: work
-    /// that came since the last tick counts from this one.
+    /// How long it has lasted at `now`, in nanoseconds. To be called at each tick of the timer.
+    /// Work that came since the last tick counts from this one.
     pub(crate) fn lasts(&mut self, has_work: bool, finished: u64, now: u64) -> u64 {
         if !has_work || finished != self.finished {
             self.since = None;
