@@ -47,9 +47,9 @@ impl Cm {
                 message.local_comm_id = comm;
                 Connection {
                     tid,
-                    response_time,
+                    response_time: response_time.into(),
                     max_retries: params.max_cm_retries,
-                    time_wait,
+                    time_wait: time_wait.into(),
                     limit: params.timeout.map(|timeout| now + timeout),
                     ..Connection::new(State::Idle, local_gid, remote_gid, comm)
                 }

@@ -4,22 +4,28 @@
 //! All maps are ordered, so a peer cannot choose an address that makes a search long.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::num::NonZeroU64;
 
 use roce::Gid;
 
 /// The entries.
 pub(super) struct Crowd<T> {
     /// By peer and order of arrival.
-    entries: BTreeMap<(Gid, u64), T>,
+    entries: BTreeMap<(Gid, NonZeroU64), T>,
     /// How many entries a peer has, if any.
     by_peer: BTreeMap<Gid, u32>,
     by_number: BTreeSet<(u32, Gid)>,
-    next: u64,
+    next: NonZeroU64,
 }
 
 impl<T: Copy> Crowd<T> {
     pub fn new() -> Crowd<T> {
-        Crowd { entries: BTreeMap::new(), by_peer: BTreeMap::new(), by_number: BTreeSet::new(), next: 0 }
+        Crowd {
+            entries: BTreeMap::new(),
+            by_peer: BTreeMap::new(),
+            by_number: BTreeSet::new(),
+            next: NonZeroU64::MIN,
+        }
     }
 
     pub fn len(&self) -> u32 {
@@ -32,16 +38,16 @@ impl<T: Copy> Crowd<T> {
     }
 
     /// Adds an entry; returns its place in the order.
-    pub fn enter(&mut self, peer: Gid, entry: T) -> u64 {
+    pub fn enter(&mut self, peer: Gid, entry: T) -> NonZeroU64 {
         let order = self.next;
-        self.next += 1;
+        self.next = order.saturating_add(1);
         self.entries.insert((peer, order), entry);
         self.set(peer, self.of(peer) + 1);
         order
     }
 
     /// Removes the entry with this place in the order.
-    pub fn leave(&mut self, peer: Gid, order: u64) {
+    pub fn leave(&mut self, peer: Gid, order: NonZeroU64) {
         if self.entries.remove(&(peer, order)).is_some() {
             self.set(peer, self.of(peer).saturating_sub(1));
         }
@@ -60,7 +66,7 @@ impl<T: Copy> Crowd<T> {
     /// The entry that gives way: the oldest of a peer that has the most.
     pub fn first_to_go(&self) -> Option<T> {
         let &(_, peer) = self.by_number.last()?;
-        self.entries.range((peer, 0)..).next().map(|(_, &entry)| entry)
+        self.entries.range((peer, NonZeroU64::MIN)..).next().map(|(_, &entry)| entry)
     }
 
     #[cfg(test)]

@@ -227,7 +227,7 @@ impl Cm {
         conn.held = false;
         let (listen, peer) = (conn.listen, conn.remote_gid);
         if after == State::TimeWait {
-            conn.timer = Some(now + conn.time_wait);
+            conn.timer = Some(now + conn.time_wait.into());
         }
         // The consumer's limit is for the attempt; an accept or a disconnect has one of its own.
         match after {
@@ -327,7 +327,7 @@ impl Cm {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.held = false;
         conn.retries_left = conn.max_retries;
-        conn.timer = Some(now + conn.response_time);
+        conn.timer = Some(now + conn.response_time.into());
         self.out.send(conn.local_gid, conn.remote_gid, conn.message.get());
         self.conns.rearm(id);
     }

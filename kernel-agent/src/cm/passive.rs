@@ -329,9 +329,9 @@ impl Cm {
         let id = self.conns.insert(|comm| Connection {
             tid,
             listen: Some(listen),
-            response_time,
+            response_time: response_time.into(),
             max_retries: req.max_cm_retries,
-            time_wait,
+            time_wait: time_wait.into(),
             timer: Some(gives_up),
             message: Kept::new(mad),
             ..Connection::new(State::Listen, from.local_gid, from.remote_gid, comm)

@@ -223,7 +223,7 @@ impl Cm {
         }
         // A peer cannot make us keep the connection for ever.
         conn.mras_left = conn.mras_left.checked_sub(1).ok_or(Unexpected)?;
-        let wait = (mra.service_timeout.duration() + conn.response_time).min(longest);
+        let wait = (mra.service_timeout.duration() + conn.response_time.into()).min(longest);
         conn.timer = Some(now + wait);
         self.step(now, id, Trigger::Mra)?;
         Ok(())
@@ -375,7 +375,7 @@ impl Cm {
             self.send_kept(now, id);
         } else if let (Some(left), false) = (conn.retries_left.checked_sub(1), late) {
             conn.retries_left = left;
-            conn.timer = Some(now + conn.response_time);
+            conn.timer = Some(now + conn.response_time.into());
             let (local_gid, remote_gid, mad) = (conn.local_gid, conn.remote_gid, conn.message.get());
             self.out.stats.retransmitted += 1;
             self.out.send(local_gid, remote_gid, mad);

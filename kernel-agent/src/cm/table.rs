@@ -1,6 +1,7 @@
 //! The connections of a state machine, their indices and their timers.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use platform::{Instant, Secret};
@@ -14,6 +15,22 @@ use super::names::{Names, Purpose};
 use super::slab::Slab;
 use super::state::State;
 use super::types::{ConnectionId, ListenId};
+
+/// A time in nanoseconds, of half the size of a [`Duration`]: each idle connection has two.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Nanos(u64);
+
+impl From<Duration> for Nanos {
+    fn from(duration: Duration) -> Nanos {
+        Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(nanos: Nanos) -> Duration {
+        Duration::from_nanos(nanos.0)
+    }
+}
 
 /// One end of a connection.
 pub(super) struct Connection {
@@ -30,12 +47,12 @@ pub(super) struct Connection {
     /// Passive side: the listening point of the request.
     pub listen: Option<ListenId>,
     /// How long to wait for an answer of the peer.
-    pub response_time: Duration,
+    pub response_time: Nanos,
     pub max_retries: u8,
     pub retries_left: u8,
     /// How many more MRAs of the peer are honoured.
     pub mras_left: u8,
-    pub time_wait: Duration,
+    pub time_wait: Nanos,
     /// When to send `message` again, or when TimeWait is over.
     pub timer: Option<Instant>,
     /// When the attempt to connect is over.
@@ -50,7 +67,7 @@ pub(super) struct Connection {
     /// there was reason to ask.
     pub probe: Option<u64>,
     /// Its place among the requests that wait, or among the connections that are over.
-    pub order: Option<u64>,
+    pub order: Option<NonZeroU64>,
     /// The message that was sent last and may have to be sent again; in ReqRcvd, the REQ that was
     /// received.
     pub message: Kept,
@@ -70,11 +87,11 @@ impl Connection {
             tid: 0,
 
             listen: None,
-            response_time: Duration::ZERO,
+            response_time: Nanos::default(),
             max_retries: 0,
             retries_left: 0,
             mras_left: 16,
-            time_wait: Duration::ZERO,
+            time_wait: Nanos::default(),
             timer: None,
             limit: None,
             armed: None,

@@ -404,7 +404,7 @@ fn a_peer_that_asks_for_patience_holds_an_accepted_request_and_a_disconnect_for_
         let (mut net, node, id) = reach(state);
         net.weather.lost = 1000;
         let long = Duration::from_secs(60);
-        net.nodes[node].cm.conns.get_mut(id).unwrap().response_time = long;
+        net.nodes[node].cm.conns.get_mut(id).unwrap().response_time = long.into();
         net.nodes[node].cm.conns.get_mut(id).unwrap().retries_left = 15;
         let before = net.now;
         while !net.state(node, id).is_over() || net.state(node, id) == State::DreqSent {
