@@ -69,6 +69,9 @@ struct Past {
     /// What is due was sent before: its answer had been sent to the end when it was asked for
     /// again.
     repeats: bool,
+    /// A repetition from this PSN on could not be read, which the requester has to hear in case it
+    /// waits for it.
+    refused: Option<(Psn, Syndrome)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -404,8 +407,8 @@ impl Responder {
         }
         let due = Some(Due { start: 0, next: 0, end });
         let psn = execution.psn;
-        let (msn, answered, repeats) = (self.msn, false, false);
-        self.past.push_back(Past { psn, gone: 0, msn, what, due, answered, repeats });
+        let (gone, msn, answered, repeats, refused) = (0, self.msn, false, false, None);
+        self.past.push_back(Past { psn, gone, msn, what, due, answered, repeats, refused });
         // The answer acknowledges all before it.
         self.tail = Tail::Nothing;
     }
@@ -432,15 +435,16 @@ impl Responder {
     /// refused for `reason`, as [`Outcome::Refused`] would have been, and nothing after it is
     /// answered.
     ///
-    /// A repetition is not refused, but dropped, and `false` is returned: the network may have
-    /// duplicated the request, and its memory be withdrawn since the requester has the answer.
+    /// A repetition is refused, too, but ends nothing, and `false` is returned: the network may
+    /// have duplicated the request, and its memory be withdrawn since the requester has the answer.
+    /// Such a requester ignores the refusal, whose PSN lies before those that it waits for.
     #[must_use]
     pub fn unreadable(&mut self, answer: &Answer, reason: Reason) -> bool {
         let of = self.past.iter_mut().rev().find(|past| !answer.psn.is_before(past.first()));
         if let Some(past) = of
             && past.repeats
         {
-            past.due = None;
+            (past.due, past.refused) = (None, Some((answer.psn, Syndrome::Nak(nak(reason)))));
             return false;
         }
         while self.past.back().is_some_and(|past| answer.psn.is_before(past.first())) {
@@ -480,6 +484,9 @@ impl Responder {
     /// are not counted, as with a shared receive queue.
     pub fn respond(&mut self, max_packets: u32, receives: Option<u32>) -> Option<Response> {
         while let Some(past) = self.past.get_mut(self.resume) {
+            if let Some((psn, syndrome)) = past.refused.take() {
+                return Some(acknowledge(psn, syndrome, self.msn));
+            }
             if let Some(due) = past.due {
                 let credits = credit_syndrome(self.open, receives);
                 return Some(past.answer(due, self.mtu, max_packets, credits));
@@ -491,9 +498,14 @@ impl Responder {
             Tail::Ack => (self.expected.add(0xff_ffff), credit_syndrome(self.open, receives)),
             Tail::Nak(psn, syndrome) => (psn, syndrome),
         };
-        let aeth = Some(aeth::Repr { syndrome, msn: self.msn });
-        Some(Response { answer: Answer { psn, aeth, body: Body::Acknowledge }, gather: None })
+        Some(acknowledge(psn, syndrome, self.msn))
     }
+}
+
+/// An acknowledgement or a refusal.
+fn acknowledge(psn: Psn, syndrome: Syndrome, msn: u32) -> Response {
+    let aeth = Some(aeth::Repr { syndrome, msn });
+    Response { answer: Answer { psn, aeth, body: Body::Acknowledge }, gather: None }
 }
 
 /// The positive acknowledgement. The credits count from the MSN on, so the receive of the message

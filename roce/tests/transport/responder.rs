@@ -580,9 +580,9 @@ fn bytes_that_cannot_be_read_end_the_answers() {
 }
 
 /// The requester may have the answer, and the memory be gone since: a network that duplicates a
-/// request ends no connection.
+/// request ends no connection. If it waits for the answer, it hears that there is none.
 #[test]
-fn a_repetition_that_cannot_be_read_is_dropped() {
+fn a_repetition_that_cannot_be_read_is_refused_and_ends_nothing() {
     let mut it = responder();
     carried_out(&mut it, read(0, READ));
     assert_eq!(reads(&mut it).len(), 4);
@@ -591,7 +591,11 @@ fn a_repetition_that_cannot_be_read_is_dropped() {
     let again = it.respond(1, None).unwrap();
     assert_eq!(again.answer.psn, psn(0));
     assert!(!it.unreadable(&again.answer, Reason::RespRemoteAccessErrors));
-    // What is not a repetition follows, and is refused if it cannot be read.
+    let refusal = it.respond(1, None).unwrap().answer;
+    let syndrome = refusal.aeth.unwrap().syndrome;
+    assert_eq!((refusal.psn, syndrome), (psn(0), Syndrome::Nak(Nak::RemoteAccessError)));
+    assert!(!it.is_closed());
+    // What is not a repetition follows, and ends the answers if it cannot be read.
     let next = it.respond(1, None).unwrap();
     assert_eq!(next.answer.psn, psn(4));
     assert!(it.unreadable(&next.answer, Reason::RespRemoteAccessErrors));
