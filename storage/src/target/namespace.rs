@@ -42,6 +42,7 @@ pub(crate) struct Namespace {
     pub(crate) on_disk: usize,
     /// Requests that the disk has finished.
     pub(crate) finished: u64,
+    /// How long the disk has had requests and finished none.
     silence: Silence,
     pub(crate) presence: Presence,
 }

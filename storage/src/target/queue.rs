@@ -54,6 +54,7 @@ pub(crate) struct Queue {
     /// host that posts no Receives keeps its responses' Sends, and with them their memory.
     pub(crate) posted: u64,
     pub(crate) done: u64,
+    /// How long the NIC has had some of these requests and completed none.
     silence: Silence,
     /// Its capsules that wait for an entry.
     pub(crate) postponed: u16,

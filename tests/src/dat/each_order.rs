@@ -222,9 +222,9 @@ fn fails(w: &World<'_>, post: Post, spoil: Spoil, status: DtoStatus) -> Outcome 
 }
 
 pub(crate) const TESTS: &[Test] = &[
-    // No fenced post takes effect before an earlier Read has its data. A Read and a fenced Read
-    // change nothing at the peer, so nobody could tell; the queue of the peer's answers makes their
-    // results ordered in any case. A datagram cannot be fenced.
+    // No fenced post takes effect before an earlier Read has its data. A fenced Read is left out:
+    // Reads change nothing at the peer, and the peer answers them in order without a fence, too, so
+    // the test could not see a lost fence. A datagram cannot be fenced.
     test(
         "dat_each::fenced",
         &[
