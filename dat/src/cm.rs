@@ -7,11 +7,11 @@
 use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 
-use api_core::Context;
 use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicBool, Ordering};
 use privileged_api as it;
+use rdma::Context;
 
 use crate::IaAddress;
 use crate::attr::{CrParam, PspParam, RspParam};

@@ -13,10 +13,10 @@ use alloc::sync::Weak;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use api_core::Context;
 use platform::sync::Mutex;
 use platform::sync::atomic::Ordering;
 use platform::{Signal, Wake};
+use rdma::Context;
 
 use crate::attr::CnoParam;
 use crate::error::{handle, state};

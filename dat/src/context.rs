@@ -1,8 +1,8 @@
 //! Consumer contexts and handle types (dat_set_consumer_context, dat_get_consumer_context,
 //! dat_get_handle_type).
 
-use api_core::Context;
 use privileged_api as it;
+use rdma::Context;
 
 use crate::handle::{Handle, HandleType};
 use crate::ia::{Ia, Inner};

@@ -82,8 +82,8 @@ impl From<it::Error> for Error {
     }
 }
 
-impl From<api_core::OutOfResources> for Error {
-    fn from(_: api_core::OutOfResources) -> Error {
+impl From<rdma::OutOfResources> for Error {
+    fn from(_: rdma::OutOfResources) -> Error {
         NO_MEMORY
     }
 }

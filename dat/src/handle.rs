@@ -1,4 +1,4 @@
-//! Handles: one word each, checked in constant time. [`api_core::handle`] defines the bits.
+//! Handles: one word each, checked in constant time. [`rdma::handle`] defines the bits.
 //!
 //! A DAT IA opens an adapter of `privileged-api` (IT-API) for itself, and no other consumer gets
 //! handles of that adapter. Objects that both APIs have (endpoints, protection zones, regions,
@@ -8,8 +8,8 @@
 
 use core::fmt;
 
-use api_core::handle::{self, Tag};
 use privileged_api as it;
+use rdma::handle::{self, Tag};
 
 /// What kind of object a handle names. The numbers are uDAPL's.
 #[doc(alias = "DAT_HANDLE_TYPE")]

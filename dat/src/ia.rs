@@ -12,12 +12,12 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use api_core::numbers::Number;
-use api_core::{Context, Table};
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, heap};
 use privileged_api as it;
+use rdma::numbers::Number;
+use rdma::{Context, Table};
 
 use crate::attr::{
     EpCreator, IaAttr, IaAttrMask, IovOwnership, NamedAttr, ProviderAttr, ProviderAttrMask, PzSupport,

@@ -4,9 +4,9 @@
 
 use alloc::sync::Arc;
 
-use api_core::handle;
 use platform::Chunks;
 use platform::sync::Mutex;
+use rdma::handle;
 
 use crate::ret::{Error, ErrorType, Subtype};
 

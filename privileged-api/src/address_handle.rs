@@ -9,8 +9,8 @@
 
 use alloc::sync::Arc;
 
-use api_core::Context;
 use kernel_agent::{DatagramAddress, Features, datagram_address};
+use rdma::Context;
 use roce::{Gid, PKey, PathMtu, QKey, Qpn};
 
 use platform::heap;

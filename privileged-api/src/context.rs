@@ -1,7 +1,7 @@
 //! Consumer contexts and handle types (pages it_set_consumer_context, it_get_consumer_context,
 //! it_get_handle_type).
 
-use api_core::Context;
+use rdma::Context;
 
 use crate::handle::{Handle, HandleType};
 use crate::ia::{Core, Ia};

@@ -1,9 +1,9 @@
-//! Handles: one word each, checked in constant time (page it_handle_t). [`api_core::handle`]
+//! Handles: one word each, checked in constant time (page it_handle_t). [`rdma::handle`]
 //! defines the bits.
 
 use core::fmt;
 
-use api_core::handle::{self, ADAPTER_BITS, GENERATION_MASK, Tag};
+use rdma::handle::{self, ADAPTER_BITS, GENERATION_MASK, Tag};
 
 /// What kind of object a handle names.
 #[doc(alias = "it_handle_type_enum_t")]

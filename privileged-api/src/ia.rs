@@ -12,11 +12,11 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use api_core::numbers::Number;
-use api_core::{CallbackThread, Context, Endpoints, Life, Limits, Slots, Table, handle};
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, SleepLock, heap};
+use rdma::numbers::Number;
+use rdma::{CallbackThread, Context, Endpoints, Life, Limits, Slots, Table, handle};
 
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::attributes::ObjectCounts;
@@ -125,7 +125,7 @@ type WhenDrained = Box<dyn Fn(EpHandle) + Send + Sync>;
 pub struct Ia(Arc<Core>);
 
 /// A call in progress that creates, changes or frees objects. [`Ia::ia_free`] waits until it ends.
-pub(crate) type Call<'a> = api_core::Call<'a, Arc<Core>>;
+pub(crate) type Call<'a> = rdma::Call<'a, Arc<Core>>;
 
 impl Core {
     pub(crate) fn create(

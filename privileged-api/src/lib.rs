@@ -34,7 +34,7 @@
 //! and the data path), `srq` (Receives shared by endpoints), `address_handle` and `ud_service`
 //! (destinations of datagrams), `lmr`, `rmr` and `mem_map` (memory), `listen` and `cm`
 //! (connections), `upcalls` (events of the agent), `via` (IAs over the VIA transport). Handle
-//! words, object tables, queue slots, the life of an IA and callback threads are in `api-core`.
+//! words, object tables, queue slots, the life of an IA and callback threads are in `rdma`.
 #![no_std]
 
 extern crate alloc;
@@ -68,7 +68,6 @@ mod upcalls;
 mod via;
 
 pub use address::*;
-pub use api_core::Limits;
 pub use attributes::*;
 pub use ep::atomic::AtomicOp;
 pub use ep::borrowed::{Batch, EpRef};
@@ -88,4 +87,5 @@ pub use lmr::LmrMemory;
 pub use mem_map::ASPACE_KERNEL;
 pub use platform::Privileged;
 pub use provider::Provider;
+pub use rdma::Limits;
 pub use status::{Error, Result};

@@ -1,9 +1,9 @@
 //! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
 
-use api_core::Context;
 use kernel_agent::{ListenId, Transports};
 use platform::heap;
 use platform::sync::Mutex;
+use rdma::Context;
 
 use crate::address::ConnQual;
 use crate::attributes::ListenParam;

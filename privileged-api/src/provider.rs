@@ -4,9 +4,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::{Endpoints, InCallbacks, Interfaces, Limits, Offer};
 use kernel_agent::Agent;
 use platform::{Platform, Privileged};
+use rdma::{Endpoints, InCallbacks, Interfaces, Limits, Offer};
 
 use crate::ia::{Core, Ia};
 use crate::info::{INTERFACE_NAME_SIZE, Interface, TransportType};

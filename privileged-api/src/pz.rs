@@ -2,10 +2,10 @@
 
 use alloc::sync::Arc;
 
-use api_core::Context;
 use kernel_agent::Pd;
 use platform::heap;
 use platform::use_count::{Counted, NotClosed, Use, UseCount};
+use rdma::Context;
 
 use crate::attributes::PzParam;
 use crate::flags::PzParamMask;

@@ -6,9 +6,9 @@
 
 use alloc::sync::Arc;
 
-use api_core::Context;
 use kernel_agent::{Features, Shadow};
 use platform::heap;
+use rdma::Context;
 
 use crate::attributes::SrqParam;
 use crate::ep::post::{check_recv_flags, data};

@@ -3,7 +3,7 @@
 //! The numbers are those of the sample header (appendix G). Codes that pages return but that the
 //! header lacks, and our own [`Error::CallbackContext`], follow after its last value.
 
-use api_core::{Ended, OutOfResources};
+use rdma::{Ended, OutOfResources};
 
 mod texts;
 

@@ -12,10 +12,10 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use api_core::Context;
 use kernel_agent::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
+use rdma::Context;
 use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{Gid, Qpn};

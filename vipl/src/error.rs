@@ -96,8 +96,8 @@ impl From<platform::OutOfMemory> for Error {
     }
 }
 
-impl From<api_core::OutOfResources> for Error {
-    fn from(_: api_core::OutOfResources) -> Error {
+impl From<rdma::OutOfResources> for Error {
+    fn from(_: rdma::OutOfResources) -> Error {
         Error::ErrorResource
     }
 }
@@ -108,11 +108,11 @@ impl From<alloc::collections::TryReserveError> for Error {
     }
 }
 
-impl From<api_core::Ended> for Error {
-    fn from(ended: api_core::Ended) -> Error {
+impl From<rdma::Ended> for Error {
+    fn from(ended: rdma::Ended) -> Error {
         match ended {
-            api_core::Ended::Disabled => Error::ErrorResource,
-            api_core::Ended::Freed => Error::InvalidParameter,
+            rdma::Ended::Disabled => Error::ErrorResource,
+            rdma::Ended::Freed => Error::InvalidParameter,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Handles: one word each, checked in constant time. [`api_core::handle`] defines the bits. A
+//! Handles: one word each, checked in constant time. [`rdma::handle`] defines the bits. A
 //! handle of one opening of a NIC names nothing in another one, nor in another face.
 
 use core::fmt;
 
-use api_core::handle::{self, Tag};
+use rdma::handle::{self, Tag};
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident = $tag:literal;)*) => {$(

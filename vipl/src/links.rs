@@ -7,10 +7,10 @@
 
 use alloc::sync::Arc;
 
-use api_core::OutOfResources;
 use kernel_agent::descriptor::{CONTROL_LEN, Descriptor};
 use kernel_agent::{DESCRIPTOR_ALIGN, key};
 use platform::{Growing, Lendable, Lent, OutOfMemory, SharedSlice, heap};
+use rdma::OutOfResources;
 
 use crate::error::{Error, Result};
 use crate::handle::MemHandle;

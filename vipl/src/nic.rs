@@ -10,11 +10,11 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 
-use api_core::numbers::Number;
-use api_core::{CallbackThread, Life, Limits, Table, handle};
 use kernel_agent::{Agent, Client, Features, PROVIDER_VERSION, Vi as AgentVi, ViCq};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, SleepLock, heap};
+use rdma::numbers::Number;
+use rdma::{CallbackThread, Life, Limits, Table, handle};
 use roce::Gid;
 
 use crate::address::{MAX_DISCRIMINATOR, NetAddress};
@@ -97,7 +97,7 @@ pub struct Nic(Arc<Core>);
 
 /// A call in progress that creates, changes or destroys objects. [`Nic::close_nic`] waits until it
 /// ends.
-pub(crate) type Call<'a> = api_core::Call<'a, Arc<Core>>;
+pub(crate) type Call<'a> = rdma::Call<'a, Arc<Core>>;
 
 impl Core {
     pub(crate) fn open(

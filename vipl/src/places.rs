@@ -8,9 +8,9 @@
 
 use alloc::sync::Arc;
 
-use api_core::{OutOfResources, handle};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{Growing, OutOfMemory, heap};
+use rdma::{OutOfResources, handle};
 
 /// A word that no handle has.
 const CLOSED: u64 = u64::MAX;
@@ -99,7 +99,7 @@ impl<T, const N: usize> Places<T, N> {
 
 #[cfg(test)]
 mod tests {
-    use api_core::handle::{Tag, word};
+    use rdma::handle::{Tag, word};
 
     use super::*;
 

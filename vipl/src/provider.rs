@@ -5,10 +5,10 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::{Interfaces, Offer};
 use kernel_agent::{Agent, Features};
 use platform::sync::Mutex;
 use platform::{SleepLock, heap};
+use rdma::{Interfaces, Offer};
 
 use crate::attributes::NAME_SIZE;
 use crate::error::{Error, Result};

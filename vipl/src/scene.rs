@@ -24,10 +24,10 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new() -> Scene {
         let machine = Machine::new(1);
-        let interfaces = Arc::new(api_core::Interfaces::new(machine.platform()));
+        let interfaces = Arc::new(rdma::Interfaces::new(machine.platform()));
         let agent =
             Agent::open(machine.platform(), machine.transport(0), 0, Config::default()).expect("an agent");
-        let (none, pairs) = (api_core::Limits::NONE, api_core::Endpoints::QueuePairs);
+        let (none, pairs) = (rdma::Limits::NONE, rdma::Endpoints::QueuePairs);
         interfaces.add("nic", agent.clone(), none, pairs).expect("a name");
         let nic = Provider::new(&interfaces).open_nic("nic").expect("a NIC");
         let ptag = nic.create_ptag().expect("a tag");

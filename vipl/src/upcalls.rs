@@ -73,12 +73,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "a device takes long")]
     fn errors_of_a_former_connection_are_not_of_the_next_one_and_those_of_posts_are() {
         let machine = Machine::new(1);
-        let interfaces = Arc::new(api_core::Interfaces::new(machine.platform()));
+        let interfaces = Arc::new(rdma::Interfaces::new(machine.platform()));
         let device = machine.transports().remove(0);
         let agent = Agent::open(machine.platform(), device, 0, Config::default()).unwrap();
-        interfaces
-            .add("nic", agent.clone(), api_core::Limits::NONE, api_core::Endpoints::QueuePairs)
-            .unwrap();
+        interfaces.add("nic", agent.clone(), rdma::Limits::NONE, rdma::Endpoints::QueuePairs).unwrap();
         let nic = Provider::new(&interfaces).open_nic("nic").unwrap();
         let (sender, errors) = channel();
         let handler = move |_, error: &ErrorDescriptor| sender.send(error.error_code).unwrap();

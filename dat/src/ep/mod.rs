@@ -21,11 +21,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use api_core::handle as word;
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicU64, Ordering};
 use platform::{Growing, OutOfMemory, SleepLock};
 use privileged_api as it;
+use rdma::handle as word;
 
 use crate::IaAddress;
 use crate::attr::{EpAttr, EpParam, EpParamMask};

@@ -3,11 +3,11 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
-use api_core::Context;
 use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams, ViAttributes};
 use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
+use rdma::Context;
 
 use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, access};

@@ -28,10 +28,10 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use api_core::Context;
 use kernel_agent::{ConnectionId, LinkFlags, SendSlot};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{SleepLock, heap};
+use rdma::Context;
 
 use crate::address::Path;
 use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};

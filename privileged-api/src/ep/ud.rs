@@ -7,11 +7,11 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use api_core::Context;
 use kernel_agent::{Features, Qp, QpChanges, QpType};
 use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
+use rdma::Context;
 
 use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};

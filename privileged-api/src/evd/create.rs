@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use api_core::{Context, handle};
 use kernel_agent::SlotParams;
 use platform::Signal;
 use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
+use rdma::{Context, handle};
 
 use super::aggregate::Aggregate;
 use super::callback::Origin;

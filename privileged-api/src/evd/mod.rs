@@ -37,7 +37,6 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use aggregate::Aggregate;
-use api_core::{Context, handle};
 use callback::Attached;
 use deliver::OverflowPolicy;
 use dto::DtoQueue;
@@ -47,6 +46,7 @@ use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
 use queue::SoftQueue;
+use rdma::{Context, handle};
 
 use crate::attributes::THRESHOLD_DISABLE;
 use crate::closed;

@@ -4,11 +4,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
-use api_core::Context;
 use kernel_agent::{Features, ListElement, MemoryList, Region};
 use platform::heap;
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
+use rdma::Context;
 
 use super::{
     ListFault, Lmr, Made, Sharing, WRITES, check_list, first_byte, is_remote, is_valid_combination,

@@ -11,9 +11,9 @@
 use core::hint::cold_path;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use api_core::handle;
 use kernel_agent::{Segment, key};
 use platform::Growing;
+use rdma::handle;
 
 use crate::handle::{HandleType, LmrHandle};
 use crate::iobl::LmrTriplet;

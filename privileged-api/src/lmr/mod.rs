@@ -19,10 +19,10 @@ pub(crate) mod sharing;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
-use api_core::Context;
 use kernel_agent::{LinkFlags, ListElement, MemoryList, Region};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock};
+use rdma::Context;
 use sharing::Sharing;
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -8,9 +8,9 @@ mod link;
 
 use alloc::sync::Arc;
 
-use api_core::Context;
 use kernel_agent::{Features, LinkFlags, Window, WindowType};
 use platform::heap;
+use rdma::Context;
 
 use crate::address::RmrContext;
 use crate::attributes::{RmrParam, RmrType};

@@ -21,13 +21,13 @@ pub struct World {
 impl World {
     pub fn new(nics: u8) -> World {
         let machine = Machine::new(nics);
-        let interfaces = Arc::new(api_core::Interfaces::new(machine.platform()));
+        let interfaces = Arc::new(rdma::Interfaces::new(machine.platform()));
         let mut agents = Vec::new();
         for (number, device) in machine.transports().into_iter().enumerate() {
             // Some tests wait until a device that was killed is taken for dead.
             let config = Config { silence: Duration::from_secs(1), ..Config::default() };
             let agent = Agent::open(machine.platform(), device, number as u32, config).expect("an agent");
-            let (none, pairs) = (api_core::Limits::NONE, api_core::Endpoints::QueuePairs);
+            let (none, pairs) = (rdma::Limits::NONE, rdma::Endpoints::QueuePairs);
             interfaces.add(&format!("nic{number}"), agent.clone(), none, pairs).expect("a name");
             agents.push(agent);
         }
