@@ -72,7 +72,7 @@ pub use nic_abi::vi::{
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
 pub use nic_hal::{Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer};
 pub use post::{Bind, NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
-pub use qp::{Qp, QpAttributes, QpChanges, QpType};
+pub use qp::{Posted, Qp, QpAttributes, QpChanges, QpType};
 pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};
 pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;

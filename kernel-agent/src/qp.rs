@@ -99,6 +99,13 @@ impl QpChanges {
     }
 }
 
+/// Up to which request each of a queue pair's work queues had been posted: see [`Qp::posted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    sends: u32,
+    receives: u32,
+}
+
 /// The objects that a queue pair uses while it lives.
 struct Parents {
     _pd: Use<Pd>,
@@ -481,6 +488,17 @@ impl Qp {
     /// How many requests are outstanding: of the send queue and of the receive queue.
     pub fn outstanding(&self) -> (u32, u32) {
         (self.sends.len(), self.receives.len())
+    }
+
+    /// Up to which request each work queue has been posted.
+    pub fn posted(&self) -> Posted {
+        Posted { sends: self.sends.end_of_posted(), receives: self.receives.end_of_posted() }
+    }
+
+    /// Whether all requests that had been posted by then are retired. Those of a shared receive
+    /// queue do not count.
+    pub fn is_past(&self, posted: Posted) -> bool {
+        self.sends.is_past(posted.sends) && self.receives.is_past(posted.receives)
     }
 
     /// Destroys the queue pair, and ends its connection. When this returns, the device does not

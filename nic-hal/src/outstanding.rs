@@ -192,6 +192,16 @@ impl Outstanding {
         tag.wrapping_sub(head) < tail.wrapping_sub(head)
     }
 
+    /// The tag after the last request that is outstanding now, for [`Outstanding::is_past`].
+    pub fn end_of_posted(&self) -> u32 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// Whether all requests below this tag are retired. The tag is at most 2^31 requests old.
+    pub fn is_past(&self, tag: u32) -> bool {
+        self.head.load(Ordering::Acquire).wrapping_sub(tag).cast_signed() >= 0
+    }
+
     /// Forgets all outstanding requests, after the device has forgotten them.
     pub fn clear(&self) {
         self.head.store(self.tail.load(Ordering::Acquire), Ordering::Release);

@@ -20,7 +20,6 @@ use crate::attributes::AddrParam;
 use crate::flags::{AddrParamMask, AhFlags};
 use crate::handle::{AddrHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
-use crate::path::path_to;
 use crate::pz::{InZone, Pz};
 use crate::status::{Error, Result};
 
@@ -73,7 +72,7 @@ impl Core {
     fn completed(&self, path: &Path) -> Result<Path> {
         let given = path.ib().ok_or(Error::InvalidSourcePath)?;
         let id = self.agent.identity();
-        let route = path_to(id, Gid(given.remote_port_gid)).ok_or(Error::InvalidSourcePath)?;
+        let route = rdma::path_to(id, Gid(given.remote_port_gid)).ok_or(Error::InvalidSourcePath)?;
         let ib = IbNetEndpoint {
             sl: given.sl,
             remote_port_lid: given.remote_port_lid,

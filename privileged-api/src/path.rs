@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use kernel_agent::{Identity, gid_index};
+use kernel_agent::gid_index;
+use rdma::path_to;
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 use roce::{Gid, PKey, PathMtu};
@@ -28,26 +29,6 @@ fn gid(addr: &NetAddr, via: bool) -> Result<Gid> {
         NetAddr::IbGid(_) | NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
     };
     if gid.is_unicast() { Ok(gid) } else { Err(Error::InvalidAddress) }
-}
-
-/// The path from the port with this identity to a remote port. None if no node can have the remote
-/// GID, or the port has no GID of its kind.
-pub(crate) fn path_to(id: &Identity, remote: Gid) -> Option<roce::Path> {
-    gid(&NetAddr::IbGid(remote.0), false).ok()?;
-    let local = nearest(&id.gids, remote)?;
-    Some(roce::Path::new(local, remote))
-}
-
-/// Of a port's GIDs, the one from which it reaches a remote GID: of the GIDs of the same kind (IPv4
-/// or IPv6), the first that shares the longest prefix with the remote one. The peer answers to that
-/// GID, and may have no route to one of another subnet.
-fn nearest(gids: &[[u8; 16]], remote: Gid) -> Option<Gid> {
-    let same_kind =
-        |local: &Gid| !local.is_unspecified() && local.to_ipv4().is_some() == remote.to_ipv4().is_some();
-    let differs_at =
-        |local: &Gid| (u128::from_be_bytes(local.0) ^ u128::from_be_bytes(remote.0)).leading_zeros();
-    // Of equal ones, `max_by_key` returns the last.
-    gids.iter().rev().copied().map(Gid).filter(same_kind).max_by_key(differs_at)
 }
 
 impl Core {
@@ -211,30 +192,6 @@ mod tests {
         let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2]), false).unwrap();
         assert_eq!(gid_of.to_ipv4().map(|ipv4| ipv4.octets()), Some([10, 0, 0, 2]));
         assert_eq!(gid(&NetAddr::IbGid(gid_of.0), false), Ok(gid_of));
-    }
-
-    #[test]
-    fn a_path_begins_at_the_address_in_the_subnet_of_the_peer() {
-        let of = |address: &str| match address.parse::<core::net::IpAddr>().unwrap() {
-            core::net::IpAddr::V4(v4) => Gid::from_ipv4(v4),
-            core::net::IpAddr::V6(v6) => Gid(v6.octets()),
-        };
-        let local = ["fe80::1", "10.0.0.1", "192.168.5.1", "fd00::1", "10.0.7.1", "::"].map(|gid| of(gid).0);
-        for (remote, from) in [
-            ("10.0.0.2", "10.0.0.1"),
-            ("10.0.7.9", "10.0.7.1"),
-            ("192.168.5.200", "192.168.5.1"),
-            ("fd00::2", "fd00::1"),
-            ("fe80::2", "fe80::1"),
-            // As far from all.
-            ("172.16.0.1", "192.168.5.1"),
-            ("2001:db8::1", "fe80::1"),
-            ("10.0.4.1", "10.0.7.1"),
-        ] {
-            assert_eq!(nearest(&local, of(remote)), Some(of(from)), "{remote}");
-        }
-        assert_eq!(nearest(&local[..1], of("10.0.0.2")), None);
-        assert_eq!(nearest(&local[1..3], of("fd00::2")), None);
     }
 
     #[test]

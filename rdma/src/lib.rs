@@ -1,7 +1,13 @@
-//! What every API ("face") on the VIA Kernel Agent stands on, whatever its specification says.
+//! RDMA in the terms of Rust, on the VIA Kernel Agent, and what every API ("face") on the agent
+//! stands on, whatever its specification says.
 //!
-//! A face opens the agent as a client, names its objects by handles, and has a fast path from a
-//! handle to a queue. This crate has the parts that do not depend on the specification:
+//! For a Rust programmer: [`Nic`] is a NIC that is open; [`Domain`] and [`Region`] are memory;
+//! [`Listener`], [`Incoming`] and [`Endpoint`] are connections; [`Work`] is a request, which is
+//! posted and its [`Completion`] polled from a [`Queue`], or started and waited for as a
+//! [`Request`], by a thread or by a task.
+//!
+//! For a face: it opens the agent as a client, names its objects by handles, and has a fast path
+//! from a handle to a queue. These parts do not depend on the specification:
 //!
 //! - [`handle`]: the word that names an object, and [`numbers`]: the numbers that distinguish the
 //!   handles of one adapter from those of another;
@@ -12,7 +18,8 @@
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces.
 //!
 //! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
-//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does.
+//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does. It has neither
+//! datagrams nor shared receive queues yet: the faces have both.
 //!
 //! An adapter is one opening of the agent by a consumer: IT-API's IA, VIPL's NIC handle.
 #![no_std]
@@ -21,23 +28,43 @@ extern crate alloc;
 #[cfg(all(test, ferrovia_model))]
 extern crate std;
 
+mod address;
 mod callbacks;
+mod completion;
+mod connection;
 mod context;
+mod endpoint;
+mod error;
 pub mod handle;
 mod interfaces;
 mod life;
+mod memory;
 #[cfg(all(test, ferrovia_model))]
 mod models;
+mod nic;
 pub mod numbers;
+mod queue;
+mod request;
 mod slots;
 mod table;
+mod work;
 
+pub use address::{Address, Service, path_to};
 pub use callbacks::{CallbackThread, InCallback, InCallbacks};
+pub use completion::{Completion, Operation};
+pub use connection::{Connecting, Incoming, Listener, PrivateData};
 pub use context::Context;
+pub use endpoint::{Builder, Endpoint};
+pub use error::{ConnectError, CreateError, PostError, RequestError, TimedOut};
 pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
 pub use life::{Call, Ended, Life};
+pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
+pub use nic::Nic;
+pub use queue::Queue;
+pub use request::{Done, Request};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};
+pub use work::{Slices, Work};
 
 /// There is no memory, or no free index or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

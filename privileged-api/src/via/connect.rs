@@ -24,7 +24,7 @@ use crate::event::{ConnRequest, RejectReason};
 use crate::flags::CnEstFlags;
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::listen::Listen;
-use crate::path::{DEFAULT_TIMEOUT_US, path_to};
+use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
 
 /// What a connection is asked for with.
@@ -67,7 +67,8 @@ impl Core {
         }
         let NetEndpoint::Via(host) = &path.remote else { return Err(Error::InvalidSourcePath) };
         let id = self.agent.identity();
-        let route = gid_of_host(host).and_then(|gid| path_to(id, gid)).ok_or(Error::InvalidSourcePath)?;
+        let route =
+            gid_of_host(host).and_then(|gid| rdma::path_to(id, gid)).ok_or(Error::InvalidSourcePath)?;
         let asked = Discriminator::of(qualifier)?;
         let (timeout, retries) = fit(path.timeout);
         let params = ConnectParams {

@@ -1,0 +1,130 @@
+//! Where a peer is, and what it offers: addresses of ports, services, and the path to a port.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use kernel_agent::Identity;
+use roce::{Gid, ServiceId};
+
+/// The address of a port: a GID, which is an IPv6 address or an IPv4 address mapped into one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Address(Gid);
+
+impl Address {
+    pub(crate) const fn of(gid: Gid) -> Address {
+        Address(gid)
+    }
+
+    pub(crate) const fn gid(self) -> Gid {
+        self.0
+    }
+
+    /// The address as IP has it.
+    pub fn to_ip(self) -> IpAddr {
+        self.0.to_ip()
+    }
+}
+
+impl From<Ipv4Addr> for Address {
+    fn from(address: Ipv4Addr) -> Address {
+        Address(Gid::from_ipv4(address))
+    }
+}
+
+impl From<Ipv6Addr> for Address {
+    fn from(address: Ipv6Addr) -> Address {
+        Address(Gid::from_ipv6(address))
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(address: IpAddr) -> Address {
+        match address {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => address.into(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_ip().fmt(f)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_ip().fmt(f)
+    }
+}
+
+/// What a listener offers. A number is a port of the connection manager of rdma-core
+/// (`RDMA_PS_TCP`), so Linux's programs find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Service(pub(crate) ServiceId);
+
+impl Service {
+    /// The service of an IT-API consumer at an IANA port.
+    pub const fn it_api(port: u16) -> Service {
+        Service(ServiceId::it_api(port))
+    }
+
+    /// A service ID of InfiniBand.
+    pub const fn id(id: u64) -> Service {
+        Service(ServiceId(id))
+    }
+}
+
+impl From<u16> for Service {
+    fn from(port: u16) -> Service {
+        Service(ServiceId::ip_cm(ServiceId::TCP, port))
+    }
+}
+
+/// The path from the port with this identity to a remote port. None if no node can have the remote
+/// GID, or the port has no GID of its kind.
+pub fn path_to(identity: &Identity, remote: Gid) -> Option<roce::Path> {
+    let local = nearest(&identity.gids, remote).filter(|_| remote.is_unicast())?;
+    Some(roce::Path::new(local, remote))
+}
+
+/// Of a port's GIDs, the one from which it reaches a remote GID: of the GIDs of the same kind (IPv4
+/// or IPv6), the first that shares the longest prefix with the remote one. The peer answers to that
+/// GID, and may have no route to one of another subnet.
+fn nearest(gids: &[[u8; 16]], remote: Gid) -> Option<Gid> {
+    let same_kind =
+        |local: &Gid| !local.is_unspecified() && local.to_ipv4().is_some() == remote.to_ipv4().is_some();
+    let differs_at =
+        |local: &Gid| (u128::from_be_bytes(local.0) ^ u128::from_be_bytes(remote.0)).leading_zeros();
+    // Of equal ones, `max_by_key` returns the last.
+    gids.iter().rev().copied().map(Gid).filter(same_kind).max_by_key(differs_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_begins_at_the_address_in_the_subnet_of_the_peer() {
+        let of = |address: &str| match address.parse::<core::net::IpAddr>().unwrap() {
+            core::net::IpAddr::V4(v4) => Gid::from_ipv4(v4),
+            core::net::IpAddr::V6(v6) => Gid(v6.octets()),
+        };
+        let local = ["fe80::1", "10.0.0.1", "192.168.5.1", "fd00::1", "10.0.7.1", "::"].map(|gid| of(gid).0);
+        for (remote, from) in [
+            ("10.0.0.2", "10.0.0.1"),
+            ("10.0.7.9", "10.0.7.1"),
+            ("192.168.5.200", "192.168.5.1"),
+            ("fd00::2", "fd00::1"),
+            ("fe80::2", "fe80::1"),
+            // As far from all.
+            ("172.16.0.1", "192.168.5.1"),
+            ("2001:db8::1", "fe80::1"),
+            ("10.0.4.1", "10.0.7.1"),
+        ] {
+            assert_eq!(nearest(&local, of(remote)), Some(of(from)), "{remote}");
+        }
+        assert_eq!(nearest(&local[..1], of("10.0.0.2")), None);
+        assert_eq!(nearest(&local[1..3], of("fd00::2")), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! A completion: which request ended, and how.
+
+use kernel_agent::{CompletionFlags, CompletionStatus};
+
+use crate::error::RequestError;
+
+/// What a completed request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A message was sent.
+    Send,
+    /// A peer's memory was written.
+    Write,
+    /// A peer's memory was read.
+    Read,
+    /// An atomic operation.
+    Atomic,
+    /// A Receive took a message, or the immediate data of an RDMA Write
+    /// ([`Completion::written`]).
+    Receive,
+}
+
+/// The bits of the word that is posted with each request.
+pub(crate) mod tag {
+    /// Somebody waits for this very request.
+    pub(crate) const STARTED: u32 = 1 << 31;
+    pub(crate) const KIND: u32 = 7;
+    pub(crate) const SEND: u32 = 0;
+    pub(crate) const WRITE: u32 = 1;
+    pub(crate) const READ: u32 = 2;
+    pub(crate) const ATOMIC: u32 = 3;
+    pub(crate) const RECEIVE: u32 = 4;
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number given with the request, or the operation's.
+    pub(crate) id: u64,
+    /// The endpoint's handle.
+    pub(crate) endpoint: u64,
+    length: u32,
+    immediate: u32,
+    tag: u32,
+    status: CompletionStatus,
+    flags: CompletionFlags,
+}
+
+impl Completion {
+    /// For places that [`Queue::poll`](crate::Queue::poll) fills.
+    pub const EMPTY: Completion = Completion {
+        id: 0,
+        endpoint: 0,
+        length: 0,
+        immediate: 0,
+        tag: 0,
+        status: CompletionStatus::Flushed,
+        flags: CompletionFlags::empty(),
+    };
+
+    #[inline(always)]
+    pub(crate) fn of(taken: &kernel_agent::Completion) -> Completion {
+        let written = taken.flags.contains(CompletionFlags::WRITE);
+        Completion {
+            id: taken.cookie,
+            endpoint: taken.context,
+            length: if written { taken.detail } else { taken.length },
+            immediate: taken.immediate,
+            tag: taken.data,
+            status: taken.status,
+            flags: taken.flags,
+        }
+    }
+
+    /// Whether somebody waits for this very request, so that it is not one for who polls.
+    #[inline(always)]
+    pub(crate) fn was_started(&self) -> bool {
+        self.tag & tag::STARTED != 0
+    }
+
+    /// The number that the poster gave the request ([`Work::id`](crate::Work::id)).
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The endpoint of the request: equal to its [`Endpoint::id`](crate::Endpoint::id).
+    pub fn endpoint(&self) -> u64 {
+        self.endpoint
+    }
+
+    /// What the request was.
+    pub fn operation(&self) -> Operation {
+        match self.tag & tag::KIND {
+            tag::SEND => Operation::Send,
+            tag::WRITE => Operation::Write,
+            tag::READ => Operation::Read,
+            tag::ATOMIC => Operation::Atomic,
+            _ => Operation::Receive,
+        }
+    }
+
+    /// How many bytes were transferred, or why the request failed.
+    #[inline]
+    pub fn result(&self) -> Result<usize, RequestError> {
+        RequestError::of(self.status).map_or(Ok(self.length as usize), Err)
+    }
+
+    /// The number that came with the message, if one did.
+    pub fn immediate(&self) -> Option<u32> {
+        self.flags.contains(CompletionFlags::IMMEDIATE).then_some(self.immediate)
+    }
+
+    /// A Receive: whether an RDMA Write with immediate data took it. The peer chose where the bytes
+    /// are, which are not in the Receive's memory.
+    pub fn written(&self) -> bool {
+        self.flags.contains(CompletionFlags::WRITE)
+    }
+}
+
+impl Default for Completion {
+    fn default() -> Completion {
+        Completion::EMPTY
+    }
+}

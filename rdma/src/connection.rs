@@ -1,0 +1,538 @@
+//! Connections: how an endpoint gets its one, listeners, and requests that they take.
+//!
+//! The handshake has three messages. The active side's agent confirms the peer's accept by itself,
+//! with no more RDMA Reads outstanding than the peer serves.
+//!
+//! Locks: `state` and `queue` (spin, leaves).
+
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+
+use kernel_agent::{
+    AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
+    gid_index,
+};
+use platform::sync::Mutex;
+use platform::{Platform, Signal, Wake, heap};
+use roce::PathMtu;
+use roce::cm::ReadDepths;
+use roce::cm::rej::Reason;
+
+use crate::address::{Address, Service, path_to};
+use crate::endpoint::{Endpoint, Inner};
+use crate::error::{ConnectError, CreateError, TimedOut};
+use crate::nic::{Inner as NicInner, Nic};
+
+/// How long an attempt to connect may take unless its maker chooses.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The most requests that wait at a listener. Those beyond are left to the peer's repetition.
+const BACKLOG: usize = 128;
+/// The most bytes of private data that a message carries.
+const MOST: usize = 196;
+
+/// A few bytes that came along with a message of a handshake. The message's size pads them with
+/// zeroes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PrivateData {
+    len: u8,
+    bytes: [u8; MOST],
+}
+
+impl PrivateData {
+    fn of(bytes: &[u8]) -> PrivateData {
+        let len = bytes.len().min(MOST);
+        let mut own = PrivateData { len: len as u8, bytes: [0; MOST] };
+        own.bytes[..len].copy_from_slice(&bytes[..len]);
+        own
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+}
+
+impl core::fmt::Debug for PrivateData {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.bytes().fmt(f)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    New,
+    /// Asked for, or accepted; the agent's number of it, once it is known.
+    Pending(Option<ConnectionId>),
+    Established(ConnectionId, PrivateData),
+    /// It did not come about.
+    Failed(ConnectError),
+    /// It was established, and has ended.
+    Over,
+}
+
+/// The connection of an endpoint.
+pub(crate) struct Connection {
+    state: Mutex<(State, Option<Waker>)>,
+    signal: Signal,
+    pub(crate) reads: u8,
+}
+
+impl Connection {
+    pub(crate) fn new(platform: &Arc<dyn Platform>, reads: u8) -> Connection {
+        Connection { state: Mutex::new((State::New, None)), signal: Signal::new(platform.clone()), reads }
+    }
+
+    fn depths(&self) -> ReadDepths {
+        ReadDepths { responder_resources: self.reads, initiator_depth: self.reads }
+    }
+
+    /// The agent's number of it, if it has one now.
+    pub(crate) fn current(&self) -> Option<ConnectionId> {
+        match self.state.lock().0 {
+            State::Pending(id) => id,
+            State::Established(id, _) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Begins: an endpoint connects once.
+    fn begin(&self) -> Result<(), ConnectError> {
+        let mut state = self.state.lock();
+        if !matches!(state.0, State::New) {
+            return Err(ConnectError::Used);
+        }
+        state.0 = State::Pending(None);
+        Ok(())
+    }
+
+    /// Records the agent's number, unless an event was faster.
+    fn asked(&self, id: ConnectionId) {
+        let mut state = self.state.lock();
+        if matches!(state.0, State::Pending(None)) {
+            state.0 = State::Pending(Some(id));
+        }
+    }
+
+    /// The call that was to begin has failed: the endpoint is as before.
+    fn undo(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.0, State::Pending(_)) {
+            state.0 = State::New;
+        }
+    }
+
+    /// Changes the state as `next` says, and wakes who waits.
+    fn change(&self, next: impl FnOnce(State) -> Option<State>) {
+        let waker = {
+            let mut state = self.state.lock();
+            let Some(next) = next(state.0) else { return };
+            state.0 = next;
+            state.1.take()
+        };
+        self.signal.raise();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The connection ends, or the endpoint does.
+    pub(crate) fn end(&self) {
+        self.fail(ConnectError::Closed);
+    }
+
+    pub(crate) fn fail(&self, error: ConnectError) {
+        self.change(|state| match state {
+            State::New | State::Pending(_) => Some(State::Failed(error)),
+            State::Established(..) => Some(State::Over),
+            State::Failed(_) | State::Over => None,
+        });
+    }
+
+    fn established(&self) -> Option<Result<PrivateData, ConnectError>> {
+        match self.state.lock().0 {
+            State::New | State::Pending(_) => None,
+            State::Established(_, data) => Some(Ok(data)),
+            State::Failed(error) => Some(Err(error)),
+            State::Over => Some(Err(ConnectError::Closed)),
+        }
+    }
+
+    fn over(&self) -> Option<()> {
+        matches!(self.state.lock().0, State::Failed(_) | State::Over).then_some(())
+    }
+
+    fn wait_for<T>(
+        &self,
+        deadline: Option<platform::Instant>,
+        look: impl Fn() -> Option<T>,
+    ) -> Result<T, TimedOut> {
+        loop {
+            let seen = self.signal.value();
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            if self.signal.wait(seen, deadline) == Wake::TimedOut {
+                return look().ok_or(TimedOut);
+            }
+        }
+    }
+
+    fn poll<T>(&self, context: &Context<'_>, look: impl Fn() -> Option<T>) -> Poll<T> {
+        if let Some(found) = look() {
+            return Poll::Ready(found);
+        }
+        let former = self.state.lock().1.replace(context.waker().clone());
+        drop(former);
+        look().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// An event of an endpoint's connection. In the dispatcher thread.
+pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
+    let connection = &endpoint.connection;
+    let id = event.connection;
+    match event.kind {
+        CmEventKind::AcceptArrived { depths } => {
+            let Ok(client) = endpoint.nic().client() else { return };
+            let data = PrivateData::of(event.private_data);
+            let reads = connection.reads.min(depths.responder_resources);
+            let confirmed = client.establish(id, reads, &[]);
+            // An error is followed by the event that reports the attempt's end.
+            if confirmed.is_ok() {
+                connection.change(|state| match state {
+                    State::Pending(_) => Some(State::Established(id, data)),
+                    _ => None,
+                });
+            }
+        }
+        CmEventKind::Established { .. } => {
+            let data = PrivateData::of(event.private_data);
+            connection.change(|state| match state {
+                State::Pending(_) => Some(State::Established(id, data)),
+                _ => None,
+            });
+        }
+        CmEventKind::Rejected { reason } => connection.fail(match reason {
+            Reason::CONSUMER_DEFINED => ConnectError::Rejected,
+            Reason::INVALID_SERVICE_ID => ConnectError::NoListener,
+            Reason::TIMEOUT => ConnectError::TimedOut,
+            other => ConnectError::RejectedByAgent(other.0),
+        }),
+        CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => connection.fail(ConnectError::TimedOut),
+        CmEventKind::Withdrawn => connection.fail(ConnectError::Withdrawn),
+        CmEventKind::Disconnected { .. } => connection.end(),
+        CmEventKind::Request { .. } => {}
+    }
+}
+
+/// A connection that is being made. It is a future of its private data; [`Connecting::wait`] blocks
+/// instead.
+///
+/// Dropping it does not end the attempt; dropping the endpoint does.
+#[must_use = "the endpoint is connected only when this has ended with success"]
+pub struct Connecting(Result<Arc<Inner>, ConnectError>);
+
+impl Connecting {
+    /// Blocks until the endpoint is connected, or cannot be.
+    pub fn wait(self) -> Result<PrivateData, ConnectError> {
+        let endpoint = self.0?;
+        // Without a deadline the wait does not time out; the agent's own timer ends the attempt.
+        endpoint
+            .connection
+            .wait_for(None, || endpoint.connection.established())
+            .map_err(|_| ConnectError::TimedOut)?
+    }
+}
+
+impl Future for Connecting {
+    type Output = Result<PrivateData, ConnectError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &self.0 {
+            Ok(endpoint) => endpoint.connection.poll(context, || endpoint.connection.established()),
+            Err(error) => Poll::Ready(Err(*error)),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Asks for a connection with who listens at this service of this port.
+    pub fn connect(&self, address: Address, service: impl Into<Service>) -> Connecting {
+        self.connect_with(address, service, &[])
+    }
+
+    /// As [`Endpoint::connect`], with a few bytes for the listener: at most 92, or 56 for a port of
+    /// rdma-core's connection manager.
+    pub fn connect_with(
+        &self,
+        address: Address,
+        service: impl Into<Service>,
+        private_data: &[u8],
+    ) -> Connecting {
+        Connecting(self.ask(address, service.into(), private_data).map(|()| self.inner.clone()))
+    }
+
+    fn ask(&self, address: Address, service: Service, private_data: &[u8]) -> Result<(), ConnectError> {
+        let (endpoint, nic) = (&*self.inner, self.inner.nic());
+        let identity = nic.agent().identity();
+        let path = path_to(identity, address.gid()).filter(|_| nic.agent().port_up());
+        let params = ConnectParams {
+            path_mtu: PathMtu::at_most(identity.mtu),
+            timeout: Some(PATIENCE),
+            depths: endpoint.connection.depths(),
+            ..ConnectParams::new(path.ok_or(ConnectError::NoPath)?, service.0)
+        };
+        endpoint.connection.begin()?;
+        let asked = nic.client().map_err(|_| ConnectError::DeviceDead).and_then(|client| {
+            Ok(client.connect(&endpoint.qp, &params, Handshake::ThreeWay, private_data)?)
+        });
+        match asked {
+            Ok(id) => endpoint.connection.asked(id),
+            Err(error) => {
+                endpoint.connection.undo();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the endpoint is connected at this moment.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.inner.connection.established(), Some(Ok(_)))
+    }
+
+    /// Ends the connection: what is outstanding ends with
+    /// [`RequestError::Flushed`](crate::RequestError::Flushed), and the peer is told. Does not wait
+    /// for it: see [`Endpoint::closed`].
+    pub fn disconnect(&self) {
+        if let (Some(connection), Ok(client)) = (self.inner.connection.current(), self.inner.nic().client()) {
+            // It may be over already.
+            let _ = client.disconnect(connection, &[]);
+        }
+    }
+
+    /// Waits until the connection has ended, whoever ended it.
+    pub async fn closed(&self) {
+        let connection = &self.inner.connection;
+        core::future::poll_fn(|context| connection.poll(context, || connection.over())).await;
+    }
+
+    /// Blocks until the connection has ended, whoever ended it, or the time is over.
+    pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<(), TimedOut> {
+        let connection = &self.inner.connection;
+        connection.wait_for(self.inner.nic().deadline(timeout), || connection.over())
+    }
+}
+
+/// What waits at a listener.
+struct Waiting {
+    connection: ConnectionId,
+    from: Address,
+    depths: ReadDepths,
+    data: PrivateData,
+}
+
+pub(crate) struct ListenerInner {
+    nic: Arc<NicInner>,
+    handle: u64,
+    queue: Mutex<(VecDeque<Waiting>, Option<Waker>)>,
+    signal: Signal,
+    listen: platform::sync::Once<ListenId>,
+}
+
+/// Takes peers' requests for connections with a service of a NIC, until it is dropped. Requests
+/// that wait then are rejected.
+pub struct Listener {
+    inner: Arc<ListenerInner>,
+    nic: Nic,
+}
+
+impl Listener {
+    pub(crate) fn new(opening: &Nic, service: Service) -> Result<Listener, CreateError> {
+        let nic = opening.inner();
+        let place = nic.listeners.reserve()?;
+        let mut queue = VecDeque::new();
+        queue.try_reserve_exact(BACKLOG)?;
+        heap::room_for_arc::<(ListenerInner, Weak<ListenerInner>)>()?;
+        let handle = place.word();
+        let inner = Arc::new(ListenerInner {
+            nic: nic.clone(),
+            handle,
+            queue: Mutex::new((queue, None)),
+            signal: Signal::new(nic.agent().platform().clone()),
+            listen: platform::sync::Once::new(),
+        });
+        // A request may come at once.
+        place.fill(Arc::new(Arc::downgrade(&inner)));
+        let listener = Listener { inner, nic: opening.clone() };
+        let listen = nic.client()?.listen(service.0, Transports::RC, handle)?;
+        listener.inner.listen.call_once(|| listen);
+        Ok(listener)
+    }
+
+    /// Waits for a request.
+    pub async fn accept(&self) -> Result<Incoming, CreateError> {
+        core::future::poll_fn(|context| {
+            if let Some(found) = self.look() {
+                return Poll::Ready(found);
+            }
+            let former = self.inner.queue.lock().1.replace(context.waker().clone());
+            drop(former);
+            self.look().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Blocks until a request comes.
+    pub fn wait(&self) -> Result<Incoming, CreateError> {
+        loop {
+            let seen = self.inner.signal.value();
+            if let Some(found) = self.look() {
+                return found;
+            }
+            self.inner.signal.wait(seen, None);
+        }
+    }
+
+    /// Takes a request if one waits. Does not block.
+    pub fn try_accept(&self) -> Option<Incoming> {
+        let Waiting { connection, from, depths, data } = self.inner.queue.lock().0.pop_front()?;
+        Some(Incoming { nic: self.nic.clone(), connection, from, depths, data, is_open: true })
+    }
+
+    fn look(&self) -> Option<Result<Incoming, CreateError>> {
+        if let Some(incoming) = self.try_accept() {
+            return Some(Ok(incoming));
+        }
+        self.nic.is_dead().then_some(Err(CreateError::DeviceDead))
+    }
+}
+
+impl ListenerInner {
+    pub(crate) fn wake(&self) {
+        let waker = self.queue.lock().1.take();
+        self.signal.raise();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// An event of a request that no endpoint has yet. In the dispatcher thread.
+    pub(crate) fn event(&self, event: &CmEvent<'_>) {
+        match event.kind {
+            CmEventKind::Request { path, depths, .. } => {
+                let mut queue = self.queue.lock();
+                if queue.0.len() == BACKLOG {
+                    drop(queue);
+                    if let Ok(client) = self.nic.client() {
+                        let _ = client.discard(event.connection);
+                    }
+                    return;
+                }
+                queue.0.push_back(Waiting {
+                    connection: event.connection,
+                    from: Address::of(path.remote_gid),
+                    depths,
+                    data: PrivateData::of(event.private_data),
+                });
+                drop(queue);
+                self.wake();
+            }
+            CmEventKind::Withdrawn => {
+                self.queue.lock().0.retain(|waiting| waiting.connection != event.connection);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let inner = &*self.inner;
+        if let (Some(listen), Ok(client)) = (inner.listen.get(), inner.nic.client()) {
+            let _ = client.stop_listening(*listen);
+        }
+        inner.nic.listeners.remove(inner.handle);
+        while let Some(incoming) = self.try_accept() {
+            drop(incoming);
+        }
+    }
+}
+
+/// A peer's request for a connection. Dropping it rejects it.
+#[must_use = "a request that is dropped is rejected"]
+pub struct Incoming {
+    nic: Nic,
+    connection: ConnectionId,
+    from: Address,
+    depths: ReadDepths,
+    data: PrivateData,
+    is_open: bool,
+}
+
+impl Incoming {
+    /// Where the peer is.
+    pub fn from(&self) -> Address {
+        self.from
+    }
+
+    /// What the peer sent along.
+    pub fn private_data(&self) -> &[u8] {
+        self.data.bytes()
+    }
+
+    /// Accepts the request with an endpoint.
+    pub fn accept(self, endpoint: &Endpoint) -> Connecting {
+        self.accept_with(endpoint, &[])
+    }
+
+    /// As [`Incoming::accept`], with a few bytes for the peer: at most 196.
+    pub fn accept_with(mut self, endpoint: &Endpoint, private_data: &[u8]) -> Connecting {
+        Connecting(self.answer(endpoint, private_data).map(|()| endpoint.inner.clone()))
+    }
+
+    fn answer(&mut self, endpoint: &Endpoint, private_data: &[u8]) -> Result<(), ConnectError> {
+        let inner = &*endpoint.inner;
+        let client = self.nic.inner().client().map_err(|_| ConnectError::DeviceDead)?;
+        inner.connection.begin()?;
+        inner.connection.asked(self.connection);
+        let own = inner.connection.depths();
+        let depths =
+            ReadDepths { initiator_depth: own.initiator_depth.min(self.depths.responder_resources), ..own };
+        let params = AcceptParams { depths, ..AcceptParams::default() };
+        let accepted = client.accept(self.connection, &inner.qp, &params, private_data);
+        if accepted.is_err() {
+            inner.connection.undo();
+        } else {
+            self.is_open = false;
+        }
+        Ok(accepted?)
+    }
+
+    /// Rejects the request, with a few bytes for the peer: at most 148.
+    pub fn reject(mut self, private_data: &[u8]) -> Result<(), ConnectError> {
+        self.is_open = false;
+        let client = self.nic.inner().client().map_err(|_| ConnectError::DeviceDead)?;
+        Ok(client.reject(self.connection, private_data)?)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if self.is_open
+            && let Ok(client) = self.nic.inner().client()
+        {
+            // The peer may have given up.
+            let _ = client.reject(self.connection, &[]);
+        }
+    }
+}
+
+/// Whether the port has this address.
+pub(crate) fn has(nic: &NicInner, address: Address) -> bool {
+    gid_index(nic.agent().identity(), address.gid()).is_some()
+}

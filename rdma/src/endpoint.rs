@@ -1,0 +1,395 @@
+//! Endpoints: how they are built, what they are asked to do, and their end.
+//!
+//! Locks: those of `connection` and `request`; posting takes the lock of the send queue's slot, or
+//! of the receive queue, in the agent.
+
+use alloc::sync::{Arc, Weak};
+use core::hint::cold_path;
+
+use kernel_agent::{
+    Direction, Head, LinkFlags, Posted, Qp, QpAttributes, QpType, Remote, RemoteWords, Segment,
+    SegmentLimits, SendFlags, SendSlot, Shadow, SlotParams, Transfer,
+};
+use platform::sync::atomic::{AtomicBool, Ordering};
+use platform::{Privileged, heap};
+
+use crate::completion::tag;
+use crate::connection::Connection;
+use crate::error::{CreateError, PostError, RequestError};
+use crate::memory::{Domain, OwnPd, RemoteMemory, Slice};
+use crate::nic::Inner as NicInner;
+use crate::queue::{Inner as QueueInner, Queue};
+use crate::request::{Cells, Request};
+use crate::work::{Kind, Local, Slices, Work};
+
+/// How many Sends, RDMA operations and Receives an endpoint has room for unless it is told.
+const DEPTH: u32 = 16;
+/// How many RDMA Reads and atomic operations an endpoint has outstanding, and serves, unless it is
+/// told.
+const READS: u8 = 16;
+
+/// Chooses the size of an endpoint: see [`Domain::endpoint`].
+#[derive(Clone)]
+pub struct Builder<'a> {
+    domain: &'a Domain,
+    sends: u32,
+    receives: u32,
+    segments: u32,
+    reads: u8,
+    queue: Option<Queue>,
+    privileged: Option<Privileged>,
+}
+
+impl<'a> Builder<'a> {
+    pub(crate) fn new(domain: &'a Domain) -> Builder<'a> {
+        Builder {
+            domain,
+            sends: DEPTH,
+            receives: DEPTH,
+            segments: 1,
+            reads: READS,
+            queue: None,
+            privileged: None,
+        }
+    }
+
+    /// How many Sends, RDMA and atomic operations can be outstanding: 16 unless it is set.
+    pub fn sends(self, sends: u32) -> Builder<'a> {
+        Builder { sends, ..self }
+    }
+
+    /// How many Receives can be outstanding: 16 unless it is set.
+    pub fn receives(self, receives: u32) -> Builder<'a> {
+        Builder { receives, ..self }
+    }
+
+    /// How many slices a request can have: one unless it is set.
+    pub fn segments(self, segments: u32) -> Builder<'a> {
+        Builder { segments, ..self }
+    }
+
+    /// How many RDMA Reads and atomic operations are served at a time, and how many of its own are
+    /// outstanding: 16 unless it is set, or what the NIC can do.
+    pub fn reads(self, reads: u8) -> Builder<'a> {
+        Builder { reads, ..self }
+    }
+
+    /// Where its requests end: a queue that several endpoints can share. Without this it has one of
+    /// its own ([`Endpoint::queue`]). The queue has to have room for all that can be outstanding.
+    pub fn queue(self, queue: &Queue) -> Builder<'a> {
+        Builder { queue: Some(queue.clone()), ..self }
+    }
+
+    /// Lets requests name memory by its bus address ([`Domain::direct`]).
+    pub fn privileged(self, privileged: Privileged) -> Builder<'a> {
+        Builder { privileged: Some(privileged), ..self }
+    }
+
+    /// Makes the endpoint, which takes Receives from now on. Blocks for the device.
+    pub fn build(self) -> Result<Endpoint, CreateError> {
+        let Builder { domain, sends, receives, segments, reads, queue, privileged } = self;
+        let nic = domain.nic().inner();
+        let entries = sends.checked_add(receives).ok_or(CreateError::OutOfRange("depth"))?;
+        let queue = match queue {
+            Some(queue) if !Arc::ptr_eq(&queue.inner().nic, nic) => return Err(CreateError::Foreign),
+            Some(queue) => queue,
+            None => Queue::create(domain.nic(), entries)?,
+        };
+        let most = nic.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
+        let place = nic.endpoints.reserve()?;
+        let handle = place.word();
+        let cells = Cells::new(entries)?;
+        let slot: Arc<SendSlot> = Arc::default();
+        let limits = SegmentLimits { send: segments, write: segments, read: segments };
+        let qp = nic.client()?.create_qp(&QpAttributes {
+            qp_type: QpType::Rc,
+            privileged,
+            pd: domain.pd(),
+            send_cq: queue.inner().cq(),
+            receive_cq: queue.inner().cq(),
+            srq: None,
+            max_send_requests: sends,
+            max_send_segments: segments,
+            max_receive_requests: receives,
+            max_receive_segments: segments,
+            max_message: 0,
+            context: handle,
+            owner: 0,
+            slot: Some((SlotParams { slot: &slot, handle, closed: 0 }, limits)),
+        })?;
+        let rights = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_ATOMIC;
+        let ready = qp.to_init(rights).map_err(CreateError::from);
+        if let Err(error) = ready.and_then(|()| Ok(heap::room_for_arc::<(Inner, Weak<Inner>)>()?)) {
+            let _ = qp.destroy();
+            return Err(error);
+        }
+        let inner = Arc::new(Inner {
+            nic: nic.clone(),
+            queue: queue.inner().clone(),
+            handle,
+            slot,
+            qp,
+            cells,
+            connection: Connection::new(nic.agent().platform(), reads.min(most)),
+            ended: AtomicBool::new(false),
+        });
+        place.fill(Arc::new(Arc::downgrade(&inner)));
+        Ok(Endpoint { inner, queue, domain: domain.clone() })
+    }
+}
+
+pub(crate) struct Inner {
+    nic: Arc<NicInner>,
+    pub(crate) queue: Arc<QueueInner>,
+    pub(crate) handle: u64,
+    slot: Arc<SendSlot>,
+    pub(crate) qp: Arc<Qp>,
+    pub(crate) cells: Cells,
+    pub(crate) connection: Connection,
+    /// The queue pair was destroyed: the device accesses nothing for it any more.
+    ended: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn nic(&self) -> &Arc<NicInner> {
+        &self.nic
+    }
+
+    /// Up to which request each of its queues has been posted.
+    pub(crate) fn posted(&self) -> Posted {
+        self.qp.posted()
+    }
+
+    /// Whether all requests that had been posted by then have ended.
+    pub(crate) fn is_past(&self, posted: Posted) -> bool {
+        self.ended.load(Ordering::Acquire) || self.qp.is_past(posted)
+    }
+
+    /// Ends all started requests.
+    pub(crate) fn end_requests(&self, error: RequestError) {
+        self.cells.end_all(error, |task| task.wake());
+        self.queue.wake_threads();
+    }
+
+    /// Destroys the queue pair. What is outstanding ends with `Closed`.
+    fn close(&self) {
+        self.nic().endpoints.remove(self.handle);
+        if let (Some(connection), Ok(client)) = (self.connection.current(), self.nic().client()) {
+            // It may be over already.
+            let _ = client.disconnect(connection, &[]);
+        }
+        // Fails only if the device is dead; then the memory that it may access is kept.
+        let _ = self.qp.destroy();
+        self.ended.store(true, Ordering::Release);
+        self.connection.end();
+        self.end_requests(RequestError::Closed);
+        self.nic().dropped.sweep(self.nic().agent());
+    }
+
+    /// The fast path of a post: one slice, no immediate data. `None` for a reason that the slow path
+    /// finds.
+    #[inline(always)]
+    fn post_single(
+        &self,
+        direction: Direction,
+        (slice, domain): (Slice<'_>, &OwnPd),
+        remote: RemoteMemory,
+        flags: SendFlags,
+        shadow: Shadow,
+    ) -> Option<()> {
+        slice.memory.used_by(self.handle);
+        self.slot.post_single(
+            self.handle,
+            |limits| limits.send > 0,
+            || {
+                let remote = RemoteWords { key: u64::from(remote.key) << 32, addr: remote.addr };
+                let transfer = Transfer { head: Head::new(direction, flags), remote, shadow };
+                Some((transfer, slice.segment(domain)?))
+            },
+        )
+    }
+
+    #[inline(always)]
+    fn post(&self, work: &Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
+        const NOWHERE: RemoteMemory = RemoteMemory::new(0, 0, 0);
+        if let (Local::One(slice), None) = (work.local, work.immediate) {
+            let posted = match work.kind {
+                Kind::Send => {
+                    let shadow = Shadow { cookie: work.id, data: tag::SEND | more };
+                    self.post_single(Direction::Send, (slice, domain), NOWHERE, work.flags, shadow)
+                }
+                Kind::Write(to) => {
+                    let shadow = Shadow { cookie: work.id, data: tag::WRITE | more };
+                    self.post_single(Direction::Write, (slice, domain), to, work.flags, shadow)
+                }
+                Kind::Read(from) => {
+                    let shadow = Shadow { cookie: work.id, data: tag::READ | more };
+                    self.post_single(Direction::Read, (slice, domain), from, work.flags, shadow)
+                }
+                _ => None,
+            };
+            if posted.is_some() {
+                return Ok(());
+            }
+            cold_path();
+        }
+        self.post_slowly(work, more, domain)
+    }
+
+    /// Posts any request, or finds the reason why it cannot be posted.
+    #[inline(never)]
+    fn post_slowly(&self, work: &Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
+        use kernel_agent::Operation;
+        let one;
+        let slices = match work.local {
+            Local::One(slice) => {
+                one = [slice];
+                &one[..]
+            }
+            Local::Many(slices) => slices,
+        };
+        for slice in slices {
+            slice.memory.used_by(self.handle);
+        }
+        let remote = |memory: RemoteMemory| Remote { addr: memory.addr, key: memory.key };
+        let sink = || {
+            let segment = slices.first().and_then(|slice| slice.segment(domain));
+            segment.filter(|segment| segment.length == 8).ok_or(PostError::BadSlice)
+        };
+        let (kind, operation, slices) = match work.kind {
+            Kind::Send => (tag::SEND, Operation::Send { immediate: work.immediate }, slices),
+            Kind::Write(to) => {
+                (tag::WRITE, Operation::Write { to: remote(to), immediate: work.immediate }, slices)
+            }
+            Kind::Read(from) => (tag::READ, Operation::Read { from: remote(from) }, slices),
+            Kind::CompareSwap { at, compare, swap } => {
+                let operation = Operation::CompareSwap { remote: remote(at), sink: sink()?, compare, swap };
+                (tag::ATOMIC, operation, &slices[..0])
+            }
+            Kind::FetchAdd { at, add } => {
+                (tag::ATOMIC, Operation::FetchAdd { remote: remote(at), sink: sink()?, add }, &slices[..0])
+            }
+        };
+        let shadow = Shadow { cookie: work.id, data: kind | more };
+        let request = kernel_agent::Request { operation, flags: work.flags, shadow };
+        self.qp.post(&request, slices, |slice| slice.segment(domain))?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn post_receive(&self, into: Local<'_>, shadow: Shadow, domain: &OwnPd) -> Result<(), PostError> {
+        let one;
+        let slices = match into {
+            Local::One(slice) => {
+                slice.memory.used_by(self.handle);
+                if self.qp.post_single_receive(|| slice.segment(domain), shadow).is_some() {
+                    return Ok(());
+                }
+                cold_path();
+                one = [slice];
+                &one[..]
+            }
+            Local::Many(slices) => slices,
+        };
+        for slice in slices {
+            slice.memory.used_by(self.handle);
+        }
+        let segment = |slice: &Slice<'_>| -> Option<Segment> { slice.segment(domain) };
+        Ok(self.qp.post_receive(false, slices, segment, shadow)?)
+    }
+}
+
+/// One end of a reliable connection.
+///
+/// It takes Receives as soon as it is built, and other requests while it is connected. It has one
+/// connection in its life. Dropping it ends the connection; requests that are outstanding then end
+/// with [`RequestError::Closed`], and their memory is free again.
+///
+/// Requests are carried out in the order in which they are posted. All calls may be made by any
+/// thread.
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+    queue: Queue,
+    domain: Domain,
+}
+
+impl Endpoint {
+    /// The number by which completions name the endpoint.
+    pub fn id(&self) -> u64 {
+        self.inner.handle
+    }
+
+    /// The domain whose regions its requests name.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Where its requests end.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    #[inline(always)]
+    fn pd(&self) -> &OwnPd {
+        &self.domain.0.pd
+    }
+
+    /// Posts a request whose completion somebody takes from the queue ([`Queue::poll`]). Does not
+    /// block.
+    #[inline(always)]
+    pub fn post(&self, work: Work<'_>) -> Result<(), PostError> {
+        self.inner.post(&work, 0, self.pd())
+    }
+
+    /// Posts a Receive whose completion, with the number `id`, somebody takes from the queue. Does
+    /// not block.
+    #[inline(always)]
+    pub fn post_receive<'a>(&self, into: impl Into<Slices<'a>>, id: u64) -> Result<(), PostError> {
+        self.inner.post_receive(into.into().0, Shadow { cookie: id, data: tag::RECEIVE }, self.pd())
+    }
+
+    /// Posts a request and returns it, for somebody who waits for its end. Does not block.
+    pub fn start(&self, work: Work<'_>) -> Result<Request, PostError> {
+        let id = self.inner.cells.take().ok_or(PostError::Full)?;
+        let work = Work { id, flags: work.flags.union(SendFlags::SIGNALED), ..work };
+        self.started(id, self.inner.post(&work, tag::STARTED, self.pd()))
+    }
+
+    /// Starts to send a message.
+    pub fn send<'a>(&self, message: impl Into<Slices<'a>>) -> Result<Request, PostError> {
+        self.start(Work::send(message))
+    }
+
+    /// Starts to write to a peer's memory.
+    pub fn write<'a>(&self, from: impl Into<Slices<'a>>, to: RemoteMemory) -> Result<Request, PostError> {
+        self.start(Work::write(from, to))
+    }
+
+    /// Starts to read a peer's memory.
+    pub fn read<'a>(&self, into: impl Into<Slices<'a>>, from: RemoteMemory) -> Result<Request, PostError> {
+        self.start(Work::read(into, from))
+    }
+
+    /// Starts to receive a message. Receives take messages in the order in which they were posted.
+    pub fn receive<'a>(&self, into: impl Into<Slices<'a>>) -> Result<Request, PostError> {
+        let id = self.inner.cells.take().ok_or(PostError::Full)?;
+        let shadow = Shadow { cookie: id, data: tag::RECEIVE | tag::STARTED };
+        self.started(id, self.inner.post_receive(into.into().0, shadow, self.pd()))
+    }
+
+    fn started(&self, id: u64, posted: Result<(), PostError>) -> Result<Request, PostError> {
+        match posted {
+            Ok(()) => Ok(Request::new(self.inner.clone(), id)),
+            Err(error) => {
+                self.inner.cells.give_back(id);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.inner.close();
+    }
+}

@@ -1,0 +1,216 @@
+//! Errors by operation: what can go wrong when an object is made, a peer is connected, a request
+//! is posted, or a posted request ends.
+
+use kernel_agent::{CompletionStatus, Resource};
+use thiserror::Error;
+
+/// Why an object of a NIC was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum CreateError {
+    /// There is no memory.
+    #[error("out of memory: free other objects, or make smaller ones")]
+    OutOfMemory,
+    /// The NIC or the agent has no more of this resource.
+    #[error("no more {0:?}: free other objects of this kind, or raise the agent's limits")]
+    NoResources(Resource),
+    /// A size exceeds what the NIC can do.
+    #[error("{0} is out of range: the agent's identity has the limits")]
+    OutOfRange(&'static str),
+    /// Objects of two NICs were used together.
+    #[error("the objects belong to different openings of a NIC: make all of them of one")]
+    Foreign,
+    /// Another listener of the machine has the service.
+    #[error("another listener has this service: drop it, or choose another port")]
+    ServiceInUse,
+    /// The device is dead.
+    #[error("the device is dead: open the NIC again when it has been reset")]
+    DeviceDead,
+    /// The device refused the command.
+    #[error("the device refused: {0}")]
+    Refused(kernel_agent::Error),
+}
+
+impl From<kernel_agent::Error> for CreateError {
+    fn from(error: kernel_agent::Error) -> CreateError {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::OutOfMemory => CreateError::OutOfMemory,
+            Agent::NoResources(resource) => CreateError::NoResources(resource),
+            Agent::OutOfRange(what) => CreateError::OutOfRange(what),
+            Agent::Foreign => CreateError::Foreign,
+            Agent::ServiceInUse => CreateError::ServiceInUse,
+            Agent::DeviceDead(_) | Agent::Gone => CreateError::DeviceDead,
+            other => CreateError::Refused(other),
+        }
+    }
+}
+
+impl From<crate::OutOfResources> for CreateError {
+    fn from(_: crate::OutOfResources) -> CreateError {
+        CreateError::OutOfMemory
+    }
+}
+
+impl From<platform::OutOfMemory> for CreateError {
+    fn from(_: platform::OutOfMemory) -> CreateError {
+        CreateError::OutOfMemory
+    }
+}
+
+impl From<alloc::collections::TryReserveError> for CreateError {
+    fn from(_: alloc::collections::TryReserveError) -> CreateError {
+        CreateError::OutOfMemory
+    }
+}
+
+/// Why an endpoint is not connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// The port has no address from which it reaches the peer's, or is down.
+    #[error("no path leads to this address: is the link up, and has the port such an address?")]
+    NoPath,
+    /// Nobody listens at the peer's service.
+    #[error("nobody listens there: start the peer's listener first")]
+    NoListener,
+    /// The peer's consumer rejected the request.
+    #[error("the peer rejected the request")]
+    Rejected,
+    /// The peer's agent rejected the request, for this reason (IBTA vol. 1 table 109).
+    #[error("the peer's agent rejected the request: reason {0}")]
+    RejectedByAgent(u16),
+    /// The peer did not answer in time.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// The peer gave up before it was answered.
+    #[error("the peer gave up meanwhile")]
+    Withdrawn,
+    /// The endpoint was connected before. An endpoint has one connection in its life.
+    #[error("the endpoint was used before: make another one")]
+    Used,
+    /// The private data is longer than a message carries: at most so many bytes.
+    #[error("the private data is too long: at most {0} bytes")]
+    PrivateData(usize),
+    /// The endpoint was closed meanwhile, or the connection has ended already.
+    #[error("the endpoint was closed meanwhile")]
+    Closed,
+    /// The NIC has no room for another connection.
+    #[error("no more connections: close others first")]
+    NoResources,
+    /// The device is dead.
+    #[error("the device is dead")]
+    DeviceDead,
+}
+
+impl From<kernel_agent::Error> for ConnectError {
+    fn from(error: kernel_agent::Error) -> ConnectError {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::PrivateData(most) => ConnectError::PrivateData(most),
+            Agent::DeviceDead(_) => ConnectError::DeviceDead,
+            Agent::QpState(_) | Agent::Busy => ConnectError::Used,
+            Agent::ConnectionState => ConnectError::Withdrawn,
+            Agent::Gone => ConnectError::Closed,
+            _ => ConnectError::NoResources,
+        }
+    }
+}
+
+/// Why a request was not posted. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PostError {
+    /// As many requests as the endpoint was built for are outstanding.
+    #[error("the queue is full: take completions first, or build the endpoint with more room")]
+    Full,
+    /// The endpoint was not connected yet. Once its connection has ended it takes requests, which
+    /// end with [`RequestError::Flushed`].
+    #[error("the endpoint is not connected yet")]
+    NotConnected,
+    /// More slices than the endpoint was built for.
+    #[error("too many slices for one request: build the endpoint with more segments")]
+    TooManySlices,
+    /// A slice is longer than 4 GiB - 1, or belongs to a domain that is not the endpoint's.
+    #[error("a slice is too long, or of another domain")]
+    BadSlice,
+    /// The endpoint takes its receives from a shared queue.
+    #[error("the endpoint has no receive queue of its own")]
+    NoReceives,
+    /// Another thread posts a batch.
+    #[error("another thread posts a batch at this moment: try again")]
+    Busy,
+    /// The endpoint was closed, or the device is dead.
+    #[error("the endpoint is closed")]
+    Closed,
+}
+
+impl From<kernel_agent::PostError> for PostError {
+    fn from(error: kernel_agent::PostError) -> PostError {
+        use kernel_agent::PostError as Agent;
+        match error {
+            Agent::QueueFull | Agent::LinksInFlight => PostError::Full,
+            Agent::State => PostError::NotConnected,
+            Agent::Segments => PostError::TooManySlices,
+            Agent::Segment | Agent::BadList(_) => PostError::BadSlice,
+            Agent::Busy => PostError::Busy,
+            Agent::Kind => PostError::NoReceives,
+            Agent::Gone => PostError::Closed,
+        }
+    }
+}
+
+/// Why a posted request has failed. A failure of a request that is not
+/// [`RequestError::Flushed`] ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// The connection ended before the request was carried out.
+    #[error("the connection ended before the request was carried out")]
+    Flushed,
+    /// A message was longer than the memory that was to take it.
+    #[error("a message was longer than the memory for it")]
+    TooLong,
+    /// The peer allows no such access: wrong key, range or right.
+    #[error("the peer allows no such access: wrong key, range or right")]
+    RemoteAccess,
+    /// The peer could not carry the request out.
+    #[error("the peer could not carry the request out")]
+    RemoteOperation,
+    /// The peer refused the request: a message that is too long for its Receive, for example.
+    #[error("the peer refused the request: is a message longer than its receive?")]
+    RemoteInvalidRequest,
+    /// The peer did not answer.
+    #[error("the peer did not answer")]
+    RetryExceeded,
+    /// The peer had no Receive for the message.
+    #[error("the peer had no receive for the message")]
+    ReceiverNotReady,
+    /// The endpoint was closed with the request outstanding.
+    #[error("the endpoint was closed with the request outstanding")]
+    Closed,
+    /// The device is dead. It may or may not have carried the request out.
+    #[error("the device is dead")]
+    DeviceDead,
+    /// Another failure, as the NIC reports it.
+    #[error("the NIC reports {0:?}")]
+    Other(CompletionStatus),
+}
+
+impl RequestError {
+    /// The failure that a status reports; `None` for success.
+    pub(crate) fn of(status: CompletionStatus) -> Option<RequestError> {
+        Some(match status {
+            CompletionStatus::Success => return None,
+            CompletionStatus::Flushed => RequestError::Flushed,
+            CompletionStatus::LocalLength => RequestError::TooLong,
+            CompletionStatus::RemoteAccess => RequestError::RemoteAccess,
+            CompletionStatus::RemoteOperation => RequestError::RemoteOperation,
+            CompletionStatus::RemoteInvalidRequest => RequestError::RemoteInvalidRequest,
+            CompletionStatus::RetryExceeded => RequestError::RetryExceeded,
+            CompletionStatus::RnrRetryExceeded => RequestError::ReceiverNotReady,
+            other => RequestError::Other(other),
+        })
+    }
+}
+
+/// An operation did not end within the time that its waiter gave it. It goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the time is over; the operation goes on")]
+pub struct TimedOut;

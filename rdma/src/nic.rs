@@ -1,0 +1,246 @@
+//! A NIC that a consumer has opened, and what the agent tells it.
+//!
+//! Everything that was made of an opening keeps it, so values can be dropped in any order. What the
+//! consumer holds ([`Nic`], `Queue`, `Endpoint`, …) owns the agent's objects, and destroys them when
+//! it is dropped. The agent's events reach the other half of each value, its `Inner`, by weak
+//! references in tables. So the dispatcher thread, which may have one of these at hand for a moment,
+//! never is the last owner of an object: what a consumer dropped is gone when the drop returns.
+
+use alloc::sync::{Arc, Weak};
+use core::time::Duration;
+
+use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, Upcalls};
+use platform::sync::Once;
+use platform::{Instant, heap};
+
+use crate::Table;
+use crate::address::{Address, Service};
+use crate::completion::Completion;
+use crate::connection::{self, Listener, ListenerInner};
+use crate::endpoint::Inner as Endpoint;
+use crate::error::{ConnectError, CreateError, RequestError};
+use crate::handle;
+use crate::memory::{Domain, Dropped};
+use crate::numbers::Number;
+use crate::queue::{Inner as QueueInner, Queue};
+use crate::request::outcome;
+
+/// The kinds of objects that the agent's events name.
+pub(crate) mod tags {
+    pub(crate) const ENDPOINT: u32 = 0;
+    pub(crate) const QUEUE: u32 = 1;
+    pub(crate) const LISTENER: u32 = 2;
+}
+
+/// The most listeners of an opening.
+const MAX_LISTENERS: u32 = 1024;
+
+pub(crate) struct Inner {
+    agent: Arc<Agent>,
+    client: Once<Arc<Client>>,
+    pub(crate) endpoints: Table<Weak<Endpoint>>,
+    pub(crate) queues: Table<Weak<QueueInner>>,
+    pub(crate) listeners: Table<Weak<ListenerInner>>,
+    pub(crate) dropped: Dropped,
+    number: Number,
+}
+
+impl Inner {
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        &self.agent
+    }
+
+    pub(crate) fn client(&self) -> Result<&Arc<Client>, CreateError> {
+        self.client.get().ok_or(CreateError::DeviceDead)
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.agent.is_dead()
+    }
+
+    /// The moment at which a wait of this length ends; without a length it has no end.
+    pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
+        self.agent.platform().now().checked_add(timeout?)
+    }
+
+    pub(crate) fn endpoint(&self, handle: u64) -> Option<Arc<Endpoint>> {
+        self.endpoints.get(handle)?.upgrade()
+    }
+
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = Arc<Endpoint>> {
+        self.endpoints.all().filter_map(|endpoint| endpoint.upgrade())
+    }
+
+    /// Passes the outcome of a started request to who waits for it.
+    pub(crate) fn pass(&self, completion: &Completion) {
+        if let Some(endpoint) = self.endpoint(completion.endpoint)
+            && let Some(task) = endpoint.cells.end(completion.id, outcome(completion))
+        {
+            task.wake();
+        }
+    }
+}
+
+impl Upcalls for Inner {
+    fn completion(&self, context: u64) {
+        if let Some(queue) = self.queues.get(context).and_then(|queue| queue.upgrade()) {
+            queue.announced();
+        }
+    }
+
+    fn asynchronous(&self, event: AsyncEvent) {
+        match event {
+            // No completion of its endpoints will be seen any more.
+            AsyncEvent::Cq { context } => {
+                let Some(queue) = self.queues.get(context).and_then(|queue| queue.upgrade()) else { return };
+                for endpoint in self.endpoints().filter(|endpoint| Arc::ptr_eq(&endpoint.queue, &queue)) {
+                    endpoint.connection.end();
+                    endpoint.end_requests(RequestError::Flushed);
+                }
+                queue.wake_all();
+            }
+            // Of a queue pair that broke, the end of its connection follows.
+            AsyncEvent::Qp { .. }
+            | AsyncEvent::Srq { .. }
+            | AsyncEvent::Vi { .. }
+            | AsyncEvent::Port { .. } => {}
+        }
+    }
+
+    fn connection(&self, event: CmEvent<'_>) {
+        let event = &event;
+        match handle::tag(event.context) {
+            Some(tags::ENDPOINT) => {
+                if let Some(endpoint) = self.endpoint(event.context) {
+                    connection::event(&endpoint, event);
+                }
+            }
+            Some(tags::LISTENER) => {
+                match self.listeners.get(event.context).and_then(|listener| listener.upgrade()) {
+                    Some(listener) => listener.event(event),
+                    // The listener has gone meanwhile.
+                    None => {
+                        if let (kernel_agent::CmEventKind::Request { .. }, Ok(client)) =
+                            (event.kind, self.client())
+                        {
+                            let _ = client.reject(event.connection, &[]);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn catastrophic(&self, death: Death) {
+        log::warn!("the device is dead ({death}): an opening of it ends");
+        for endpoint in self.endpoints() {
+            endpoint.connection.fail(ConnectError::DeviceDead);
+            endpoint.end_requests(RequestError::DeviceDead);
+        }
+        for queue in self.queues.all().filter_map(|queue| queue.upgrade()) {
+            queue.wake_all();
+        }
+        for listener in self.listeners.all().filter_map(|listener| listener.upgrade()) {
+            listener.wake();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for generation in [
+            self.endpoints.latest_generation(),
+            self.queues.latest_generation(),
+            self.listeners.latest_generation(),
+        ] {
+            self.number.reached(generation);
+        }
+    }
+}
+
+/// The consumer's part of an opening.
+struct Opening(Arc<Inner>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let inner = &self.0;
+        // No endpoint is left.
+        inner.dropped.release_all(&inner.agent);
+        if let Some(client) = inner.client.get() {
+            client.detach();
+        }
+    }
+}
+
+/// A NIC that is open. A clone is the same opening. Everything that is made of it keeps it open.
+#[derive(Clone)]
+pub struct Nic(Arc<Opening>);
+
+impl Nic {
+    /// Opens the NIC of an agent.
+    pub fn open(agent: &Arc<Agent>) -> Result<Nic, CreateError> {
+        let number = Number::take()?;
+        let identity = agent.identity();
+        let tag = handle::Tag::new;
+        let endpoints = Table::new(tag(tags::ENDPOINT), &number, identity.max_qps, 0)?;
+        let queues = Table::new(tag(tags::QUEUE), &number, identity.max_cqs, 0)?;
+        let listeners = Table::new(tag(tags::LISTENER), &number, MAX_LISTENERS, 0)?;
+        heap::room_for_arc::<(Inner, Opening)>()?;
+        let inner = Arc::new(Inner {
+            agent: agent.clone(),
+            client: Once::new(),
+            endpoints,
+            queues,
+            listeners,
+            dropped: Dropped::default(),
+            number,
+        });
+        let upcalls: Weak<dyn Upcalls> = Arc::<Inner>::downgrade(&inner);
+        let client = agent.attach(upcalls)?;
+        inner.client.call_once(|| client);
+        Ok(Nic(Arc::new(Opening(inner))))
+    }
+
+    #[inline]
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0.0
+    }
+
+    /// The agent that owns the NIC.
+    pub fn agent(&self) -> &Arc<Agent> {
+        self.inner().agent()
+    }
+
+    /// Whether the device is dead: no request of this opening will be carried out any more.
+    pub fn is_dead(&self) -> bool {
+        self.inner().is_dead()
+    }
+
+    /// The port's addresses, for peers. The first one is the port's own, which every port has.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        let gids = self.agent().identity().gids.iter();
+        gids.filter(|gid| **gid != [0; 16]).map(|gid| Address::of(roce::Gid(*gid)))
+    }
+
+    /// Whether the port has this address.
+    pub fn has(&self, address: Address) -> bool {
+        connection::has(self.inner(), address)
+    }
+
+    /// A protection domain. Blocks for the device.
+    pub fn domain(&self) -> Result<Domain, CreateError> {
+        Domain::new(self)
+    }
+
+    /// A completion queue that several endpoints can share, with room for so many requests that
+    /// have ended. Blocks for the device.
+    pub fn queue(&self, entries: u32) -> Result<Queue, CreateError> {
+        Queue::create(self, entries)
+    }
+
+    /// Listens at a service.
+    pub fn listen(&self, service: impl Into<Service>) -> Result<Listener, CreateError> {
+        Listener::new(self, service.into())
+    }
+}

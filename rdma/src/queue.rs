@@ -1,0 +1,296 @@
+//! Completion queues: where requests of one endpoint or of many end.
+//!
+//! Each request ends in one of two ways, as its poster chose. A request that was *posted* has its
+//! completion taken by [`Queue::poll`]. A request that was *started* has somebody who waits for it
+//! ([`crate::Request`]): whoever takes its completion passes the outcome on.
+//!
+//! A thread that waits for a started request takes all completions that come before it. It stages
+//! those of posted requests here, where a poll finds them. The stage is as large as the queue; when
+//! it is full nothing is taken from the queue until somebody polls.
+//!
+//! Locks: `stage` (spins), then the queue's slot in the agent. `waker` is taken alone.
+
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use core::future::poll_fn;
+use core::task::{Poll, Waker};
+use core::time::Duration;
+
+use kernel_agent::{Arm, Cq, CqSlot, SlotParams};
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicUsize, Ordering};
+use platform::{Instant, Signal, Wake, heap};
+
+use crate::completion::Completion;
+use crate::error::{CreateError, TimedOut};
+use crate::nic::{Inner as NicInner, Nic, tags};
+
+/// How long a waiter spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(10);
+
+pub(crate) struct Inner {
+    pub(crate) nic: Arc<NicInner>,
+    handle: u64,
+    cq: Arc<Cq>,
+    slot: Arc<CqSlot>,
+    stage: Mutex<VecDeque<Completion>>,
+    /// How many completions are staged.
+    staged: AtomicUsize,
+    /// Raised when completions may have come, and when outcomes were passed on.
+    signal: Signal,
+    /// Threads that may sleep on `signal`.
+    waiters: AtomicUsize,
+    /// Of the task that waits for completions of posted requests.
+    waker: Mutex<Option<Waker>>,
+}
+
+/// A completion queue. A clone is the same queue. An endpoint that was built without one has one of
+/// its own.
+#[derive(Clone)]
+pub struct Queue(Arc<Owned>);
+
+/// The consumer's part of a queue.
+struct Owned {
+    inner: Arc<Inner>,
+    nic: Nic,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.inner.nic.queues.remove(self.inner.handle);
+        // No endpoint uses it, so this fails only if the device is dead.
+        let _ = self.inner.cq.destroy();
+    }
+}
+
+impl Inner {
+    fn new(nic: &Arc<NicInner>, entries: u32) -> Result<Arc<Inner>, CreateError> {
+        let place = nic.queues.reserve()?;
+        let handle = place.word();
+        let slot: Arc<CqSlot> = Arc::default();
+        let params = SlotParams { slot: &slot, handle, closed: 0 };
+        let cq = nic.client()?.create_cq_in(entries.max(2), handle, params)?;
+        let mut stage = VecDeque::new();
+        let room = stage.try_reserve_exact(cq.entries() as usize).map_err(CreateError::from);
+        if let Err(error) = room.and_then(|()| Ok(heap::room_for_arc::<(Inner, Weak<Inner>, Owned)>()?)) {
+            let _ = cq.destroy();
+            return Err(error);
+        }
+        let queue = Arc::new(Inner {
+            nic: nic.clone(),
+            handle,
+            cq,
+            slot,
+            stage: Mutex::new(stage),
+            staged: AtomicUsize::new(0),
+            signal: Signal::new(nic.agent().platform().clone()),
+            waiters: AtomicUsize::new(0),
+            waker: Mutex::new(None),
+        });
+        place.fill(Arc::new(Arc::downgrade(&queue)));
+        Ok(queue)
+    }
+
+    pub(crate) fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    /// Takes what has completed: passes outcomes on, and stages the other completions. May be
+    /// called by any thread.
+    pub(crate) fn drain(&self) {
+        let mut passed = false;
+        {
+            let mut stage = self.stage.lock();
+            for _ in 0..self.cq.entries() {
+                if stage.len() == stage.capacity().min(self.cq.entries() as usize) {
+                    break;
+                }
+                let Some(taken) = self.cq.poll_one() else { break };
+                let completion = Completion::of(&taken);
+                if completion.was_started() {
+                    self.nic.pass(&completion);
+                    passed = true;
+                } else {
+                    stage.push_back(completion);
+                }
+            }
+            self.staged.store(stage.len(), Ordering::Release);
+        }
+        if passed {
+            self.wake_threads();
+        }
+        if self.staged.load(Ordering::Acquire) > 0 {
+            self.wake_poller();
+        }
+    }
+
+    /// Completions may have come. In the dispatcher thread.
+    pub(crate) fn announced(&self) {
+        self.drain();
+        self.wake_threads();
+        self.wake_poller();
+    }
+
+    /// Wakes all who wait.
+    pub(crate) fn wake_all(&self) {
+        self.signal.raise();
+        self.wake_poller();
+    }
+
+    pub(crate) fn wake_threads(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.signal.raise();
+        }
+    }
+
+    fn wake_poller(&self) {
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Has the next completion announced.
+    pub(crate) fn arm(&self) {
+        self.cq.arm(Arm::Next);
+    }
+
+    /// Waits until `look` returns something, which it looks for after each change of the queue.
+    pub(crate) fn wait_for<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<T, TimedOut> {
+        let platform = self.signal.platform();
+        let begun = platform.now();
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let outcome = loop {
+            let seen = self.signal.value();
+            if let Some(found) = look() {
+                break Ok(found);
+            }
+            let now = platform.now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                break Err(TimedOut);
+            }
+            if now < begun + SPIN {
+                core::hint::spin_loop();
+                continue;
+            }
+            self.arm();
+            // What came before the queue was armed is not announced.
+            if let Some(found) = look() {
+                break Ok(found);
+            }
+            if self.signal.wait(seen, deadline) == Wake::TimedOut {
+                break look().ok_or(TimedOut);
+            }
+        };
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Whether a poll would find something.
+    fn has_completion(&self) -> bool {
+        self.drain();
+        self.staged.load(Ordering::Acquire) > 0 || self.nic.is_dead()
+    }
+
+    /// Takes staged completions first, then those of the queue.
+    #[cold]
+    #[inline(never)]
+    fn poll_slowly(&self, into: &mut [Completion]) -> usize {
+        self.drain();
+        let mut stage = self.stage.lock();
+        let count = stage.len().min(into.len());
+        for (place, completion) in into.iter_mut().zip(stage.drain(..count)) {
+            *place = completion;
+        }
+        self.staged.store(stage.len(), Ordering::Release);
+        count
+    }
+
+    /// Passes the outcomes of started requests on, and moves the other completions together.
+    #[cold]
+    #[inline(never)]
+    fn sort(&self, taken: &mut [Completion]) -> usize {
+        let mut kept = 0;
+        for at in 0..taken.len() {
+            let completion = taken[at];
+            if completion.was_started() {
+                self.nic.pass(&completion);
+            } else {
+                taken[kept] = completion;
+                kept += 1;
+            }
+        }
+        self.wake_threads();
+        kept
+    }
+}
+
+impl Queue {
+    /// Takes the oldest completions of posted requests, as many as have come and `into` has room
+    /// for; returns how many. Does not block.
+    #[inline]
+    pub fn poll(&self, into: &mut [Completion]) -> usize {
+        let queue = &**self.inner();
+        if !queue.nic.dropped.is_empty() {
+            queue.nic.dropped.sweep(queue.nic.agent());
+        }
+        if queue.staged.load(Ordering::Acquire) > 0 {
+            return queue.poll_slowly(into);
+        }
+        let (count, more) = queue.slot.take_any_n(queue.handle, 0, into, Completion::of);
+        let (taken, rest) = into.split_at_mut(count);
+        let mut kept = count;
+        if taken.iter().any(Completion::was_started) {
+            kept = queue.sort(taken);
+        }
+        // A failure, or another thread at the queue.
+        if more && kept == count && !rest.is_empty() {
+            kept += queue.poll_slowly(rest);
+        }
+        kept
+    }
+
+    /// Blocks until a poll would find a completion, the device is dead, or the time is over.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<(), TimedOut> {
+        let queue = self.inner();
+        let deadline = queue.nic.deadline(timeout);
+        queue.wait_for(deadline, || queue.has_completion().then_some(()))
+    }
+
+    /// Waits until a poll would find a completion, or the device is dead. One task waits at a time:
+    /// the last one that asked is woken.
+    pub async fn ready(&self) {
+        let queue = self.inner();
+        poll_fn(|context| {
+            if queue.has_completion() {
+                return Poll::Ready(());
+            }
+            *queue.waker.lock() = Some(context.waker().clone());
+            queue.arm();
+            // What came before the queue was armed is not announced.
+            if queue.has_completion() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    pub(crate) fn create(nic: &Nic, entries: u32) -> Result<Queue, CreateError> {
+        let inner = Inner::new(nic.inner(), entries)?;
+        Ok(Queue(Arc::new(Owned { inner, nic: nic.clone() })))
+    }
+
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0.inner
+    }
+
+    /// The opening of the NIC.
+    pub fn nic(&self) -> &Nic {
+        &self.0.nic
+    }
+}
+
+const _: () = assert!(tags::QUEUE != tags::ENDPOINT && tags::LISTENER != tags::QUEUE);
