@@ -24,6 +24,8 @@ pub enum Operation {
 pub(crate) mod tag {
     /// Somebody waits for this very request.
     pub(crate) const STARTED: u32 = 1 << 31;
+    /// A Receive of a shared queue.
+    pub(crate) const SHARED: u32 = 1 << 30;
     pub(crate) const KIND: u32 = 7;
     pub(crate) const SEND: u32 = 0;
     pub(crate) const WRITE: u32 = 1;
@@ -76,6 +78,11 @@ impl Completion {
     #[inline(always)]
     pub(crate) fn was_started(&self) -> bool {
         self.tag & tag::STARTED != 0
+    }
+
+    /// Whether the Receive was of a shared queue.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.tag & tag::SHARED != 0
     }
 
     /// The number that the poster gave the request ([`Work::id`](crate::Work::id)).

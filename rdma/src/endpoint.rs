@@ -20,6 +20,7 @@ use crate::memory::{Domain, OwnPd, RemoteMemory, Slice};
 use crate::nic::Inner as NicInner;
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::{Cells, Request};
+use crate::shared::SharedReceives;
 use crate::work::{Kind, Local, Slices, Work};
 
 /// How many Sends, RDMA operations and Receives an endpoint has room for unless it is told.
@@ -37,6 +38,7 @@ pub struct Builder<'a> {
     segments: u32,
     reads: u8,
     queue: Option<Queue>,
+    shared: Option<SharedReceives>,
     privileged: Option<Privileged>,
 }
 
@@ -49,6 +51,7 @@ impl<'a> Builder<'a> {
             segments: 1,
             reads: READS,
             queue: None,
+            shared: None,
             privileged: None,
         }
     }
@@ -80,6 +83,12 @@ impl<'a> Builder<'a> {
         Builder { queue: Some(queue.clone()), ..self }
     }
 
+    /// Takes messages into the buffers of shared receives, in place of Receives of its own.
+    /// Completions of those are for who polls: use one queue for all endpoints that share.
+    pub fn shared(self, receives: &SharedReceives) -> Builder<'a> {
+        Builder { shared: Some(receives.clone()), receives: 0, ..self }
+    }
+
     /// Lets requests name memory by its bus address ([`Domain::direct`]).
     pub fn privileged(self, privileged: Privileged) -> Builder<'a> {
         Builder { privileged: Some(privileged), ..self }
@@ -87,7 +96,7 @@ impl<'a> Builder<'a> {
 
     /// Makes the endpoint, which takes Receives from now on. Blocks for the device.
     pub fn build(self) -> Result<Endpoint, CreateError> {
-        let Builder { domain, sends, receives, segments, reads, queue, privileged } = self;
+        let Builder { domain, sends, receives, segments, reads, queue, shared, privileged } = self;
         let nic = domain.nic().inner();
         let entries = sends.checked_add(receives).ok_or(CreateError::OutOfRange("depth"))?;
         let queue = match queue {
@@ -107,7 +116,7 @@ impl<'a> Builder<'a> {
             pd: domain.pd(),
             send_cq: queue.inner().cq(),
             receive_cq: queue.inner().cq(),
-            srq: None,
+            srq: shared.as_ref().map(SharedReceives::srq),
             max_send_requests: sends,
             max_send_segments: segments,
             max_receive_requests: receives,
@@ -134,7 +143,7 @@ impl<'a> Builder<'a> {
             ended: AtomicBool::new(false),
         });
         place.fill(Arc::new(Arc::downgrade(&inner)));
-        Ok(Endpoint { inner, queue, domain: domain.clone() })
+        Ok(Endpoint { inner, queue, domain: domain.clone(), _shared: shared })
     }
 }
 
@@ -155,6 +164,12 @@ impl Inner {
         &self.nic
     }
 
+    /// The slot of its send queue, and the handle that opens it.
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> (&SendSlot, u64) {
+        (&self.slot, self.handle)
+    }
+
     /// Up to which request each of its queues has been posted.
     pub(crate) fn posted(&self) -> Posted {
         self.qp.posted()
@@ -167,7 +182,10 @@ impl Inner {
 
     /// Ends all started requests.
     pub(crate) fn end_requests(&self, error: RequestError) {
-        self.cells.end_all(error, |task| task.wake());
+        self.cells.end_all(error, |task| {
+            self.queue.task_is_woken();
+            task.wake();
+        });
         self.queue.wake_threads();
     }
 
@@ -311,6 +329,8 @@ pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
     queue: Queue,
     domain: Domain,
+    /// Lives as long as the endpoint.
+    _shared: Option<SharedReceives>,
 }
 
 impl Endpoint {
@@ -330,7 +350,7 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn pd(&self) -> &OwnPd {
+    pub(crate) fn pd(&self) -> &OwnPd {
         &self.domain.0.pd
     }
 

@@ -131,6 +131,9 @@ pub enum PostError {
     /// A slice is longer than 4 GiB - 1, or belongs to a domain that is not the endpoint's.
     #[error("a slice is too long, or of another domain")]
     BadSlice,
+    /// A batch takes Sends, RDMA Writes and RDMA Reads, without immediate data.
+    #[error("a batch has no such requests: post it alone")]
+    NotInBatch,
     /// The endpoint takes its receives from a shared queue.
     #[error("the endpoint has no receive queue of its own")]
     NoReceives,

@@ -18,8 +18,8 @@
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces.
 //!
 //! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
-//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does. It has neither
-//! datagrams nor shared receive queues yet: the faces have both.
+//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does. It has no
+//! datagrams yet: the faces have.
 //!
 //! An adapter is one opening of the agent by a consumer: IT-API's IA, VIPL's NIC handle.
 #![no_std]
@@ -29,6 +29,7 @@ extern crate alloc;
 extern crate std;
 
 mod address;
+mod batch;
 mod callbacks;
 mod completion;
 mod connection;
@@ -45,11 +46,13 @@ mod nic;
 pub mod numbers;
 mod queue;
 mod request;
+mod shared;
 mod slots;
 mod table;
 mod work;
 
 pub use address::{Address, Service, path_to};
+pub use batch::Batch;
 pub use callbacks::{CallbackThread, InCallback, InCallbacks};
 pub use completion::{Completion, Operation};
 pub use connection::{Connecting, Incoming, Listener, PrivateData};
@@ -62,6 +65,7 @@ pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
 pub use nic::Nic;
 pub use queue::Queue;
 pub use request::{Done, Request};
+pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};
 pub use work::{Slices, Work};

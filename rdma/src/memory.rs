@@ -25,6 +25,7 @@ use platform::{DmaBuffer, Privileged, heap};
 use crate::endpoint::{Builder, Inner as Endpoint};
 use crate::error::CreateError;
 use crate::nic::{Inner as NicInner, Nic};
+use crate::shared::SharedReceives;
 
 bitflags! {
     /// What peers may do with a region.
@@ -99,6 +100,11 @@ impl User {
 }
 
 impl Memory {
+    /// What it is in.
+    pub(crate) fn pd(&self) -> &OwnPd {
+        &self.pd
+    }
+
     /// Notes that this endpoint posts a request that names the memory.
     #[inline(always)]
     pub(crate) fn used_by(&self, endpoint: u64) {
@@ -279,6 +285,14 @@ impl Domain {
         Ok(self.own(Memory { key: DIRECT, base, ..self.memory(buffer, Access::empty()) }))
     }
 
+    /// Receives that endpoints of this domain can share: so many buffers of `len` bytes each, which
+    /// wait for messages at once.
+    ///
+    /// Blocks for the device.
+    pub fn shared_receives(&self, count: u32, len: usize) -> Result<SharedReceives, CreateError> {
+        SharedReceives::new(self, count, len)
+    }
+
     /// An endpoint of this domain; its size is chosen step by step.
     pub fn endpoint(&self) -> Builder<'_> {
         Builder::new(self)
@@ -414,6 +428,13 @@ impl Slice<'_> {
         // Within the buffer, so this cannot fail.
         let _ = self.memory.buffer.read(self.offset, &mut into[..len]);
         len
+    }
+
+    /// Copies all bytes out.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = alloc::vec![0; self.len];
+        self.read(&mut bytes);
+        bytes
     }
 
     /// Copies bytes to the beginning, as many as both have; returns how many.

@@ -76,6 +76,7 @@ impl Inner {
         if let Some(endpoint) = self.endpoint(completion.endpoint)
             && let Some(task) = endpoint.cells.end(completion.id, outcome(completion))
         {
+            endpoint.queue.task_is_woken();
             task.wake();
         }
     }
@@ -221,6 +222,13 @@ impl Nic {
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         let gids = self.agent().identity().gids.iter();
         gids.filter(|gid| **gid != [0; 16]).map(|gid| Address::of(roce::Gid(*gid)))
+    }
+
+    /// The address for peers: the first that the host gave the port, or else the one that every port
+    /// has.
+    pub fn address(&self) -> Address {
+        let own = self.addresses().next();
+        self.addresses().nth(1).or(own).unwrap_or(Address::of(roce::Gid::UNSPECIFIED))
     }
 
     /// Whether the port has this address.

@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     waiters: AtomicUsize,
     /// Of the task that waits for completions of posted requests.
     waker: Mutex<Option<Waker>>,
+    /// Tasks that wait, for either kind of request.
+    tasks: AtomicUsize,
 }
 
 /// A completion queue. A clone is the same queue. An endpoint that was built without one has one of
@@ -86,6 +88,7 @@ impl Inner {
             signal: Signal::new(nic.agent().platform().clone()),
             waiters: AtomicUsize::new(0),
             waker: Mutex::new(None),
+            tasks: AtomicUsize::new(0),
         });
         place.fill(Arc::new(Arc::downgrade(&queue)));
         Ok(queue)
@@ -125,10 +128,27 @@ impl Inner {
     }
 
     /// Completions may have come. In the dispatcher thread.
+    ///
+    /// A thread that was woken arms the queue again before it sleeps. A task does so only if it is
+    /// woken, and what came may be of others: so the queue is armed for it here.
     pub(crate) fn announced(&self) {
         self.drain();
         self.wake_threads();
-        self.wake_poller();
+        if self.tasks.load(Ordering::SeqCst) > 0 {
+            self.arm();
+            // What came before the queue was armed is not announced.
+            self.drain();
+        }
+    }
+
+    /// A task begins to wait. To be called before the queue is armed for it.
+    pub(crate) fn task_waits(&self) {
+        self.tasks.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A task waits no more.
+    pub(crate) fn task_is_woken(&self) {
+        self.tasks.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Wakes all who wait.
@@ -146,6 +166,7 @@ impl Inner {
     fn wake_poller(&self) {
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
+            self.task_is_woken();
             waker.wake();
         }
     }
@@ -269,7 +290,10 @@ impl Queue {
             if queue.has_completion() {
                 return Poll::Ready(());
             }
-            *queue.waker.lock() = Some(context.waker().clone());
+            let former = queue.waker.lock().replace(context.waker().clone());
+            if former.is_none() {
+                queue.task_waits();
+            }
             queue.arm();
             // What came before the queue was armed is not announced.
             if queue.has_completion() { Poll::Ready(()) } else { Poll::Pending }

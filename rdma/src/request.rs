@@ -116,21 +116,21 @@ impl Cells {
         Some(outcome)
     }
 
-    /// Has a task woken when the request ends.
-    fn wake(&self, id: u64, task: &Waker) {
+    /// Has a task woken when the request ends. Whether it is the first that waits for it.
+    fn wake(&self, id: u64, task: &Waker) -> bool {
         let former = {
             let mut table = self.0.lock();
             match table.cell(id).map(|cell| &mut cell.state) {
                 Some(State::Outstanding { waker, .. }) => waker.replace(task.clone()),
-                _ => None,
+                _ => return false,
             }
         };
-        drop(former);
+        former.is_none()
     }
 
-    /// Nobody waits for the request any more.
-    fn forget(&self, id: u64) {
-        let former = {
+    /// Nobody waits for the request any more. Returns the task that did.
+    fn forget(&self, id: u64) -> Option<Waker> {
+        {
             let mut table = self.0.lock();
             match table.cell(id).map(|cell| &mut cell.state) {
                 Some(State::Outstanding { wanted, waker }) => {
@@ -143,8 +143,7 @@ impl Cells {
                 }
                 _ => None,
             }
-        };
-        drop(former);
+        }
     }
 }
 
@@ -225,7 +224,9 @@ impl Future for Request {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut found = self.look_again();
         if found.is_none() {
-            self.endpoint.cells.wake(self.id, context.waker());
+            if self.endpoint.cells.wake(self.id, context.waker()) {
+                self.endpoint.queue.task_waits();
+            }
             self.endpoint.queue.arm();
             // What came before the queue was armed is not announced.
             found = self.look_again();
@@ -242,8 +243,8 @@ impl Future for Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if !self.over {
-            self.endpoint.cells.forget(self.id);
+        if !self.over && self.endpoint.cells.forget(self.id).is_some() {
+            self.endpoint.queue.task_is_woken();
         }
     }
 }

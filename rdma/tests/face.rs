@@ -487,3 +487,114 @@ fn a_device_that_dies_ends_every_wait() {
     assert!(host.machine.arena().lent() > 0);
     std::mem::forget(host);
 }
+
+#[test]
+fn endpoints_share_receives_and_a_message_gives_its_buffer_back() {
+    const CLIENTS: u64 = 3;
+    let host = Host::new(2);
+    let (clients, server) = (host.nic(0), host.nic(1));
+    let domain = server.domain().unwrap();
+    let (receives, queue) = (domain.shared_receives(2, 16).unwrap(), server.queue(64).unwrap());
+    let listener = server.listen(PORT).unwrap();
+    let own = clients.domain().unwrap();
+    let memory = own.region(16).unwrap();
+    let connect = |_| {
+        let (asks, takes) =
+            (own.endpoint().build().unwrap(), domain.endpoint().queue(&queue).shared(&receives));
+        let takes = takes.build().unwrap();
+        let connecting = asks.connect(server.address(), PORT);
+        listener.wait().unwrap().accept(&takes).wait().unwrap();
+        connecting.wait().unwrap();
+        (asks, takes)
+    };
+    let pairs: Vec<_> = (0..CLIENTS).map(connect).collect();
+    assert_eq!(pairs[0].1.post_receive(memory.slice(..), 0), Err(PostError::NoReceives));
+    for round in 0..10u8 {
+        // One message more than there are buffers: it waits until one is given back.
+        let all: Vec<_> = pairs
+            .iter()
+            .map(|(asks, _)| {
+                memory.slice(..).write(&[round; 5]);
+                asks.send(memory.slice(..5)).unwrap()
+            })
+            .collect();
+        let mut from = Vec::new();
+        while from.len() < CLIENTS as usize {
+            for end in poll(&pairs[0].1, 1) {
+                let message = receives.message(&end).expect("a message");
+                assert!(receives.message(&end).is_none(), "once for each completion");
+                assert_eq!(message.slice().to_vec(), [round; 5]);
+                drop(message);
+                assert!(receives.message(&end).is_none(), "the buffer is posted again");
+                from.push(end.endpoint());
+            }
+        }
+        all.into_iter().for_each(|sent| _ = sent.wait().unwrap());
+        assert!(pairs.iter().all(|(_, takes)| from.contains(&takes.id())), "each client was heard");
+    }
+}
+
+#[test]
+fn a_batch_is_posted_as_a_whole_or_not_at_all() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (local, remote) = (region!(a, 64, Access::empty()), region!(b, 64, Access::all()));
+    let (local, to) = (&local, remote.remote().unwrap());
+    let word = |n: u64| local.slice(8 * n as usize..8 * n as usize + 8);
+    (0..8).for_each(|n| _ = word(n).write(&n.to_ne_bytes()));
+    let failed = a.batch(|batch| {
+        batch.post(Work::write(word(1), to))?;
+        batch.post(Work::fetch_add(word(2), to, 1))
+    });
+    assert_eq!(failed, Err(PostError::NotInBatch));
+    a.batch(|batch| {
+        assert_eq!(a.post(Work::write(word(0), to)), Err(PostError::Busy));
+        (0..7).try_for_each(|n| batch.post(Work::write(word(n + 1), to.from(8 * n)).id(n).unsignalled()))?;
+        batch.post(Work::read(word(0), to.from(8)).id(9))
+    })
+    .unwrap();
+    assert_eq!(poll(&a, 1)[0].id(), 9);
+    assert_eq!(word(0).to_vec(), 2u64.to_ne_bytes());
+    assert_eq!(remote.slice(48..56).to_vec(), 7u64.to_ne_bytes());
+    let idle = a.domain().endpoint().build().unwrap();
+    assert_eq!(idle.batch(|_| Ok(())), Err(PostError::NotConnected));
+}
+
+#[test]
+fn a_task_is_woken_also_if_requests_of_others_complete_before_its_own() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let (domain, queue) = (nic.domain().unwrap(), nic.queue(64).unwrap());
+    let endpoint = || domain.endpoint().queue(&queue).build().unwrap();
+    let (a, b) = (endpoint(), endpoint());
+    let listener = nic.listen(PORT).unwrap();
+    let connecting = a.connect(nic.address(), PORT);
+    listener.wait().unwrap().accept(&b).wait().unwrap();
+    connecting.wait().unwrap();
+    let memory = domain.shared_region(64, Access::WRITE).unwrap();
+    for _ in 0..20 {
+        let mut receive = pin!(b.receive(memory.slice(..8)).unwrap());
+        let (woken, wakes) = std::sync::mpsc::channel();
+        struct Tell(std::sync::mpsc::Sender<()>);
+        impl Wake for Tell {
+            fn wake(self: Arc<Self>) {
+                let _ = self.0.send(());
+            }
+        }
+        let waker = Waker::from(Arc::new(Tell(woken)));
+        let mut look = || receive.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(look().is_pending());
+        // The first completion after the queue was armed is not the task's.
+        a.post(Work::write(memory.slice(8..16), memory.remote().unwrap())).unwrap();
+        while queue.poll(&mut [Completion::EMPTY]) == 0 {
+            thread::yield_now();
+        }
+        a.post(Work::send(memory.slice(8..16))).unwrap();
+        // Nobody else looks at the queue now.
+        wakes.recv_timeout(Duration::from_secs(60)).expect("the task is woken");
+        assert!(look().is_ready());
+        while queue.poll(&mut [Completion::EMPTY]) == 0 {
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests that are posted together: one lock and one doorbell for all of them.
+
+use core::hint::cold_path;
+
+use kernel_agent::{Direction, Head, NoBatch, RemoteWords, SendBatch, Shadow, Transfer};
+
+use crate::completion::tag;
+use crate::endpoint::Endpoint;
+use crate::error::PostError;
+use crate::memory::{OwnPd, RemoteMemory};
+use crate::work::{Kind, Local, Work};
+
+/// Requests of one endpoint that are not posted yet: see [`Endpoint::batch`].
+pub struct Batch<'a> {
+    sends: SendBatch<'a>,
+    handle: u64,
+    domain: &'a OwnPd,
+}
+
+enum NotPosted {
+    /// The queue was or became closed to posts: the queue pair says why.
+    Closed,
+    Request(PostError),
+}
+
+impl From<NoBatch> for NotPosted {
+    fn from(_: NoBatch) -> NotPosted {
+        NotPosted::Closed
+    }
+}
+
+impl Batch<'_> {
+    /// Adds a Send, RDMA Write or RDMA Read without immediate data.
+    #[inline(always)]
+    pub fn post(&mut self, work: Work<'_>) -> Result<(), PostError> {
+        const NOWHERE: RemoteMemory = RemoteMemory::new(0, 0, 0);
+        let (direction, kind, remote) = match work.kind {
+            Kind::Send => (Direction::Send, tag::SEND, NOWHERE),
+            Kind::Write(to) => (Direction::Write, tag::WRITE, to),
+            Kind::Read(from) => (Direction::Read, tag::READ, from),
+            Kind::CompareSwap { .. } | Kind::FetchAdd { .. } => return Err(PostError::NotInBatch),
+        };
+        if work.immediate.is_some() {
+            return Err(PostError::NotInBatch);
+        }
+        let remote = RemoteWords { key: u64::from(remote.key) << 32, addr: remote.addr };
+        let shadow = Shadow { cookie: work.id, data: kind };
+        let transfer = Transfer { head: Head::new(direction, work.flags), remote, shadow };
+        let (handle, domain) = (self.handle, self.domain);
+        if let Local::One(slice) = work.local {
+            slice.memory.used_by(handle);
+            if self.sends.write_single(&transfer, || slice.segment(domain)).is_some() {
+                return Ok(());
+            }
+            cold_path();
+        }
+        let one;
+        let slices = match work.local {
+            Local::One(slice) => {
+                one = [slice];
+                &one[..]
+            }
+            Local::Many(slices) => slices,
+        };
+        slices.iter().for_each(|slice| slice.memory.used_by(handle));
+        // One limit for all operations.
+        Ok(self.sends.write(|limits| limits.send, &transfer, slices, |slice| slice.segment(domain))?)
+    }
+}
+
+impl Endpoint {
+    /// Posts several requests together, all or none: those that `write` adds, unless it fails. Their
+    /// completions are for who polls. Meanwhile posts of other threads are [`PostError::Busy`].
+    #[inline(always)]
+    pub fn batch<R>(
+        &self,
+        write: impl FnOnce(&mut Batch<'_>) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
+        let (slot, handle) = self.inner.slot();
+        let posted = slot.batch(handle, |sends| {
+            let mut batch = Batch { sends, handle, domain: self.pd() };
+            let result = write(&mut batch).map_err(NotPosted::Request)?;
+            Ok((result, batch.sends.written()))
+        });
+        posted.map_err(|why| match why {
+            NotPosted::Request(error) => error,
+            NotPosted::Closed => self.inner.qp.why_no_batch().into(),
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Receives that many endpoints share: one queue of buffers, from which each takes one for each
+//! message.
+//!
+//! A server with many clients so needs buffers for the messages that come at a time, and not for
+//! each client as many as it might send. A message holds its buffer until it is dropped; then the
+//! buffer is posted again.
+//!
+//! Locks: the SRQ's in the agent.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use kernel_agent::{Shadow, Srq};
+use platform::heap;
+use platform::sync::atomic::{AtomicU64, Ordering};
+
+use crate::completion::{Completion, Operation, tag};
+use crate::error::CreateError;
+use crate::memory::{Domain, Region, Slice};
+
+/// The bit of a buffer's word that says that a message holds the buffer; the rest of the word
+/// counts how often the buffer was posted.
+const TAKEN: u64 = 1 << 32;
+
+struct Inner {
+    /// Before the memory: what the device may still write is freed last.
+    srq: OwnSrq,
+    memory: Region,
+    len: usize,
+    /// A word for each buffer.
+    buffers: Vec<AtomicU64>,
+}
+
+struct OwnSrq(Arc<Srq>);
+
+impl Drop for OwnSrq {
+    fn drop(&mut self) {
+        // No endpoint uses it, so this fails only if the device is dead.
+        let _ = self.0.destroy();
+    }
+}
+
+/// Receives that endpoints of one domain share, with their memory. A clone is the same.
+#[derive(Clone)]
+pub struct SharedReceives(Arc<Inner>);
+
+impl SharedReceives {
+    pub(crate) fn new(domain: &Domain, count: u32, len: usize) -> Result<SharedReceives, CreateError> {
+        let all =
+            (count as usize).checked_mul(len).ok_or(CreateError::OutOfRange("memory of the receives"))?;
+        let memory = domain.region(all)?;
+        let mut buffers = Vec::new();
+        buffers.try_reserve_exact(count as usize)?;
+        buffers.extend((0..count).map(|_| AtomicU64::new(0)));
+        heap::room_for_arc::<Inner>()?;
+        let srq = domain.nic().inner().client()?.create_srq(domain.pd(), count, 1, 0, 0)?;
+        let receives = SharedReceives(Arc::new(Inner { srq: OwnSrq(srq), memory, len, buffers }));
+        (0..count).for_each(|index| receives.0.post(index, 0));
+        Ok(receives)
+    }
+
+    pub(crate) fn srq(&self) -> &Arc<Srq> {
+        &self.0.srq.0
+    }
+
+    /// The message of a Receive that has completed with success: once for each completion. `None`
+    /// for another completion, and for one whose message was taken before.
+    pub fn message(&self, completion: &Completion) -> Option<Message> {
+        let len = completion.result().ok().filter(|_| completion.operation() == Operation::Receive)?;
+        let (index, times) = (completion.id() as u32, completion.id() >> 32);
+        let buffer = self.0.buffers.get(index as usize).filter(|_| completion.is_shared())?;
+        buffer.compare_exchange(times, times | TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // An RDMA Write with immediate data takes a buffer and puts nothing there.
+        let len = if completion.written() { 0 } else { len };
+        Some(Message { receives: self.clone(), index, times, len })
+    }
+}
+
+impl Inner {
+    fn slice(&self, index: u32) -> Option<Slice<'_>> {
+        let begin = (index as usize).checked_mul(self.len)?;
+        self.memory.get(begin..begin.checked_add(self.len)?)
+    }
+
+    fn post(&self, index: u32, times: u64) {
+        let Some(slice) = self.slice(index) else { return };
+        let shadow = Shadow { cookie: u64::from(index) | times << 32, data: tag::RECEIVE | tag::SHARED };
+        let segment = |slice: &Slice<'_>| slice.segment(slice.memory.pd());
+        // There is room for all buffers, so this fails only if the device is dead.
+        let _ = self.srq.0.post_receive(false, &[slice], segment, shadow);
+    }
+}
+
+/// A message in a shared buffer, which is posted again when this is dropped.
+pub struct Message {
+    receives: SharedReceives,
+    index: u32,
+    times: u64,
+    len: usize,
+}
+
+impl Message {
+    /// Where the message is: a request may name it, to answer from the buffer, for example. The
+    /// request has to end before this is dropped, or the next message may overwrite what it sends.
+    pub fn slice(&self) -> Slice<'_> {
+        let slice = self.receives.0.slice(self.index).and_then(|buffer| buffer.get(..self.len));
+        // A buffer is within the memory, and its message within the buffer.
+        slice.unwrap_or_else(|| self.receives.0.memory.slice(..0))
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let times = self.times.wrapping_add(1) & (TAKEN - 1);
+        if let Some(buffer) = self.receives.0.buffers.get(self.index as usize) {
+            buffer.store(times, Ordering::Release);
+        }
+        self.receives.0.post(self.index, times);
+    }
+}
