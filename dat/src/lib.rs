@@ -25,7 +25,7 @@
 //! no registry of providers, since boot code passes the [`Provider`], and of the extensions there
 //! are InfiniBand's only, not iWARP's.
 //!
-//! What the DAT documents leave open is decided in docs/decisions.md.
+//! What the DAT documents leave open is decided in docs/decisions/dat.md.
 //!
 //! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),
 //! `segment` (pieces of memory), `ia`, `pz`, `lmr`, `rmr`, `srq`, `evd`, `cno`, `ep` (the objects),

@@ -5,7 +5,7 @@
 //! "FADT", 5.2.12 "MADT"; PCI Firmware specification 3.3, 4.1.2 "MCFG") are read where they lie,
 //! through the boot page tables, which map the first 4 GiB. A table that lies elsewhere, is cut
 //! short or has a wrong checksum counts as absent. Without a MADT the kernel runs on one CPU.
-//! docs/decisions.md says why the `acpi` crate does not do this.
+//! docs/decisions/kernel.md says why the `acpi` crate does not do this.
 //!
 //! QEMU's microvm has no MCFG: its only description of PCI is in the DSDT, whose language (AML) the
 //! kernel does not interpret. A host bridge's `_CBA`, "the base address of its configuration

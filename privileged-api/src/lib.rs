@@ -28,7 +28,7 @@
 //! of the crate `ferrovia`.
 //!
 //! Where the specification leaves a choice, the documentation of the call states the choice made
-//! here; docs/decisions.md lists all choices.
+//! here; docs/decisions lists all choices.
 //!
 //! The modules are `handle` (typed handles), `evd` (events), `ep` (endpoints, their state machine
 //! and the data path), `srq` (Receives shared by endpoints), `address_handle` and `ud_service`

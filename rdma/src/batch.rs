@@ -69,8 +69,9 @@ impl Batch<'_> {
 }
 
 impl Endpoint {
-    /// Posts several requests together, all or none: those that `write` adds, unless it fails. Their
-    /// completions are for who polls. Meanwhile posts of other threads are [`PostError::Busy`].
+    /// Posts several requests together, all or none: those that `write` adds, unless it fails.
+    /// Their completions are for who polls. Meanwhile posts of other threads are
+    /// [`PostError::Busy`].
     #[inline(always)]
     pub fn batch<R>(
         &self,

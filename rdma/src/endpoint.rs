@@ -204,8 +204,8 @@ impl Inner {
         self.nic().dropped.sweep(self.nic().agent());
     }
 
-    /// The fast path of a post: one slice, no immediate data. `None` for a reason that the slow path
-    /// finds.
+    /// The fast path of a post: one slice, no immediate data. `None` for a reason that the slow
+    /// path finds.
     #[inline(always)]
     fn post_single(
         &self,

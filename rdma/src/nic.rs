@@ -1,10 +1,11 @@
 //! A NIC that a consumer has opened, and what the agent tells it.
 //!
-//! Everything that was made of an opening keeps it, so values can be dropped in any order. What the
-//! consumer holds ([`Nic`], `Queue`, `Endpoint`, …) owns the agent's objects, and destroys them when
-//! it is dropped. The agent's events reach the other half of each value, its `Inner`, by weak
-//! references in tables. So the dispatcher thread, which may have one of these at hand for a moment,
-//! never is the last owner of an object: what a consumer dropped is gone when the drop returns.
+//! Everything that was made of an opening keeps it, so values can be dropped in any order. What
+//! the consumer holds ([`Nic`], `Queue`, `Endpoint`, …) owns the agent's objects, and destroys them
+//! when it is dropped. The agent's events reach the other half of each value, its `Inner`, by weak
+//! references in tables. So the dispatcher thread, which may have one of these at hand for a
+//! moment, never is the last owner of an object: what a consumer dropped is gone when the drop
+//! returns.
 
 use alloc::sync::{Arc, Weak};
 use core::time::Duration;
@@ -224,8 +225,8 @@ impl Nic {
         gids.filter(|gid| **gid != [0; 16]).map(|gid| Address::of(roce::Gid(*gid)))
     }
 
-    /// The address for peers: the first that the host gave the port, or else the one that every port
-    /// has.
+    /// The address for peers: the first that the host gave the port, or else the one that every
+    /// port has.
     pub fn address(&self) -> Address {
         let own = self.addresses().next();
         self.addresses().nth(1).or(own).unwrap_or(Address::of(roce::Gid::UNSPECIFIED))

@@ -24,7 +24,7 @@
 //! `privileged-api` (`Provider::add_via`). Virtual interfaces are executed by the device and owned
 //! by `kernel-agent`.
 //!
-//! What the architecture leaves open is decided in docs/decisions.md, section VIPL.
+//! What the architecture leaves open is decided in docs/decisions/vipl.md.
 //!
 //! The modules are `error`, `handle`, `attributes`, `address` (the architecture's types),
 //! `provider`, `nic`, `ptag`, `memory`, `raw`, `cq`, `vi` (the objects), `switchboard` and `conn`

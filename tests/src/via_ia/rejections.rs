@@ -38,7 +38,7 @@ fn lose(f: &Fixture, lost: bool) -> Outcome {
     f.inject(0, Injection::DropManagement, if lost { 10_000 } else { 0 }, 0)
 }
 
-/// The service ID that stands for this discriminator (docs/decisions.md).
+/// The service ID that stands for this discriminator (docs/decisions/it-api-via.md).
 fn service(name: &[u8]) -> ConnQual {
     let bytes = name.iter().copied().chain([name.len() as u8]);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
