@@ -1,6 +1,5 @@
-//! RDMA for Rust kernels and unikernels: the Interconnect Transport API (IT-API 2.1) for
-//! privileged consumers, on a kernel agent after the Virtual Interface Architecture, which drives
-//! an RDMA NIC.
+//! RDMA for Rust kernels and unikernels, on a kernel agent after the Virtual Interface
+//! Architecture, which drives an RDMA NIC.
 //!
 //! This crate re-exports what a kernel that embeds the stack needs. Everything is `no_std` +
 //! `alloc`.
@@ -8,8 +7,9 @@
 //! | who | uses |
 //! |---|---|
 //! | the kernel | implements [`Platform`] (memory, time, waiting, threads) and, for each NIC, [`Transport`] (registers, doorbell, interrupts) |
-//! | its boot code | opens an [`Agent`] on each NIC, adds the agents to a [`Provider`], and makes the [`Privileged`] token |
-//! | consumers | open an [`it_api::Ia`] of the provider and call the specification's routines on it |
+//! | its boot code | opens an [`Agent`] on each NIC, and makes the [`Privileged`] token |
+//! | consumers | [`rdma`]: memory, connections and requests as Rust values |
+//! | consumers of a specification | [`it_api`] (the Interconnect Transport API 2.1), [`dat`] (DAT 2.0), [`vipl`] (VI Architecture 1.0), on a [`Provider`] of the agents |
 //!
 //! It has no code of its own, and no kernel: ours is the crate `kernel`, which an embedder does not
 //! need. The storage target is not among its exports either: it is the crate `storage`.
@@ -20,48 +20,47 @@
 //! # Example
 //!
 //! ```
-//! use std::sync::Arc;
+//! use ferrovia::rdma::{Access, Address, Domain, Listener, Nic, RemoteMemory};
+//! use ferrovia::{Agent, Config};
 //!
-//! use ferrovia::it_api::{AddrMode, LmrFlags, LmrMemory, MemPriv};
-//! use ferrovia::platform::DmaBuffer;
-//! use ferrovia::{Agent, Config, Platform, Privileged, Provider, Transport};
+//! type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 //!
-//! /// Boot code, once.
-//! fn start(platform: Arc<dyn Platform>, nic: Arc<dyn Transport>) -> Provider {
-//!     let provider = Provider::new(platform.clone());
-//!     let agent = Agent::open(platform, nic, 0, Config::default()).expect("a NIC that works");
-//!     provider.add("rnic0", agent).expect("a name that is free");
-//!     provider
+//! /// Offers memory that a peer may write, and tells the peer where it is when it accepts.
+//! fn offer(domain: &Domain, listener: &Listener) -> Result<Vec<u8>> {
+//!     let (memory, endpoint) =
+//!         (domain.shared_region(4096, Access::WRITE)?, domain.endpoint().build()?);
+//!     let place = memory.remote().ok_or("peers may write it")?;
+//!     listener.wait()?.accept_with(&endpoint, &place.to_bytes()).wait()?;
+//!     endpoint.wait_closed(None)?;
+//!     Ok(memory.slice(..5).to_vec())
 //! }
 //!
-//! /// A consumer: registers memory that peers may read and write.
-//! fn share(
-//!     provider: &Provider,
-//!     privileged: Privileged,
-//!     buffer: &Arc<DmaBuffer>,
-//! ) -> Result<(), ferrovia::it_api::Error> {
-//!     let ia = provider.ia_create("rnic0", 2, 1, Some(privileged))?;
-//!     let pz = ia.pz_create()?;
-//!     let privs = MemPriv::LOCAL | MemPriv::REMOTE;
-//!     let (memory, length) = (LmrMemory::buffer(buffer), buffer.len() as u64);
-//!     let (lmr, context) =
-//!         ia.lmr_create(pz, memory, length, AddrMode::Absolute, privs, LmrFlags::empty(), 0)?;
-//!     assert!(context.is_some(), "peers name the region by this");
-//!     ia.lmr_free(lmr)?;
-//!     // Frees all that was made on it.
-//!     ia.ia_free()
+//! /// Writes there. Dropping the endpoint ends the connection.
+//! fn write(domain: &Domain, peer: Address) -> Result<()> {
+//!     let (memory, endpoint) = (domain.region(5)?, domain.endpoint().build()?);
+//!     let answer = endpoint.connect(peer, 4711).wait()?;
+//!     let place = RemoteMemory::from_bytes(answer.bytes()).ok_or("a short answer")?;
+//!     memory.slice(..).write(b"hello");
+//!     endpoint.write(memory.slice(..), place)?.wait()?;
+//!     Ok(())
 //! }
 //!
 //! // A machine with one NIC in this process; your kernel has its own.
 //! let machine = host::Machine::new(1);
-//! let platform = machine.platform();
-//! let provider = start(platform.clone(), machine.transport(0));
-//! let buffer = Arc::new(DmaBuffer::new(&platform, 4096, 4096).expect("a page"));
-//! share(&provider, machine.privileged(), &buffer).expect("no error");
+//! let agent = Agent::open(machine.platform(), machine.transport(0), 0, Config::default()).unwrap();
+//! let nic = Nic::open(&agent).unwrap();
+//! let (server, client) = (nic.domain().unwrap(), nic.domain().unwrap());
+//! let listener = nic.listen(4711).unwrap();
+//! let offering = std::thread::spawn(move || offer(&server, &listener).unwrap());
+//! write(&client, nic.address()).unwrap();
+//! assert_eq!(offering.join().unwrap(), b"hello");
 //! ```
 #![no_std]
 
-/// IT-API 2.1: all that consumers use.
+/// RDMA in Rust's terms: what a Rust programmer uses.
+pub use rdma;
+
+/// IT-API 2.1: all that consumers of the specification use.
 pub use privileged_api as it_api;
 
 /// DAT 2.0 with its InfiniBand extensions: another face on the same stack.

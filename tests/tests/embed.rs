@@ -14,6 +14,8 @@ mod embed {
     pub mod kernel;
     #[expect(unsafe_code, reason = "the page maps a register file")]
     pub mod nic;
+    pub mod share;
+    pub mod talk;
     pub mod tasks;
     pub mod vipl;
 }
@@ -44,10 +46,12 @@ use runner::{HEAP, Place};
 
 /// The page, and what it has to quote.
 const PAGE: &str = include_str!("../../docs/embed.md");
-const QUOTES: [(&str, &str); 6] = [
+const QUOTES: [(&str, &str); 8] = [
     ("kernel.rs", include_str!("embed/kernel.rs")),
     ("nic.rs", include_str!("embed/nic.rs")),
     ("boot.rs", include_str!("embed/boot.rs")),
+    ("talk.rs", include_str!("embed/talk.rs")),
+    ("share.rs", include_str!("embed/share.rs")),
     ("tasks.rs", include_str!("embed/tasks.rs")),
     ("dat.rs", include_str!("embed/dat.rs")),
     ("vipl.rs", include_str!("embed/vipl.rs")),
@@ -73,11 +77,42 @@ fn main() -> ExitCode {
     runner::run_all("embed", std::env::args().skip(1), &[place], 2)
 }
 
+/// Runs the page's consumers of `rdma`, on two NICs.
+fn values(provider: &ferrovia::Provider) -> Result<(), Box<dyn std::error::Error>> {
+    use ferrovia::rdma::Nic;
+    let nic = |name| -> Result<Nic, Box<dyn std::error::Error>> {
+        Ok(Nic::open(&provider.interfaces().find(name).ok_or("no such NIC")?.agent)?)
+    };
+    let (client, server) = (nic("rnic0")?.domain()?, nic("rnic1")?.domain()?);
+    let listener = server.nic().listen(4711)?;
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| embed::talk::serve(&server, &listener).expect("a client"));
+        embed::talk::ask(&client, server.nic().address())?;
+        assert_eq!(serving.join().map_err(|_| "a panic")?, b"hello, world");
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })?;
+    let pool = embed::share::pool(&server)?;
+    let endpoint = embed::share::client(&server, &pool)?;
+    let (asking, memory) = (client.endpoint().build()?, client.region(4)?);
+    let connecting = asking.connect(server.nic().address(), 4711);
+    listener.wait()?.accept(&endpoint).wait()?;
+    connecting.wait()?;
+    memory.slice(..).write(b"here");
+    asking.send(memory.slice(..))?.wait()?;
+    let mut came = Vec::new();
+    while came.is_empty() {
+        embed::share::take(&pool, |from, message| came.push((from, message.to_vec())));
+    }
+    assert_eq!(came, [(endpoint.id(), b"here".to_vec())]);
+    Ok(())
+}
+
 /// Runs the page's boot code, its task and its consumers of DAT and VIPL. The agents and the
 /// machine live until this program ends.
 fn boot() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::new(2);
     let (provider, privileged) = start(machine.kernel.clone(), machine.nics.clone())?;
+    values(&provider)?;
     let ia = provider.ia_create("rnic1", 2, 1, Some(privileged))?;
     assert_eq!(ia.ia_query()?.spigot_info.len(), 1);
     let (stream, flags) = (EventType::SOFTWARE_EVENT_STREAM, EvdFlags::CREATE_FD);

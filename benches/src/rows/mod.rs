@@ -6,6 +6,7 @@ mod dat;
 mod datagrams;
 mod device;
 mod heap;
+mod rdma;
 mod regions;
 mod touched;
 mod vipl;
@@ -28,6 +29,7 @@ const INSTRUCTIONS: Option<Unit> = Some(Unit::Instructions);
 pub const GROUPS: &[Group] = &[
     Group { name: "connected", rows: connected::ROWS, unit: INSTRUCTIONS, count: connected::count },
     Group { name: "datagrams", rows: datagrams::ROWS, unit: INSTRUCTIONS, count: datagrams::count },
+    Group { name: "rdma", rows: rdma::ROWS, unit: INSTRUCTIONS, count: rdma::count },
     Group { name: "dat", rows: dat::ROWS, unit: INSTRUCTIONS, count: dat::count },
     Group { name: "vipl", rows: vipl::ROWS, unit: INSTRUCTIONS, count: vipl::count },
     Group { name: "crowd", rows: &["dequeue_16000"], unit: INSTRUCTIONS, count: crowd::count },
