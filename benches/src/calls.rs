@@ -229,3 +229,31 @@ pub fn via_cq_done(nic: &vipl::Nic, cq: vipl::CqHandle) -> bool {
     let entry = nic.cq_done(cq);
     black_box(&entry).is_ok()
 }
+
+/// The calls of the API for Rust programmers.
+pub mod values {
+    use rdma::{Completion, Endpoint, Queue, Region, RemoteMemory, Work};
+
+    #[inline(never)]
+    pub fn write(endpoint: &Endpoint, from: &Region, to: RemoteMemory, id: u64) {
+        assert!(endpoint.post(Work::write(from.slice(..64), to).id(id)).is_ok());
+    }
+
+    #[inline(never)]
+    pub fn write_batch(endpoint: &Endpoint, from: &Region, to: RemoteMemory, count: u64) {
+        let slice = from.slice(..64);
+        let posted =
+            endpoint.batch(|batch| (0..count).try_for_each(|id| batch.post(Work::write(slice, to).id(id))));
+        assert!(posted.is_ok());
+    }
+
+    #[inline(never)]
+    pub fn receive(endpoint: &Endpoint, into: &Region, id: u64) {
+        assert!(endpoint.post_receive(into.slice(..64), id).is_ok());
+    }
+
+    #[inline(never)]
+    pub fn poll(queue: &Queue, into: &mut [Completion]) -> usize {
+        queue.poll(into)
+    }
+}

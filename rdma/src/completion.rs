@@ -1,6 +1,6 @@
 //! A completion: which request ended, and how.
 
-use kernel_agent::{CompletionFlags, CompletionStatus};
+use kernel_agent::{CompletionFlags, CompletionStatus, Done};
 
 use crate::error::RequestError;
 
@@ -43,7 +43,7 @@ pub struct Completion {
     pub(crate) endpoint: u64,
     length: u32,
     immediate: u32,
-    tag: u32,
+    pub(crate) tag: u32,
     status: CompletionStatus,
     flags: CompletionFlags,
 }
@@ -71,6 +71,20 @@ impl Completion {
             tag: taken.data,
             status: taken.status,
             flags: taken.flags,
+        }
+    }
+
+    /// Of a request that succeeded, without immediate data.
+    #[inline(always)]
+    pub(crate) fn of_done(done: &Done) -> Completion {
+        Completion {
+            id: done.cookie,
+            endpoint: done.context,
+            length: done.length,
+            immediate: 0,
+            tag: done.data,
+            status: CompletionStatus::Success,
+            flags: CompletionFlags::empty(),
         }
     }
 

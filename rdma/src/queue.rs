@@ -12,16 +12,18 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
+use core::cell::Cell;
 use core::future::poll_fn;
+use core::hint::cold_path;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 
-use kernel_agent::{Arm, Cq, CqSlot, SlotParams};
+use kernel_agent::{Arm, Cq, CqSlot, SlotParams, Took};
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicUsize, Ordering};
 use platform::{Instant, Signal, Wake, heap};
 
-use crate::completion::Completion;
+use crate::completion::{Completion, tag};
 use crate::error::{CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, tags};
 
@@ -217,10 +219,33 @@ impl Inner {
         self.staged.load(Ordering::Acquire) > 0 || self.nic.is_dead()
     }
 
+    /// Goes on after the first `count` completions were taken; `more`: there may be others, which
+    /// the fast path leaves.
+    #[cold]
+    #[inline(never)]
+    fn poll_on(&self, into: &mut [Completion], count: usize, more: bool) -> usize {
+        let (taken, _) = into.split_at_mut(count);
+        let mut kept = self.sort(taken);
+        if more && kept == count {
+            let rest = &mut into[count..];
+            let (next, more) = self.slot.take_any_n(self.handle, 0, rest, Completion::of);
+            let all = self.sort(&mut rest[..next]);
+            kept += all;
+            // A failure, or another thread at the queue.
+            if more && all == next && kept < into.len() {
+                kept += self.poll_slowly(&mut into[kept..]);
+            }
+        }
+        kept
+    }
+
     /// Takes staged completions first, then those of the queue.
     #[cold]
     #[inline(never)]
     fn poll_slowly(&self, into: &mut [Completion]) -> usize {
+        if !self.nic.dropped.is_empty() {
+            self.nic.dropped.sweep(self.nic.agent());
+        }
         self.drain();
         let mut stage = self.stage.lock();
         let count = stage.len().min(into.len());
@@ -232,20 +257,21 @@ impl Inner {
     }
 
     /// Passes the outcomes of started requests on, and moves the other completions together.
-    #[cold]
-    #[inline(never)]
     fn sort(&self, taken: &mut [Completion]) -> usize {
-        let mut kept = 0;
+        let (mut kept, mut passed) = (0, false);
         for at in 0..taken.len() {
             let completion = taken[at];
             if completion.was_started() {
                 self.nic.pass(&completion);
+                passed = true;
             } else {
                 taken[kept] = completion;
                 kept += 1;
             }
         }
-        self.wake_threads();
+        if passed {
+            self.wake_threads();
+        }
         kept
     }
 }
@@ -256,23 +282,34 @@ impl Queue {
     #[inline]
     pub fn poll(&self, into: &mut [Completion]) -> usize {
         let queue = &**self.inner();
-        if !queue.nic.dropped.is_empty() {
-            queue.nic.dropped.sweep(queue.nic.agent());
+        if queue.staged.load(Ordering::Acquire) == 0 && queue.nic.dropped.is_empty() {
+            if let [place] = into {
+                match queue.slot.take_without_immediate(queue.handle) {
+                    Took::Nothing => return 0,
+                    Took::Done(done) => {
+                        *place = Completion::of_done(&done);
+                        if !place.was_started() {
+                            return 1;
+                        }
+                        cold_path();
+                        return queue.poll_on(into, 1, true);
+                    }
+                    Took::Other => return queue.poll_on(into, 0, true),
+                }
+            }
+            let tags = Cell::new(0);
+            let make = |done| {
+                let completion = Completion::of_done(&done);
+                tags.set(tags.get() | completion.tag);
+                completion
+            };
+            let (count, more) = queue.slot.take_n_without_immediate(queue.handle, into, make);
+            if count == into.len() && tags.get() & tag::STARTED == 0 || !more && count == 0 {
+                return count;
+            }
+            return queue.poll_on(into, count, more);
         }
-        if queue.staged.load(Ordering::Acquire) > 0 {
-            return queue.poll_slowly(into);
-        }
-        let (count, more) = queue.slot.take_any_n(queue.handle, 0, into, Completion::of);
-        let (taken, rest) = into.split_at_mut(count);
-        let mut kept = count;
-        if taken.iter().any(Completion::was_started) {
-            kept = queue.sort(taken);
-        }
-        // A failure, or another thread at the queue.
-        if more && kept == count && !rest.is_empty() {
-            kept += queue.poll_slowly(rest);
-        }
-        kept
+        queue.poll_slowly(into)
     }
 
     /// Blocks until a poll would find a completion, the device is dead, or the time is over.

@@ -4,8 +4,9 @@ use std::hint::black_box;
 
 use host::Machine;
 use kernel_agent::{Agent, Config};
-use rdma::{Access, Completion, Endpoint, Nic, Queue, Region, RemoteMemory, Work};
+use rdma::{Access, Completion, Nic};
 
+use crate::calls::values::{poll, receive, write, write_batch};
 use crate::samples::Recorder;
 
 pub const ROWS: &[&str] =
@@ -18,29 +19,6 @@ const BATCH: usize = 16;
 /// Operations before the one that is counted, so that caches and allocations are warm.
 const WARM: usize = 3;
 const PORT: u16 = 4711;
-
-#[inline(never)]
-fn write(endpoint: &Endpoint, from: &Region, to: RemoteMemory, id: u64) {
-    assert!(endpoint.post(Work::write(from.slice(..64), to).id(id)).is_ok());
-}
-
-#[inline(never)]
-fn write_batch(endpoint: &Endpoint, from: &Region, to: RemoteMemory, count: u64) {
-    let slice = from.slice(..64);
-    let posted =
-        endpoint.batch(|batch| (0..count).try_for_each(|id| batch.post(Work::write(slice, to).id(id))));
-    assert!(posted.is_ok());
-}
-
-#[inline(never)]
-fn receive(endpoint: &Endpoint, into: &Region, id: u64) {
-    assert!(endpoint.post_receive(into.slice(..64), id).is_ok());
-}
-
-#[inline(never)]
-fn poll(queue: &Queue, into: &mut [Completion]) -> usize {
-    queue.poll(into)
-}
 
 pub fn count(rows: &mut Recorder) {
     let machine: &'static Machine = Box::leak(Box::new(Machine::new(1)));

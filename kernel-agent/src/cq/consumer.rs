@@ -148,6 +148,29 @@ impl CqSlot {
     /// that is not plain, or because the slot is closed.
     #[inline(always)]
     pub fn take_n<T>(&self, handle: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
+        self.take_n_but(SPECIAL, handle, into, make)
+    }
+
+    /// As [`CqSlot::take_n`], but leaves completions with immediate data to the slow path, since
+    /// [`Done`] has no place for that.
+    #[inline(always)]
+    pub fn take_n_without_immediate<T>(
+        &self,
+        handle: u64,
+        into: &mut [T],
+        make: impl Fn(Done) -> T,
+    ) -> (usize, bool) {
+        self.take_n_but(SPECIAL | WITH_IMMEDIATE, handle, into, make)
+    }
+
+    #[inline(always)]
+    fn take_n_but<T>(
+        &self,
+        special: u16,
+        handle: u64,
+        into: &mut [T],
+        make: impl Fn(Done) -> T,
+    ) -> (usize, bool) {
         let Some(mut guard) = self.try_lock(handle) else { return (0, true) };
         let Some(Consumer { queue, members, .. }) = guard.queue() else { return (0, true) };
         let mut reading = queue.reading();
@@ -160,10 +183,10 @@ impl CqSlot {
                 break true;
             }
             let Some(entry) = reading.look() else { break false };
-            let Some((context, requests)) = known(members, &entry, SPECIAL) else { break true };
+            let Some((context, requests)) = known(members, &entry, special) else { break true };
             let mut requests = requests.retiring();
             let mut came = 0;
-            for (place, entry) in reading.beside(&entry, SPECIAL | RECEIVE, left) {
+            for (place, entry) in reading.beside(&entry, special | RECEIVE, left) {
                 let Some(request) = requests.retire(entry.tag()) else { break };
                 *place = make(done(context, &request, &entry));
                 came += 1;
