@@ -9,6 +9,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::wqe::{LinkFlags, ListElement};
@@ -363,8 +364,20 @@ impl Client {
         transports: Transports,
         context: u64,
     ) -> Result<ListenId, Error> {
+        self.listen_to_range(service..=service, transports, context)
+    }
+
+    /// As [`Client::listen`], for each service of a range that has no listening point of its own:
+    /// one for a single service takes the requests for it, whichever began first. Ranges of one
+    /// agent have no service in common.
+    pub fn listen_to_range(
+        self: &Arc<Client>,
+        services: RangeInclusive<roce::ServiceId>,
+        transports: Transports,
+        context: u64,
+    ) -> Result<ListenId, Error> {
         let _call = self.call()?;
-        self.agent.connections.listen(self, service, transports, context)
+        self.agent.connections.listen(self, services, transports, context)
     }
 
     /// Ends listening. Requests that the client has not answered stay answerable.

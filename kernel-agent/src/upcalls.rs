@@ -6,7 +6,7 @@ use nic_hal::Death;
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 use roce::cm::{ReadDepths, sidr};
-use roce::{PKey, Path, PathMtu};
+use roce::{PKey, Path, PathMtu, ServiceId};
 
 use crate::cm::{ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
 use crate::{QpType, ViError, ViSide};
@@ -89,6 +89,8 @@ pub enum CmEventKind {
     Request {
         /// The listening point.
         listen: ListenId,
+        /// The service that the peer asks for.
+        service: ServiceId,
         /// The type of the queue pair to accept with.
         qp_type: QpType,
         /// The path back to the peer.

@@ -360,10 +360,7 @@ fn the_device_falls_silent_and_deaf() {
 
 #[test]
 fn the_device_gives_up() {
-    dies(
-        |_, agent| agent.test_handle().inject(0, Injection::Fail, 1, 0).unwrap(),
-        |death| matches!(death, Death::Failed(_)),
-    );
+    dies(|_, agent| give_up(agent), |death| matches!(death, Death::Failed(_)));
 }
 
 #[test]

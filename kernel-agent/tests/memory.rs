@@ -7,10 +7,10 @@ mod common;
 use std::sync::Arc;
 
 use common::scene::*;
-use common::{Heard, Node, open};
+use common::{Heard, Node, give_up, open};
 use host::Machine;
 use kernel_agent::{Agent, Config, Error, Extent, Link, MemoryList, SendFlags, Shadow};
-use nic_abi::admin::{Injection, QpState};
+use nic_abi::admin::QpState;
 use nic_abi::wqe::{LinkFlags, ListElement};
 use platform::pages::{PAGE, PageByPage};
 use platform::{DmaBuffer, Platform};
@@ -97,7 +97,7 @@ fn the_buffer_of_a_region_is_kept_if_its_device_is_dead() {
     let node = Node::new(&machine, &agent);
     let buffer = Arc::new(node.buffer(PAGE));
     let region = node.register(&buffer);
-    agent.test_handle().inject(0, Injection::Fail, 1, 0).unwrap();
+    give_up(&agent);
     node.ears.wait_for("its death", |heard| matches!(heard, Heard::Dead(_)).then_some(()));
     let before = agent.test_handle().quarantined();
     agent.release(buffer.clone(), region.destroy());

@@ -44,7 +44,7 @@ fn waiters_learn_of_a_dead_device_and_posts_end() {
     join(&a, &b);
     a.post(ViSide::Receive, 1, 64).unwrap();
     a.vi.arm(ViSide::Receive);
-    a.node.agent.test_handle().inject(0, Injection::Fail, 1, 0).unwrap();
+    give_up(&a.node.agent);
     a.node.ears.wait_for("its death", |heard| matches!(heard, Heard::Dead(_)).then_some(()));
     assert_eq!(a.vi.post(ViSide::Send, 0, 0, |_, _| {}), Err(ViPostError::Gone));
     assert_eq!(a.take(ViSide::Receive), None);

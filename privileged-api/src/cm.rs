@@ -248,9 +248,14 @@ impl Core {
 
     /// Rejects a request whose listen point is freed.
     pub(crate) fn no_listen_point(&self, connection: ConnectionId) {
+        self.reject_request(connection, Reason::INVALID_SERVICE_ID);
+    }
+
+    /// Rejects a request that the consumer does not learn of.
+    pub(crate) fn reject_request(&self, connection: ConnectionId, reason: Reason) {
         if let Ok(client) = self.client() {
             // Fails only if the peer withdrew the request.
-            let _ = client.reject_because(connection, Reason::INVALID_SERVICE_ID, &[], &[]);
+            let _ = client.reject_because(connection, reason, &[], &[]);
         }
     }
 

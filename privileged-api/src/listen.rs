@@ -14,7 +14,7 @@ use crate::flags::{ListenFlags, ListenParamMask};
 use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
-use crate::via::names::Discriminator;
+use crate::via::names::{discriminator, port};
 
 /// System ports are below this one (RFC 6335): only privileged consumers may offer the services
 /// that peers expect there.
@@ -35,13 +35,13 @@ pub(crate) struct Listen {
 impl Core {
     /// The service ID of a qualifier.
     pub(crate) fn service(&self, qual: &ConnQual) -> Result<roce::ServiceId> {
-        if self.via { Ok(Discriminator::of(qual)?.service()) } else { service(qual) }
+        if self.via { Ok(discriminator(qual)?.service()) } else { service(qual) }
     }
 
     /// The port that a qualifier names, whatever the form of the name.
     fn port(&self, qual: &ConnQual) -> Result<Option<u16>> {
         if self.via {
-            return Ok(Discriminator::of(qual)?.port());
+            return Ok(port(&discriminator(qual)?));
         }
         let service = service(qual)?;
         Ok(service.to_it_api().or(service.to_ip_cm().map(|(_, port)| port)))

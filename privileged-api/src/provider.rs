@@ -76,8 +76,8 @@ impl Provider {
     }
 
     /// Adds an interface of a NIC over the VIA transport, with limits: the endpoints of its IAs are
-    /// virtual interfaces. The NIC may have other interfaces beside it. Fails as
-    /// [`Provider::add_limited`].
+    /// virtual interfaces, which connect to those of other IAs over VIA and to VIPL's. The NIC may
+    /// have other interfaces beside it. Fails as [`Provider::add_limited`].
     pub fn add_via(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
         self.add_with(name, agent, limits, Endpoints::VirtualInterfaces)
     }

@@ -15,7 +15,8 @@
 //! - [`Life`]: whether an adapter is enabled, disabled or freed, and the calls in progress;
 //! - [`CallbackThread`] and [`InCallbacks`]: the threads that run the consumer's callbacks;
 //! - [`Context`]: the consumer's context of an object;
-//! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces.
+//! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces;
+//! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
 //!
 //! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
 //! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does. It has no
@@ -49,6 +50,7 @@ mod request;
 mod shared;
 mod slots;
 mod table;
+pub mod via;
 mod work;
 
 pub use address::{Address, Service, path_to};

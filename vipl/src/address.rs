@@ -6,12 +6,12 @@
 use core::net::IpAddr;
 
 use heapless::Vec;
+pub use rdma::via::MAX_DISCRIMINATOR;
+use rdma::via::{self, Discriminator};
 use roce::Gid;
 
 use crate::error::{Error, Result};
 
-/// The most bytes of a discriminator.
-pub const MAX_DISCRIMINATOR: usize = 64;
 /// The most bytes of a host address.
 const MAX_HOST: usize = 16;
 /// The two lengths, in C's layout.
@@ -22,7 +22,7 @@ const LENGTHS: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetAddress {
     host: Vec<u8, MAX_HOST>,
-    discriminator: Vec<u8, MAX_DISCRIMINATOR>,
+    discriminator: Discriminator,
 }
 
 impl NetAddress {
@@ -35,7 +35,7 @@ impl NetAddress {
             return Err(Error::InvalidParameter);
         }
         let host = Vec::from_slice(host).map_err(|_| Error::InvalidParameter)?;
-        let discriminator = Vec::from_slice(discriminator).map_err(|_| Error::InvalidParameter)?;
+        let discriminator = Discriminator::new(discriminator).ok_or(Error::InvalidParameter)?;
         Ok(NetAddress { host, discriminator })
     }
 
@@ -84,17 +84,24 @@ impl NetAddress {
         &self.discriminator
     }
 
-    /// The address without host and discriminator.
-    pub(crate) fn unknown() -> NetAddress {
-        NetAddress { host: Vec::new(), discriminator: Vec::new() }
+    /// The address of an endpoint at the host with this GID.
+    pub(crate) fn of_gid(host: Gid, discriminator: Discriminator) -> NetAddress {
+        NetAddress { host: Vec::from_array(host.0), discriminator }
+    }
+
+    /// What the discriminator is known by to other nodes.
+    pub(crate) fn digest(&self) -> via::Digest {
+        via::Digest::of(&self.discriminator)
+    }
+
+    /// The discriminator, in the form that it has on the wire.
+    pub(crate) fn own(&self) -> Discriminator {
+        self.discriminator
     }
 
     /// The host address as a GID; `None` if it was left out.
     pub(crate) fn gid(&self) -> Option<Gid> {
-        match *self.host {
-            [a, b, c, d] => Some(Gid::from_ipv4([a, b, c, d].into())),
-            _ => Some(Gid(*self.host.first_chunk()?)),
-        }
+        via::gid_of_host(&self.host)
     }
 }
 

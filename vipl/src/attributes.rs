@@ -4,6 +4,7 @@ use alloc::string::String;
 
 pub use kernel_agent::Reliability as ReliabilityLevel;
 use kernel_agent::{Features, LinkFlags};
+use rdma::via::{Conflict, HIGHEST_PRIORITY, Offer};
 
 use crate::error::{Error, Result};
 use crate::handle::PtagHandle;
@@ -41,7 +42,7 @@ impl Qos {
     /// The usual priority.
     pub const BEST_EFFORT: Qos = Qos(0);
     /// The highest priority.
-    pub const HIGHEST: Qos = Qos(7);
+    pub const HIGHEST: Qos = Qos(HIGHEST_PRIORITY as u32);
 
     /// The traffic class; `None` if there is no such priority.
     pub(crate) const fn traffic_class(self) -> Option<u8> {
@@ -102,6 +103,38 @@ impl ViAttributes {
             return Err(Error::InvalidRdmaRead);
         }
         Ok(())
+    }
+
+    /// What a remote end learns of them. They passed [`ViAttributes::check`], so the numbers fit.
+    pub(crate) fn offer(&self) -> Offer {
+        Offer {
+            level: self.reliability_level,
+            priority: self.qos.0 as u8,
+            max_transfer: self.max_transfer_size as u32,
+            accepts_write: self.enable_rdma_write,
+            accepts_read: self.enable_rdma_read,
+        }
+    }
+
+    /// The attributes of a remote end.
+    pub(crate) fn of_remote(offer: &Offer) -> ViAttributes {
+        ViAttributes {
+            reliability_level: offer.level,
+            max_transfer_size: offer.max_transfer.into(),
+            qos: Qos(offer.priority.into()),
+            ptag: PtagHandle::NULL,
+            enable_rdma_write: offer.accepts_write,
+            enable_rdma_read: offer.accepts_read,
+        }
+    }
+
+    /// Fails unless a remote end's level, size and quality are the same.
+    pub(crate) fn agrees(&self, remote: &ViAttributes) -> Result<()> {
+        self.offer().agrees(&remote.offer()).map_err(|conflict| match conflict {
+            Conflict::Level => Error::InvalidReliabilityLevel,
+            Conflict::MaxTransfer => Error::InvalidMtu,
+            Conflict::Priority => Error::InvalidQos,
+        })
     }
 
     /// The agent's attributes.
@@ -237,6 +270,33 @@ mod tests {
         assert_eq!(attributes.rights(false), rights | LinkFlags::LOCAL_WRITE);
         let vi = ViAttributes { enable_rdma_write: true, ..ViAttributes::new(PtagHandle::NULL) };
         assert_eq!(vi.agent().access, LinkFlags::REMOTE_WRITE);
+    }
+
+    #[test]
+    fn a_remote_end_learns_all_attributes_but_the_tag() {
+        let ours = ViAttributes {
+            reliability_level: ReliabilityLevel::Delivery,
+            max_transfer_size: MOST,
+            qos: Qos(3),
+            enable_rdma_write: true,
+            ..ViAttributes::new(PtagHandle::from_raw(7))
+        };
+        let remote = ViAttributes { ptag: PtagHandle::NULL, ..ours };
+        assert_eq!(ViAttributes::of_remote(&ours.offer()), remote);
+    }
+
+    #[test]
+    fn both_ends_have_the_same_level_size_and_quality() {
+        let ours = ViAttributes::new(PtagHandle::NULL);
+        assert_eq!(ours.agrees(&ours), Ok(()));
+        let quality = ViAttributes { qos: Qos(1), ..ours };
+        assert_eq!(ours.agrees(&quality), Err(Error::InvalidQos));
+        let size = ViAttributes { max_transfer_size: 1, ..quality };
+        assert_eq!(ours.agrees(&size), Err(Error::InvalidMtu));
+        let level = ViAttributes { reliability_level: ReliabilityLevel::Delivery, ..size };
+        assert_eq!(ours.agrees(&level), Err(Error::InvalidReliabilityLevel));
+        let enables = ViAttributes { enable_rdma_write: true, enable_rdma_read: true, ..ours };
+        assert_eq!(ours.agrees(&enables), Ok(()), "each end has its own");
     }
 
     #[test]

@@ -21,16 +21,16 @@
 //!   `ErrorResource`, all waiters return, and the error handler learns of it.
 //!
 //! It uses neither queue pairs nor IT-API's objects. IT-API over virtual interfaces is in
-//! `privileged-api` (`Provider::add_via`). Virtual interfaces are executed by the device and owned
-//! by `kernel-agent`.
+//! `privileged-api` (`Provider::add_via`); its endpoints and the virtual interfaces here connect to
+//! each other. Virtual interfaces are executed by the device and owned by `kernel-agent`.
 //!
 //! What the architecture leaves open is decided in docs/decisions/vipl.md.
 //!
 //! The modules are `error`, `handle`, `attributes`, `address` (the architecture's types),
 //! `provider`, `nic`, `ptag`, `memory`, `raw`, `cq`, `vi` (the objects), `switchboard` and `conn`
-//! (requests for connections), `private_data` (what the ends of a connection tell each other),
-//! `error_callback` and `notices` (handlers), `places` and `links` (the fast path), `wait`, `info`,
-//! `upcalls` (events of the agent).
+//! (requests for connections), `error_callback` and `notices` (handlers), `places` and `links` (the
+//! fast path), `wait`, `info`, `upcalls` (events of the agent). What the ends of a connection tell
+//! each other is in [`rdma::via`].
 #![no_std]
 
 extern crate alloc;
@@ -48,7 +48,6 @@ mod memory;
 mod nic;
 mod notices;
 mod places;
-mod private_data;
 mod provider;
 mod ptag;
 mod raw;

@@ -1,8 +1,9 @@
 //! The connection requests that arrive at an agent, for all NICs that are opened on it.
 //!
-//! Discriminators are common to all consumers of a NIC, so one listening point serves them all. A
-//! request waits here until a VipConnectWait matches it, or until the client gives up; then it is
-//! passed to the client of the waiting NIC.
+//! Discriminators are common to all consumers of a NIC, so one listening point serves them all: it
+//! is for the services of all discriminators. What another face of the agent listens to by name
+//! does not come here. A request waits here until a VipConnectWait matches it, or until the client
+//! gives up; then it is passed to the client of the waiting NIC.
 //!
 //! Locks: `requests` (spins, leaf).
 
@@ -14,15 +15,13 @@ use kernel_agent::{
 };
 use platform::sync::{Mutex, Once};
 use platform::{Instant, Platform, Signal, Wake, heap};
+use rdma::via::{Digest, Request, SERVICES};
 use roce::cm::ReadDepths;
 use roce::{Gid, ServiceId};
 
 use crate::address::NetAddress;
+use crate::attributes::ViAttributes;
 use crate::error::{Error, Result};
-use crate::private_data::{Digest, Request};
-
-/// The service of all virtual interfaces: "VI", "PL" behind the prefix of this project's services.
-pub(crate) const SERVICE: ServiceId = ServiceId(0x1000_0ce1_5649_504c);
 
 /// The most requests that wait; half of them from one host. A further one is forgotten: its client
 /// asks again.
@@ -42,7 +41,12 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The client's address.
     pub(crate) fn address(&self) -> NetAddress {
-        self.request.address(self.remote)
+        NetAddress::of_gid(self.remote, self.request.own)
+    }
+
+    /// The attributes of the client's virtual interface.
+    pub(crate) fn attributes(&self) -> ViAttributes {
+        ViAttributes::of_remote(&self.request.offer)
     }
 }
 
@@ -60,8 +64,7 @@ impl Filter {
     fn takes(&self, waiting: &Waiting) -> bool {
         let from = self.from.as_ref().is_none_or(|from| {
             from.gid().is_none_or(|host| host == waiting.remote)
-                && (from.discriminator().is_empty()
-                    || from.discriminator() == &waiting.request.discriminator[..])
+                && (from.discriminator().is_empty() || from.discriminator() == &*waiting.request.own)
         });
         from && self.host.is_none_or(|host| host == waiting.local)
             && self.discriminator.is_none_or(|asked| asked == waiting.request.asked)
@@ -90,7 +93,7 @@ impl Switchboard {
         let upcalls: Weak<dyn Upcalls> = Arc::downgrade(&shared);
         let client = agent.attach(upcalls).map_err(|_| Error::ErrorResource)?;
         switchboard.client.call_once(|| client.clone());
-        if client.listen(SERVICE, Transports::RC | Transports::UC, 0).is_err() {
+        if client.listen_to_range(SERVICES, Transports::RC | Transports::UC, 0).is_err() {
             client.detach();
             return Err(Error::ErrorResource);
         }
@@ -173,11 +176,17 @@ impl Switchboard {
     }
 
     /// A client asks. In the dispatcher thread.
-    fn arrived(&self, event: &CmEvent<'_>, transport: QpType, path: &roce::Path, depths: ReadDepths) {
+    fn arrived(
+        &self,
+        event: &CmEvent<'_>,
+        (service, transport): (ServiceId, QpType),
+        path: &roce::Path,
+        depths: ReadDepths,
+    ) {
         let Some(client) = self.client.get() else { return };
         let unreliable = transport == QpType::Uc;
-        let request = Request::decode(event.private_data)
-            .filter(|request| request.attributes.reliability_level.is_reliable() != unreliable);
+        let request = Request::decode(event.private_data, service)
+            .filter(|request| request.offer.level.is_reliable() != unreliable);
         let Some(request) = request else {
             // Fails only if the client gave up.
             let _ = client.reject(event.connection, &[]);
@@ -205,8 +214,8 @@ impl Upcalls for Switchboard {
 
     fn connection(&self, event: CmEvent<'_>) {
         match event.kind {
-            CmEventKind::Request { qp_type, path, depths, .. } => {
-                self.arrived(&event, qp_type, &path, depths)
+            CmEventKind::Request { service, qp_type, path, depths, .. } => {
+                self.arrived(&event, (service, qp_type), &path, depths)
             }
             _ => self.requests.lock().retain(|waiting| waiting.connection != event.connection),
         }
@@ -220,20 +229,27 @@ impl Upcalls for Switchboard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::ViAttributes;
     use crate::handle::PtagHandle;
     use crate::scene::Scene;
 
+    /// The digest of a discriminator.
+    fn digest(name: &[u8]) -> Digest {
+        NetAddress::new(&[], name).unwrap().digest()
+    }
+
+    /// The request of a client for this discriminator.
+    fn request(asked: &[u8]) -> Request {
+        let own = NetAddress::new(&[2; 16], b"client").unwrap().own();
+        Request { offer: ViAttributes::new(PtagHandle::NULL).offer(), own, asked: digest(asked) }
+    }
+
     fn waiting(asked: &[u8]) -> Waiting {
-        let own = NetAddress::new(&[2; 16], b"client").unwrap();
-        let asked = NetAddress::new(&[1; 16], asked).unwrap();
-        let bytes = Request::encode(&ViAttributes::new(PtagHandle::NULL), &own, &asked);
         Waiting {
             connection: ConnectionId(1),
             local: Gid([1; 16]),
             remote: Gid([2; 16]),
             depths: ReadDepths::default(),
-            request: Request::decode(&bytes).unwrap(),
+            request: request(asked),
         }
     }
 
@@ -245,7 +261,7 @@ mod tests {
         assert!(any().takes(&request) && any().takes(&waiting(b"")));
         let host = |gid| Filter { host: Some(Gid(gid)), ..any() };
         assert!(host([1; 16]).takes(&request) && !host([3; 16]).takes(&request));
-        let named = |name: &[u8]| Filter { discriminator: Some(Digest::of(name)), ..any() };
+        let named = |name: &[u8]| Filter { discriminator: Some(digest(name)), ..any() };
         assert!(named(b"server").takes(&request));
         assert!(!named(b"serve").takes(&request) && !named(b"").takes(&request));
         let from = |host: &[u8], name: &[u8]| Filter { from: NetAddress::new(host, name).ok(), ..any() };
@@ -261,13 +277,10 @@ mod tests {
         let joined = scene.core().joined().unwrap();
         let board = joined.switchboard();
         let mut id = 1 << 40;
-        let mut asks = |host: u8, transport| {
+        let asked = request(b"server");
+        let private_data = asked.encode();
+        let mut asks_for = |service, host: u8, transport| {
             id += 1;
-            let private_data = {
-                let [own, asked] =
-                    [&b"client"[..], b"server"].map(|name| NetAddress::new(&[], name).unwrap());
-                Request::encode(&ViAttributes::new(PtagHandle::NULL), &own, &asked)
-            };
             let event = CmEvent {
                 connection: ConnectionId(id),
                 context: 0,
@@ -276,11 +289,13 @@ mod tests {
                 private_data: &private_data,
             };
             let path = roce::Path::new(Gid([1; 16]), Gid([host; 16]));
-            board.arrived(&event, transport, &path, ReadDepths::default());
+            board.arrived(&event, (service, transport), &path, ReadDepths::default());
             board.waiting()
         };
         // The virtual interface of the client is on the unreliable level.
-        assert_eq!(asks(2, QpType::Rc), 0);
+        assert_eq!(asks_for(asked.asked.service(), 2, QpType::Rc), 0);
+        assert_eq!(asks_for(digest(b"other").service(), 2, QpType::Uc), 0, "the service of another name");
+        let mut asks = |host, transport| asks_for(asked.asked.service(), host, transport);
         for n in 1..=MOST / 2 {
             assert_eq!(asks(2, QpType::Uc), n);
         }
@@ -292,7 +307,7 @@ mod tests {
         }
         assert_eq!([2, 3, 5].map(|host| asks(host, QpType::Uc)), [MOST; 3], "no host has room");
         // The second client, the first one that waits, gives up.
-        let connection = ConnectionId((1 << 40) + 2);
+        let connection = ConnectionId((1 << 40) + 3);
         let (context, kind) = (0, CmEventKind::Withdrawn);
         board.connection(CmEvent { connection, context, kind, information: &[], private_data: &[] });
         assert_eq!(board.waiting(), MOST - 1);

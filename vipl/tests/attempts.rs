@@ -10,6 +10,7 @@ use kernel_agent::{
     AcceptParams, AsyncEvent, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId, Death, Handshake,
     LinkFlags, Reliability, Transports, Upcalls, Vi,
 };
+use rdma::via::Discriminator;
 use roce::cm::ReadDepths;
 use roce::{Gid, Path, ServiceId};
 use vipl::*;
@@ -17,10 +18,13 @@ use vipl::*;
 mod support;
 use support::*;
 
-/// The service of all virtual interfaces.
-const SERVICE: ServiceId = ServiceId(0x1000_0ce1_5649_504c);
 const NONE: [CqHandle; 2] = [CqHandle::NULL; 2];
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
+
+/// The service of the discriminator "server".
+fn service() -> ServiceId {
+    Discriminator::new(b"server").unwrap().service()
+}
 
 type Heard = (ConnectionId, CmEventKind, Vec<u8>);
 
@@ -57,7 +61,7 @@ impl Raw {
             access: LinkFlags::empty(),
         };
         let vi = client.create_vi(&pd, &attributes, [None; 2], [4; 2], 0).unwrap();
-        client.listen(SERVICE, Transports::RC, 0).unwrap();
+        client.listen(service(), Transports::RC, 0).unwrap();
         Raw { client, vi, heard, _upcalls: upcalls }
     }
 
@@ -80,7 +84,7 @@ impl Raw {
         let [to, from] = [0, 1].map(|nic| host(world, nic));
         let params = ConnectParams {
             depths: ReadDepths::default(),
-            ..ConnectParams::new(Path::new(from, to), SERVICE)
+            ..ConnectParams::new(Path::new(from, to), service())
         };
         let id = self.client.connect(&self.vi, &params, Handshake::ThreeWay, request).unwrap();
         self.hear(|kind| matches!(kind, CmEventKind::AcceptArrived { .. }));

@@ -36,12 +36,12 @@ mod table;
 mod tests;
 mod types;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use platform::{Instant, OutOfMemory, heap};
 use roce::cm::{CommId, Datagram, Message, mra, rej};
-use roce::{Gid, Qpn, ServiceId, TimeoutCode, mad};
+use roce::{Gid, Qpn, TimeoutCode, mad};
 
 pub use state::{Illegal, State, Trigger};
 pub use types::{
@@ -54,7 +54,7 @@ pub use release::DISCONNECT_PRIVATE_DATA_LEN;
 
 use kept::Kept;
 use names::Purpose;
-use passive::Listener;
+use passive::{Listener, Services};
 use recent::Recent;
 use resolve::Resolutions;
 use slab::Slab;
@@ -97,7 +97,7 @@ pub struct Cm {
     config: Config,
     conns: ConnectionTable,
     listeners: Slab<Listener>,
-    services: BTreeMap<ServiceId, ListenId>,
+    services: Services,
     resolutions: Resolutions,
     recent: Recent,
     out: Outbox,
@@ -113,7 +113,7 @@ impl Cm {
         Cm {
             conns: ConnectionTable::new(config.max_connections, config.secret),
             listeners: Slab::new(config.max_listeners),
-            services: BTreeMap::new(),
+            services: Services::default(),
             resolutions: Resolutions::new(config.max_resolutions, config.secret),
             recent: Recent::new(),
             out: Outbox { actions: VecDeque::with_capacity(ACTIONS), stats: Stats::default() },

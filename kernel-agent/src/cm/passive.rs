@@ -2,6 +2,7 @@
 //! section 12.9.7.2, figure 127).
 
 use alloc::collections::BTreeMap;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use platform::Instant;
@@ -19,7 +20,8 @@ use super::{Arrival, Cm, SHORTEST_WAIT, Unexpected, field, has_memory, rejection
 
 /// A listening point.
 pub(super) struct Listener {
-    pub service: ServiceId,
+    /// The first of its services, by which [`Services`] knows it.
+    first: ServiceId,
     transports: Transports,
     backlog: u32,
     waiting: u32,
@@ -62,6 +64,55 @@ impl Listener {
     }
 }
 
+/// The listening points by the services that they are for. One that is for a single service takes
+/// its requests, also if it is one of those of a range.
+#[derive(Default)]
+pub(super) struct Services {
+    single: BTreeMap<ServiceId, ListenId>,
+    /// By the first service of the range, its last one. Ranges have no service in common.
+    ranges: BTreeMap<ServiceId, (ServiceId, ListenId)>,
+}
+
+impl Services {
+    /// The listening point that is for this service alone.
+    pub fn single(&self, service: ServiceId) -> Option<ListenId> {
+        self.single.get(&service).copied()
+    }
+
+    /// The listening point that takes the connection requests for this service.
+    fn of(&self, service: ServiceId) -> Option<ListenId> {
+        self.single(service).or_else(|| self.range(service, service))
+    }
+
+    /// The listening point of a range that has a service in common with this one.
+    fn range(&self, first: ServiceId, last: ServiceId) -> Option<ListenId> {
+        let (_, &(end, id)) = self.ranges.range(..=last).next_back()?;
+        (first <= end).then_some(id)
+    }
+
+    /// Whether a listening point is for just these services, or for some of this range.
+    fn is_taken(&self, first: ServiceId, last: ServiceId) -> bool {
+        if first == last { self.single.contains_key(&first) } else { self.range(first, last).is_some() }
+    }
+
+    fn insert(&mut self, first: ServiceId, last: ServiceId, id: ListenId) {
+        if first == last {
+            self.single.insert(first, id);
+        } else {
+            self.ranges.insert(first, (last, id));
+        }
+    }
+
+    /// Removes the services of a listening point, which begin with this one.
+    fn remove(&mut self, first: ServiceId, id: ListenId) {
+        if self.single(first) == Some(id) {
+            self.single.remove(&first);
+        } else if self.ranges.get(&first).is_some_and(|&(_, of)| of == id) {
+            self.ranges.remove(&first);
+        }
+    }
+}
+
 impl Cm {
     /// Listens for requests to `service`, for connections of these transport services; others are
     /// rejected. At most `backlog` of the requests can wait for an answer, and at most half of that
@@ -73,26 +124,41 @@ impl Cm {
         transports: Transports,
         backlog: u32,
     ) -> Result<ListenId, Error> {
-        if self.services.contains_key(&service) {
-            return Err(Error::ServiceInUse(service));
+        self.listen_to_range(service..=service, transports, backlog)
+    }
+
+    /// As [`Cm::listen`], for each service of a range that has no listening point of its own.
+    /// Services are not resolved by it.
+    pub fn listen_to_range(
+        &mut self,
+        services: RangeInclusive<ServiceId>,
+        transports: Transports,
+        backlog: u32,
+    ) -> Result<ListenId, Error> {
+        let (first, last) = services.into_inner();
+        if last < first {
+            return Err(Error::OutOfRange("services"));
+        }
+        if self.services.is_taken(first, last) {
+            return Err(Error::ServiceInUse(first));
         }
         has_memory()?;
-        let listener = Listener { service, transports, backlog, waiting: 0, by_peer: BTreeMap::new() };
+        let listener = Listener { first, transports, backlog, waiting: 0, by_peer: BTreeMap::new() };
         let id = self.listeners.insert(|_| listener).map(ListenId).ok_or(Error::Full(Table::Listeners))?;
-        self.services.insert(service, id);
+        self.services.insert(first, last, id);
         Ok(id)
     }
 
     /// Ends listening. Requests that were reported can still be answered.
     pub fn stop_listen(&mut self, id: ListenId) -> Result<(), Error> {
         let listener = self.listeners.remove(id.0).ok_or(Error::NoSuchListener)?;
-        self.services.remove(&listener.service);
+        self.services.remove(listener.first, id);
         Ok(())
     }
 
-    /// The listening point of `service`.
+    /// The listening point that takes the connection requests for `service`.
     pub fn listener(&self, service: ServiceId) -> Option<ListenId> {
-        self.services.get(&service).copied()
+        self.services.of(service)
     }
 
     pub(super) fn leave_backlog(&mut self, listen: Option<ListenId>, peer: Gid) {
@@ -300,7 +366,7 @@ impl Cm {
             self.reject_req(from, tid, req, reason, ari);
             return Ok(());
         }
-        let Some(&listen) = self.services.get(&req.service_id) else {
+        let Some(listen) = self.listener(req.service_id) else {
             self.reject_req(from, tid, req, rej::Reason::INVALID_SERVICE_ID, &[]);
             return Ok(());
         };

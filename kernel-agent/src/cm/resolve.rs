@@ -297,7 +297,8 @@ impl Cm {
             Some(_) => ip_cm::Repr::parse(&req.private_data).map(|(ip, rest)| (Some(ip), rest)),
             None => Ok((None, &req.private_data[..])),
         };
-        let refusal = match (self.services.get(&req.service_id), &parsed) {
+        let listen = self.services.single(req.service_id);
+        let refusal = match (listen, &parsed) {
             (None, _) => Some(sidr::Status::ServiceIdNotSupported),
             (_, Err(_)) => Some(sidr::Status::Rejected),
             _ if !req.pkey.matches(self.config.pkey) => Some(sidr::Status::Rejected),
@@ -309,8 +310,7 @@ impl Cm {
             self.out.send(from.local_gid, from.remote_gid, mad);
             return Ok(());
         }
-        let (&listen, (ip, private_data)) =
-            self.services.get(&req.service_id).zip(parsed.ok()).ok_or(Unexpected)?;
+        let (listen, (ip, private_data)) = listen.zip(parsed.ok()).ok_or(Unexpected)?;
         let id = self.resolutions.add_theirs(from, tid, req).ok_or(Unexpected)?;
         self.out.report(Event::ResolutionRequest(Resolution {
             request: ResolutionRequestId(id),

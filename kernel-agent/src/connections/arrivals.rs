@@ -158,6 +158,7 @@ impl ConnectionManager {
         drop(tables);
         let kind = CmEventKind::Request {
             listen: request.listen,
+            service: request.service,
             qp_type: match request.transport {
                 Service::Rc => QpType::Rc,
                 Service::Uc => QpType::Uc,

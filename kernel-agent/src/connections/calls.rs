@@ -1,11 +1,12 @@
 //! The calls of clients about listening points and connections.
 
 use alloc::sync::Arc;
+use core::ops::RangeInclusive;
 
 use platform::heap;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
-use roce::{PathMtu, Psn, Qpn};
+use roce::{PathMtu, Psn, Qpn, ServiceId};
 
 use super::{BACKLOG, ConnectionManager, End, HeldBack, Listen, MEMORY, Notice};
 use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Transports};
@@ -16,13 +17,13 @@ impl ConnectionManager {
     pub(crate) fn listen(
         &self,
         client: &Arc<Client>,
-        service: roce::ServiceId,
+        services: RangeInclusive<ServiceId>,
         transports: Transports,
         context: u64,
     ) -> Result<ListenId, Error> {
         client.agent().alive()?;
         let mut tables = self.tables.lock();
-        let id = tables.cm.listen(service, transports, BACKLOG)?;
+        let id = tables.cm.listen_to_range(services, transports, BACKLOG)?;
         tables.listens.insert(id, Listen { client: client.clone(), context });
         Ok(id)
     }

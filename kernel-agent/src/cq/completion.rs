@@ -49,7 +49,8 @@ pub struct Immediate {
     /// The number that the peer posted.
     pub data: u32,
     /// The length in bytes of the RDMA Write that took the Receive; `None` if a Send took it. The
-    /// Write's data is not in the Receive's segments, so the length may exceed theirs.
+    /// Write's data is not in the Receive's segments, so the length may exceed theirs. Over VIA it
+    /// is 0, since the receiver is not told.
     pub written: Option<u32>,
 }
 

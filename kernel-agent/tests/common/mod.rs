@@ -17,6 +17,7 @@ use kernel_agent::{
     Remote, Request, ResolutionEvent, ResolutionEventKind, Shadow, Transports, Upcalls, ViSide,
 };
 use links::Link;
+use nic_abi::admin::Injection;
 use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
 use nic_model::Wire;
 use platform::DmaBuffer;
@@ -171,6 +172,15 @@ pub fn open(machine: &Machine, nic: usize) -> Arc<Agent> {
 
 pub fn open_with(machine: &Machine, nic: usize, config: Config) -> Arc<Agent> {
     Agent::open(machine.platform(), machine.transport(nic), nic as u32, config).expect("the NIC comes up")
+}
+
+/// Has an agent's device report an error from which it does not recover. The agent may notice that
+/// before the command's answer.
+pub fn give_up(agent: &Agent) {
+    match agent.test_handle().inject(0, Injection::Fail, 1, 0) {
+        Ok(()) | Err(Error::DeviceDead(_)) => {}
+        Err(error) => panic!("the device does not fail: {error}"),
+    }
 }
 
 /// Two NICs of a machine, whose ports are joined by a link.

@@ -8,12 +8,13 @@
 use core::time::Duration;
 
 use kernel_agent::{CmEvent, ConnectParams};
+use rdma::via::{Digest, Discriminator, Offer, REP_LEN, REQ_LEN, Request};
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{Gid, PathMtu};
 
-use super::agreement::Offer;
-use super::names::{Discriminator, gid_of_host, host_address};
+use super::LEVEL;
+use super::names::{discriminator, gid_of_host, host_address};
 use crate::address::{ConnQual, NetAddr, NetEndpoint, Path};
 use crate::attributes::EpAttributes;
 use crate::cm::nonpeer;
@@ -30,21 +31,40 @@ use crate::status::{Error, Result};
 /// What a connection is asked for with.
 pub(crate) struct Asking {
     pub(crate) params: ConnectParams,
-    asked: Discriminator,
+    asked: Digest,
 }
 
 impl Asking {
     /// The private data of the request of an endpoint.
-    pub(crate) fn private_data(&self, attr: &EpAttributes) -> [u8; super::agreement::REQ_LEN] {
-        Offer::of(attr).encode_request(&self.asked)
+    pub(crate) fn private_data(&self, attr: &EpAttributes) -> [u8; REQ_LEN] {
+        // The consumer has no discriminator of its own.
+        Request { offer: offer(attr), own: Discriminator::EMPTY, asked: self.asked }.encode()
     }
+}
+
+/// What an endpoint is to its peer. All endpoints have the same level and best effort.
+fn offer(attr: &EpAttributes) -> Offer {
+    Offer {
+        level: LEVEL,
+        priority: 0,
+        // Checked when the endpoint got it.
+        max_transfer: attr.max_dto_payload_size as u32,
+        accepts_write: attr.rc.rdma_write_enable,
+        accepts_read: attr.rc.rdma_read_enable,
+    }
+}
+
+/// Whether an endpoint of an IA can fit this peer, if its consumer chooses the longest message.
+fn can_fit(peer: &Offer) -> bool {
+    let own = Offer { max_transfer: peer.max_transfer, ..offer(&EpAttributes::default()) };
+    own.agrees(peer).is_ok()
 }
 
 /// The private data of the accept of an endpoint. Fails if it does not fit a peer with this longest
 /// message.
-pub(crate) fn reply(attr: &EpAttributes, peers_longest: u32) -> Result<[u8; super::agreement::REP_LEN]> {
-    let own = Offer::of(attr);
-    if own.longest == peers_longest { Ok(own.encode()) } else { Err(Error::InvalidEpAttr) }
+pub(crate) fn reply(attr: &EpAttributes, peers_longest: u32) -> Result<[u8; REP_LEN]> {
+    let own = offer(attr);
+    if own.max_transfer == peers_longest { Ok(own.encode()) } else { Err(Error::InvalidEpAttr) }
 }
 
 /// The reason of a rejection that was not the peer's consumer's (it_cm_msg_events, table for VIA).
@@ -69,7 +89,7 @@ impl Core {
         let id = self.agent.identity();
         let route =
             gid_of_host(host).and_then(|gid| rdma::path_to(id, gid)).ok_or(Error::InvalidSourcePath)?;
-        let asked = Discriminator::of(qualifier)?;
+        let asked = Digest::of(&discriminator(qualifier)?);
         let (timeout, retries) = fit(path.timeout);
         let params = ConnectParams {
             path_mtu: PathMtu::at_most(id.mtu),
@@ -90,13 +110,20 @@ impl Core {
     }
 
     /// A peer asks for a connection. In the dispatcher thread.
+    ///
+    /// A level and a quality that no endpoint here can have are rejected as a transport service
+    /// that is not offered, which is what the agent does with the unreliable level: the consumer
+    /// could only reject the request.
     pub(crate) fn requested_via(&self, event: &CmEvent<'_>, remote: Gid, listen: &Listen, ia: &Ia) {
-        let decoded = Offer::decode_request(event.private_data);
-        // A discriminator whose hash is that of another one has no listener either.
-        let named = |asked: &Discriminator| Discriminator::of(&listen.qual) == Ok(*asked);
-        let Some((offer, _)) = decoded.filter(|(_, asked)| named(asked)) else {
+        // A discriminator whose service is that of another one has no listener either.
+        let here = discriminator(&listen.qual).map(|name| Digest::of(&name));
+        let decoded = Request::decode(event.private_data, listen.service);
+        let Some(Request { offer, .. }) = decoded.filter(|request| here == Ok(request.asked)) else {
             return self.no_listen_point(event.connection);
         };
+        if !can_fit(&offer) {
+            return self.reject_request(event.connection, Reason::INVALID_TRANSPORT_SERVICE);
+        }
         let host = host_address(remote);
         let request = ConnRequest {
             evd: listen.feed.handle,
@@ -104,7 +131,7 @@ impl Core {
             conn_qual: listen.qual,
             source_addr: NetAddr::ViaHostaddr(host),
             spigot_id: SPIGOT,
-            max_message_size: offer.longest,
+            max_message_size: offer.max_transfer,
             rdma_read_ird: 0,
             rdma_read_ord: 0,
             private_data: None,
@@ -113,14 +140,13 @@ impl Core {
         self.request(event.connection, path, request, listen, Origin::Dispatcher(ia));
     }
 
-    /// The passive end has accepted. Confirms that, unless its longest message is another one, and
-    /// then rejects it. In the dispatcher thread.
+    /// The passive end has accepted. Confirms that, unless it does not fit, and then rejects it. In
+    /// the dispatcher thread.
     pub(crate) fn accepted_via(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let connection = event.connection;
         let Ok(client) = self.client() else { return };
         let Some(attr) = ep.concerned(connection).map(|control| control.attr) else { return };
-        let own = Offer::of(&attr);
-        let fits = Offer::decode(event.private_data).is_some_and(|offer| offer.longest == own.longest);
+        let fits = Offer::decode(event.private_data).is_some_and(|peer| offer(&attr).agrees(&peer).is_ok());
         let depth = self.via_depths().initiator_depth.min(peer.responder_resources);
         let confirmed = match fits {
             true => client.establish(connection, depth, &[]),
@@ -139,6 +165,8 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use kernel_agent::Reliability;
+
     use super::*;
 
     #[test]
@@ -147,6 +175,17 @@ mod tests {
             let expected =
                 if matches!(reason, 1 | 3) { RejectReason::Resources } else { RejectReason::Other };
             assert_eq!(reject_code(Reason(reason)), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_can_have_each_longest_message_one_level_and_no_priority() {
+        let good = Offer { max_transfer: 12345, ..offer(&EpAttributes::default()) };
+        assert!(can_fit(&good));
+        assert!(can_fit(&Offer { max_transfer: u32::MAX, accepts_read: true, accepts_write: true, ..good }));
+        assert!(!can_fit(&Offer { priority: 1, ..good }));
+        for level in [Reliability::Unreliable, Reliability::Delivery] {
+            assert!(!can_fit(&Offer { level, ..good }));
         }
     }
 

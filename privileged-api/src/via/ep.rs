@@ -295,6 +295,10 @@ impl ViEp {
             // Each Receive notifies: VIA has no bit for a Send that asks for it.
             flags |= CompletionFlags::RECEIVE | CompletionFlags::SOLICITED;
             flags.set(CompletionFlags::IMMEDIATE, status.contains(Status::IMMEDIATE));
+            // A peer's consumer of VIPL may write with immediate data. `detail`, the Write's
+            // length, stays 0: VIA does not tell it.
+            let operation = status.intersection(Status::OP_MASK);
+            flags.set(CompletionFlags::WRITE, operation == Status::OP_REMOTE_RDMA_WRITE);
         }
         let failed = status::failed(status);
         if failed.is_none() && !posted.signalled {

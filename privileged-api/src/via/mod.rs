@@ -6,8 +6,7 @@
 //! - `queue`: the completion queue of an EVD, which leads to the descriptors that are complete.
 //! - `status`: what descriptors and asynchronous errors mean in IT-API.
 //! - `names`: discriminators, host addresses and paths.
-//! - `agreement`: what the ends of a connection tell each other.
-//! - `connect`: making connections.
+//! - `connect`: making connections. What the ends tell each other is in [`rdma::via`].
 //!
 //! VIA has neither datagrams, atomic operations, shared receive queues, links of memory regions nor
 //! private data. So an IA over VIA lacks these features of the NIC, and the calls for them fail as
@@ -16,7 +15,6 @@
 //! Posts and dequeues take the slow paths. The fast paths know only queue pairs: an endpoint over
 //! VIA has nothing in its slot, and an EVD of completions neither.
 
-pub(crate) mod agreement;
 pub(crate) mod connect;
 pub(crate) mod ep;
 pub(crate) mod names;

@@ -16,11 +16,11 @@ use crate::{Failure, Test, check, check_eq, refused, test};
 const LEVEL: ReliabilityLevel = ReliabilityLevel::Delivery;
 
 /// The result of a client's request.
-pub(super) type Answer = Thread<Result<ViAttributes, Error>>;
+pub(crate) type Answer = Thread<Result<ViAttributes, Error>>;
 
 /// Starts a thread that asks for a connection to this address, under this name.
 #[track_caller]
-pub(super) fn ask(
+pub(crate) fn ask(
     w: &World<'_>,
     side: &Side,
     name: &[u8],

@@ -2,7 +2,7 @@
 
 mod agent;
 mod basics;
-mod connect;
+pub(crate) mod connect;
 mod connect_refusals;
 mod cqs;
 mod descriptors;

@@ -1,4 +1,5 @@
-//! IAs over the VIA transport: what they report, names, connections, transfers and errors.
+//! IAs over the VIA transport: what they report, names, connections, transfers and errors; and
+//! connections with virtual interfaces of VIPL.
 
 mod asynchronous;
 mod attributes;
@@ -9,6 +10,7 @@ mod names;
 mod rejections;
 mod statuses;
 mod transfer;
+mod with_vipl;
 
 use core::result::Result;
 
@@ -29,6 +31,7 @@ pub(crate) const TESTS: &[&[Test]] = &[
     statuses::TESTS,
     asynchronous::TESTS,
     life::TESTS,
+    with_vipl::TESTS,
 ];
 
 /// Those that leave a dead device behind.

@@ -11,7 +11,7 @@ use crate::fixture::{End, Fixture, Listener, path, sevd, spigot};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// A discriminator of the first `len` of these bytes.
-fn discriminator(name: &[u8], len: usize) -> ConnQual {
+pub(super) fn discriminator(name: &[u8], len: usize) -> ConnQual {
     let mut discriminator = [0; MAX_VIA_DISC_LEN];
     discriminator[..name.len()].copy_from_slice(name);
     ConnQual::ViaDiscriminator(ViaDiscriminator { len: len as u16, discriminator })
@@ -20,13 +20,19 @@ fn discriminator(name: &[u8], len: usize) -> ConnQual {
 /// Listens for this qualifier on `b`.
 #[track_caller]
 fn listen(f: &Fixture, qual: &ConnQual) -> Result<Listener, Failure> {
-    let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 16, 1)?;
-    let spigot = spigot(&f.b)?;
+    listen_at(&f.b, qual)
+}
+
+/// Listens for this qualifier on an IA.
+#[track_caller]
+pub(super) fn listen_at(ia: &Ia, qual: &ConnQual) -> Result<Listener, Failure> {
+    let evd = sevd(ia, EventType::CM_REQ_EVENT_STREAM, 16, 1)?;
+    let spigot = spigot(ia)?;
     let (listen, conn_qual) =
-        f.b.listen_create(spigot.spigot_id, evd, ListenFlags::CONN_QUAL_INPUT, Some(qual))?;
+        ia.listen_create(spigot.spigot_id, evd, ListenFlags::CONN_QUAL_INPUT, Some(qual))?;
     check_same(&conn_qual, qual)?;
     let address = some(spigot.net_addr.first().copied(), "an address")?;
-    Ok(Listener { ia: f.b.clone(), evd, listen, conn_qual, address })
+    Ok(Listener { ia: ia.clone(), evd, listen, conn_qual, address })
 }
 
 fn check_same(a: &ConnQual, b: &ConnQual) -> Outcome {

@@ -14,7 +14,7 @@ const TWO_WAY: CnEstFlags = CnEstFlags::TWO_WAY;
 
 /// Takes the event that no connection is made, for this reason, and checks the endpoint.
 #[track_caller]
-fn not_made(end: &End, reason: RejectReason) -> Outcome {
+pub(super) fn not_made(end: &End, reason: RejectReason) -> Outcome {
     let event = end.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
     let Event::ConnNonpeerReject { reject_reason_code, dst_path, .. } = event else {
         return Err(Failure::new("not a rejection"));
@@ -38,14 +38,9 @@ fn lose(f: &Fixture, lost: bool) -> Outcome {
     f.inject(0, Injection::DropManagement, if lost { 10_000 } else { 0 }, 0)
 }
 
-/// The service ID that stands for this discriminator (docs/decisions/it-api-via.md).
-fn service(name: &[u8]) -> ConnQual {
-    let bytes = name.iter().copied().chain([name.len() as u8]);
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    ConnQual::service_id(2 << 56 | (hash >> 56 ^ hash) & ((1 << 56) - 1))
-}
+/// The service ID that stands for port 0x5678: 2, and the first seven bytes of the SHA-256 of the
+/// port's two bytes (docs/decisions/via.md).
+pub(super) const SERVICE: ConnQual = ConnQual::service_id(0x020b_b404_b255_c823);
 
 /// Listens for a qualifier.
 fn listen(ia: &Ia, qual: &ConnQual) -> Result<(EvdHandle, ListenHandle), Failure> {
@@ -123,7 +118,7 @@ pub(crate) const TESTS: &[Test] = &[
     // other does not fit.
     test("via_ia_rejections::ends_of_another_kind", &[], |f| {
         let v = f.over_via()?;
-        let (port, service) = (ConnQual::port(0x5678), service(&[0x56, 0x78]));
+        let (port, service) = (ConnQual::port(0x5678), SERVICE);
         let (evd, listening) = listen(&v.b, &port)?;
         let address = some(spigot(&f.b)?.net_addr.first().copied(), "an address")?;
         let pair = f.end(&f.a, &attributes())?;
@@ -140,7 +135,14 @@ pub(crate) const TESTS: &[Test] = &[
         let (active, passive) = (v.end(&v.a, &open())?, f.end(&f.b, &attributes())?);
         let address = some(spigot(&v.b)?.net_addr.first().copied(), "an address")?;
         let route = path(&v.a, &address)?;
-        for data in [&[][..], &[1, 1, 3, 0, 0, 16, 0, 0], &[9; 196]] {
+        // Another version, level and priority, and nothing that an end would say.
+        let fits = [2, 2, 0, 3, 0, 16, 0, 0];
+        let unlike = |at: usize, value| {
+            let mut data = fits;
+            data[at] = value;
+            data
+        };
+        for data in [&[][..], &unlike(0, 1), &unlike(1, 1), &unlike(2, 1), &[9; 196]] {
             v.a.ep_connect(active.ep, &route, None, &port, TWO_WAY, &[])?;
             let (event, _) = f.b.evd_wait(evd, crate::fixture::WAIT)?;
             let Event::ConnRequest(request) = event else { return Err(Failure::new("not a request")) };

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use kernel_agent::{AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake};
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{SleepLock, heap};
+use rdma::via::{Offer, Request};
 use roce::cm::ReadDepths;
 use roce::{Gid, Path, PathMtu};
 
@@ -21,8 +22,7 @@ use crate::error::{Error, Result};
 use crate::error_callback::ErrorCode;
 use crate::handle::{ConnHandle, ViHandle};
 use crate::nic::{Core, Nic};
-use crate::private_data::{self, Digest, Request};
-use crate::switchboard::{Filter, SERVICE, Switchboard, Waiting};
+use crate::switchboard::{Filter, Switchboard, Waiting};
 use crate::wait::Deadline;
 
 /// What an event names the connection by that is lost.
@@ -44,17 +44,6 @@ pub struct ConnectionRequest {
     pub remote_vi_attribs: ViAttributes,
     /// The handle to answer with.
     pub conn: ConnHandle,
-}
-
-/// Fails unless both ends of a connection have the same level, size and quality.
-fn check_agreement(ours: &ViAttributes, remote: &ViAttributes) -> Result<()> {
-    if ours.reliability_level != remote.reliability_level {
-        return Err(Error::InvalidReliabilityLevel);
-    }
-    if ours.max_transfer_size != remote.max_transfer_size {
-        return Err(Error::InvalidMtu);
-    }
-    if ours.qos != remote.qos { Err(Error::InvalidQos) } else { Ok(()) }
 }
 
 impl Vi {
@@ -175,8 +164,9 @@ impl Core {
         let id = event.connection;
         let Ok(client) = self.client() else { return };
         let ours = *vi.attributes.lock();
-        let remote = private_data::decode_reply(event.private_data)
-            .filter(|remote| check_agreement(&ours, remote).is_ok());
+        let remote = Offer::decode(event.private_data)
+            .map(|offer| ViAttributes::of_remote(&offer))
+            .filter(|remote| ours.agrees(remote).is_ok());
         if remote.is_none() {
             // Fails if the attempt is over.
             let _ = client.reject(id, &[]);
@@ -288,7 +278,7 @@ impl Core {
     /// if that fails.
     fn adopt(&self, nic: &Nic, from: &Switchboard, waiting: Waiting) -> Result<Option<ConnectionRequest>> {
         let passed = self.pass(nic, from, &waiting);
-        let (remote_addr, remote_vi_attribs) = (waiting.address(), waiting.request.attributes);
+        let (remote_addr, remote_vi_attribs) = (waiting.address(), waiting.attributes());
         match passed {
             Ok(conn) => Ok(conn.map(|conn| ConnectionRequest { remote_addr, remote_vi_attribs, conn })),
             Err(error) => {
@@ -308,7 +298,7 @@ impl Core {
         reservation.fill(Arc::new(Conn {
             handle,
             connection: waiting.connection,
-            attributes: waiting.request.attributes,
+            attributes: waiting.attributes(),
             depths: waiting.depths,
             withdrawn: AtomicBool::new(false),
             turn: SleepLock::new(),
@@ -345,7 +335,7 @@ impl Nic {
         let discriminator = local.discriminator();
         let filter = Filter {
             host: local.gid().map(|_| core.own_gid(local)).transpose()?,
-            discriminator: (!discriminator.is_empty()).then(|| Digest::of(discriminator)),
+            discriminator: (!discriminator.is_empty()).then(|| local.digest()),
             from: from.cloned(),
         };
         let deadline = Deadline::after(&core.platform, timeout);
@@ -387,7 +377,7 @@ impl Nic {
             let _control = found.control.lock(&core.platform);
             found.idle()?;
             let ours = *found.attributes.lock();
-            check_agreement(&ours, &request.attributes)?;
+            ours.agrees(&request.attributes)?;
             if request.withdrawn.load(Ordering::Acquire) {
                 core.conns.remove(conn.as_raw());
                 return Err(Error::Timeout);
@@ -402,7 +392,7 @@ impl Nic {
             let initiator_depth = own.initiator_depth.min(request.depths.responder_resources);
             let params =
                 AcceptParams { depths: ReadDepths { initiator_depth, ..own }, ..AcceptParams::default() };
-            let reply = private_data::encode_reply(&ours);
+            let reply = ours.offer().encode();
             let client = core.client()?;
             if let Err(error) = client.accept(request.connection, &found.vi, &params, &reply) {
                 core.reset(&found);
@@ -523,12 +513,13 @@ impl Nic {
         let attributes = *vi.attributes.lock();
         let traffic_class = attributes.qos.traffic_class().unwrap_or(0);
         let path = Path { traffic_class, ..Path::new(from, to) };
+        let asked = remote.digest();
         let params = ConnectParams {
             path_mtu: PathMtu::at_most(core.agent.identity().mtu),
             depths: core.depths(attributes.reliability_level),
-            ..ConnectParams::new(path, SERVICE)
+            ..ConnectParams::new(path, asked.service())
         };
-        let data = Request::encode(&attributes, local, remote);
+        let data = Request { offer: attributes.offer(), own: local.own(), asked }.encode();
         match core.client()?.connect(&vi.vi, &params, Handshake::ThreeWay, &data) {
             Ok(id) => {
                 let _ = vi.link.lock().is_of(id);
@@ -582,23 +573,7 @@ mod tests {
     use kernel_agent::QpState;
 
     use super::*;
-    use crate::attributes::Qos;
-    use crate::handle::PtagHandle;
     use crate::scene::{PATIENCE, Scene};
-
-    #[test]
-    fn both_ends_have_the_same_level_size_and_quality() {
-        let ours = ViAttributes::new(PtagHandle::NULL);
-        assert_eq!(check_agreement(&ours, &ours), Ok(()));
-        let quality = ViAttributes { qos: Qos(1), ..ours };
-        assert_eq!(check_agreement(&ours, &quality), Err(Error::InvalidQos));
-        let size = ViAttributes { max_transfer_size: 1, ..quality };
-        assert_eq!(check_agreement(&ours, &size), Err(Error::InvalidMtu));
-        let level = ViAttributes { reliability_level: ReliabilityLevel::Delivery, ..size };
-        assert_eq!(check_agreement(&ours, &level), Err(Error::InvalidReliabilityLevel));
-        let enables = ViAttributes { enable_rdma_write: true, enable_rdma_read: true, ..ours };
-        assert_eq!(check_agreement(&ours, &enables), Ok(()), "each end has its own");
-    }
 
     #[test]
     #[cfg_attr(miri, ignore = "a device takes long")]

@@ -32,7 +32,7 @@ struct Pools {
 }
 
 /// Three IAs, their objects, and the events that they got: over InfiniBand, with a consumer of the
-/// DAT face or of VIPL beside them now and then, or over VIA.
+/// DAT face or of VIPL beside them now and then, or over VIA, with one of VIPL now and then.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     ias: [Ia; 3],
@@ -56,6 +56,8 @@ const WITH_DAT: u8 = 0xe0;
 const WITH_VIPL: Range<u8> = 0xc0..WITH_DAT;
 /// The values of that byte for which the pair is one over VIA, likewise.
 const OVER_VIA: Range<u8> = 0xa0..0xb0;
+/// Of these, those that have a consumer of VIPL beside it, whose ends the pair's can reach.
+const OVER_VIA_WITH_VIPL: Range<u8> = 0xac..OVER_VIA.end;
 
 /// Whether the pair of such inputs is one over VIA.
 pub(crate) fn is_over_via(kind: u8) -> bool {
@@ -109,7 +111,11 @@ impl Consumer {
         }
         let [a, b] = ends.map(|end| end.ia);
         let (address, quals) = match is_over_via(kind) {
-            true => (ends::address(&a), vec![ConnQual::port(7777), discriminator(b"disk")]),
+            // The consumer of VIPL has the last name.
+            true => {
+                let named = [&b"disk"[..], b"s"].map(discriminator);
+                (ends::address(&a), [&[ConnQual::port(7777)][..], &named].concat())
+            }
             false => (NetAddr::Ipv4([10, 0, 0, 1]), vec![ConnQual::service_id(77)]),
         };
         let paths = a.get_pathinfo(1, &address, 1).map_or(Vec::new(), |(paths, _)| paths);
@@ -132,7 +138,7 @@ impl Consumer {
         let foreign = [&p.pz, &p.evd, &p.ep, &p.lmr, &p.srq].into_iter().flatten().copied().collect();
         if kind >= WITH_DAT {
             consumer.dat = Some(DatConsumer::new(node, consumer.buffers.clone(), foreign, rich));
-        } else if WITH_VIPL.contains(&kind) {
+        } else if WITH_VIPL.contains(&kind) || OVER_VIA_WITH_VIPL.contains(&kind) {
             let level = [ReliabilityLevel::Unreliable, ReliabilityLevel::Reception][usize::from(rich)];
             consumer.vipl = Some(ViplConsumer::new(node, [0, 0], foreign, level));
         }

@@ -250,6 +250,49 @@ fn a_service_has_one_listener_at_a_time() {
 }
 
 #[test]
+fn a_listener_of_a_range_takes_what_no_listener_of_a_single_service_takes() {
+    let mut net = Net::new(1);
+    let cm = &mut net.nodes[0].cm;
+    let id = ServiceId;
+    let mut listen = |first, last| cm.listen_to_range(id(first)..=id(last), Transports::RC, 1);
+    let range = listen(100, 199).unwrap();
+    // Ranges have nothing in common, and none is empty.
+    for (first, last) in [(100, 199), (0, 100), (199, 200), (120, 130), (0, u64::MAX)] {
+        assert_eq!(listen(first, last), Err(Error::ServiceInUse(id(first))), "{first} to {last}");
+    }
+    assert_eq!(listen(9, 8), Err(Error::OutOfRange("services")));
+    let next = listen(200, u64::MAX).unwrap();
+    let [begin, single] = [100, 150].map(|service| listen(service, service).unwrap());
+    assert_eq!(listen(150, 150), Err(Error::ServiceInUse(id(150))));
+    let of = |cm: &Cm| [99, 100, 149, 150, 199, 200, u64::MAX].map(|service| cm.listener(id(service)));
+    let (a, b) = (Some(range), Some(next));
+    assert_eq!(of(cm), [None, Some(begin), a, Some(single), a, b, b]);
+    // The end of one is not the end of the other, also where both begin with the same service.
+    cm.stop_listen(begin).unwrap();
+    assert_eq!(of(cm), [None, a, a, Some(single), a, b, b]);
+    let begin = cm.listen(id(100), Transports::RC, 1).unwrap();
+    cm.stop_listen(range).unwrap();
+    assert_eq!(of(cm), [None, Some(begin), None, Some(single), None, b, b]);
+}
+
+#[test]
+fn a_request_to_a_service_of_a_range_says_which() {
+    let mut net = Net::new(2);
+    let (first, last) = (ServiceId(SERVICE.0 - 1), ServiceId(SERVICE.0 + 1));
+    let listen = net.nodes[1].cm.listen_to_range(first..=last, Transports::RC, 1).unwrap();
+    net.connect(0x11, b"");
+    net.deliver();
+    let request = net.request();
+    assert_eq!((request.listen, request.service), (listen, SERVICE));
+    // Its place in the backlog is free again.
+    let now = net.now;
+    net.nodes[1].cm.discard(now, request.conn).unwrap();
+    net.connect(0x12, b"");
+    net.deliver();
+    assert_eq!(net.request().listen, listen);
+}
+
+#[test]
 fn what_exceeds_the_backlog_is_dropped_and_tried_again() {
     let mut net = Net::new(2);
     net.nodes[1].cm.listen(SERVICE, Transports::RC, 1).unwrap();

@@ -82,6 +82,8 @@ fn a_service_returns_its_queue_pair_and_key() {
 #[test]
 fn a_missing_service_and_a_silent_peer_are_distinguished() {
     let mut net = Net::new(2);
+    // A listening point of a range is for connections.
+    net.nodes[1].cm.listen_to_range(ServiceId(0)..=ServiceId(u64::MAX), Transports::RC, 1).unwrap();
     let params = params(&net);
     let sidr = net.nodes[0].cm.sidr_open(&params, b"").unwrap();
     let now = net.now;
