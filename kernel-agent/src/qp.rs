@@ -495,10 +495,15 @@ impl Qp {
         Posted { sends: self.sends.end_of_posted(), receives: self.receives.end_of_posted() }
     }
 
-    /// Whether all requests that had been posted by then are retired. Those of a shared receive
+    /// Whether all requests that had been posted to the send queue by then are retired.
+    pub fn sends_are_past(&self, posted: Posted) -> bool {
+        self.sends.is_past(posted.sends)
+    }
+
+    /// Whether all Receives that had been posted by then are retired. Those of a shared receive
     /// queue do not count.
-    pub fn is_past(&self, posted: Posted) -> bool {
-        self.sends.is_past(posted.sends) && self.receives.is_past(posted.receives)
+    pub fn receives_are_past(&self, posted: Posted) -> bool {
+        self.receives.is_past(posted.receives)
     }
 
     /// Destroys the queue pair, and ends its connection. When this returns, the device does not

@@ -1,20 +1,35 @@
 //! Requests that are posted together: one lock and one doorbell for all of them.
 
 use core::hint::cold_path;
+use core::marker::PhantomData;
 
 use kernel_agent::{Direction, Head, NoBatch, RemoteWords, SendBatch, Shadow, Transfer};
 
 use crate::completion::tag;
 use crate::endpoint::Endpoint;
 use crate::error::PostError;
-use crate::memory::{OwnPd, RemoteMemory};
+use crate::memory::{OwnPd, RemoteMemory, Side};
 use crate::work::{Kind, Local, Work};
 
-/// Requests of one endpoint that are not posted yet: see [`Endpoint::batch`].
-pub struct Batch<'a> {
+/// Requests of one endpoint that are not posted yet: see [`Endpoint::batch`]. They name memory that
+/// lives for `'m`, which is longer than the batch takes: only a request that is posted keeps its
+/// memory by itself.
+///
+/// ```compile_fail,E0505
+/// # use ferrovia_rdma::{Endpoint, Region, RemoteMemory, Work};
+/// fn gone(endpoint: &Endpoint, region: Region, to: RemoteMemory) {
+///     let _ = endpoint.batch(move |batch| {
+///         batch.post(Work::write(region.slice(..), to))?;
+///         drop(region);
+///         Ok(())
+///     });
+/// }
+/// ```
+pub struct Batch<'a, 'm> {
     sends: SendBatch<'a>,
     handle: u64,
     domain: &'a OwnPd,
+    memory: PhantomData<fn(&'m ())>,
 }
 
 enum NotPosted {
@@ -29,10 +44,10 @@ impl From<NoBatch> for NotPosted {
     }
 }
 
-impl Batch<'_> {
+impl<'m> Batch<'_, 'm> {
     /// Adds a Send, RDMA Write or RDMA Read without immediate data.
     #[inline(always)]
-    pub fn post(&mut self, work: Work<'_>) -> Result<(), PostError> {
+    pub fn post(&mut self, work: Work<'m>) -> Result<(), PostError> {
         const NOWHERE: RemoteMemory = RemoteMemory::new(0, 0, 0);
         let (direction, kind, remote) = match work.kind {
             Kind::Send => (Direction::Send, tag::SEND, NOWHERE),
@@ -48,7 +63,7 @@ impl Batch<'_> {
         let transfer = Transfer { head: Head::new(direction, work.flags), remote, shadow };
         let (handle, domain) = (self.handle, self.domain);
         if let Local::One(slice) = work.local {
-            slice.memory.used_by(handle);
+            slice.memory.used_by(handle, Side::Sends);
             if self.sends.write_single(&transfer, || slice.segment(domain)).is_some() {
                 return Ok(());
             }
@@ -62,7 +77,7 @@ impl Batch<'_> {
             }
             Local::Many(slices) => slices,
         };
-        slices.iter().for_each(|slice| slice.memory.used_by(handle));
+        slices.iter().for_each(|slice| slice.memory.used_by(handle, Side::Sends));
         // One limit for all operations.
         Ok(self.sends.write(|limits| limits.send, &transfer, slices, |slice| slice.segment(domain))?)
     }
@@ -73,13 +88,13 @@ impl Endpoint {
     /// Their completions are for who polls. Meanwhile posts of other threads are
     /// [`PostError::Busy`].
     #[inline(always)]
-    pub fn batch<R>(
+    pub fn batch<'m, R>(
         &self,
-        write: impl FnOnce(&mut Batch<'_>) -> Result<R, PostError>,
+        write: impl FnOnce(&mut Batch<'_, 'm>) -> Result<R, PostError>,
     ) -> Result<R, PostError> {
         let (slot, handle) = self.inner.slot();
         let posted = slot.batch(handle, |sends| {
-            let mut batch = Batch { sends, handle, domain: self.pd() };
+            let mut batch = Batch { sends, handle, domain: self.pd(), memory: PhantomData };
             let result = write(&mut batch).map_err(NotPosted::Request)?;
             Ok((result, batch.sends.written()))
         });

@@ -26,6 +26,8 @@ pub(crate) mod tag {
     pub(crate) const STARTED: u32 = 1 << 31;
     /// A Receive of a shared queue.
     pub(crate) const SHARED: u32 = 1 << 30;
+    /// The number of the pool, for such a Receive.
+    pub(crate) const POOL: u32 = 0x3fff_fff8;
     pub(crate) const KIND: u32 = 7;
     pub(crate) const SEND: u32 = 0;
     pub(crate) const WRITE: u32 = 1;
@@ -94,9 +96,9 @@ impl Completion {
         self.tag & tag::STARTED != 0
     }
 
-    /// Whether the Receive was of a shared queue.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.tag & tag::SHARED != 0
+    /// Whether the Receive was of the pool with this number.
+    pub(crate) fn is_of(&self, pool: u32) -> bool {
+        self.tag & (tag::SHARED | tag::POOL) == tag::SHARED | pool
     }
 
     /// The number that the poster gave the request ([`Work::id`](crate::Work::id)).
@@ -120,10 +122,12 @@ impl Completion {
         }
     }
 
-    /// How many bytes were transferred, or why the request failed.
+    /// How many bytes were transferred between local memory and the peer, or why the request
+    /// failed: 0 for a Receive that an RDMA Write took ([`Completion::written`]).
     #[inline]
     pub fn result(&self) -> Result<usize, RequestError> {
-        RequestError::of(self.status).map_or(Ok(self.length as usize), Err)
+        let length = if self.written().is_some() { 0 } else { self.length as usize };
+        RequestError::of(self.status).map_or(Ok(length), Err)
     }
 
     /// The number that came with the message, if one did.
@@ -131,10 +135,10 @@ impl Completion {
         self.flags.contains(CompletionFlags::IMMEDIATE).then_some(self.immediate)
     }
 
-    /// A Receive: whether an RDMA Write with immediate data took it. The peer chose where the bytes
-    /// are, which are not in the Receive's memory.
-    pub fn written(&self) -> bool {
-        self.flags.contains(CompletionFlags::WRITE)
+    /// A Receive that an RDMA Write with immediate data took: how many bytes the peer wrote. They
+    /// are where the peer chose, not in the Receive's memory, and may be more than fit there.
+    pub fn written(&self) -> Option<usize> {
+        self.flags.contains(CompletionFlags::WRITE).then_some(self.length as usize)
     }
 }
 

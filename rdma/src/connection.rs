@@ -1,7 +1,7 @@
 //! Connections: how an endpoint gets its one, listeners, and requests that they take.
 //!
-//! The handshake has three messages. The active side's agent confirms the peer's accept by itself,
-//! with no more RDMA Reads outstanding than the peer serves.
+//! The handshake has three messages. The active side confirms the peer's accept in the agent's
+//! upcall, with no more RDMA Reads outstanding than the peer serves.
 //!
 //! Locks: `state` and `queue` (spin, leaves).
 
@@ -9,11 +9,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use core::time::Duration;
 
 use kernel_agent::{
-    AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
+    AcceptParams, Agent, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
     gid_index,
 };
 use platform::sync::Mutex;
@@ -26,6 +26,8 @@ use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic};
+use crate::queue::LOOK;
+use crate::wakers::Wakers;
 
 /// How long an attempt to connect may take unless its maker chooses.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -76,14 +78,18 @@ enum State {
 
 /// The connection of an endpoint.
 pub(crate) struct Connection {
-    state: Mutex<(State, Option<Waker>)>,
+    state: Mutex<(State, Wakers)>,
     signal: Signal,
     pub(crate) reads: u8,
 }
 
 impl Connection {
     pub(crate) fn new(platform: &Arc<dyn Platform>, reads: u8) -> Connection {
-        Connection { state: Mutex::new((State::New, None)), signal: Signal::new(platform.clone()), reads }
+        Connection {
+            state: Mutex::new((State::New, Wakers::default())),
+            signal: Signal::new(platform.clone()),
+            reads,
+        }
     }
 
     fn depths(&self) -> ReadDepths {
@@ -109,12 +115,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Records the agent's number, unless an event was faster.
-    fn asked(&self, id: ConnectionId) {
+    /// Records the agent's number, unless an event was faster. False if the endpoint was
+    /// disconnected meanwhile.
+    fn asked(&self, id: ConnectionId) -> bool {
         let mut state = self.state.lock();
         if matches!(state.0, State::Pending(None)) {
             state.0 = State::Pending(Some(id));
         }
+        !matches!(state.0, State::Failed(ConnectError::Closed))
     }
 
     /// The call that was to begin has failed: the endpoint is as before.
@@ -127,16 +135,14 @@ impl Connection {
 
     /// Changes the state as `next` says, and wakes who waits.
     fn change(&self, next: impl FnOnce(State) -> Option<State>) {
-        let waker = {
+        let tasks = {
             let mut state = self.state.lock();
             let Some(next) = next(state.0) else { return };
             state.0 = next;
             state.1.take()
         };
         self.signal.raise();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        tasks.wake();
     }
 
     /// The connection ends, or the endpoint does.
@@ -167,6 +173,7 @@ impl Connection {
 
     fn wait_for<T>(
         &self,
+        agent: &Agent,
         deadline: Option<platform::Instant>,
         look: impl Fn() -> Option<T>,
     ) -> Result<T, TimedOut> {
@@ -175,7 +182,14 @@ impl Connection {
             if let Some(found) = look() {
                 return Ok(found);
             }
-            if self.signal.wait(seen, deadline) == Wake::TimedOut {
+            if agent.is_dead() {
+                self.fail(ConnectError::DeviceDead);
+                continue;
+            }
+            // Nobody is told that the agent is closed, so this looks now and then.
+            let latest = agent.platform().now().checked_add(LOOK);
+            let until = deadline.into_iter().chain(latest).min();
+            if self.signal.wait(seen, until) == Wake::TimedOut && until == deadline {
                 return look().ok_or(TimedOut);
             }
         }
@@ -185,8 +199,11 @@ impl Connection {
         if let Some(found) = look() {
             return Poll::Ready(found);
         }
-        let former = self.state.lock().1.replace(context.waker().clone());
-        drop(former);
+        let task = context.waker().clone();
+        let added = self.state.lock().1.add(task);
+        if let Err(task) = added {
+            task.wake();
+        }
         look().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -200,13 +217,17 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
             let Ok(client) = endpoint.nic().client() else { return };
             let data = PrivateData::of(event.private_data);
             let reads = connection.reads.min(depths.responder_resources);
-            let confirmed = client.establish(id, reads, &[]);
-            // An error is followed by the event that reports the attempt's end.
-            if confirmed.is_ok() {
-                connection.change(|state| match state {
+            match client.establish(id, reads, &[]) {
+                Ok(()) => connection.change(|state| match state {
                     State::Pending(_) => Some(State::Established(id, data)),
                     _ => None,
-                });
+                }),
+                // The attempt is over, and its event follows.
+                Err(kernel_agent::Error::ConnectionState) => {}
+                Err(error) => {
+                    let _ = client.reject(id, &[]);
+                    connection.fail(error.into());
+                }
             }
         }
         CmEventKind::Established { .. } => {
@@ -243,7 +264,7 @@ impl Connecting {
         // Without a deadline the wait does not time out; the agent's own timer ends the attempt.
         endpoint
             .connection
-            .wait_for(None, || endpoint.connection.established())
+            .wait_for(endpoint.nic().agent(), None, || endpoint.connection.established())
             .map_err(|_| ConnectError::TimedOut)?
     }
 }
@@ -291,7 +312,12 @@ impl Endpoint {
             Ok(client.connect(&endpoint.qp, &params, Handshake::ThreeWay, private_data)?)
         });
         match asked {
-            Ok(id) => endpoint.connection.asked(id),
+            Ok(id) if endpoint.connection.asked(id) => {}
+            Ok(id) => {
+                if let Ok(client) = nic.client() {
+                    let _ = client.disconnect(id, &[]);
+                }
+            }
             Err(error) => {
                 endpoint.connection.undo();
                 return Err(error);
@@ -307,11 +333,17 @@ impl Endpoint {
 
     /// Ends the connection: what is outstanding ends with
     /// [`RequestError::Flushed`](crate::RequestError::Flushed), and the peer is told. Does not wait
-    /// for it: see [`Endpoint::closed`].
+    /// for it: see [`Endpoint::closed`]. An attempt to connect ends at once, with
+    /// [`ConnectError::Closed`]. The endpoint cannot be connected any more.
     pub fn disconnect(&self) {
-        if let (Some(connection), Ok(client)) = (self.inner.connection.current(), self.inner.nic().client()) {
+        let connection = &self.inner.connection;
+        if let (Some(current), Ok(client)) = (connection.current(), self.inner.nic().client()) {
             // It may be over already.
-            let _ = client.disconnect(connection, &[]);
+            let _ = client.disconnect(current, &[]);
+        }
+        // Of an attempt no event follows.
+        if !matches!(connection.established(), Some(Ok(_))) {
+            connection.end();
         }
     }
 
@@ -324,7 +356,8 @@ impl Endpoint {
     /// Blocks until the connection has ended, whoever ended it, or the time is over.
     pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<(), TimedOut> {
         let connection = &self.inner.connection;
-        connection.wait_for(self.inner.nic().deadline(timeout), || connection.over())
+        let nic = self.inner.nic();
+        connection.wait_for(nic.agent(), nic.deadline(timeout), || connection.over())
     }
 }
 
@@ -336,10 +369,17 @@ struct Waiting {
     data: PrivateData,
 }
 
+struct Backlog {
+    waiting: VecDeque<Waiting>,
+    tasks: Wakers,
+    /// The listener is dropped: what still comes is rejected.
+    is_closed: bool,
+}
+
 pub(crate) struct ListenerInner {
     nic: Arc<NicInner>,
     handle: u64,
-    queue: Mutex<(VecDeque<Waiting>, Option<Waker>)>,
+    queue: Mutex<Backlog>,
     signal: Signal,
     listen: platform::sync::Once<ListenId>,
 }
@@ -362,7 +402,7 @@ impl Listener {
         let inner = Arc::new(ListenerInner {
             nic: nic.clone(),
             handle,
-            queue: Mutex::new((queue, None)),
+            queue: Mutex::new(Backlog { waiting: queue, tasks: Wakers::default(), is_closed: false }),
             signal: Signal::new(nic.agent().platform().clone()),
             listen: platform::sync::Once::new(),
         });
@@ -380,8 +420,11 @@ impl Listener {
             if let Some(found) = self.look() {
                 return Poll::Ready(found);
             }
-            let former = self.inner.queue.lock().1.replace(context.waker().clone());
-            drop(former);
+            let task = context.waker().clone();
+            let added = self.inner.queue.lock().tasks.add(task);
+            if let Err(task) = added {
+                task.wake();
+            }
             self.look().map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -394,13 +437,15 @@ impl Listener {
             if let Some(found) = self.look() {
                 return found;
             }
-            self.inner.signal.wait(seen, None);
+            let platform = self.nic.agent().platform();
+            // Nobody is told that the agent is closed, so this looks now and then.
+            self.inner.signal.wait(seen, platform.now().checked_add(LOOK));
         }
     }
 
     /// Takes a request if one waits. Does not block.
     pub fn try_accept(&self) -> Option<Incoming> {
-        let Waiting { connection, from, depths, data } = self.inner.queue.lock().0.pop_front()?;
+        let Waiting { connection, from, depths, data } = self.inner.queue.lock().waiting.pop_front()?;
         Some(Incoming { nic: self.nic.clone(), connection, from, depths, data, is_open: true })
     }
 
@@ -414,11 +459,9 @@ impl Listener {
 
 impl ListenerInner {
     pub(crate) fn wake(&self) {
-        let waker = self.queue.lock().1.take();
+        let tasks = self.queue.lock().tasks.take();
         self.signal.raise();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        tasks.wake();
     }
 
     /// An event of a request that no endpoint has yet. In the dispatcher thread.
@@ -426,14 +469,17 @@ impl ListenerInner {
         match event.kind {
             CmEventKind::Request { path, depths, .. } => {
                 let mut queue = self.queue.lock();
-                if queue.0.len() == BACKLOG {
+                let (is_closed, is_full) = (queue.is_closed, queue.waiting.len() == BACKLOG);
+                if is_closed || is_full {
                     drop(queue);
-                    if let Ok(client) = self.nic.client() {
-                        let _ = client.discard(event.connection);
-                    }
+                    let Ok(client) = self.nic.client() else { return };
+                    let _ = match is_closed {
+                        true => client.reject(event.connection, &[]),
+                        false => client.discard(event.connection),
+                    };
                     return;
                 }
-                queue.0.push_back(Waiting {
+                queue.waiting.push_back(Waiting {
                     connection: event.connection,
                     from: Address::of(path.remote_gid),
                     depths,
@@ -443,7 +489,7 @@ impl ListenerInner {
                 self.wake();
             }
             CmEventKind::Withdrawn => {
-                self.queue.lock().0.retain(|waiting| waiting.connection != event.connection);
+                self.queue.lock().waiting.retain(|waiting| waiting.connection != event.connection);
             }
             _ => {}
         }
@@ -457,6 +503,7 @@ impl Drop for Listener {
             let _ = client.stop_listening(*listen);
         }
         inner.nic.listeners.remove(inner.handle);
+        inner.queue.lock().is_closed = true;
         while let Some(incoming) = self.try_accept() {
             drop(incoming);
         }

@@ -15,8 +15,8 @@ use platform::{Privileged, heap};
 
 use crate::completion::tag;
 use crate::connection::Connection;
-use crate::error::{CreateError, PostError, RequestError};
-use crate::memory::{Domain, OwnPd, RemoteMemory, Slice};
+use crate::error::{ConnectError, CreateError, PostError, RequestError};
+use crate::memory::{Domain, OwnPd, RemoteMemory, Side, Slice};
 use crate::nic::Inner as NicInner;
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::{Cells, Request};
@@ -31,6 +31,7 @@ const READS: u8 = 16;
 
 /// Chooses the size of an endpoint: see [`Domain::endpoint`].
 #[derive(Clone)]
+#[must_use = "an endpoint is made by `build`"]
 pub struct Builder<'a> {
     domain: &'a Domain,
     sends: u32,
@@ -102,7 +103,11 @@ impl<'a> Builder<'a> {
         let queue = match queue {
             Some(queue) if !Arc::ptr_eq(&queue.inner().nic, nic) => return Err(CreateError::Foreign),
             Some(queue) => queue,
-            None => Queue::create(domain.nic(), entries)?,
+            None => {
+                // Any of the shared buffers may be taken for this endpoint.
+                let shared = shared.as_ref().map_or(0, SharedReceives::count);
+                Queue::create(domain.nic(), entries.saturating_add(shared))?
+            }
         };
         let most = nic.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
         let place = nic.endpoints.reserve()?;
@@ -143,6 +148,10 @@ impl<'a> Builder<'a> {
             ended: AtomicBool::new(false),
         });
         place.fill(Arc::new(Arc::downgrade(&inner)));
+        if nic.is_dead() {
+            // Its death may have been reported before the endpoint was in the table.
+            inner.connection.fail(ConnectError::DeviceDead);
+        }
         Ok(Endpoint { inner, queue, domain: domain.clone(), _shared: shared })
     }
 }
@@ -175,9 +184,13 @@ impl Inner {
         self.qp.posted()
     }
 
-    /// Whether all requests that had been posted by then have ended.
-    pub(crate) fn is_past(&self, posted: Posted) -> bool {
-        self.ended.load(Ordering::Acquire) || self.qp.is_past(posted)
+    /// Whether all requests that had been posted to a work queue by then have ended.
+    pub(crate) fn is_past(&self, side: Side, posted: Posted) -> bool {
+        self.ended.load(Ordering::Acquire)
+            || match side {
+                Side::Sends => self.qp.sends_are_past(posted),
+                Side::Receives => self.qp.receives_are_past(posted),
+            }
     }
 
     /// Ends all started requests.
@@ -189,18 +202,22 @@ impl Inner {
         self.queue.wake_threads();
     }
 
-    /// Destroys the queue pair. What is outstanding ends with `Closed`.
+    /// Destroys the queue pair. What is outstanding ends with `Flushed`.
     fn close(&self) {
-        self.nic().endpoints.remove(self.handle);
         if let (Some(connection), Ok(client)) = (self.connection.current(), self.nic().client()) {
             // It may be over already.
             let _ = client.disconnect(connection, &[]);
         }
+        // What has completed is still for who polls: buffers of shared receives among it.
+        let _ = self.qp.to_error();
+        self.queue.drain();
         // Fails only if the device is dead; then the memory that it may access is kept.
         let _ = self.qp.destroy();
         self.ended.store(true, Ordering::Release);
+        // Only now: who drops a region asks the endpoints that are found here.
+        self.nic().endpoints.remove(self.handle);
         self.connection.end();
-        self.end_requests(RequestError::Closed);
+        self.end_requests(RequestError::Flushed);
         self.nic().dropped.sweep(self.nic().agent());
     }
 
@@ -215,7 +232,7 @@ impl Inner {
         flags: SendFlags,
         shadow: Shadow,
     ) -> Option<()> {
-        slice.memory.used_by(self.handle);
+        slice.memory.used_by(self.handle, Side::Sends);
         self.slot.post_single(
             self.handle,
             |limits| limits.send > 0,
@@ -267,7 +284,7 @@ impl Inner {
             Local::Many(slices) => slices,
         };
         for slice in slices {
-            slice.memory.used_by(self.handle);
+            slice.memory.used_by(self.handle, Side::Sends);
         }
         let remote = |memory: RemoteMemory| Remote { addr: memory.addr, key: memory.key };
         let sink = || {
@@ -299,7 +316,7 @@ impl Inner {
         let one;
         let slices = match into {
             Local::One(slice) => {
-                slice.memory.used_by(self.handle);
+                slice.memory.used_by(self.handle, Side::Receives);
                 if self.qp.post_single_receive(|| slice.segment(domain), shadow).is_some() {
                     return Ok(());
                 }
@@ -310,7 +327,7 @@ impl Inner {
             Local::Many(slices) => slices,
         };
         for slice in slices {
-            slice.memory.used_by(self.handle);
+            slice.memory.used_by(self.handle, Side::Receives);
         }
         let segment = |slice: &Slice<'_>| -> Option<Segment> { slice.segment(domain) };
         Ok(self.qp.post_receive(false, slices, segment, shadow)?)
@@ -321,7 +338,7 @@ impl Inner {
 ///
 /// It takes Receives as soon as it is built, and other requests while it is connected. It has one
 /// connection in its life. Dropping it ends the connection; requests that are outstanding then end
-/// with [`RequestError::Closed`], and their memory is free again.
+/// with [`RequestError::Flushed`], and their memory is free again. A drop blocks for the device.
 ///
 /// Requests are carried out in the order in which they are posted. All calls may be made by any
 /// thread.
@@ -370,9 +387,8 @@ impl Endpoint {
 
     /// Posts a request and returns it, for somebody who waits for its end. Does not block.
     pub fn start(&self, work: Work<'_>) -> Result<Request, PostError> {
-        let id = self.inner.cells.take().ok_or(PostError::Full)?;
-        let work = Work { id, flags: work.flags.union(SendFlags::SIGNALED), ..work };
-        self.started(id, self.inner.post(&work, tag::STARTED, self.pd()))
+        let work = Work { flags: work.flags.union(SendFlags::SIGNALED), ..work };
+        self.start_by(|id| self.inner.post(&Work { id, ..work }, tag::STARTED, self.pd()))
     }
 
     /// Starts to send a message.
@@ -392,13 +408,28 @@ impl Endpoint {
 
     /// Starts to receive a message. Receives take messages in the order in which they were posted.
     pub fn receive<'a>(&self, into: impl Into<Slices<'a>>) -> Result<Request, PostError> {
-        let id = self.inner.cells.take().ok_or(PostError::Full)?;
-        let shadow = Shadow { cookie: id, data: tag::RECEIVE | tag::STARTED };
-        self.started(id, self.inner.post_receive(into.into().0, shadow, self.pd()))
+        let into = into.into().0;
+        self.start_by(|id| {
+            let shadow = Shadow { cookie: id, data: tag::RECEIVE | tag::STARTED };
+            self.inner.post_receive(into, shadow, self.pd())
+        })
     }
 
-    fn started(&self, id: u64, posted: Result<(), PostError>) -> Result<Request, PostError> {
-        match posted {
+    /// Starts what `post` posts. If there is no room, takes what has completed, and tries once
+    /// more: nobody may wait for the requests that have ended.
+    fn start_by(&self, post: impl Fn(u64) -> Result<(), PostError>) -> Result<Request, PostError> {
+        self.try_to_start(&post).or_else(|error| match error {
+            PostError::Full => {
+                self.inner.queue.drain();
+                self.try_to_start(&post)
+            }
+            error => Err(error),
+        })
+    }
+
+    fn try_to_start(&self, post: impl Fn(u64) -> Result<(), PostError>) -> Result<Request, PostError> {
+        let id = self.inner.cells.take().ok_or(PostError::Full)?;
+        match post(id) {
             Ok(()) => Ok(Request::new(self.inner.clone(), id)),
             Err(error) => {
                 self.inner.cells.give_back(id);

@@ -7,8 +7,8 @@ use thiserror::Error;
 /// Why an object of a NIC was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CreateError {
-    /// There is no memory.
-    #[error("out of memory: free other objects, or make smaller ones")]
+    /// There is no memory, or no more room for objects of this kind.
+    #[error("out of memory, or too many objects: free others, or make smaller ones")]
     OutOfMemory,
     /// The NIC or the agent has no more of this resource.
     #[error("no more {0:?}: free other objects of this kind, or raise the agent's limits")]
@@ -96,6 +96,12 @@ pub enum ConnectError {
     /// The NIC has no room for another connection.
     #[error("no more connections: close others first")]
     NoResources,
+    /// The request and the endpoint are of different openings of a NIC.
+    #[error("the request and the endpoint are of different openings of a NIC")]
+    Foreign,
+    /// There is no memory.
+    #[error("out of memory")]
+    OutOfMemory,
     /// The device is dead.
     #[error("the device is dead")]
     DeviceDead,
@@ -110,6 +116,8 @@ impl From<kernel_agent::Error> for ConnectError {
             Agent::QpState(_) | Agent::Busy => ConnectError::Used,
             Agent::ConnectionState => ConnectError::Withdrawn,
             Agent::Gone => ConnectError::Closed,
+            Agent::Foreign => ConnectError::Foreign,
+            Agent::OutOfMemory => ConnectError::OutOfMemory,
             _ => ConnectError::NoResources,
         }
     }
@@ -164,8 +172,9 @@ impl From<kernel_agent::PostError> for PostError {
 /// [`RequestError::Flushed`] ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// The connection ended before the request was carried out.
-    #[error("the connection ended before the request was carried out")]
+    /// The connection ended, or the endpoint was dropped, before the request was known to be
+    /// carried out.
+    #[error("the connection ended before the request was known to be carried out")]
     Flushed,
     /// A message was longer than the memory that was to take it.
     #[error("a message was longer than the memory for it")]
@@ -185,9 +194,6 @@ pub enum RequestError {
     /// The peer had no Receive for the message.
     #[error("the peer had no receive for the message")]
     ReceiverNotReady,
-    /// The endpoint was closed with the request outstanding.
-    #[error("the endpoint was closed with the request outstanding")]
-    Closed,
     /// The device is dead. It may or may not have carried the request out.
     #[error("the device is dead")]
     DeviceDead,

@@ -51,6 +51,7 @@ mod shared;
 mod slots;
 mod table;
 pub mod via;
+mod wakers;
 mod work;
 
 pub use address::{Address, Service, path_to};

@@ -69,7 +69,15 @@ pub(crate) struct Memory {
     access: Access,
     /// What the region is in.
     pd: Arc<OwnPd>,
-    user: User,
+    /// By requests of its send queue, and by Receives.
+    users: [User; 2],
+}
+
+/// A work queue of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Sends = 0,
+    Receives = 1,
 }
 
 /// Which endpoint has posted requests that name some memory: its handle, [`NONE`] or [`SEVERAL`].
@@ -105,10 +113,10 @@ impl Memory {
         &self.pd
     }
 
-    /// Notes that this endpoint posts a request that names the memory.
+    /// Notes that this endpoint posts a request that names the memory, to this work queue.
     #[inline(always)]
-    pub(crate) fn used_by(&self, endpoint: u64) {
-        self.user.is(endpoint);
+    pub(crate) fn used_by(&self, endpoint: u64, side: Side) {
+        self.users[side as usize].is(endpoint);
     }
 
     /// Deregisters the memory, and releases it unless the device may still access it. Blocks for
@@ -122,14 +130,14 @@ impl Memory {
 /// Memory of a dropped region, and up to where the endpoints that used it had posted then.
 struct Waiting {
     memory: Memory,
-    until: Vec<(Weak<Endpoint>, Posted)>,
+    until: Vec<(Weak<Endpoint>, Side, Posted)>,
 }
 
 impl Waiting {
     fn is_over(&self) -> bool {
-        self.until
-            .iter()
-            .all(|(endpoint, posted)| endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*posted)))
+        self.until.iter().all(|(endpoint, side, posted)| {
+            endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*side, *posted))
+        })
     }
 }
 
@@ -174,25 +182,26 @@ impl Dropped {
         }
     }
 
-    /// Takes over the memory of a dropped region.
+    /// Takes over the memory of a dropped region. Blocks for the device.
     fn take(&self, nic: &NicInner, memory: Memory) {
-        let user = memory.user.get();
         let mut until = Vec::new();
         let mut room = true;
-        let mut add = |endpoint: Arc<Endpoint>| {
-            let posted = endpoint.posted();
-            if endpoint.is_past(posted) {
-                return;
+        for side in [Side::Sends, Side::Receives] {
+            let mut add = |endpoint: Arc<Endpoint>| {
+                let posted = endpoint.posted();
+                if endpoint.is_past(side, posted) {
+                    return;
+                }
+                room &= until.try_reserve(1).is_ok();
+                if room {
+                    until.push((Arc::downgrade(&endpoint), side, posted));
+                }
+            };
+            match memory.users[side as usize].get() {
+                NONE => {}
+                SEVERAL => nic.endpoints().for_each(&mut add),
+                one => nic.endpoint(one).into_iter().for_each(&mut add),
             }
-            room &= until.try_reserve(1).is_ok();
-            if room {
-                until.push((Arc::downgrade(&endpoint), posted));
-            }
-        };
-        match user {
-            NONE => {}
-            SEVERAL => nic.endpoints().for_each(&mut add),
-            one => nic.endpoint(one).into_iter().for_each(&mut add),
         }
         if until.is_empty() && room {
             return memory.release(nic.agent());
@@ -201,11 +210,17 @@ impl Dropped {
         if room && waiting.try_reserve(1).is_ok() {
             waiting.push(Waiting { memory, until });
             self.count.store(waiting.len(), Ordering::Relaxed);
-            return;
+            drop(waiting);
+            // The endpoint may have ended meanwhile, after its last look here.
+            return self.sweep(nic.agent());
         }
         drop(waiting);
-        // Without memory to remember it by: requests that still name it fail.
-        log::warn!("out of memory: a region is deregistered although requests name it");
+        log::warn!("out of memory: a region ends although requests name it");
+        if memory.region.is_none() {
+            // Nothing keeps the device from memory that is named by its bus address.
+            memory.buffer.abandon();
+        }
+        // Requests that still name it fail.
         memory.release(nic.agent());
     }
 }
@@ -265,9 +280,6 @@ impl Domain {
     /// Blocks for the device.
     pub fn register(&self, buffer: Arc<DmaBuffer>, access: Access) -> Result<Region, CreateError> {
         let nic = self.0.nic.inner();
-        if !nic.dropped.is_empty() {
-            nic.dropped.sweep(nic.agent());
-        }
         let base = buffer.addr() as u64;
         let list = MemoryList::Contiguous { bus: buffer.bus(), length: buffer.len() as u64 };
         let region = nic.client()?.register(self.pd(), access.link(), base, &list)?;
@@ -299,13 +311,25 @@ impl Domain {
     }
 
     fn buffer(&self, len: usize) -> Result<Arc<DmaBuffer>, CreateError> {
+        let nic = self.0.nic.inner();
+        if !nic.dropped.is_empty() {
+            nic.dropped.sweep(nic.agent());
+        }
         let buffer = DmaBuffer::new(self.nic().agent().platform(), len, 4096)?;
         heap::arc(buffer).map_err(|_| CreateError::OutOfMemory)
     }
 
     fn memory(&self, buffer: Arc<DmaBuffer>, access: Access) -> Memory {
         let pd = self.0.pd.clone();
-        Memory { buffer, region: None, key: DIRECT, base: 0, access, pd, user: User(AtomicU64::new(NONE)) }
+        Memory {
+            buffer,
+            region: None,
+            key: DIRECT,
+            base: 0,
+            access,
+            pd,
+            users: [const { User(AtomicU64::new(NONE)) }; 2],
+        }
     }
 
     fn own(&self, memory: Memory) -> Region {
@@ -315,8 +339,19 @@ impl Domain {
 
 /// Memory that requests may name. It owns its bytes.
 ///
-/// Dropping it is safe at any time: the requests that name it go on, and its memory is released
-/// when they have ended. Peers that have its key can access it until then.
+/// Dropping it is safe at any time: the requests that name it go on. Its memory is released when
+/// those have ended that its endpoint had posted to the same work queue by then, at the next look:
+/// a poll, another region, the end of an endpoint. If several endpoints used it, it waits for all
+/// of the opening. Peers that have its key can access it until then. A drop blocks for the device.
+///
+/// A slice cannot outlive its region:
+///
+/// ```compile_fail,E0515
+/// fn dangling(domain: &ferrovia_rdma::Domain) -> ferrovia_rdma::Slice<'_> {
+///     let region = domain.region(64).unwrap();
+///     region.slice(..)
+/// }
+/// ```
 pub struct Region {
     domain: Domain,
     /// None only while it is dropped.

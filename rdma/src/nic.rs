@@ -95,6 +95,7 @@ impl Upcalls for Inner {
             // No completion of its endpoints will be seen any more.
             AsyncEvent::Cq { context } => {
                 let Some(queue) = self.queues.get(context).and_then(|queue| queue.upgrade()) else { return };
+                queue.drain();
                 for endpoint in self.endpoints().filter(|endpoint| Arc::ptr_eq(&endpoint.queue, &queue)) {
                     endpoint.connection.end();
                     endpoint.end_requests(RequestError::Flushed);

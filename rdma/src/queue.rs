@@ -8,14 +8,15 @@
 //! those of posted requests here, where a poll finds them. The stage is as large as the queue; when
 //! it is full nothing is taken from the queue until somebody polls.
 //!
-//! Locks: `stage` (spins), then the queue's slot in the agent. `waker` is taken alone.
+//! Locks: `stage` (spins), then the queue's slot in the agent. `wakers` is taken alone. Tasks are
+//! woken without a lock.
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use core::cell::Cell;
 use core::future::poll_fn;
 use core::hint::cold_path;
-use core::task::{Poll, Waker};
+use core::task::Poll;
 use core::time::Duration;
 
 use kernel_agent::{Arm, Cq, CqSlot, SlotParams, Took};
@@ -26,9 +27,12 @@ use platform::{Instant, Signal, Wake, heap};
 use crate::completion::{Completion, tag};
 use crate::error::{CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, tags};
+use crate::wakers::Wakers;
 
 /// How long a waiter spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(10);
+/// How long a waiter sleeps before it looks whether the agent was closed.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
     pub(crate) nic: Arc<NicInner>,
@@ -42,8 +46,8 @@ pub(crate) struct Inner {
     signal: Signal,
     /// Threads that may sleep on `signal`.
     waiters: AtomicUsize,
-    /// Of the task that waits for completions of posted requests.
-    waker: Mutex<Option<Waker>>,
+    /// Tasks that wait for completions of posted requests.
+    wakers: Mutex<Wakers>,
     /// Tasks that wait, for either kind of request.
     tasks: AtomicUsize,
 }
@@ -89,7 +93,7 @@ impl Inner {
             staged: AtomicUsize::new(0),
             signal: Signal::new(nic.agent().platform().clone()),
             waiters: AtomicUsize::new(0),
-            waker: Mutex::new(None),
+            wakers: Mutex::default(),
             tasks: AtomicUsize::new(0),
         });
         place.fill(Arc::new(Arc::downgrade(&queue)));
@@ -101,32 +105,36 @@ impl Inner {
     }
 
     /// Takes what has completed: passes outcomes on, and stages the other completions. May be
-    /// called by any thread.
+    /// called by any thread that holds no lock.
     pub(crate) fn drain(&self) {
-        let mut passed = false;
-        {
-            let mut stage = self.stage.lock();
-            for _ in 0..self.cq.entries() {
-                if stage.len() == stage.capacity().min(self.cq.entries() as usize) {
-                    break;
-                }
-                let Some(taken) = self.cq.poll_one() else { break };
-                let completion = Completion::of(&taken);
-                if completion.was_started() {
-                    self.nic.pass(&completion);
-                    passed = true;
-                } else {
-                    stage.push_back(completion);
-                }
-            }
-            self.staged.store(stage.len(), Ordering::Release);
-        }
-        if passed {
+        // The device may write as fast as this loop reads, so the loop is bounded.
+        for _ in 0..self.cq.entries() {
+            let Some(started) = self.stage_until_started() else { break };
+            // Wakes a task, which is code of the executor's.
+            self.nic.pass(&started);
             self.wake_threads();
         }
         if self.staged.load(Ordering::Acquire) > 0 {
             self.wake_poller();
         }
+    }
+
+    /// Stages completions up to the next one of a started request, which is returned.
+    fn stage_until_started(&self) -> Option<Completion> {
+        let mut stage = self.stage.lock();
+        let mut started = None;
+        // With a full stage nothing is taken until somebody polls.
+        while stage.len() < self.cq.entries() as usize {
+            let Some(taken) = self.cq.poll_one() else { break };
+            let completion = Completion::of(&taken);
+            if completion.was_started() {
+                started = Some(completion);
+                break;
+            }
+            stage.push_back(completion);
+        }
+        self.staged.store(stage.len(), Ordering::Release);
+        started
     }
 
     /// Completions may have come. In the dispatcher thread.
@@ -166,11 +174,9 @@ impl Inner {
     }
 
     fn wake_poller(&self) {
-        let waker = self.waker.lock().take();
-        if let Some(waker) = waker {
-            self.task_is_woken();
-            waker.wake();
-        }
+        let tasks = self.wakers.lock().take();
+        self.tasks.fetch_sub(tasks.len(), Ordering::SeqCst);
+        tasks.wake();
     }
 
     /// Has the next completion announced.
@@ -205,7 +211,10 @@ impl Inner {
             if let Some(found) = look() {
                 break Ok(found);
             }
-            if self.signal.wait(seen, deadline) == Wake::TimedOut {
+            // Nobody is told that the agent is closed, so this looks now and then.
+            let latest = platform.now().checked_add(LOOK);
+            let until = deadline.into_iter().chain(latest).min();
+            if self.signal.wait(seen, until) == Wake::TimedOut && until == deadline {
                 break look().ok_or(TimedOut);
             }
         };
@@ -216,27 +225,21 @@ impl Inner {
     /// Whether a poll would find something.
     fn has_completion(&self) -> bool {
         self.drain();
-        self.staged.load(Ordering::Acquire) > 0 || self.nic.is_dead()
+        self.staged.load(Ordering::Acquire) > 0 || self.nic.is_dead() || self.has_failed()
     }
 
-    /// Goes on after the first `count` completions were taken; `more`: there may be others, which
-    /// the fast path leaves.
+    /// Whether it overflowed or failed in the device: nothing completes there any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.cq.failed()
+    }
+
+    /// Goes on after the first `count` completions were taken by the fast path, which leaves
+    /// failures and immediate data.
     #[cold]
     #[inline(never)]
-    fn poll_on(&self, into: &mut [Completion], count: usize, more: bool) -> usize {
-        let (taken, _) = into.split_at_mut(count);
-        let mut kept = self.sort(taken);
-        if more && kept == count {
-            let rest = &mut into[count..];
-            let (next, more) = self.slot.take_any_n(self.handle, 0, rest, Completion::of);
-            let all = self.sort(&mut rest[..next]);
-            kept += all;
-            // A failure, or another thread at the queue.
-            if more && all == next && kept < into.len() {
-                kept += self.poll_slowly(&mut into[kept..]);
-            }
-        }
-        kept
+    fn poll_on(&self, into: &mut [Completion], count: usize) -> usize {
+        let kept = self.sort(&mut into[..count]);
+        kept + self.poll_slowly(&mut into[kept..])
     }
 
     /// Takes staged completions first, then those of the queue.
@@ -247,12 +250,20 @@ impl Inner {
             self.nic.dropped.sweep(self.nic.agent());
         }
         self.drain();
-        let mut stage = self.stage.lock();
-        let count = stage.len().min(into.len());
-        for (place, completion) in into.iter_mut().zip(stage.drain(..count)) {
-            *place = completion;
+        let (count, was_full) = {
+            let mut stage = self.stage.lock();
+            let was_full = stage.len() >= self.cq.entries() as usize;
+            let count = stage.len().min(into.len());
+            for (place, completion) in into.iter_mut().zip(stage.drain(..count)) {
+                *place = completion;
+            }
+            self.staged.store(stage.len(), Ordering::Release);
+            (count, was_full)
+        };
+        if was_full {
+            // Completions of started requests may wait behind those that filled it.
+            self.drain();
         }
-        self.staged.store(stage.len(), Ordering::Release);
         count
     }
 
@@ -278,7 +289,8 @@ impl Inner {
 
 impl Queue {
     /// Takes the oldest completions of posted requests, as many as have come and `into` has room
-    /// for; returns how many. Does not block.
+    /// for; returns how many. Gives the memory of dropped regions back whose requests have ended,
+    /// for which it asks the device; else it does not block.
     #[inline]
     pub fn poll(&self, into: &mut [Completion]) -> usize {
         let queue = &**self.inner();
@@ -292,9 +304,9 @@ impl Queue {
                             return 1;
                         }
                         cold_path();
-                        return queue.poll_on(into, 1, true);
+                        return queue.poll_on(into, 1);
                     }
-                    Took::Other => return queue.poll_on(into, 0, true),
+                    Took::Other => return queue.poll_on(into, 0),
                 }
             }
             let tags = Cell::new(0);
@@ -307,29 +319,34 @@ impl Queue {
             if count == into.len() && tags.get() & tag::STARTED == 0 || !more && count == 0 {
                 return count;
             }
-            return queue.poll_on(into, count, more);
+            return queue.poll_on(into, count);
         }
         queue.poll_slowly(into)
     }
 
-    /// Blocks until a poll would find a completion, the device is dead, or the time is over.
+    /// Blocks until a poll would find a completion, the queue has failed, the device is dead, or
+    /// the time is over.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), TimedOut> {
         let queue = self.inner();
         let deadline = queue.nic.deadline(timeout);
         queue.wait_for(deadline, || queue.has_completion().then_some(()))
     }
 
-    /// Waits until a poll would find a completion, or the device is dead. One task waits at a time:
-    /// the last one that asked is woken.
+    /// Waits until a poll would find a completion, the queue has failed, or the device is dead.
     pub async fn ready(&self) {
         let queue = self.inner();
         poll_fn(|context| {
             if queue.has_completion() {
                 return Poll::Ready(());
             }
-            let former = queue.waker.lock().replace(context.waker().clone());
-            if former.is_none() {
-                queue.task_waits();
+            let task = context.waker().clone();
+            queue.task_waits();
+            let added = queue.wakers.lock().add(task);
+            if !matches!(added, Ok(true)) {
+                queue.task_is_woken();
+            }
+            if let Err(task) = added {
+                task.wake();
             }
             queue.arm();
             // What came before the queue was armed is not announced.
@@ -351,6 +368,12 @@ impl Queue {
     /// The opening of the NIC.
     pub fn nic(&self) -> &Nic {
         &self.0.nic
+    }
+
+    /// Whether the queue has overflowed, or failed in the device: its endpoints are disconnected,
+    /// and nothing completes there any more.
+    pub fn has_failed(&self) -> bool {
+        self.inner().has_failed()
     }
 }
 

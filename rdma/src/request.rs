@@ -22,8 +22,12 @@ use crate::error::{CreateError, RequestError, TimedOut};
 /// How a started request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Bytes that were transferred.
+    /// Bytes that were transferred between local memory and the peer: never more than the request's
+    /// memory has.
     pub len: usize,
+    /// A Receive that an RDMA Write with immediate data took: how many bytes the peer wrote, where
+    /// it chose. `len` is 0 then.
+    pub written: Option<usize>,
     /// The number that came with a received message, if one did.
     pub immediate: Option<u32>,
 }
@@ -118,10 +122,12 @@ impl Cells {
 
     /// Has a task woken when the request ends. Whether it is the first that waits for it.
     fn wake(&self, id: u64, task: &Waker) -> bool {
+        // Code of the executor's, so not under the lock.
+        let task = task.clone();
         let former = {
             let mut table = self.0.lock();
             match table.cell(id).map(|cell| &mut cell.state) {
-                Some(State::Outstanding { waker, .. }) => waker.replace(task.clone()),
+                Some(State::Outstanding { waker, .. }) => waker.replace(task),
                 _ => return false,
             }
         };
@@ -183,12 +189,24 @@ impl Request {
         self.endpoint.cells.outcome(self.id)
     }
 
-    /// Takes what has completed, and looks.
+    /// Takes what has completed, and looks. A request that will not complete any more has ended.
     fn look_again(&self) -> Option<Outcome> {
-        self.look().or_else(|| {
-            self.endpoint.queue.drain();
+        let lost = || {
+            let (nic, queue) = (self.endpoint.nic(), &self.endpoint.queue);
+            let error = match () {
+                () if nic.is_dead() => RequestError::DeviceDead,
+                () if queue.has_failed() => RequestError::Flushed,
+                () => return None,
+            };
+            self.endpoint.end_requests(error);
             self.look()
-        })
+        };
+        self.look()
+            .or_else(|| {
+                self.endpoint.queue.drain();
+                self.look()
+            })
+            .or_else(lost)
     }
 
     /// Blocks until the request has ended.
@@ -196,7 +214,7 @@ impl Request {
         match self.wait_for(None) {
             Ok(outcome) => outcome,
             // There is no deadline.
-            Err(_) => Err(RequestError::Closed),
+            Err(_) => Err(RequestError::Flushed),
         }
     }
 
@@ -250,5 +268,6 @@ impl Drop for Request {
 }
 
 pub(crate) fn outcome(completion: &Completion) -> Outcome {
-    completion.result().map(|len| Done { len, immediate: completion.immediate() })
+    let (written, immediate) = (completion.written(), completion.immediate());
+    completion.result().map(|len| Done { len, written, immediate })
 }

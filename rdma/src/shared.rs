@@ -10,11 +10,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use core::sync::atomic::AtomicU32;
 use kernel_agent::{Shadow, Srq};
 use platform::heap;
 use platform::sync::atomic::{AtomicU64, Ordering};
 
-use crate::completion::{Completion, Operation, tag};
+use crate::completion::{Completion, tag};
 use crate::error::CreateError;
 use crate::memory::{Domain, Region, Slice};
 
@@ -22,11 +23,17 @@ use crate::memory::{Domain, Region, Slice};
 /// counts how often the buffer was posted.
 const TAKEN: u64 = 1 << 32;
 
+/// The number that the next pool gets, as a tag has it. Of `core`: the model checker cannot have
+/// statics.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 struct Inner {
     /// Before the memory: what the device may still write is freed last.
     srq: OwnSrq,
     memory: Region,
     len: usize,
+    /// The number by which completions name the pool.
+    pool: u32,
     /// A word for each buffer.
     buffers: Vec<AtomicU64>,
 }
@@ -53,8 +60,9 @@ impl SharedReceives {
         buffers.try_reserve_exact(count as usize)?;
         buffers.extend((0..count).map(|_| AtomicU64::new(0)));
         heap::room_for_arc::<Inner>()?;
+        let pool = NEXT.fetch_add(8, core::sync::atomic::Ordering::Relaxed) & tag::POOL;
         let srq = domain.nic().inner().client()?.create_srq(domain.pd(), count, 1, 0, 0)?;
-        let receives = SharedReceives(Arc::new(Inner { srq: OwnSrq(srq), memory, len, buffers }));
+        let receives = SharedReceives(Arc::new(Inner { srq: OwnSrq(srq), memory, len, pool, buffers }));
         (0..count).for_each(|index| receives.0.post(index, 0));
         Ok(receives)
     }
@@ -63,16 +71,25 @@ impl SharedReceives {
         &self.0.srq.0
     }
 
+    /// How many buffers there are.
+    pub fn count(&self) -> u32 {
+        self.0.buffers.len() as u32
+    }
+
     /// The message of a Receive that has completed with success: once for each completion. `None`
     /// for another completion, and for one whose message was taken before.
+    ///
+    /// Pass it every completion of an endpoint that shares: it posts the buffer of a Receive that
+    /// failed again, too. An RDMA Write with immediate data takes a buffer and puts nothing there,
+    /// so its message is empty.
     pub fn message(&self, completion: &Completion) -> Option<Message> {
-        let len = completion.result().ok().filter(|_| completion.operation() == Operation::Receive)?;
         let (index, times) = (completion.id() as u32, completion.id() >> 32);
-        let buffer = self.0.buffers.get(index as usize).filter(|_| completion.is_shared())?;
+        let buffer = self.0.buffers.get(index as usize).filter(|_| completion.is_of(self.0.pool))?;
         buffer.compare_exchange(times, times | TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // An RDMA Write with immediate data takes a buffer and puts nothing there.
-        let len = if completion.written() { 0 } else { len };
-        Some(Message { receives: self.clone(), index, times, len })
+        let mut message = Message { receives: self.clone(), index, times, len: 0 };
+        // If it failed, the drop posts the buffer again.
+        message.len = completion.result().ok()?;
+        Some(message)
     }
 }
 
@@ -84,7 +101,8 @@ impl Inner {
 
     fn post(&self, index: u32, times: u64) {
         let Some(slice) = self.slice(index) else { return };
-        let shadow = Shadow { cookie: u64::from(index) | times << 32, data: tag::RECEIVE | tag::SHARED };
+        let shadow =
+            Shadow { cookie: u64::from(index) | times << 32, data: tag::RECEIVE | tag::SHARED | self.pool };
         let segment = |slice: &Slice<'_>| slice.segment(slice.memory.pd());
         // There is room for all buffers, so this fails only if the device is dead.
         let _ = self.srq.0.post_receive(false, &[slice], segment, shadow);

@@ -47,6 +47,7 @@ pub(crate) enum Kind {
 /// A request to an endpoint's send queue. [`Endpoint::post`](crate::Endpoint::post) posts it for a
 /// consumer that polls, [`Endpoint::start`](crate::Endpoint::start) for one that waits.
 #[derive(Clone, Copy)]
+#[must_use = "a request does nothing until it is posted or started"]
 pub struct Work<'a> {
     pub(crate) kind: Kind,
     pub(crate) local: Local<'a>,

@@ -185,7 +185,9 @@ fn every_operation_completes_for_who_polls() {
     ];
     assert!(ends.iter().map(Completion::operation).eq(kinds));
     assert!(ends.iter().map(Completion::id).eq(10..16));
-    assert!(ends.iter().all(|end| end.result().is_ok() && end.endpoint() == a.id() && !end.written()));
+    assert!(
+        ends.iter().all(|end| end.result().is_ok() && end.endpoint() == a.id() && end.written().is_none())
+    );
     let word = |at: usize| {
         let mut bytes = [0; 8];
         local.slice(at..).read(&mut bytes);
@@ -193,8 +195,8 @@ fn every_operation_completes_for_who_polls() {
     };
     assert_eq!((word(8), word(16), word(24)), (7, 12, 99));
     let came = poll(&b, 2);
-    assert_eq!((came[0].immediate(), came[0].result(), came[0].written()), (Some(77), Ok(8), false));
-    assert_eq!((came[1].immediate(), came[1].result(), came[1].written()), (Some(78), Ok(4), true));
+    assert_eq!((came[0].immediate(), came[0].result(), came[0].written()), (Some(77), Ok(8), None));
+    assert_eq!((came[1].immediate(), came[1].result(), came[1].written()), (Some(78), Ok(0), Some(4)));
     assert!(came.iter().all(|end| end.operation() == Operation::Receive));
 }
 
@@ -289,7 +291,7 @@ fn an_endpoint_that_is_dropped_ends_its_requests_and_frees_their_memory() {
     drop(memory);
     assert!(host.machine.arena().lent() > before);
     drop(b);
-    assert_eq!(receive.wait(), Err(RequestError::Closed));
+    assert_eq!(receive.wait(), Err(RequestError::Flushed));
     assert!(host.machine.arena().lent() <= before, "the region's memory is free");
     assert_eq!(a.wait_closed(None), Ok(()));
     let source = region!(a, 8, Access::empty());
@@ -313,7 +315,7 @@ fn values_can_be_dropped_in_any_order() {
             drop(values.remove(rest % left));
             rest /= left;
         }
-        assert_eq!(receive.wait(), Err(RequestError::Closed));
+        assert_eq!(receive.wait(), Err(RequestError::Flushed));
     }
 }
 
@@ -342,6 +344,20 @@ fn a_peer_that_is_not_there_or_does_not_want_is_an_error_of_its_own() {
     let fresh = endpoint();
     let long = fresh.connect_with(address, Service::it_api(PORT), &[0; 93]).wait();
     assert_eq!(long, Err(ConnectError::PrivateData(92)));
+    // One that nobody took is rejected, too.
+    let left = endpoint();
+    let connecting = left.connect(address, Service::it_api(PORT + 1));
+    assert_eq!(connecting.wait(), Err(ConnectError::NoListener));
+    let other = b.listen(Service::it_api(PORT + 1)).unwrap();
+    let left = endpoint();
+    let connecting = left.connect(address, Service::it_api(PORT + 1));
+    let marker = endpoint();
+    let marked = marker.connect(address, Service::it_api(PORT));
+    // The first request has arrived when the second one has.
+    drop(listener.wait().unwrap());
+    assert_eq!(marked.wait(), Err(ConnectError::Rejected));
+    drop(other);
+    assert_eq!(connecting.wait(), Err(ConnectError::Rejected));
     // A failure at once changes nothing.
     let connecting = fresh.connect(address, Service::it_api(PORT));
     let incoming = listener.wait().unwrap();
@@ -597,4 +613,145 @@ fn a_task_is_woken_also_if_requests_of_others_complete_before_its_own() {
             thread::yield_now();
         }
     }
+}
+
+#[test]
+fn a_dropped_region_waits_for_the_requests_of_its_own_work_queue_only() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let idle = region!(a, 64, Access::empty());
+    let _never = a.receive(idle.slice(..)).unwrap();
+    let into = region!(b, 64, Access::empty());
+    let before = host.machine.arena().lent();
+    for _ in 0..3 {
+        let region = region!(a, 4096, Access::empty());
+        let receive = b.receive(into.slice(..)).unwrap();
+        a.send(region.slice(..8)).unwrap().wait().unwrap();
+        receive.wait().unwrap();
+        drop(region);
+        assert_eq!(host.machine.arena().lent(), before, "a Receive of another region is outstanding");
+    }
+}
+
+#[test]
+fn a_shared_buffer_comes_back_from_a_receive_that_failed_or_was_written() {
+    let host = Host::new(2);
+    let (client, server) = (host.nic(0).domain().unwrap(), host.nic(1).domain().unwrap());
+    let (receives, others) = (server.shared_receives(1, 8).unwrap(), server.shared_receives(1, 8).unwrap());
+    let listener = server.nic().listen(PORT).unwrap();
+    let memory = client.region(64).unwrap();
+    let store = server.shared_region(64, Access::WRITE).unwrap();
+    let connect = || {
+        let (asks, takes) =
+            (client.endpoint().build().unwrap(), server.endpoint().shared(&receives).build().unwrap());
+        let connecting = asks.connect(server.nic().address(), PORT);
+        listener.wait().unwrap().accept(&takes).wait().unwrap();
+        connecting.wait().unwrap();
+        (asks, takes)
+    };
+    // A message that is longer than the only buffer ends its connection, and not the pool.
+    for _ in 0..3 {
+        let (asks, takes) = connect();
+        let sent = asks.send(memory.slice(..9)).unwrap();
+        let failed = poll(&takes, 1)[0];
+        assert!(failed.result().is_err(), "{failed:?}");
+        assert!(others.message(&failed).is_none() && receives.message(&failed).is_none());
+        assert!(sent.wait().is_err());
+    }
+    let (asks, takes) = connect();
+    let work = Work::write(memory.slice(..32), store.remote().unwrap()).immediate(7);
+    asks.start(work).unwrap().wait().unwrap();
+    let written = poll(&takes, 1)[0];
+    assert_eq!((written.result(), written.written(), written.immediate()), (Ok(0), Some(32), Some(7)));
+    assert!(others.message(&written).is_none(), "of another pool");
+    assert!(receives.message(&written).unwrap().slice().is_empty());
+    asks.send(memory.slice(..8)).unwrap().wait().unwrap();
+    let came = poll(&takes, 1)[0];
+    // The endpoint may go before its messages are looked at.
+    drop(takes);
+    assert_eq!(receives.message(&came).unwrap().slice().len(), 8);
+    let (asks, takes) = connect();
+    asks.send(memory.slice(..8)).unwrap().wait().unwrap();
+    assert!(receives.message(&poll(&takes, 1)[0]).is_some());
+}
+
+#[test]
+fn a_receive_that_a_write_took_is_not_longer_than_its_memory() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (from, into) = (region!(a, 64, Access::empty()), region!(b, 64, Access::WRITE));
+    let receive = b.receive(into.slice(..4)).unwrap();
+    a.start(Work::write(from.slice(..), into.remote().unwrap()).immediate(9)).unwrap().wait().unwrap();
+    let done = receive.wait().unwrap();
+    assert_eq!((done.len, done.written, done.immediate), (0, Some(64), Some(9)));
+}
+
+#[test]
+fn an_attempt_that_is_disconnected_ends_at_once() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let listener = nic.listen(PORT).unwrap();
+    let endpoint = domain.endpoint().build().unwrap();
+    let connecting = endpoint.connect(nic.address(), PORT);
+    let incoming = listener.wait().unwrap();
+    endpoint.disconnect();
+    assert_eq!(connecting.wait(), Err(ConnectError::Closed));
+    assert_eq!(endpoint.wait_closed(None), Ok(()));
+    assert_eq!(endpoint.connect(nic.address(), PORT).wait(), Err(ConnectError::Used));
+    let other = domain.endpoint().build().unwrap();
+    assert!(incoming.accept(&other).wait().is_err());
+    let fresh = domain.endpoint().build().unwrap();
+    fresh.disconnect();
+    assert_eq!(fresh.wait_closed(None), Ok(()));
+}
+
+#[test]
+fn all_tasks_that_wait_for_one_thing_are_woken() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let listener = nic.listen(PORT).unwrap();
+    let (a, b) = (domain.endpoint().build().unwrap(), domain.endpoint().build().unwrap());
+    let (c, d) = (domain.endpoint().build().unwrap(), domain.endpoint().build().unwrap());
+    thread::scope(|scope| {
+        let accepting = [&b, &d].map(|endpoint| {
+            let listener = &listener;
+            scope.spawn(move || block_on(async { listener.accept().await.unwrap().accept(endpoint).await }))
+        });
+        let closed = [&a, &a].map(|endpoint| scope.spawn(move || block_on(endpoint.closed())));
+        for endpoint in [&a, &c] {
+            block_on(endpoint.connect(nic.address(), PORT)).unwrap();
+        }
+        accepting.into_iter().for_each(|task| _ = task.join().unwrap().unwrap());
+        a.disconnect();
+        closed.into_iter().for_each(|task| task.join().unwrap());
+    });
+}
+
+#[test]
+fn a_full_queue_is_no_obstacle_if_nobody_waits_for_what_has_ended() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (from, into) = (region!(a, 8, Access::empty()), region!(b, 8, Access::WRITE));
+    for _ in 0..100 {
+        drop(a.write(from.slice(..), into.remote().unwrap()).unwrap());
+        if a.queue().poll(&mut [Completion::EMPTY]) == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn who_waits_hears_that_the_agent_is_closed() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let (endpoint, memory) = (domain.endpoint().build().unwrap(), domain.region(8).unwrap());
+    let (listener, receive) = (nic.listen(PORT).unwrap(), endpoint.receive(memory.slice(..)).unwrap());
+    host.agents[0].close();
+    assert_eq!(receive.wait(), Err(RequestError::DeviceDead));
+    assert_eq!(endpoint.wait_closed(None), Ok(()));
+    assert_eq!(nic.queue(2).err(), Some(CreateError::DeviceDead));
+    assert!(listener.wait().is_err());
 }

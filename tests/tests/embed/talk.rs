@@ -15,7 +15,8 @@ pub fn serve(domain: &Domain, listener: &Listener) -> Result<Vec<u8>, Box<dyn Er
     // The number that comes with a Write tells that its bytes are there.
     let written = endpoint.receive(inbox.slice(..0))?;
     endpoint.send(inbox.slice(..0))?.wait()?;
-    all.extend(store.slice(..written.wait()?.len).to_vec());
+    let len = written.wait()?.written.ok_or("a write")?;
+    all.extend(store.get(..len).ok_or("as much as fits")?.to_vec());
     endpoint.wait_closed(None)?;
     Ok(all)
 }
