@@ -1,6 +1,5 @@
 //! Requests that are posted together: one lock and one doorbell for all of them.
 
-use core::hint::cold_path;
 use core::marker::PhantomData;
 
 use kernel_agent::{Direction, Head, NoBatch, RemoteWords, SendBatch, Shadow, Transfer};
@@ -67,10 +66,17 @@ impl<'m> Batch<'_, 'm> {
             if self.sends.write_single(&transfer, || slice.segment(domain)).is_some() {
                 return Ok(());
             }
-            cold_path();
         }
+        self.post_slowly(transfer, work.local)
+    }
+
+    /// Writes any transfer, or finds the reason why it cannot be written.
+    #[cold]
+    #[inline(never)]
+    fn post_slowly(&mut self, transfer: Transfer, local: Local<'m>) -> Result<(), PostError> {
+        let (handle, domain) = (self.handle, self.domain);
         let one;
-        let slices = match work.local {
+        let slices = match local {
             Local::One(slice) => {
                 one = [slice];
                 &one[..]

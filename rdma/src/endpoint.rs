@@ -245,7 +245,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn post(&self, work: &Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
+    fn post(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
         const NOWHERE: RemoteMemory = RemoteMemory::new(0, 0, 0);
         if let (Local::One(slice), None) = (work.local, work.immediate) {
             let posted = match work.kind {
@@ -271,9 +271,11 @@ impl Inner {
         self.post_slowly(work, more, domain)
     }
 
-    /// Posts any request, or finds the reason why it cannot be posted.
+    /// Posts any request, or finds the reason why it cannot be posted. The request comes by value: so
+    /// the compiler makes it in memory only on the way here.
+    #[cold]
     #[inline(never)]
-    fn post_slowly(&self, work: &Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
+    fn post_slowly(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
         use kernel_agent::Operation;
         let one;
         let slices = match work.local {
@@ -375,7 +377,7 @@ impl Endpoint {
     /// block.
     #[inline(always)]
     pub fn post(&self, work: Work<'_>) -> Result<(), PostError> {
-        self.inner.post(&work, 0, self.pd())
+        self.inner.post(work, 0, self.pd())
     }
 
     /// Posts a Receive whose completion, with the number `id`, somebody takes from the queue. Does
@@ -388,7 +390,7 @@ impl Endpoint {
     /// Posts a request and returns it, for somebody who waits for its end. Does not block.
     pub fn start(&self, work: Work<'_>) -> Result<Request, PostError> {
         let work = Work { flags: work.flags.union(SendFlags::SIGNALED), ..work };
-        self.start_by(|id| self.inner.post(&Work { id, ..work }, tag::STARTED, self.pd()))
+        self.start_by(|id| self.inner.post(Work { id, ..work }, tag::STARTED, self.pd()))
     }
 
     /// Starts to send a message.

@@ -359,6 +359,7 @@ pub struct Region {
 }
 
 impl Region {
+    #[inline(always)]
     fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("taken only by drop")
     }
