@@ -271,8 +271,8 @@ impl Inner {
         self.post_slowly(work, more, domain)
     }
 
-    /// Posts any request, or finds the reason why it cannot be posted. The request comes by value: so
-    /// the compiler makes it in memory only on the way here.
+    /// Posts any request, or finds the reason why it cannot be posted. The request comes by value:
+    /// so the compiler makes it in memory only on the way here.
     #[cold]
     #[inline(never)]
     fn post_slowly(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
