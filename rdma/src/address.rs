@@ -81,6 +81,14 @@ impl From<u16> for Service {
     }
 }
 
+/// The address for peers of a port with these GIDs: the first that the host gave it, or else the
+/// link-local one that every port has.
+pub fn own_gid(gids: &[[u8; 16]]) -> Gid {
+    let [link_local, addresses @ ..] = gids else { return Gid::UNSPECIFIED };
+    let given = addresses.iter().find(|gid| **gid != [0; 16]);
+    Gid(*given.unwrap_or(link_local))
+}
+
 /// The path from the port with this identity to a remote port. None if no node can have the remote
 /// GID, or the port has no GID of its kind.
 pub fn path_to(identity: &Identity, remote: Gid) -> Option<roce::Path> {
@@ -126,5 +134,12 @@ mod tests {
         }
         assert_eq!(nearest(&local[..1], of("10.0.0.2")), None);
         assert_eq!(nearest(&local[1..3], of("fd00::2")), None);
+    }
+
+    #[test]
+    fn the_address_is_one_that_the_host_gave_or_the_link_local_one() {
+        assert_eq!(own_gid(&[[1; 16], [2; 16], [0; 16]]), Gid([2; 16]));
+        assert_eq!(own_gid(&[[1; 16], [0; 16], [3; 16]]), Gid([3; 16]));
+        assert_eq!(own_gid(&[[1; 16], [0; 16]]), Gid([1; 16]));
     }
 }

@@ -2,13 +2,12 @@
 
 use core::marker::PhantomData;
 
-use kernel_agent::{Direction, Head, NoBatch, RemoteWords, SendBatch, Shadow, Transfer};
+use kernel_agent::{NoBatch, SendBatch, Transfer};
 
-use crate::completion::tag;
 use crate::endpoint::Endpoint;
 use crate::error::PostError;
-use crate::memory::{OwnPd, RemoteMemory, Side};
-use crate::work::{Kind, Local, Work};
+use crate::memory::{OwnPd, WorkQueue};
+use crate::work::{Local, Work};
 
 /// Requests of one endpoint that are not posted yet: see [`Endpoint::batch`]. They name memory that
 /// lives for `'m`, which is longer than the batch takes: only a request that is posted keeps its
@@ -47,22 +46,12 @@ impl<'m> Batch<'_, 'm> {
     /// Adds a Send, RDMA Write or RDMA Read without immediate data.
     #[inline(always)]
     pub fn post(&mut self, work: Work<'m>) -> Result<(), PostError> {
-        const NOWHERE: RemoteMemory = RemoteMemory::new(0, 0, 0);
-        let (direction, kind, remote) = match work.kind {
-            Kind::Send => (Direction::Send, tag::SEND, NOWHERE),
-            Kind::Write(to) => (Direction::Write, tag::WRITE, to),
-            Kind::Read(from) => (Direction::Read, tag::READ, from),
-            Kind::CompareSwap { .. } | Kind::FetchAdd { .. } => return Err(PostError::NotInBatch),
-        };
-        if work.immediate.is_some() {
+        let (Some(transfer), None) = (work.kind.transfer(work.flags, work.id, 0), work.immediate) else {
             return Err(PostError::NotInBatch);
-        }
-        let remote = RemoteWords { key: u64::from(remote.key) << 32, addr: remote.addr };
-        let shadow = Shadow { cookie: work.id, data: kind };
-        let transfer = Transfer { head: Head::new(direction, work.flags), remote, shadow };
+        };
         let (handle, domain) = (self.handle, self.domain);
         if let Local::One(slice) = work.local {
-            slice.memory.used_by(handle, Side::Sends);
+            slice.memory.used_by(handle, WorkQueue::Send);
             if self.sends.write_single(&transfer, || slice.segment(domain)).is_some() {
                 return Ok(());
             }
@@ -75,15 +64,8 @@ impl<'m> Batch<'_, 'm> {
     #[inline(never)]
     fn post_slowly(&mut self, transfer: Transfer, local: Local<'m>) -> Result<(), PostError> {
         let (handle, domain) = (self.handle, self.domain);
-        let one;
-        let slices = match local {
-            Local::One(slice) => {
-                one = [slice];
-                &one[..]
-            }
-            Local::Many(slices) => slices,
-        };
-        slices.iter().for_each(|slice| slice.memory.used_by(handle, Side::Sends));
+        let slices = local.slices();
+        slices.iter().for_each(|slice| slice.memory.used_by(handle, WorkQueue::Send));
         // One limit for all operations.
         Ok(self.sends.write(|limits| limits.send, &transfer, slices, |slice| slice.segment(domain))?)
     }
@@ -91,8 +73,8 @@ impl<'m> Batch<'_, 'm> {
 
 impl Endpoint {
     /// Posts several requests together, all or none: those that `write` adds, unless it fails.
-    /// Their completions are for who polls. Meanwhile posts of other threads are
-    /// [`PostError::Busy`].
+    /// The consumer takes their completions by [`Queue::poll`](crate::Queue::poll). Meanwhile posts
+    /// of other threads fail with [`PostError::Busy`].
     #[inline(always)]
     pub fn batch<'m, R>(
         &self,

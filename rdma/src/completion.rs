@@ -90,7 +90,7 @@ impl Completion {
         }
     }
 
-    /// Whether somebody waits for this very request, so that it is not one for who polls.
+    /// Whether the request was started: a [`Request`](crate::Request) gets its outcome, not a poll.
     #[inline(always)]
     pub(crate) fn was_started(&self) -> bool {
         self.tag & tag::STARTED != 0

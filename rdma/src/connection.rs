@@ -14,7 +14,6 @@ use core::time::Duration;
 
 use kernel_agent::{
     AcceptParams, Agent, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
-    gid_index,
 };
 use platform::sync::Mutex;
 use platform::{Platform, Signal, Wake, heap};
@@ -26,7 +25,7 @@ use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic};
-use crate::queue::LOOK;
+use crate::wait::{self, LOOK};
 use crate::wakers::Wakers;
 
 /// How long an attempt to connect may take unless its maker chooses.
@@ -145,6 +144,13 @@ impl Connection {
         tasks.wake();
     }
 
+    fn establish(&self, id: ConnectionId, data: PrivateData) {
+        self.change(|state| match state {
+            State::Pending(_) => Some(State::Established(id, data)),
+            _ => None,
+        });
+    }
+
     /// The connection ends, or the endpoint does.
     pub(crate) fn end(&self) {
         self.fail(ConnectError::Closed);
@@ -186,10 +192,7 @@ impl Connection {
                 self.fail(ConnectError::DeviceDead);
                 continue;
             }
-            // Nobody is told that the agent is closed, so this looks now and then.
-            let latest = agent.platform().now().checked_add(LOOK);
-            let until = deadline.into_iter().chain(latest).min();
-            if self.signal.wait(seen, until) == Wake::TimedOut && until == deadline {
+            if wait::sleep(&self.signal, seen, deadline, Some(LOOK)) == Wake::TimedOut {
                 return look().ok_or(TimedOut);
             }
         }
@@ -218,10 +221,7 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
             let data = PrivateData::of(event.private_data);
             let reads = connection.reads.min(depths.responder_resources);
             match client.establish(id, reads, &[]) {
-                Ok(()) => connection.change(|state| match state {
-                    State::Pending(_) => Some(State::Established(id, data)),
-                    _ => None,
-                }),
+                Ok(()) => connection.establish(id, data),
                 // The attempt is over, and its event follows.
                 Err(kernel_agent::Error::ConnectionState) => {}
                 Err(error) => {
@@ -231,11 +231,7 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
             }
         }
         CmEventKind::Established { .. } => {
-            let data = PrivateData::of(event.private_data);
-            connection.change(|state| match state {
-                State::Pending(_) => Some(State::Established(id, data)),
-                _ => None,
-            });
+            connection.establish(id, PrivateData::of(event.private_data));
         }
         CmEventKind::Rejected { reason } => connection.fail(match reason {
             Reason::CONSUMER_DEFINED => ConnectError::Rejected,
@@ -313,11 +309,7 @@ impl Endpoint {
         });
         match asked {
             Ok(id) if endpoint.connection.asked(id) => {}
-            Ok(id) => {
-                if let Ok(client) = nic.client() {
-                    let _ = client.disconnect(id, &[]);
-                }
-            }
+            Ok(id) => nic.disconnect(Some(id)),
             Err(error) => {
                 endpoint.connection.undo();
                 return Err(error);
@@ -337,10 +329,7 @@ impl Endpoint {
     /// [`ConnectError::Closed`]. The endpoint cannot be connected any more.
     pub fn disconnect(&self) {
         let connection = &self.inner.connection;
-        if let (Some(current), Ok(client)) = (connection.current(), self.inner.nic().client()) {
-            // It may be over already.
-            let _ = client.disconnect(current, &[]);
-        }
+        self.inner.nic().disconnect(connection.current());
         // Of an attempt no event follows.
         if !matches!(connection.established(), Some(Ok(_))) {
             connection.end();
@@ -437,9 +426,7 @@ impl Listener {
             if let Some(found) = self.look() {
                 return found;
             }
-            let platform = self.nic.agent().platform();
-            // Nobody is told that the agent is closed, so this looks now and then.
-            self.inner.signal.wait(seen, platform.now().checked_add(LOOK));
+            wait::sleep(&self.inner.signal, seen, None, Some(LOOK));
         }
     }
 
@@ -577,9 +564,4 @@ impl Drop for Incoming {
             let _ = client.reject(self.connection, &[]);
         }
     }
-}
-
-/// Whether the port has this address.
-pub(crate) fn has(nic: &NicInner, address: Address) -> bool {
-    gid_index(nic.agent().identity(), address.gid()).is_some()
 }

@@ -7,8 +7,8 @@ use alloc::sync::{Arc, Weak};
 use core::hint::cold_path;
 
 use kernel_agent::{
-    Direction, Head, LinkFlags, Posted, Qp, QpAttributes, QpType, Remote, RemoteWords, Segment,
-    SegmentLimits, SendFlags, SendSlot, Shadow, SlotParams, Transfer,
+    LinkFlags, Posted, Qp, QpAttributes, QpType, Remote, Segment, SegmentLimits, SendFlags, SendSlot, Shadow,
+    SlotParams,
 };
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Privileged, heap};
@@ -16,17 +16,16 @@ use platform::{Privileged, heap};
 use crate::completion::tag;
 use crate::connection::Connection;
 use crate::error::{ConnectError, CreateError, PostError, RequestError};
-use crate::memory::{Domain, OwnPd, RemoteMemory, Side, Slice};
+use crate::memory::{Domain, OwnPd, RemoteMemory, Slice, WorkQueue};
 use crate::nic::Inner as NicInner;
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::{Cells, Request};
 use crate::shared::SharedReceives;
 use crate::work::{Kind, Local, Slices, Work};
 
-/// How many Sends, RDMA operations and Receives an endpoint has room for unless it is told.
+/// How many Sends and RDMA operations, and how many Receives, an endpoint has room for by default.
 const DEPTH: u32 = 16;
-/// How many RDMA Reads and atomic operations an endpoint has outstanding, and serves, unless it is
-/// told.
+/// How many RDMA Reads and atomic operations an endpoint has outstanding, and serves, by default.
 const READS: u8 = 16;
 
 /// Chooses the size of an endpoint: see [`Domain::endpoint`].
@@ -85,9 +84,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Takes messages into the buffers of shared receives, in place of Receives of its own.
-    /// Completions of those are for who polls: use one queue for all endpoints that share.
+    /// [`Queue::poll`] returns the completions of those: use one queue for all endpoints that
+    /// share.
     pub fn shared(self, receives: &SharedReceives) -> Builder<'a> {
-        Builder { shared: Some(receives.clone()), receives: 0, ..self }
+        Builder { shared: Some(receives.clone()), ..self }
     }
 
     /// Lets requests name memory by its bus address ([`Domain::direct`]).
@@ -99,6 +99,7 @@ impl<'a> Builder<'a> {
     pub fn build(self) -> Result<Endpoint, CreateError> {
         let Builder { domain, sends, receives, segments, reads, queue, shared, privileged } = self;
         let nic = domain.nic().inner();
+        let receives = if shared.is_some() { 0 } else { receives };
         let entries = sends.checked_add(receives).ok_or(CreateError::OutOfRange("depth"))?;
         let queue = match queue {
             Some(queue) if !Arc::ptr_eq(&queue.inner().nic, nic) => return Err(CreateError::Foreign),
@@ -185,11 +186,11 @@ impl Inner {
     }
 
     /// Whether all requests that had been posted to a work queue by then have ended.
-    pub(crate) fn is_past(&self, side: Side, posted: Posted) -> bool {
+    pub(crate) fn is_past(&self, work_queue: WorkQueue, posted: Posted) -> bool {
         self.ended.load(Ordering::Acquire)
-            || match side {
-                Side::Sends => self.qp.sends_are_past(posted),
-                Side::Receives => self.qp.receives_are_past(posted),
+            || match work_queue {
+                WorkQueue::Send => self.qp.sends_are_past(posted),
+                WorkQueue::Receive => self.qp.receives_are_past(posted),
             }
     }
 
@@ -204,66 +205,28 @@ impl Inner {
 
     /// Destroys the queue pair. What is outstanding ends with `Flushed`.
     fn close(&self) {
-        if let (Some(connection), Ok(client)) = (self.connection.current(), self.nic().client()) {
-            // It may be over already.
-            let _ = client.disconnect(connection, &[]);
-        }
-        // What has completed is still for who polls: buffers of shared receives among it.
+        self.nic().disconnect(self.connection.current());
+        // The consumer may still poll what has completed: buffers of shared receives are among it.
         let _ = self.qp.to_error();
         self.queue.drain();
         // Fails only if the device is dead; then the memory that it may access is kept.
         let _ = self.qp.destroy();
         self.ended.store(true, Ordering::Release);
-        // Only now: who drops a region asks the endpoints that are found here.
+        // Only now: the drop of a region asks the endpoints that it finds in this table.
         self.nic().endpoints.remove(self.handle);
         self.connection.end();
         self.end_requests(RequestError::Flushed);
         self.nic().dropped.sweep(self.nic().agent());
     }
 
-    /// The fast path of a post: one slice, no immediate data. `None` for a reason that the slow
-    /// path finds.
-    #[inline(always)]
-    fn post_single(
-        &self,
-        direction: Direction,
-        (slice, domain): (Slice<'_>, &OwnPd),
-        remote: RemoteMemory,
-        flags: SendFlags,
-        shadow: Shadow,
-    ) -> Option<()> {
-        slice.memory.used_by(self.handle, Side::Sends);
-        self.slot.post_single(
-            self.handle,
-            |limits| limits.send > 0,
-            || {
-                let remote = RemoteWords { key: u64::from(remote.key) << 32, addr: remote.addr };
-                let transfer = Transfer { head: Head::new(direction, flags), remote, shadow };
-                Some((transfer, slice.segment(domain)?))
-            },
-        )
-    }
-
+    /// The fast path takes one slice without immediate data, unless it finds a reason against it,
+    /// which the slow path finds again.
     #[inline(always)]
     fn post(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
-        const NOWHERE: RemoteMemory = RemoteMemory::new(0, 0, 0);
         if let (Local::One(slice), None) = (work.local, work.immediate) {
-            let posted = match work.kind {
-                Kind::Send => {
-                    let shadow = Shadow { cookie: work.id, data: tag::SEND | more };
-                    self.post_single(Direction::Send, (slice, domain), NOWHERE, work.flags, shadow)
-                }
-                Kind::Write(to) => {
-                    let shadow = Shadow { cookie: work.id, data: tag::WRITE | more };
-                    self.post_single(Direction::Write, (slice, domain), to, work.flags, shadow)
-                }
-                Kind::Read(from) => {
-                    let shadow = Shadow { cookie: work.id, data: tag::READ | more };
-                    self.post_single(Direction::Read, (slice, domain), from, work.flags, shadow)
-                }
-                _ => None,
-            };
-            if posted.is_some() {
+            slice.memory.used_by(self.handle, WorkQueue::Send);
+            let make = || Some((work.kind.transfer(work.flags, work.id, more)?, slice.segment(domain)?));
+            if self.slot.post_single(self.handle, |limits| limits.send > 0, make).is_some() {
                 return Ok(());
             }
             cold_path();
@@ -277,16 +240,9 @@ impl Inner {
     #[inline(never)]
     fn post_slowly(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
         use kernel_agent::Operation;
-        let one;
-        let slices = match work.local {
-            Local::One(slice) => {
-                one = [slice];
-                &one[..]
-            }
-            Local::Many(slices) => slices,
-        };
+        let slices = work.local.slices();
         for slice in slices {
-            slice.memory.used_by(self.handle, Side::Sends);
+            slice.memory.used_by(self.handle, WorkQueue::Send);
         }
         let remote = |memory: RemoteMemory| Remote { addr: memory.addr, key: memory.key };
         let sink = || {
@@ -315,21 +271,16 @@ impl Inner {
 
     #[inline(always)]
     fn post_receive(&self, into: Local<'_>, shadow: Shadow, domain: &OwnPd) -> Result<(), PostError> {
-        let one;
-        let slices = match into {
-            Local::One(slice) => {
-                slice.memory.used_by(self.handle, Side::Receives);
-                if self.qp.post_single_receive(|| slice.segment(domain), shadow).is_some() {
-                    return Ok(());
-                }
-                cold_path();
-                one = [slice];
-                &one[..]
+        if let Local::One(slice) = into {
+            slice.memory.used_by(self.handle, WorkQueue::Receive);
+            if self.qp.post_single_receive(|| slice.segment(domain), shadow).is_some() {
+                return Ok(());
             }
-            Local::Many(slices) => slices,
-        };
+            cold_path();
+        }
+        let slices = into.slices();
         for slice in slices {
-            slice.memory.used_by(self.handle, Side::Receives);
+            slice.memory.used_by(self.handle, WorkQueue::Receive);
         }
         let segment = |slice: &Slice<'_>| -> Option<Segment> { slice.segment(domain) };
         Ok(self.qp.post_receive(false, slices, segment, shadow)?)
@@ -418,7 +369,7 @@ impl Endpoint {
     }
 
     /// Starts what `post` posts. If there is no room, takes what has completed, and tries once
-    /// more: nobody may wait for the requests that have ended.
+    /// more: the consumer may have dropped the requests that have ended.
     fn start_by(&self, post: impl Fn(u64) -> Result<(), PostError>) -> Result<Request, PostError> {
         self.try_to_start(&post).or_else(|error| match error {
             PostError::Full => {

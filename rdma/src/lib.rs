@@ -51,10 +51,11 @@ mod shared;
 mod slots;
 mod table;
 pub mod via;
+pub mod wait;
 mod wakers;
 mod work;
 
-pub use address::{Address, Service, path_to};
+pub use address::{Address, Service, own_gid, path_to};
 pub use batch::Batch;
 pub use callbacks::{CallbackThread, InCallback, InCallbacks};
 pub use completion::{Completion, Operation};

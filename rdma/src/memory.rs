@@ -75,9 +75,9 @@ pub(crate) struct Memory {
 
 /// A work queue of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Sends = 0,
-    Receives = 1,
+pub(crate) enum WorkQueue {
+    Send = 0,
+    Receive = 1,
 }
 
 /// Which endpoint has posted requests that name some memory: its handle, [`NONE`] or [`SEVERAL`].
@@ -115,8 +115,8 @@ impl Memory {
 
     /// Notes that this endpoint posts a request that names the memory, to this work queue.
     #[inline(always)]
-    pub(crate) fn used_by(&self, endpoint: u64, side: Side) {
-        self.users[side as usize].is(endpoint);
+    pub(crate) fn used_by(&self, endpoint: u64, work_queue: WorkQueue) {
+        self.users[work_queue as usize].is(endpoint);
     }
 
     /// Deregisters the memory, and releases it unless the device may still access it. Blocks for
@@ -130,13 +130,13 @@ impl Memory {
 /// Memory of a dropped region, and up to where the endpoints that used it had posted then.
 struct Waiting {
     memory: Memory,
-    until: Vec<(Weak<Endpoint>, Side, Posted)>,
+    until: Vec<(Weak<Endpoint>, WorkQueue, Posted)>,
 }
 
 impl Waiting {
     fn is_over(&self) -> bool {
-        self.until.iter().all(|(endpoint, side, posted)| {
-            endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*side, *posted))
+        self.until.iter().all(|(endpoint, work_queue, posted)| {
+            endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*work_queue, *posted))
         })
     }
 }
@@ -186,18 +186,18 @@ impl Dropped {
     fn take(&self, nic: &NicInner, memory: Memory) {
         let mut until = Vec::new();
         let mut room = true;
-        for side in [Side::Sends, Side::Receives] {
+        for work_queue in [WorkQueue::Send, WorkQueue::Receive] {
             let mut add = |endpoint: Arc<Endpoint>| {
                 let posted = endpoint.posted();
-                if endpoint.is_past(side, posted) {
+                if endpoint.is_past(work_queue, posted) {
                     return;
                 }
                 room &= until.try_reserve(1).is_ok();
                 if room {
-                    until.push((Arc::downgrade(&endpoint), side, posted));
+                    until.push((Arc::downgrade(&endpoint), work_queue, posted));
                 }
             };
-            match memory.users[side as usize].get() {
+            match memory.users[work_queue as usize].get() {
                 NONE => {}
                 SEVERAL => nic.endpoints().for_each(&mut add),
                 one => nic.endpoint(one).into_iter().for_each(&mut add),

@@ -10,12 +10,12 @@
 use alloc::sync::{Arc, Weak};
 use core::time::Duration;
 
-use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, Upcalls};
+use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, ConnectionId, Death, Upcalls, gid_index};
 use platform::sync::Once;
 use platform::{Instant, heap};
 
 use crate::Table;
-use crate::address::{Address, Service};
+use crate::address::{Address, Service, own_gid};
 use crate::completion::Completion;
 use crate::connection::{self, Listener, ListenerInner};
 use crate::endpoint::Inner as Endpoint;
@@ -70,6 +70,14 @@ impl Inner {
 
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = Arc<Endpoint>> {
         self.endpoints.all().filter_map(|endpoint| endpoint.upgrade())
+    }
+
+    /// Ends a connection, if there is one.
+    pub(crate) fn disconnect(&self, connection: Option<ConnectionId>) {
+        if let (Some(connection), Ok(client)) = (connection, self.client()) {
+            // It may be over already.
+            let _ = client.disconnect(connection, &[]);
+        }
     }
 
     /// Passes the outcome of a started request to who waits for it.
@@ -229,13 +237,12 @@ impl Nic {
     /// The address for peers: the first that the host gave the port, or else the one that every
     /// port has.
     pub fn address(&self) -> Address {
-        let own = self.addresses().next();
-        self.addresses().nth(1).or(own).unwrap_or(Address::of(roce::Gid::UNSPECIFIED))
+        Address::of(own_gid(&self.agent().identity().gids))
     }
 
     /// Whether the port has this address.
     pub fn has(&self, address: Address) -> bool {
-        connection::has(self.inner(), address)
+        gid_index(self.agent().identity(), address.gid()).is_some()
     }
 
     /// A protection domain. Blocks for the device.

@@ -22,17 +22,13 @@ use core::time::Duration;
 use kernel_agent::{Arm, Cq, CqSlot, SlotParams, Took};
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicUsize, Ordering};
-use platform::{Instant, Signal, Wake, heap};
+use platform::{Instant, Signal, heap};
 
 use crate::completion::{Completion, tag};
 use crate::error::{CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, tags};
+use crate::wait::{self, LOOK};
 use crate::wakers::Wakers;
-
-/// How long a waiter spins before it sleeps.
-const SPIN: Duration = Duration::from_micros(10);
-/// How long a waiter sleeps before it looks whether the agent was closed.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
     pub(crate) nic: Arc<NicInner>,
@@ -188,36 +184,11 @@ impl Inner {
     pub(crate) fn wait_for<T>(
         &self,
         deadline: Option<Instant>,
-        mut look: impl FnMut() -> Option<T>,
+        look: impl FnMut() -> Option<T>,
     ) -> Result<T, TimedOut> {
-        let platform = self.signal.platform();
-        let begun = platform.now();
+        let begun = self.signal.platform().now();
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        let outcome = loop {
-            let seen = self.signal.value();
-            if let Some(found) = look() {
-                break Ok(found);
-            }
-            let now = platform.now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                break Err(TimedOut);
-            }
-            if now < begun + SPIN {
-                core::hint::spin_loop();
-                continue;
-            }
-            self.arm();
-            // What came before the queue was armed is not announced.
-            if let Some(found) = look() {
-                break Ok(found);
-            }
-            // Nobody is told that the agent is closed, so this looks now and then.
-            let latest = platform.now().checked_add(LOOK);
-            let until = deadline.into_iter().chain(latest).min();
-            if self.signal.wait(seen, until) == Wake::TimedOut && until == deadline {
-                break look().ok_or(TimedOut);
-            }
-        };
+        let outcome = wait::for_queue(&self.signal, (begun, deadline), Some(LOOK), look, || self.arm());
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         outcome
     }

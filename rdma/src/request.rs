@@ -136,19 +136,17 @@ impl Cells {
 
     /// Nobody waits for the request any more. Returns the task that did.
     fn forget(&self, id: u64) -> Option<Waker> {
-        {
-            let mut table = self.0.lock();
-            match table.cell(id).map(|cell| &mut cell.state) {
-                Some(State::Outstanding { wanted, waker }) => {
-                    *wanted = false;
-                    waker.take()
-                }
-                Some(State::Over(_)) => {
-                    table.release(id);
-                    None
-                }
-                _ => None,
+        let mut table = self.0.lock();
+        match table.cell(id).map(|cell| &mut cell.state) {
+            Some(State::Outstanding { wanted, waker }) => {
+                *wanted = false;
+                waker.take()
             }
+            Some(State::Over(_)) => {
+                table.release(id);
+                None
+            }
+            _ => None,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What an endpoint is asked to do: one request, built step by step.
 
-use kernel_agent::SendFlags;
+use kernel_agent::{Direction, Head, RemoteWords, SendFlags, Shadow, Transfer};
 
+use crate::completion::tag;
 use crate::memory::{RemoteMemory, Slice};
 
 /// The local memory of a request: one slice, or several that are used one after the other.
@@ -12,6 +13,15 @@ pub struct Slices<'a>(pub(crate) Local<'a>);
 pub(crate) enum Local<'a> {
     One(Slice<'a>),
     Many(&'a [Slice<'a>]),
+}
+
+impl<'a> Local<'a> {
+    pub(crate) fn slices(&self) -> &[Slice<'a>] {
+        match self {
+            Local::One(slice) => core::slice::from_ref(slice),
+            Local::Many(slices) => slices,
+        }
+    }
 }
 
 impl<'a> From<Slice<'a>> for Slices<'a> {
@@ -42,6 +52,23 @@ pub(crate) enum Kind {
     Read(RemoteMemory),
     CompareSwap { at: RemoteMemory, compare: u64, swap: u64 },
     FetchAdd { at: RemoteMemory, add: u64 },
+}
+
+impl Kind {
+    /// A request in the form in which the fast path takes it: not of an atomic operation. `more`:
+    /// bits of the tag beside the kind.
+    #[inline(always)]
+    pub(crate) fn transfer(self, flags: SendFlags, id: u64, more: u32) -> Option<Transfer> {
+        let (direction, kind, remote) = match self {
+            Kind::Send => (Direction::Send, tag::SEND, RemoteMemory::new(0, 0, 0)),
+            Kind::Write(to) => (Direction::Write, tag::WRITE, to),
+            Kind::Read(from) => (Direction::Read, tag::READ, from),
+            Kind::CompareSwap { .. } | Kind::FetchAdd { .. } => return None,
+        };
+        let remote = RemoteWords { key: u64::from(remote.key) << 32, addr: remote.addr };
+        let shadow = Shadow { cookie: id, data: kind | more };
+        Some(Transfer { head: Head::new(direction, flags), remote, shadow })
+    }
 }
 
 /// A request to an endpoint's send queue. [`Endpoint::post`](crate::Endpoint::post) posts it for a

@@ -14,7 +14,7 @@ use kernel_agent::{Agent, Client, Features, PROVIDER_VERSION, Vi as AgentVi, ViC
 use platform::sync::{Mutex, Once};
 use platform::{Platform, SleepLock, heap};
 use rdma::numbers::Number;
-use rdma::{CallbackThread, Life, Limits, Table, handle};
+use rdma::{CallbackThread, Life, Limits, Table, handle, own_gid};
 use roce::Gid;
 
 use crate::address::{MAX_DISCRIMINATOR, NetAddress};
@@ -308,17 +308,10 @@ impl Core {
     pub(crate) fn own_gid(&self, address: &NetAddress) -> Result<Gid> {
         let identity = self.agent.identity();
         match address.gid() {
-            None => Ok(own_address(&identity.gids)),
+            None => Ok(own_gid(&identity.gids)),
             Some(gid) => kernel_agent::gid_index(identity, gid).map(|_| gid).ok_or(Error::InvalidParameter),
         }
     }
-}
-
-/// The address of a NIC whose port has these GIDs.
-fn own_address(gids: &[[u8; 16]]) -> Gid {
-    let [link_local, addresses @ ..] = gids else { return Gid::UNSPECIFIED };
-    let given = addresses.iter().find(|gid| **gid != [0; 16]);
-    Gid(*given.unwrap_or(link_local))
 }
 
 impl Drop for Core {
@@ -393,7 +386,7 @@ impl Nic {
         let mut name = String::new();
         name.try_reserve_exact(core.name.len())?;
         name.push_str(&core.name);
-        let address = own_address(&identity.gids);
+        let address = own_gid(&identity.gids);
         Ok(NicAttributes {
             name,
             hardware_version: core.agent.hardware_version(),
@@ -421,7 +414,7 @@ impl Nic {
     ///
     /// Errors: `InvalidParameter` (a discriminator that is too long).
     pub fn address(&self, discriminator: &[u8]) -> Result<NetAddress> {
-        NetAddress::new(&own_address(&self.0.agent.identity().gids).0, discriminator)
+        NetAddress::new(&own_gid(&self.0.agent.identity().gids).0, discriminator)
     }
 }
 
@@ -453,13 +446,6 @@ mod tests {
             assert_eq!(seen(place(word(index), 1)), (1, index as usize, 1));
             assert_eq!(seen(place(word(index), 2)), (2, index as usize, 2));
         }
-    }
-
-    #[test]
-    fn the_address_is_one_that_the_host_gave_or_the_link_local_one() {
-        assert_eq!(own_address(&[[1; 16], [2; 16], [0; 16]]), Gid([2; 16]));
-        assert_eq!(own_address(&[[1; 16], [0; 16], [3; 16]]), Gid([3; 16]));
-        assert_eq!(own_address(&[[1; 16], [0; 16]]), Gid([1; 16]));
     }
 
     #[test]

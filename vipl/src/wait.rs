@@ -1,21 +1,15 @@
-//! Waiting for a queue.
-//!
-//! A waiter first spins for a moment, since a completion often arrives soon. Then it arms the
-//! queue, looks once more, and sleeps.
+//! Waiting for a queue, as VIPL's calls do. [`rdma::wait`] has the loop.
 
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use platform::{Instant, Platform, Signal, Wake};
+use platform::{Instant, Platform, Signal};
 
 use crate::error::{Error, Result};
 
 /// A timeout without end.
 #[doc(alias = "VIP_INFINITE")]
 pub const INFINITE: u32 = u32::MAX;
-
-/// How long a waiter spins before it sleeps.
-const SPIN: Duration = Duration::from_micros(10);
 
 /// When a call gives up.
 #[derive(Clone, Copy)]
@@ -49,30 +43,9 @@ pub(crate) fn wait<T>(
     take: impl Fn() -> Result<Option<T>>,
     arm: impl Fn(),
 ) -> Result<T> {
-    let platform = signal.platform();
-    let mut spins = true;
-    loop {
-        let seen = signal.value();
-        if let Some(taken) = take()? {
-            return Ok(taken);
-        }
-        if deadline.passed(platform) {
-            return Err(Error::Timeout);
-        }
-        if spins {
-            spins = platform.now() < deadline.begun + SPIN;
-            core::hint::spin_loop();
-            continue;
-        }
-        arm();
-        // What was complete before the queue was armed is not announced.
-        if let Some(taken) = take()? {
-            return Ok(taken);
-        }
-        if signal.wait(seen, deadline.at) == Wake::TimedOut {
-            return take()?.ok_or(Error::Timeout);
-        }
-    }
+    let times = (deadline.begun, deadline.at);
+    let look = || take().transpose();
+    rdma::wait::for_queue(signal, times, None, look, arm).unwrap_or(Err(Error::Timeout))
 }
 
 #[cfg(test)]
@@ -82,6 +55,7 @@ mod tests {
     use core::cell::Cell;
 
     use host::Machine;
+    use rdma::wait::SPIN;
 
     use super::*;
 

@@ -1,0 +1,147 @@
+//! Connections: how they come about, fail and end; devices that die.
+
+use std::thread;
+use std::time::Duration;
+
+use ferrovia_rdma::{Access, Address, ConnectError, CreateError, PostError, RequestError, Service};
+use kernel_agent::{Agent, Config};
+
+use crate::support::{Host, PORT, block_on, pair};
+
+#[test]
+fn a_peer_that_is_not_there_or_does_not_want_is_an_error_of_its_own() {
+    let host = Host::new(2);
+    let (a, b) = (host.nic(0), host.nic(1));
+    let domain = a.domain().unwrap();
+    let endpoint = || domain.endpoint().build().unwrap();
+    let address = host.address(1);
+    assert_eq!(endpoint().connect(address, PORT).wait(), Err(ConnectError::NoListener));
+    let nowhere = Address::from(std::net::Ipv4Addr::new(224, 0, 0, 1));
+    assert_eq!(endpoint().connect(nowhere, PORT).wait(), Err(ConnectError::NoPath));
+    let listener = b.listen(Service::it_api(PORT)).unwrap();
+    assert_eq!(b.listen(Service::it_api(PORT)).err(), Some(CreateError::ServiceInUse));
+    let asking = endpoint();
+    let connecting = asking.connect(address, Service::it_api(PORT));
+    listener.wait().unwrap().reject(b"no").unwrap();
+    assert_eq!(connecting.wait(), Err(ConnectError::Rejected));
+    assert_eq!(asking.connect(address, Service::it_api(PORT)).wait(), Err(ConnectError::Used));
+    // A request that is dropped, or left at a listener that is, is rejected.
+    let asking = endpoint();
+    let connecting = asking.connect(address, Service::it_api(PORT));
+    drop(listener.wait().unwrap());
+    assert_eq!(connecting.wait(), Err(ConnectError::Rejected));
+    let fresh = endpoint();
+    let long = fresh.connect_with(address, Service::it_api(PORT), &[0; 93]).wait();
+    assert_eq!(long, Err(ConnectError::PrivateData(92)));
+    // One that nobody took is rejected, too.
+    let left = endpoint();
+    let connecting = left.connect(address, Service::it_api(PORT + 1));
+    assert_eq!(connecting.wait(), Err(ConnectError::NoListener));
+    let other = b.listen(Service::it_api(PORT + 1)).unwrap();
+    let left = endpoint();
+    let connecting = left.connect(address, Service::it_api(PORT + 1));
+    let marker = endpoint();
+    let marked = marker.connect(address, Service::it_api(PORT));
+    // The first request has arrived when the second one has.
+    drop(listener.wait().unwrap());
+    assert_eq!(marked.wait(), Err(ConnectError::Rejected));
+    drop(other);
+    assert_eq!(connecting.wait(), Err(ConnectError::Rejected));
+    // A failure at once changes nothing.
+    let connecting = fresh.connect(address, Service::it_api(PORT));
+    let incoming = listener.wait().unwrap();
+    assert!(a.has(incoming.from()));
+    drop(listener);
+    let peer = b.domain().unwrap().endpoint().build().unwrap();
+    incoming.accept(&peer).wait().unwrap();
+    connecting.wait().unwrap();
+}
+
+#[test]
+fn a_device_that_dies_ends_every_wait() {
+    let mut host = Host::new(1);
+    let config = Config { silence: Duration::from_millis(200), ..Config::default() };
+    let agent = host.agents.pop().unwrap();
+    agent.close();
+    let agent = Agent::open(host.machine.platform(), host.machine.transport(0), 0, config).unwrap();
+    host.agents.push(agent);
+    let (a, b) = pair(&host);
+    let memory = region!(b, 8, Access::empty());
+    let nic = host.nic(0);
+    let (listener, idle) = (nic.listen(PORT).unwrap(), nic.queue(2).unwrap());
+    let receive = b.receive(memory.slice(..)).unwrap();
+    thread::scope(|scope| {
+        let waits = [
+            scope.spawn(|| assert_eq!(receive.wait(), Err(RequestError::DeviceDead))),
+            scope.spawn(|| assert!(listener.wait().is_err_and(|error| error == CreateError::DeviceDead))),
+            scope.spawn(|| assert_eq!(idle.wait(None), Ok(()))),
+            scope.spawn(|| block_on(a.closed())),
+        ];
+        host.machine.kill();
+        waits.into_iter().for_each(|wait| wait.join().unwrap());
+    });
+    assert!(nic.is_dead() && nic.domain().is_err_and(|error| error == CreateError::DeviceDead));
+    assert_eq!(b.post_receive(memory.slice(..), 0), Err(PostError::Closed));
+    drop((a, b, memory, nic, listener, idle));
+    // The device cannot confirm that it is reset: the memory that it may reach is kept.
+    host.agents[0].close();
+    assert!(host.machine.arena().lent() > 0);
+    std::mem::forget(host);
+}
+
+#[test]
+fn an_attempt_that_is_disconnected_ends_at_once() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let listener = nic.listen(PORT).unwrap();
+    let endpoint = domain.endpoint().build().unwrap();
+    let connecting = endpoint.connect(nic.address(), PORT);
+    let incoming = listener.wait().unwrap();
+    endpoint.disconnect();
+    assert_eq!(connecting.wait(), Err(ConnectError::Closed));
+    assert_eq!(endpoint.wait_closed(None), Ok(()));
+    assert_eq!(endpoint.connect(nic.address(), PORT).wait(), Err(ConnectError::Used));
+    let other = domain.endpoint().build().unwrap();
+    assert!(incoming.accept(&other).wait().is_err());
+    let fresh = domain.endpoint().build().unwrap();
+    fresh.disconnect();
+    assert_eq!(fresh.wait_closed(None), Ok(()));
+}
+
+#[test]
+fn all_tasks_that_wait_for_one_thing_are_woken() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let listener = nic.listen(PORT).unwrap();
+    let (a, b) = (domain.endpoint().build().unwrap(), domain.endpoint().build().unwrap());
+    let (c, d) = (domain.endpoint().build().unwrap(), domain.endpoint().build().unwrap());
+    thread::scope(|scope| {
+        let accepting = [&b, &d].map(|endpoint| {
+            let listener = &listener;
+            scope.spawn(move || block_on(async { listener.accept().await.unwrap().accept(endpoint).await }))
+        });
+        let closed = [&a, &a].map(|endpoint| scope.spawn(move || block_on(endpoint.closed())));
+        for endpoint in [&a, &c] {
+            block_on(endpoint.connect(nic.address(), PORT)).unwrap();
+        }
+        accepting.into_iter().for_each(|task| _ = task.join().unwrap().unwrap());
+        a.disconnect();
+        closed.into_iter().for_each(|task| task.join().unwrap());
+    });
+}
+
+#[test]
+fn who_waits_hears_that_the_agent_is_closed() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let (endpoint, memory) = (domain.endpoint().build().unwrap(), domain.region(8).unwrap());
+    let (listener, receive) = (nic.listen(PORT).unwrap(), endpoint.receive(memory.slice(..)).unwrap());
+    host.agents[0].close();
+    assert_eq!(receive.wait(), Err(RequestError::DeviceDead));
+    assert_eq!(endpoint.wait_closed(None), Ok(()));
+    assert_eq!(nic.queue(2).err(), Some(CreateError::DeviceDead));
+    assert!(listener.wait().is_err());
+}

@@ -1,0 +1,9 @@
+//! The API for Rust programmers: what it promises about memory, ends, errors and drops.
+
+#[macro_use]
+mod support;
+
+mod connections;
+mod memory;
+mod requests;
+mod shared;

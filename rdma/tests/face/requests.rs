@@ -1,0 +1,308 @@
+//! Requests: posted, started and batched; what completes, and who hears of it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use ferrovia_rdma::{
+    Access, Completion, CreateError, Operation, PostError, RemoteMemory, RequestError, Work,
+};
+
+use crate::support::{Host, PORT, block_on, pair, poll};
+
+#[test]
+fn a_message_arrives_for_who_blocks() {
+    let host = Host::new(2);
+    let (a, b) = pair(&host);
+    let (from, into) = (region!(a, 64, Access::empty()), region!(b, 64, Access::empty()));
+    let receive = b.receive(into.slice(..)).unwrap();
+    from.slice(..).write(b"hello");
+    assert_eq!(a.send(from.slice(..5)).unwrap().wait().map(|done| done.len), Ok(5));
+    let done = receive.wait().unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!((done.len, into.slice(..done.len).read(&mut bytes), &bytes[..5]), (5, 5, &b"hello"[..]));
+}
+
+#[test]
+fn a_message_and_its_echo_arrive_for_who_awaits() {
+    let host = Host::new(2);
+    let (client, server) = (host.nic(0), host.nic(1));
+    let address = host.address(1);
+    thread::scope(|scope| {
+        let listener = server.listen(PORT).unwrap();
+        scope.spawn(|| {
+            block_on(async move {
+                let incoming = listener.accept().await.unwrap();
+                assert_eq!(&incoming.private_data()[..2], b"hi");
+                let domain = server.domain().unwrap();
+                let (endpoint, memory) = (domain.endpoint().build().unwrap(), domain.region(32).unwrap());
+                let receive = endpoint.receive(memory.slice(..)).unwrap();
+                incoming.accept_with(&endpoint, b"welcome").await.unwrap();
+                let len = receive.await.unwrap().len;
+                endpoint.send(memory.slice(..len)).unwrap().await.unwrap();
+                endpoint.closed().await;
+            });
+        });
+        block_on(async {
+            let domain = client.domain().unwrap();
+            let (endpoint, memory) = (domain.endpoint().build().unwrap(), domain.region(32).unwrap());
+            let data = endpoint.connect_with(address, PORT, b"hi").await.unwrap();
+            assert_eq!(&data.bytes()[..7], b"welcome");
+            let echo = endpoint.receive(memory.slice(16..)).unwrap();
+            memory.slice(..).write(b"echo");
+            endpoint.send(memory.slice(..4)).unwrap().await.unwrap();
+            assert_eq!(echo.await.unwrap().len, 4);
+            let mut bytes = [0; 4];
+            memory.slice(16..).read(&mut bytes);
+            assert_eq!(&bytes, b"echo");
+        });
+    });
+}
+
+#[test]
+fn every_operation_completes_for_who_polls() {
+    let host = Host::new(2);
+    let (a, b) = pair(&host);
+    let (local, remote) = (region!(a, 64, Access::empty()), region!(b, 64, Access::all()));
+    let into = remote.remote().unwrap();
+    local.slice(..8).write(&7u64.to_ne_bytes());
+    b.post_receive(remote.slice(32..), 1).unwrap();
+    b.post_receive(remote.slice(32..), 2).unwrap();
+    a.post(Work::write(local.slice(..8), into).id(10)).unwrap();
+    a.post(Work::fetch_add(local.slice(8..16), into, 5).id(11)).unwrap();
+    a.post(Work::compare_swap(local.slice(16..24), into, 12, 99).id(12)).unwrap();
+    a.post(Work::read(local.slice(24..32), into).id(13).fenced()).unwrap();
+    let gathered = [local.slice(..4), local.slice(4..8)];
+    assert_eq!(a.post(Work::send(&gathered)), Err(PostError::TooManySlices));
+    a.post(Work::send(local.slice(..8)).immediate(77).id(14)).unwrap();
+    a.post(Work::write(local.slice(..4), into.from(8)).immediate(78).id(15)).unwrap();
+    let ends = poll(&a, 6);
+    let kinds = [
+        Operation::Write,
+        Operation::Atomic,
+        Operation::Atomic,
+        Operation::Read,
+        Operation::Send,
+        Operation::Write,
+    ];
+    assert!(ends.iter().map(Completion::operation).eq(kinds));
+    assert!(ends.iter().map(Completion::id).eq(10..16));
+    assert!(
+        ends.iter().all(|end| end.result().is_ok() && end.endpoint() == a.id() && end.written().is_none())
+    );
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        local.slice(at..).read(&mut bytes);
+        u64::from_ne_bytes(bytes)
+    };
+    assert_eq!((word(8), word(16), word(24)), (7, 12, 99));
+    let came = poll(&b, 2);
+    assert_eq!((came[0].immediate(), came[0].result(), came[0].written()), (Some(77), Ok(8), None));
+    assert_eq!((came[1].immediate(), came[1].result(), came[1].written()), (Some(78), Ok(0), Some(4)));
+    assert!(came.iter().all(|end| end.operation() == Operation::Receive));
+}
+
+#[test]
+fn who_stops_waiting_cancels_nothing() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (from, into) = (region!(a, 64, Access::empty()), region!(b, 64, Access::empty()));
+    // More often than there are cells.
+    for round in 0..40u8 {
+        from.slice(..).write(&[round]);
+        drop(b.receive(into.slice(..)).unwrap());
+        drop(a.send(from.slice(..1)).unwrap());
+        let receive = b.receive(into.slice(1..)).unwrap();
+        a.send(from.slice(..1)).unwrap().wait().unwrap();
+        receive.wait().unwrap();
+        let mut bytes = [0; 2];
+        into.slice(..).read(&mut bytes);
+        assert_eq!(bytes, [round; 2], "both arrived");
+    }
+}
+
+#[test]
+fn a_wait_that_is_over_returns_the_request() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let memory = region!(b, 8, Access::empty());
+    let receive = b.receive(memory.slice(..)).unwrap();
+    let Err(receive) = receive.wait_timeout(Duration::ZERO) else { panic!("nobody has sent") };
+    let source = region!(a, 8, Access::empty());
+    a.send(source.slice(..3)).unwrap().wait().unwrap();
+    assert_eq!(receive.wait().map(|done| done.len), Ok(3));
+}
+
+#[test]
+fn a_post_that_cannot_be_says_why_and_changes_nothing() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let (domain, other) = (nic.domain().unwrap(), nic.domain().unwrap());
+    let (memory, foreign) = (domain.region(64).unwrap(), other.region(64).unwrap());
+    let idle = domain.endpoint().build().unwrap();
+    assert_eq!(idle.post(Work::send(memory.slice(..))), Err(PostError::NotConnected));
+    assert!(idle.send(memory.slice(..)).is_err_and(|error| error == PostError::NotConnected));
+    let small = domain.endpoint().sends(2).receives(1).build().unwrap();
+    let peer = domain.endpoint().build().unwrap();
+    let listener = nic.listen(PORT).unwrap();
+    let connecting = small.connect(host.address(0), PORT);
+    listener.wait().unwrap().accept(&peer).wait().unwrap();
+    connecting.wait().unwrap();
+    assert_eq!(small.post(Work::send(foreign.slice(..))), Err(PostError::BadSlice));
+    let nowhere = RemoteMemory::new(0, 8, 0);
+    assert_eq!(small.post(Work::fetch_add(memory.slice(..4), nowhere, 1)), Err(PostError::BadSlice));
+    small.post_receive(memory.slice(..), 0).unwrap();
+    assert_eq!(small.post_receive(memory.slice(..), 0), Err(PostError::Full));
+    let paused = host.machine.pause();
+    small.post(Work::send(memory.slice(..))).unwrap();
+    small.post(Work::send(memory.slice(..))).unwrap();
+    assert_eq!(small.post(Work::send(memory.slice(..))), Err(PostError::Full));
+    drop(paused);
+    let elsewhere = Host::new(1);
+    let queue = elsewhere.nic(0).queue(4).unwrap();
+    assert_eq!(domain.endpoint().queue(&queue).build().err(), Some(CreateError::Foreign));
+}
+
+#[test]
+fn a_request_that_the_peer_refuses_fails_and_ends_the_connection() {
+    let host = Host::new(2);
+    let (a, b) = pair(&host);
+    let (local, remote) = (region!(a, 64, Access::empty()), region!(b, 64, Access::READ));
+    let refused = a.write(local.slice(..), remote.remote().unwrap()).unwrap();
+    let behind = a.read(local.slice(..), remote.remote().unwrap()).unwrap();
+    assert_eq!(refused.wait(), Err(RequestError::RemoteAccess));
+    assert_eq!(behind.wait(), Err(RequestError::Flushed));
+    a.wait_closed(None).unwrap();
+    b.wait_closed(None).unwrap();
+    assert_eq!(region!(a, 64, Access::empty()).remote(), None, "peers have no right to it");
+}
+
+#[test]
+fn one_queue_serves_who_polls_and_who_waits() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let queue = nic.queue(64).unwrap();
+    let (a, b) =
+        (domain.endpoint().queue(&queue).build().unwrap(), domain.endpoint().queue(&queue).build().unwrap());
+    let listener = nic.listen(PORT).unwrap();
+    let connecting = a.connect(host.address(0), PORT);
+    listener.wait().unwrap().accept(&b).wait().unwrap();
+    connecting.wait().unwrap();
+    let memory = domain.region(64).unwrap();
+    for round in 0..10 {
+        b.post_receive(memory.slice(..8), round).unwrap();
+        b.post_receive(memory.slice(..8), round).unwrap();
+        let started = a.send(memory.slice(8..16)).unwrap();
+        a.post(Work::send(memory.slice(8..16)).id(round)).unwrap();
+        // The waiter stages what is not its own; the poller passes on what is not its own.
+        let ends = if round % 2 == 0 {
+            started.wait().unwrap();
+            poll(&a, 3)
+        } else {
+            let ends = poll(&a, 3);
+            started.wait().unwrap();
+            ends
+        };
+        assert!(ends.iter().all(|end| end.id() == round && end.result() == Ok(8)), "{ends:?}");
+        assert_eq!(ends.iter().filter(|end| end.endpoint() == b.id()).count(), 2);
+    }
+    block_on(async {
+        b.post_receive(memory.slice(..8), 0).unwrap();
+        a.send(memory.slice(8..16)).unwrap().await.unwrap();
+        queue.ready().await;
+    });
+    assert_eq!(poll(&b, 1)[0].operation(), Operation::Receive);
+}
+
+#[test]
+fn a_batch_is_posted_as_a_whole_or_not_at_all() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (local, remote) = (region!(a, 64, Access::empty()), region!(b, 64, Access::all()));
+    let (local, to) = (&local, remote.remote().unwrap());
+    let word = |n: u64| local.slice(8 * n as usize..8 * n as usize + 8);
+    (0..8).for_each(|n| _ = word(n).write(&n.to_ne_bytes()));
+    let failed = a.batch(|batch| {
+        batch.post(Work::write(word(1), to))?;
+        batch.post(Work::fetch_add(word(2), to, 1))
+    });
+    assert_eq!(failed, Err(PostError::NotInBatch));
+    a.batch(|batch| {
+        assert_eq!(a.post(Work::write(word(0), to)), Err(PostError::Busy));
+        (0..7).try_for_each(|n| batch.post(Work::write(word(n + 1), to.from(8 * n)).id(n).unsignalled()))?;
+        batch.post(Work::read(word(0), to.from(8)).id(9))
+    })
+    .unwrap();
+    assert_eq!(poll(&a, 1)[0].id(), 9);
+    assert_eq!(word(0).to_vec(), 2u64.to_ne_bytes());
+    assert_eq!(remote.slice(48..56).to_vec(), 7u64.to_ne_bytes());
+    let idle = a.domain().endpoint().build().unwrap();
+    assert_eq!(idle.batch(|_| Ok(())), Err(PostError::NotConnected));
+}
+
+#[test]
+fn a_task_is_woken_also_if_requests_of_others_complete_before_its_own() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let (domain, queue) = (nic.domain().unwrap(), nic.queue(64).unwrap());
+    let endpoint = || domain.endpoint().queue(&queue).build().unwrap();
+    let (a, b) = (endpoint(), endpoint());
+    let listener = nic.listen(PORT).unwrap();
+    let connecting = a.connect(nic.address(), PORT);
+    listener.wait().unwrap().accept(&b).wait().unwrap();
+    connecting.wait().unwrap();
+    let memory = domain.shared_region(64, Access::WRITE).unwrap();
+    for _ in 0..20 {
+        let mut receive = pin!(b.receive(memory.slice(..8)).unwrap());
+        let (woken, wakes) = std::sync::mpsc::channel();
+        struct Tell(std::sync::mpsc::Sender<()>);
+        impl Wake for Tell {
+            fn wake(self: Arc<Self>) {
+                let _ = self.0.send(());
+            }
+        }
+        let waker = Waker::from(Arc::new(Tell(woken)));
+        let mut look = || receive.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(look().is_pending());
+        // The first completion after the queue was armed is not the task's.
+        a.post(Work::write(memory.slice(8..16), memory.remote().unwrap())).unwrap();
+        while queue.poll(&mut [Completion::EMPTY]) == 0 {
+            thread::yield_now();
+        }
+        a.post(Work::send(memory.slice(8..16))).unwrap();
+        // Nobody else looks at the queue now.
+        wakes.recv_timeout(Duration::from_secs(60)).expect("the task is woken");
+        assert!(look().is_ready());
+        while queue.poll(&mut [Completion::EMPTY]) == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_receive_that_a_write_took_is_not_longer_than_its_memory() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (from, into) = (region!(a, 64, Access::empty()), region!(b, 64, Access::WRITE));
+    let receive = b.receive(into.slice(..4)).unwrap();
+    a.start(Work::write(from.slice(..), into.remote().unwrap()).immediate(9)).unwrap().wait().unwrap();
+    let done = receive.wait().unwrap();
+    assert_eq!((done.len, done.written, done.immediate), (0, Some(64), Some(9)));
+}
+
+#[test]
+fn a_full_queue_is_no_obstacle_if_nobody_waits_for_what_has_ended() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let (from, into) = (region!(a, 8, Access::empty()), region!(b, 8, Access::WRITE));
+    for _ in 0..100 {
+        drop(a.write(from.slice(..), into.remote().unwrap()).unwrap());
+        if a.queue().poll(&mut [Completion::EMPTY]) == 0 {
+            thread::yield_now();
+        }
+    }
+}
