@@ -328,7 +328,7 @@ impl Domain {
             base: 0,
             access,
             pd,
-            users: [const { User(AtomicU64::new(NONE)) }; 2],
+            users: [NONE; 2].map(|none| User(AtomicU64::new(none))),
         }
     }
 
