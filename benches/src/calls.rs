@@ -136,6 +136,12 @@ pub fn poll(rig: &mut Rig) {
     rig.step();
 }
 
+/// Polls of the device until it has nothing to do.
+#[inline(never)]
+pub fn run(rig: &mut Rig) {
+    rig.run();
+}
+
 /// Arguments of DAT's posts.
 pub struct DatArguments {
     pub segments: Vec<dat::LmrTriplet>,

@@ -93,6 +93,8 @@ pub const ROWS: &[Row] = &[
     row("device_write", "device, a 64-byte Write, marginal", 1250.0, 800.0),
     watched("device_vi_write", "device, a 64-byte Write of a virtual interface, marginal"),
     watched("device_idle", "device, a poll without work"),
+    watched("packet_small", "device, a 64-byte Write over a port, both ends"),
+    watched("packet_large", "device, a packet of 4096 bytes of a large Write, both ends"),
     watched("post_lines", "cache lines of one endpoint that a post touches"),
     watched("dequeue_lines", "cache lines of one endpoint that a dequeue touches"),
     watched("post_pages", "pages of one endpoint that a post touches"),

@@ -6,6 +6,7 @@ mod dat;
 mod datagrams;
 mod device;
 mod heap;
+mod packets;
 mod rdma;
 mod regions;
 mod touched;
@@ -34,6 +35,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "vipl", rows: vipl::ROWS, unit: INSTRUCTIONS, count: vipl::count },
     Group { name: "crowd", rows: &["dequeue_16000"], unit: INSTRUCTIONS, count: crowd::count },
     Group { name: "device", rows: device::ROWS, unit: INSTRUCTIONS, count: device::count },
+    Group { name: "packets", rows: packets::ROWS, unit: INSTRUCTIONS, count: packets::count },
     Group { name: "regions", rows: &["ep_free"], unit: INSTRUCTIONS, count: regions::count },
     Group { name: "lines", rows: touched::LINES, unit: Some(Unit::Lines), count: touched::lines },
     Group { name: "pages", rows: touched::PAGES, unit: Some(Unit::Pages), count: touched::pages },

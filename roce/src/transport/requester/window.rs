@@ -32,6 +32,8 @@ const LOSSY: u32 = 16;
 /// Nor does a round trip that takes a little longer than is allowed, in packets. One that takes `n`
 /// times as long has this floor divided by the square of `n`.
 const LATE: u32 = 32;
+/// Windows that are not small ask for acknowledgements after so many packets at least.
+const SELDOM: u32 = 16;
 /// How many times the connection's timeout the timer waits at most.
 const PATIENCE: u64 = 4;
 
@@ -134,10 +136,21 @@ impl Window {
         self.size
     }
 
-    /// After how many packets to ask for an acknowledgement, so that there are some in a window.
+    /// After how many packets to ask for an acknowledgement: a few times in a window, but a short
+    /// path does not fill its window, and is not asked more often than it needs.
     #[inline]
     pub const fn ask_after(&self) -> u32 {
-        if self.size >= 8 { self.size / 4 } else { 1 }
+        match self.size {
+            0..4 => 1,
+            4..64 => {
+                if self.size / 2 < SELDOM {
+                    self.size / 2
+                } else {
+                    SELDOM
+                }
+            }
+            64.. => self.size / 4,
+        }
     }
 
     /// How long to wait for an acknowledgement that was asked for; `None` is for ever.
