@@ -71,7 +71,7 @@ impl Core {
     /// Completes an incomplete path. Its remote GID must be given: it alone names the node.
     fn completed(&self, path: &Path) -> Result<Path> {
         let given = path.ib().ok_or(Error::InvalidSourcePath)?;
-        let id = self.agent.identity();
+        let id = self.agent().identity();
         let route = rdma::path_to(id, Gid(given.remote_port_gid)).ok_or(Error::InvalidSourcePath)?;
         let ib = IbNetEndpoint {
             sl: given.sl,

@@ -1,22 +1,20 @@
 //! The interface adapter (IA): creation, state and end (pages it_ia_create,
 //! it_ia_free). `query` has the attributes.
 //!
-//! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Life`]).
+//! Owns all objects of the IA. An IA is enabled, disabled (its device died) or freed ([`Adapter`]).
 //!
 //! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's
 //! before an address handle's), an object's control lock, a queue's lock or `unanswered`. A thread
 //! that holds `ud_requests` or `mappings` holds no other lock.
 
 use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
 use platform::sync::{Mutex, Once};
-use platform::{Platform, Privileged, SleepLock, heap};
-use rdma::numbers::Number;
-use rdma::{CallbackThread, Context, Endpoints, Life, Limits, Slots, Table, handle};
+use platform::{Platform, Privileged, heap};
+use rdma::{Adapter, Context, Endpoints, Face, Limits, Opening, Slots, Table};
 
 use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::attributes::ObjectCounts;
@@ -65,23 +63,16 @@ pub(crate) mod private_data {
 }
 
 pub(crate) struct Core {
+    pub(crate) adapter: Adapter<Core>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) agent: Arc<Agent>,
-    client: Once<Arc<Client>>,
-    me: Weak<Core>,
-    name: String,
-    number: Number,
     pub(crate) handle: IaHandle,
     privileged: Option<Privileged>,
     /// The device's features that the limits of the interface allow.
     features: Features,
     /// It is an IA over the VIA transport.
     pub(crate) via: bool,
-    pub(crate) life: Life,
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
-    /// Held by a call that decides whether the IA can be freed.
-    freeing: SleepLock,
     pub(crate) context: Context,
     pub(crate) pzs: Table<Pz>,
     pub(crate) lmrs: Table<Lmr>,
@@ -100,7 +91,6 @@ pub(crate) struct Core {
     pub(crate) affiliated: AtomicU64,
     /// The handle of the EVD for unaffiliated events, or 0.
     pub(crate) unaffiliated: AtomicU64,
-    pub(crate) callback_thread: CallbackThread,
     pub(crate) unanswered: Mutex<Unanswered>,
     pub(crate) ud_requests: Mutex<UdRequests>,
     pub(crate) mappings: Mutex<Mappings>,
@@ -108,6 +98,23 @@ pub(crate) struct Core {
     when_disabled: Mutex<Option<WhenDisabled>>,
     /// What runs when a marker has completed.
     pub(crate) when_drained: Once<WhenDrained>,
+    _room: RoomForCallbacks,
+}
+
+/// Room for the threads that run callbacks of an IA.
+struct RoomForCallbacks(Arc<Shared>);
+
+impl RoomForCallbacks {
+    fn make(shared: &Arc<Shared>) -> Result<RoomForCallbacks> {
+        shared.callbacks.expect(CALLBACKS)?;
+        Ok(RoomForCallbacks(shared.clone()))
+    }
+}
+
+impl Drop for RoomForCallbacks {
+    fn drop(&mut self) {
+        self.0.callbacks.expect_no_more(CALLBACKS);
+    }
 }
 
 /// A routine for [`Ia::when_disabled`].
@@ -136,18 +143,18 @@ impl Core {
         limits: &Limits,
         endpoints: Endpoints,
     ) -> Result<Ia> {
-        let ia = Number::take()?;
-        let number = ia.number();
-        let id = *agent.identity();
+        let opening = Opening::begin(agent, name)?;
+        let ia = opening.number();
+        let id = *opening.agent().identity();
         let keys = id.max_keys.min(key::MAX);
-        let pzs = Table::new(HandleType::Pz.tag(), &ia, id.max_pds, 0)?;
-        let lmrs = Table::new(HandleType::Lmr.tag(), &ia, keys.saturating_sub(1), 1)?;
-        let evds = Table::new(HandleType::Evd.tag(), &ia, id.max_cqs, 0)?;
-        let eps = Table::new(HandleType::Ep.tag(), &ia, id.max_qps, 0)?;
+        let pzs = Table::new(HandleType::Pz.tag(), ia, id.max_pds, 0)?;
+        let lmrs = Table::new(HandleType::Lmr.tag(), ia, keys.saturating_sub(1), 1)?;
+        let evds = Table::new(HandleType::Evd.tag(), ia, id.max_cqs, 0)?;
+        let eps = Table::new(HandleType::Ep.tag(), ia, id.max_qps, 0)?;
         let (evd_slots, ep_slots) = (Slots::new(id.max_cqs)?, Slots::new(id.max_qps)?);
-        let listens = Table::new(HandleType::Listen.tag(), &ia, MAX_LISTENS, 0)?;
-        let addrs = Table::new(HandleType::Addr.tag(), &ia, MAX_ADDRESS_HANDLES, 0)?;
-        let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), &ia, MAX_REQUESTS, 0)?;
+        let listens = Table::new(HandleType::Listen.tag(), ia, MAX_LISTENS, 0)?;
+        let addrs = Table::new(HandleType::Addr.tag(), ia, MAX_ADDRESS_HANDLES, 0)?;
+        let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), ia, MAX_REQUESTS, 0)?;
         let via = endpoints == Endpoints::VirtualInterfaces;
         let offered = if via { via::FEATURES } else { Features::all() };
         let features = Features::from_bits_truncate(id.features) & limits.features & offered;
@@ -157,30 +164,20 @@ impl Core {
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = heap::arc(Owners::new(keys)?).map_err(|_| Error::Resources)?;
         // In the tag of a link, index 0 means no region.
-        let rmrs = Table::new(HandleType::Rmr.tag(), &ia, keys.saturating_sub(1), 1)?;
-        let keys = Keys::new(number, keys, direct)?;
-        let srqs = Table::new(HandleType::Srq.tag(), &ia, id.max_srqs, 0)?;
-        let callback_thread = CallbackThread::new(shared.platform.clone())?;
-        let mut own_name = String::new();
-        own_name.try_reserve_exact(name.len())?;
-        own_name.push_str(name);
-        shared.callbacks.expect(CALLBACKS)?;
-        heap::room_for_arc::<Core>().inspect_err(|_| shared.callbacks.expect_no_more(CALLBACKS))?;
-        let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
-            callback_thread,
-            life: Life::new(shared.platform.clone()),
+        let rmrs = Table::new(HandleType::Rmr.tag(), ia, keys.saturating_sub(1), 1)?;
+        let keys = Keys::new(ia.number(), keys, direct)?;
+        let srqs = Table::new(HandleType::Srq.tag(), ia, id.max_srqs, 0)?;
+        let room = RoomForCallbacks::make(&shared)?;
+        // Only a privileged consumer can attach callbacks.
+        let thread = privileged.map(|_| "it-callbacks");
+        let core = opening.open(limits.connections, thread, |adapter| Core {
+            handle: IaHandle::from_raw(adapter.word(HandleType::Ia.tag())),
+            adapter,
             shared,
-            agent,
-            client: Once::new(),
-            me: me.clone(),
-            name: own_name,
-            handle: IaHandle::from_raw(handle::word(HandleType::Ia.tag(), number, 0, ia.first_generation())),
-            number: ia,
             privileged,
             features,
             via,
             closing: AtomicBool::new(false),
-            freeing: SleepLock::new(),
             context: Context::new(),
             pzs,
             lmrs,
@@ -202,46 +199,31 @@ impl Core {
             mappings: Mutex::new(Mappings::default()),
             when_disabled: Mutex::new(None),
             when_drained: Once::new(),
-        });
-        let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
-        let client = core.agent.attach(upcalls).map_err(|_| Error::Resources)?;
-        client.limit_connections(limits.connections);
-        core.client.call_once(|| client);
-        // Only a privileged consumer can attach callbacks.
-        if privileged.is_some() {
-            core.start_callback_thread()?;
-        }
+            _room: room,
+        })?;
         Ok(Ia(core))
     }
 
-    /// Starts the callback thread, which runs the callbacks that consumers' calls made due.
-    fn start_callback_thread(&self) -> Result<()> {
-        let me = self.me.clone();
-        let run = move |place| {
-            let Some(core) = me.upgrade() else { return false };
-            let ia = Ia(core);
-            if let Some(evd) = ia.core().evds.at(place as usize) {
-                evd.run_callback(&ia);
-            }
-            true
-        };
-        self.callback_thread.start("it-callbacks", run).map_err(|_| Error::Resources)
+    /// The agent that owns the NIC.
+    #[inline]
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        self.adapter.agent()
     }
 
     /// The agent's client.
     pub(crate) fn client(&self) -> Result<&Arc<Client>> {
-        self.client.get().ok_or(Error::InvalidIa)
+        self.adapter.client().ok_or(Error::InvalidIa)
     }
 
     /// This IA, if a clone of it still exists.
     pub(crate) fn ia(&self) -> Option<Ia> {
-        self.me.upgrade().map(Ia)
+        self.adapter.face().map(Ia)
     }
 
     /// Fails unless the IA is enabled.
     #[inline(always)]
     pub(crate) fn still_live(&self) -> Result<()> {
-        Ok(self.life.check()?)
+        Ok(self.adapter.check()?)
     }
 
     /// Fails with `NoPermission` unless the consumer is privileged.
@@ -256,11 +238,7 @@ impl Core {
 
     /// Disables the IA after its device died, and wakes all waiters, which then return.
     pub(crate) fn disable(&self) {
-        if self.life.disable(|| self.close_slots()) {
-            log::warn!("{}: the device is dead, the IA is disabled", self.name);
-            self.wake_all();
-            self.run_when_disabled();
-        }
+        self.adapter.disable(self);
     }
 
     /// Runs the routine of [`Ia::when_disabled`], unless it has run. The caller holds no lock.
@@ -268,25 +246,6 @@ impl Core {
         let routine = self.when_disabled.lock().take();
         if let Some(routine) = routine {
             routine();
-        }
-    }
-
-    /// Closes all slots: each post and each dequeue then takes the slow path, which checks the
-    /// state of the IA.
-    fn close_slots(&self) {
-        for evd in self.evds.all() {
-            evd.set_closed(closed::DISABLED, || true);
-        }
-        for ep in self.eps.all() {
-            ep.close_slot();
-        }
-    }
-
-    /// Wakes all threads and tasks that wait for events.
-    fn wake_all(&self) {
-        for evd in self.evds.all() {
-            evd.wake();
-            evd.wake_task();
         }
     }
 
@@ -301,7 +260,7 @@ impl Core {
             Agent::NotReachable => Error::Fault,
             Agent::TooScattered => Error::ResourceLmrLength,
             Agent::BadList(_) => Error::InvalidIobl,
-            Agent::Gone if self.agent.is_dead() => self.disable_on_catastrophe(Error::IaCatastrophe),
+            Agent::Gone if self.agent().is_dead() => self.disable_on_catastrophe(Error::IaCatastrophe),
             _ => Error::Resources,
         }
     }
@@ -310,7 +269,7 @@ impl Core {
     /// freed the object meanwhile: then returns `invalid`. Otherwise as [`Core::error`].
     pub(crate) fn gone(&self, error: kernel_agent::Error, invalid: Error) -> Error {
         match error {
-            kernel_agent::Error::Gone | kernel_agent::Error::Command(_) if !self.agent.is_dead() => invalid,
+            kernel_agent::Error::Gone | kernel_agent::Error::Command(_) if !self.agent().is_dead() => invalid,
             other => self.error(other),
         }
     }
@@ -337,7 +296,7 @@ impl Core {
             PostError::Kind => Error::InvalidEpType,
             PostError::LinksInFlight => Error::Resources,
             PostError::BadList(_) => Error::InvalidIobl,
-            PostError::Gone if self.agent.is_dead() => Error::IaCatastrophe,
+            PostError::Gone if self.agent().is_dead() => Error::IaCatastrophe,
             PostError::Gone => Error::InvalidEp,
         }
     }
@@ -375,9 +334,41 @@ impl Core {
     pub(crate) fn features(&self) -> Features {
         self.features
     }
+}
 
-    /// Frees all objects. An object is freed before those that it uses.
-    fn tear_down(&self) {
+impl Face for Core {
+    fn adapter(&self) -> &Adapter<Core> {
+        &self.adapter
+    }
+
+    fn close_queues(&self) {
+        for evd in self.evds.all() {
+            evd.set_closed(closed::DISABLED, || true);
+        }
+        for ep in self.eps.all() {
+            ep.close_slot();
+        }
+    }
+
+    fn wake_all(&self) {
+        for evd in self.evds.all() {
+            evd.wake();
+            evd.wake_task();
+        }
+    }
+
+    fn device_died(&self) {
+        self.run_when_disabled();
+    }
+
+    fn run_callbacks(self: &Arc<Core>, place: u32) {
+        let ia = Ia(self.clone());
+        if let Some(evd) = self.evds.at(place as usize) {
+            evd.run_callback(&ia);
+        }
+    }
+
+    fn destroy_objects(&self) {
         for listen in self.listens.all() {
             self.free_listen_point(&listen);
         }
@@ -407,10 +398,9 @@ impl Core {
         for pz in self.pzs.all() {
             self.free_pz(&pz);
         }
-        if let Some(client) = self.client.get() {
-            client.detach();
-        }
-        // Only after `detach` does the agent make no more upcalls, which could add to these.
+    }
+
+    fn forget(&self) {
         self.unanswered.lock().clear();
         self.ud_requests.lock().clear();
     }
@@ -418,25 +408,7 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.shared.callbacks.expect_no_more(CALLBACKS);
-        self.callback_thread.stop();
-        // An IA that was never freed is freed with its last clone.
-        if !self.life.is_freed() {
-            self.tear_down();
-        }
-        for generation in [
-            self.pzs.latest_generation(),
-            self.lmrs.latest_generation(),
-            self.rmrs.latest_generation(),
-            self.srqs.latest_generation(),
-            self.evds.latest_generation(),
-            self.eps.latest_generation(),
-            self.listens.latest_generation(),
-            self.addrs.latest_generation(),
-            self.ud_svc_reqs.latest_generation(),
-        ] {
-            self.number.reached(generation);
-        }
+        self.adapter.dropped(self);
     }
 }
 
@@ -454,7 +426,7 @@ impl Ia {
 
     /// Begins a call that creates, changes or frees objects. Fails unless the IA is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        Ok(self.0.life.begin_call(&self.0)?)
+        Ok(self.0.adapter.begin_call(&self.0)?)
     }
 
     /// The IA's handle.
@@ -470,7 +442,7 @@ impl Ia {
     /// What the NIC says of itself, and its limits, which it_ia_query does not return. An
     /// extension.
     pub fn identity(&self) -> &Identity {
-        self.0.agent.identity()
+        self.0.agent().identity()
     }
 
     /// The transport, as [`Ia::ia_query`] returns it. An extension.
@@ -545,35 +517,23 @@ impl Ia {
     #[doc(alias = "it_ia_free")]
     pub fn ia_free(&self) -> Result<()> {
         let core = &self.0;
-        core.decide_to_free()?;
-        core.callback_thread.stop();
-        core.wake_all();
-        core.life.wait_for_calls();
-        core.tear_down();
-        Ok(())
+        core.adapter.end(core, || core.stop_callbacks())
     }
 }
 
 impl Core {
-    /// Marks the IA as freed, unless that was done before or a callback runs. Of several calls one
-    /// decides after the other: a call that came while another one looks for callbacks must not
-    /// find the IA gone that then lives on.
-    fn decide_to_free(&self) -> Result<()> {
-        let _freeing = self.freeing.lock(&self.shared.platform);
-        if self.life.is_freed() {
-            return Err(Error::InvalidIa);
-        }
+    /// Lets no callback begin any more; fails, and changes nothing, while one runs.
+    fn stop_callbacks(&self) -> Result<()> {
         // From here on no callback begins: see `Evd::run_callback`.
         self.closing.store(true, Ordering::Release);
         if self.evds.all().any(|evd| Core::callback_runs(&evd)) {
             self.closing.store(false, Ordering::Release);
             // Callbacks that became due while `closing` was set could not begin. Schedule them.
             for evd in self.evds.all() {
-                self.callback_thread.schedule(evd.place());
+                self.adapter.schedule(evd.place());
             }
             return Err(Error::InvalidEvdState);
         }
-        self.life.free(|| self.close_slots());
         Ok(())
     }
 }

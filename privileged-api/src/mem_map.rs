@@ -35,10 +35,10 @@ impl Ia {
         if len == 0 || aspace_id != ASPACE_KERNEL || vaddr.checked_add(len).is_none() {
             return Err(Error::Fault);
         }
-        let limit = core.agent.identity().dma_limit;
+        let limit = core.agent().identity().dma_limit;
         let mut reachable = true;
         // Check the whole buffer, although the mapping ends with the first extent.
-        let translated = core.agent.translate(vaddr, len as u64, |run: ListElement| {
+        let translated = core.agent().translate(vaddr, len as u64, |run: ListElement| {
             reachable &= run.addr.checked_add(run.length).is_some_and(|end| end <= limit);
         });
         let extent = core.shared.platform.translate(vaddr);

@@ -39,7 +39,7 @@ impl Core {
             return Err(Error::InvalidSpigot);
         }
         let ib = path.ib().ok_or(Error::InvalidSourcePath)?;
-        let source = gid_index(self.agent.identity(), Gid(ib.local_port_gid));
+        let source = gid_index(self.agent().identity(), Gid(ib.local_port_gid));
         // There are no LIDs on RoCE.
         let fits = PARTITION_KEYS.contains(&ib.partition_key) && ib.local_port_lid == 0 && ib.fits();
         source.filter(|_| fits).map(|index| (ib, index)).ok_or(Error::InvalidSourcePath)
@@ -92,7 +92,7 @@ impl Core {
 
     /// The path to another port, otherwise like `asked`.
     fn towards(&self, asked: &Path, remote: Gid) -> Option<Path> {
-        let there = path_to(self.agent.identity(), remote)?;
+        let there = path_to(self.agent().identity(), remote)?;
         let mut path = *asked;
         let ib = path.ib_mut()?;
         (ib.local_port_gid, ib.remote_port_gid) = (there.local_gid.0, there.remote_gid.0);
@@ -144,8 +144,8 @@ impl Ia {
             return Err(Error::InvalidSpigot);
         }
         let remote = gid(net_addr, core.via)?;
-        let id = core.agent.identity();
-        let route = path_to(id, remote).filter(|_| core.agent.port_up());
+        let id = core.agent().identity();
+        let route = path_to(id, remote).filter(|_| core.agent().port_up());
         let Some(route) = route else { return Ok((Vec::new(), 0)) };
         let remote = match host_of(net_addr).filter(|_| core.via) {
             Some(host) => NetEndpoint::Via(host),

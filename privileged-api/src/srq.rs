@@ -62,7 +62,7 @@ impl Core {
     /// The IT-API error for an agent's error of an SRQ.
     fn srq_error(&self, error: kernel_agent::Error) -> Error {
         match error {
-            kernel_agent::Error::Gone if !self.agent.is_dead() => Error::InvalidSrq,
+            kernel_agent::Error::Gone if !self.agent().is_dead() => Error::InvalidSrq,
             other => self.error(other),
         }
     }
@@ -102,7 +102,7 @@ impl Ia {
             return Err(Error::SrqNotSupported);
         }
         let zone = core.enter_zone(pz)?;
-        let id = core.agent.identity();
+        let id = core.agent().identity();
         if max_recv_dtos > id.max_srq_entries as usize {
             return Err(Error::ResourceRecvDto);
         }
@@ -201,7 +201,7 @@ impl Ia {
         if low_watermark == Some(0) {
             return Err(Error::SrqLowWatermark);
         }
-        let most = core.agent.identity().max_srq_entries;
+        let most = core.agent().identity().max_srq_entries;
         let fits = |size: usize| word(size).checked_next_power_of_two().is_some_and(|count| count <= most);
         if max_recv_dtos.is_some_and(|size| !fits(size)) {
             return Err(Error::Resources);

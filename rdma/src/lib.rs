@@ -12,8 +12,9 @@
 //! - [`handle`]: the word that names an object, and [`numbers`]: the numbers that distinguish the
 //!   handles of one adapter from those of another;
 //! - [`Table`]: objects by handle; [`Slots`]: queue slots by handle, for the fast path;
-//! - [`Life`]: whether an adapter is enabled, disabled or freed, and the calls in progress;
-//! - [`CallbackThread`] and [`InCallbacks`]: the threads that run the consumer's callbacks;
+//! - [`Adapter`]: one opening of the agent, from its beginning to its end, with its calls in
+//!   progress and its callback thread; [`Face`]: what a face adds to that;
+//! - [`InCallbacks`]: the threads that run the consumer's callbacks now;
 //! - [`Context`]: the consumer's context of an object;
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces;
 //! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
@@ -22,13 +23,13 @@
 //! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does. It has no
 //! datagrams yet: the faces have.
 //!
-//! An adapter is one opening of the agent by a consumer: IT-API's IA, VIPL's NIC handle.
 #![no_std]
 
 extern crate alloc;
 #[cfg(all(test, ferrovia_model))]
 extern crate std;
 
+mod adapter;
 mod address;
 mod batch;
 mod callbacks;
@@ -55,16 +56,18 @@ pub mod wait;
 mod wakers;
 mod work;
 
+pub use adapter::{Adapter, Face, Opening};
 pub use address::{Address, Service, own_gid, path_to};
 pub use batch::Batch;
-pub use callbacks::{CallbackThread, InCallback, InCallbacks};
+use callbacks::CallbackThread;
+pub use callbacks::{InCallback, InCallbacks};
 pub use completion::{Completion, Operation};
 pub use connection::{Connecting, Incoming, Listener, PrivateData};
 pub use context::Context;
 pub use endpoint::{Builder, Endpoint};
 pub use error::{ConnectError, CreateError, PostError, RequestError, TimedOut};
 pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
-pub use life::{Call, Ended, Life};
+pub use life::{Call, Ended};
 pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
 pub use nic::Nic;
 pub use queue::Queue;

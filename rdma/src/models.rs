@@ -8,8 +8,9 @@ use platform::model::{Watched, check, finds, platform};
 use platform::sync::atomic::{AtomicBool, Ordering};
 
 use crate::handle::{self, Tag};
+use crate::life::Life;
 use crate::numbers::Number;
-use crate::{CallbackThread, Ended, Life, Table};
+use crate::{CallbackThread, Ended, Table};
 
 const TAG: Tag = Tag::new(0);
 

@@ -11,10 +11,10 @@ use alloc::sync::{Arc, Weak};
 use core::time::Duration;
 
 use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, ConnectionId, Death, Upcalls, gid_index};
-use platform::sync::Once;
 use platform::{Instant, heap};
 
 use crate::Table;
+use crate::adapter::{Adapter, Face, Opening};
 use crate::address::{Address, Service, own_gid};
 use crate::completion::Completion;
 use crate::connection::{self, Listener, ListenerInner};
@@ -22,7 +22,6 @@ use crate::endpoint::Inner as Endpoint;
 use crate::error::{ConnectError, CreateError, RequestError};
 use crate::handle;
 use crate::memory::{Domain, Dropped};
-use crate::numbers::Number;
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::outcome;
 
@@ -37,31 +36,29 @@ pub(crate) mod tags {
 const MAX_LISTENERS: u32 = 1024;
 
 pub(crate) struct Inner {
-    agent: Arc<Agent>,
-    client: Once<Arc<Client>>,
+    adapter: Adapter<Inner>,
     pub(crate) endpoints: Table<Weak<Endpoint>>,
     pub(crate) queues: Table<Weak<QueueInner>>,
     pub(crate) listeners: Table<Weak<ListenerInner>>,
     pub(crate) dropped: Dropped,
-    number: Number,
 }
 
 impl Inner {
     pub(crate) fn agent(&self) -> &Arc<Agent> {
-        &self.agent
+        self.adapter.agent()
     }
 
     pub(crate) fn client(&self) -> Result<&Arc<Client>, CreateError> {
-        self.client.get().ok_or(CreateError::DeviceDead)
+        self.adapter.client().ok_or(CreateError::DeviceDead)
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.agent.is_dead()
+        self.agent().is_dead()
     }
 
     /// The moment at which a wait of this length ends; without a length it has no end.
     pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
-        self.agent.platform().now().checked_add(timeout?)
+        self.agent().platform().now().checked_add(timeout?)
     }
 
     pub(crate) fn endpoint(&self, handle: u64) -> Option<Arc<Endpoint>> {
@@ -143,8 +140,20 @@ impl Upcalls for Inner {
         }
     }
 
-    fn catastrophic(&self, death: Death) {
-        log::warn!("the device is dead ({death}): an opening of it ends");
+    fn catastrophic(&self, _death: Death) {
+        self.adapter.disable(self);
+    }
+}
+
+impl Face for Inner {
+    fn adapter(&self) -> &Adapter<Inner> {
+        &self.adapter
+    }
+
+    /// The agent closes the queues of a device that is dead.
+    fn close_queues(&self) {}
+
+    fn wake_all(&self) {
         for endpoint in self.endpoints() {
             endpoint.connection.fail(ConnectError::DeviceDead);
             endpoint.end_requests(RequestError::DeviceDead);
@@ -156,61 +165,44 @@ impl Upcalls for Inner {
             listener.wake();
         }
     }
-}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        for generation in [
-            self.endpoints.latest_generation(),
-            self.queues.latest_generation(),
-            self.listeners.latest_generation(),
-        ] {
-            self.number.reached(generation);
-        }
+    /// The consumer has dropped all others.
+    fn destroy_objects(&self) {
+        self.dropped.release_all(self.agent());
     }
 }
 
 /// The consumer's part of an opening.
-struct Opening(Arc<Inner>);
+struct Consumer(Arc<Inner>);
 
-impl Drop for Opening {
+impl Drop for Consumer {
     fn drop(&mut self) {
-        let inner = &self.0;
-        // No endpoint is left.
-        inner.dropped.release_all(&inner.agent);
-        if let Some(client) = inner.client.get() {
-            client.detach();
-        }
+        self.0.adapter.dropped(&self.0);
     }
 }
 
 /// A NIC that is open. A clone is the same opening. Everything that is made of it keeps it open.
 #[derive(Clone)]
-pub struct Nic(Arc<Opening>);
+pub struct Nic(Arc<Consumer>);
 
 impl Nic {
     /// Opens the NIC of an agent.
     pub fn open(agent: &Arc<Agent>) -> Result<Nic, CreateError> {
-        let number = Number::take()?;
-        let identity = agent.identity();
+        let opening = Opening::begin(agent.clone(), "rdma")?;
+        let (number, identity) = (opening.number(), agent.identity());
         let tag = handle::Tag::new;
-        let endpoints = Table::new(tag(tags::ENDPOINT), &number, identity.max_qps, 0)?;
-        let queues = Table::new(tag(tags::QUEUE), &number, identity.max_cqs, 0)?;
-        let listeners = Table::new(tag(tags::LISTENER), &number, MAX_LISTENERS, 0)?;
-        heap::room_for_arc::<(Inner, Opening)>()?;
-        let inner = Arc::new(Inner {
-            agent: agent.clone(),
-            client: Once::new(),
+        let endpoints = Table::new(tag(tags::ENDPOINT), number, identity.max_qps, 0)?;
+        let queues = Table::new(tag(tags::QUEUE), number, identity.max_cqs, 0)?;
+        let listeners = Table::new(tag(tags::LISTENER), number, MAX_LISTENERS, 0)?;
+        heap::room_for_arc::<Consumer>()?;
+        let inner = opening.open(u32::MAX, None, |adapter| Inner {
+            adapter,
             endpoints,
             queues,
             listeners,
             dropped: Dropped::default(),
-            number,
-        });
-        let upcalls: Weak<dyn Upcalls> = Arc::<Inner>::downgrade(&inner);
-        let client = agent.attach(upcalls)?;
-        inner.client.call_once(|| client);
-        Ok(Nic(Arc::new(Opening(inner))))
+        })?;
+        Ok(Nic(Arc::new(Consumer(inner))))
     }
 
     #[inline]

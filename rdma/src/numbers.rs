@@ -7,6 +7,10 @@
 // Of `core`: the model checker cannot have statics.
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use alloc::sync::Arc;
+
+use platform::heap;
+
 use crate::{OutOfResources, handle};
 
 /// How many numbers there are, from 1. The last that fits into a handle is not given out, see
@@ -35,57 +39,65 @@ impl<const COUNT: usize> Numbers<COUNT> {
             let last = place.fetch_or(TAKEN, Ordering::Acquire);
             if last & TAKEN == 0 {
                 let first = handle::next_generation(last);
-                return Ok(Number { place, number: index as u32 + 1, first, last: first });
+                let held = Held { place, number: index as u32 + 1, first, last: AtomicU32::new(first) };
+                // Without memory the number is free again.
+                return heap::arc(held).map(Number).map_err(|_| OutOfResources);
             }
         }
         Err(OutOfResources)
     }
 }
 
-/// An adapter's number. It is free again when this is dropped.
-pub struct Number {
+/// An adapter's number, which each of the adapter's tables shares. It is free again when the last
+/// clone is dropped.
+#[derive(Clone)]
+pub struct Number(Arc<Held>);
+
+struct Held {
     place: &'static AtomicU32,
     number: u32,
     first: u32,
-    last: u32,
+    last: AtomicU32,
 }
 
 impl Number {
-    /// Takes a number that no adapter has. Fails if there is none.
+    /// Takes a number that no adapter has. Fails if there is none, or no memory.
     pub fn take() -> Result<Number, OutOfResources> {
         NUMBERS.take()
     }
 
     /// The number, as handles have it.
     pub fn number(&self) -> u32 {
-        self.number
+        self.0.number
     }
 
     /// The generation of the first handles.
     pub fn first_generation(&self) -> u32 {
-        self.first
+        self.0.first
     }
 
     /// Records that a table gave out handles up to this generation.
-    pub fn reached(&mut self, generation: u32) {
-        self.last = self.last.max(generation);
+    pub(crate) fn reached(&self, generation: u32) {
+        self.0.last.fetch_max(generation, Ordering::Relaxed);
     }
 }
 
-impl Drop for Number {
+impl Drop for Held {
     fn drop(&mut self) {
-        self.place.store(self.last, Ordering::Release);
+        self.place.store(*self.last.get_mut(), Ordering::Release);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Table;
+    use crate::handle::Tag;
 
     #[test]
     fn a_number_has_one_holder_and_goes_on_where_that_stopped() {
         static NUMBERS: Numbers<3> = Numbers::new();
-        let mut first = NUMBERS.take().unwrap();
+        let first = NUMBERS.take().unwrap();
         let others = [NUMBERS.take().unwrap(), NUMBERS.take().unwrap()];
         assert_eq!([&first, &others[0], &others[1]].map(Number::number), [1, 2, 3]);
         assert_eq!(first.first_generation(), 1);
@@ -99,6 +111,21 @@ mod tests {
         // The number that was freed last is used last.
         drop(again);
         assert_eq!([(); 3].map(|()| NUMBERS.take().unwrap().number()), [2, 3, 1]);
+    }
+
+    #[test]
+    fn the_next_holder_goes_on_behind_what_the_tables_gave_out() {
+        static NUMBERS: Numbers<1> = Numbers::new();
+        let number = NUMBERS.take().unwrap();
+        let table: Table<u32> = Table::new(Tag::new(0), &number, 1, 0).unwrap();
+        let first = table.reserve().unwrap().fill(Arc::new(1));
+        table.remove(first);
+        let second = table.reserve().unwrap().fill(Arc::new(2));
+        assert!(handle::generation(second) > handle::generation(first));
+        drop(number);
+        assert!(matches!(NUMBERS.take().map(|_| ()), Err(OutOfResources)), "a table has it");
+        drop(table);
+        assert_eq!(NUMBERS.take().unwrap().first_generation(), handle::generation(second) + 1);
     }
 
     #[test]

@@ -50,9 +50,7 @@ struct Free {
 /// A table of objects of one type.
 pub struct Table<T> {
     tag: Tag,
-    adapter: u32,
-    /// The generation with which each index begins.
-    first_generation: u32,
+    adapter: Number,
     entries: Chunks<Mutex<Entry<T>>, CHUNK>,
     free: Mutex<Free>,
     live: AtomicUsize,
@@ -72,8 +70,7 @@ impl<T> Table<T> {
         let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
         let entries = Chunks::new(capacity as usize)?;
         let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip, latest: 0 });
-        let (adapter, first_generation) = (adapter.number(), adapter.first_generation());
-        Ok(Table { tag, adapter, first_generation, entries, free, live: AtomicUsize::new(0) })
+        Ok(Table { tag, adapter: adapter.clone(), entries, free, live: AtomicUsize::new(0) })
     }
 
     #[inline(always)]
@@ -121,7 +118,7 @@ impl<T> Table<T> {
                 let have = free.queue.len();
                 free.queue.try_reserve(given - have)?;
                 free.fresh += 1;
-                (index, self.first_generation)
+                (index, self.adapter.first_generation())
             }
         };
         free.latest = free.latest.max(generation);
@@ -171,11 +168,6 @@ impl<T> Table<T> {
         self.free.lock().queue.push_back((index, handle::next_generation(generation)));
     }
 
-    /// The highest generation that was given out; 0 if none was.
-    pub fn latest_generation(&self) -> u32 {
-        self.free.lock().latest
-    }
-
     /// The number of objects.
     pub fn count(&self) -> usize {
         self.live.load(Ordering::Relaxed)
@@ -192,10 +184,16 @@ impl<T> Table<T> {
     }
 }
 
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        self.adapter.reached(self.free.lock().latest);
+    }
+}
+
 impl<T> Reservation<'_, T> {
     /// The handle that the object will have.
     pub fn word(&self) -> u64 {
-        handle::word(self.table.tag, self.table.adapter, self.index, self.generation)
+        handle::word(self.table.tag, self.table.adapter.number(), self.index, self.generation)
     }
 
     /// Inserts the object. Its handle becomes valid.
@@ -252,18 +250,6 @@ mod tests {
         assert_eq!(handle::index(third), handle::index(first), "first in, first out");
         assert_ne!(third, first);
         assert_eq!(table.get(first), None);
-    }
-
-    #[test]
-    fn the_latest_generation_is_that_of_the_latest_use_of_an_index() {
-        let table = table(1);
-        assert_eq!(table.latest_generation(), 0);
-        let first = table.reserve().unwrap().fill(Arc::new(1));
-        assert_eq!(table.latest_generation(), handle::generation(first));
-        table.remove(first);
-        let second = table.reserve().unwrap().fill(Arc::new(2));
-        assert!(handle::generation(second) > handle::generation(first));
-        assert_eq!(table.latest_generation(), handle::generation(second));
     }
 
     #[test]

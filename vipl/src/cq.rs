@@ -92,10 +92,10 @@ impl Nic {
         heap::room_for_arc::<Cq>()?;
         let cq = core.client()?.create_vi_cq(entry_count, word).map_err(|error| core.error(error))?;
         let handle = CqHandle::from_raw(word);
-        let (signal, notices) = (Signal::new(core.platform.clone()), Notices::new());
+        let (signal, notices) = (Signal::new(core.adapter.platform().clone()), Notices::new());
         reservation.fill(Arc::new(Cq { handle, cq: cq.clone(), signal, notices }));
         core.cq_places.open(word, &cq);
-        core.life.created(|| core.cq_places.close(word));
+        core.adapter.created(|| core.cq_places.close(word));
         Ok(handle)
     }
 
@@ -170,7 +170,7 @@ impl Nic {
             Err(Error::NotDone) => Ok(None),
             other => other.map(Some),
         };
-        wait(&found.signal, Deadline::after(&core.platform, timeout), take, || found.cq.arm())
+        wait(&found.signal, Deadline::after(core.adapter.platform(), timeout), take, || found.cq.arm())
     }
 
     /// Has a handler called once, with the next entry of a completion queue, which is taken off the

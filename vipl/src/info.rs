@@ -93,15 +93,15 @@ impl Nic {
         let info_type = InfoType::from_raw(info_type).ok_or(Error::InvalidParameter)?;
         Ok(match info_type {
             InfoType::Objects => SystemManagementInfo::Objects {
-                counts: core.agent.counts(),
-                outstanding: core.agent.outstanding(),
+                counts: core.agent().counts(),
+                outstanding: core.agent().outstanding(),
                 waiting_requests: core.joined()?.switchboard().waiting(),
             },
             InfoType::Opening => SystemManagementInfo::Opening(self.opening_counts()),
             InfoType::Port => {
-                let identity = core.agent.identity();
+                let identity = core.agent().identity();
                 SystemManagementInfo::Port {
-                    up: core.agent.port_up(),
+                    up: core.agent().port_up(),
                     mtu: identity.mtu,
                     mbps: identity.link_mbps,
                     node_guid: identity.node_guid,

@@ -139,7 +139,7 @@ impl Core {
         // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = memory.buffer.lock().take();
         if let Some(buffer) = buffer {
-            self.agent.release(buffer, destroyed);
+            self.agent().release(buffer, destroyed);
         }
         match destroyed {
             Ok(()) | Err(Agent::Gone) => Ok(()),
@@ -202,7 +202,7 @@ impl Nic {
     pub fn deregister_mem(&self, address: u64, memory: MemHandle) -> Result<()> {
         let core = self.call()?;
         let found = core.registered(address, memory)?;
-        let _changes = found.changes.lock(&core.platform);
+        let _changes = found.changes.lock(core.adapter.platform());
         core.still_registered(&found)?;
         core.deregister(&found)
     }
@@ -228,7 +228,7 @@ impl Nic {
         if attributes.enable_rdma_read {
             core.check_reads()?;
         }
-        let _changes = found.changes.lock(&core.platform);
+        let _changes = found.changes.lock(core.adapter.platform());
         core.still_registered(&found)?;
         let rights = attributes.rights(found.constant);
         let former = found.attributes.lock().ptag;

@@ -1,20 +1,18 @@
 //! NICs: opening, closing, attributes (pages VipOpenNic, VipCloseNic, VipQueryNic).
 //!
 //! Owns all objects of an opening. An opening is enabled, disabled (its device died) or closed
-//! ([`Life`]).
+//! ([`Adapter`]).
 //!
 //! Locks, outermost first: an object's sleeping lock, a place, the notices of a queue, a queue's
 //! lock of the agent. The other locks spin and are leaves.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 
 use kernel_agent::{Agent, Client, Features, PROVIDER_VERSION, Vi as AgentVi, ViCq};
-use platform::sync::{Mutex, Once};
-use platform::{Platform, SleepLock, heap};
-use rdma::numbers::Number;
-use rdma::{CallbackThread, Life, Limits, Table, handle, own_gid};
+use platform::sync::Mutex;
+use rdma::{Adapter, Face, Limits, Opening, Table, own_gid};
 use roce::Gid;
 
 use crate::address::{MAX_DISCRIMINATOR, NetAddress};
@@ -50,7 +48,7 @@ enum Due {
 
 /// The place of a work queue's handlers, or those of a completion queue for `queue` 2.
 fn place(word: u64, queue: u32) -> u32 {
-    1 + 3 * handle::index(word) as u32 + queue
+    1 + 3 * rdma::handle::index(word) as u32 + queue
 }
 
 fn due(place: u32) -> Due {
@@ -62,17 +60,9 @@ fn due(place: u32) -> Due {
 }
 
 pub(crate) struct Core {
-    pub(crate) platform: Arc<dyn Platform>,
-    pub(crate) agent: Arc<Agent>,
-    client: Once<Arc<Client>>,
-    me: Weak<Core>,
-    name: String,
-    number: Number,
+    pub(crate) adapter: Adapter<Core>,
     pub(crate) handle: NicHandle,
     pub(crate) features: Features,
-    pub(crate) life: Life,
-    /// Held by a call that decides whether the NIC can be closed.
-    closing: SleepLock,
     pub(crate) ptags: Table<Ptag>,
     pub(crate) regions: Mutex<BTreeMap<u32, Arc<Registered>>>,
     pub(crate) links: Links,
@@ -82,7 +72,6 @@ pub(crate) struct Core {
     pub(crate) cq_places: Places<ViCq, 1>,
     pub(crate) conns: Table<Conn>,
     pub(crate) errors: Errors,
-    handler_thread: CallbackThread,
     /// Where peers' requests arrive, until the NIC is closed.
     joined: Mutex<Option<Joined>>,
 }
@@ -100,44 +89,21 @@ pub struct Nic(Arc<Core>);
 pub(crate) type Call<'a> = rdma::Call<'a, Arc<Core>>;
 
 impl Core {
-    pub(crate) fn open(
-        platform: &Arc<dyn Platform>,
-        agent: Arc<Agent>,
-        name: &str,
-        limits: &Limits,
-        joined: Joined,
-    ) -> Result<Nic> {
-        let number = Number::take()?;
-        let identity = *agent.identity();
-        let config = *agent.config();
-        let ptags = Table::new(PtagHandle::TAG, &number, config.max_pds, 0)?;
-        let vis = Table::new(ViHandle::TAG, &number, config.max_qps, 0)?;
-        let cqs = Table::new(CqHandle::TAG, &number, config.max_cqs, 0)?;
-        let conns = Table::new(ConnHandle::TAG, &number, MAX_CONNS, 0)?;
+    pub(crate) fn open(agent: Arc<Agent>, name: &str, limits: &Limits, joined: Joined) -> Result<Nic> {
+        let opening = Opening::begin(agent, name)?;
+        let (number, agent) = (opening.number(), opening.agent());
+        let (identity, config) = (*agent.identity(), *agent.config());
+        let ptags = Table::new(PtagHandle::TAG, number, config.max_pds, 0)?;
+        let vis = Table::new(ViHandle::TAG, number, config.max_qps, 0)?;
+        let cqs = Table::new(CqHandle::TAG, number, config.max_cqs, 0)?;
+        let conns = Table::new(ConnHandle::TAG, number, MAX_CONNS, 0)?;
         let (vi_places, cq_places) = (Places::new(config.max_qps)?, Places::new(config.max_cqs)?);
         let links = Links::new(identity.max_keys)?;
-        let handler_thread = CallbackThread::new(platform.clone())?;
-        handler_thread.reserve(ERRORS)?;
-        let mut own_name = String::new();
-        own_name.try_reserve_exact(name.len())?;
-        own_name.push_str(name);
-        heap::room_for_arc::<Core>()?;
-        let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
-            life: Life::new(platform.clone()),
-            platform: platform.clone(),
-            agent,
-            client: Once::new(),
-            me: me.clone(),
-            name: own_name,
-            handle: NicHandle::from_raw(handle::word(
-                NicHandle::TAG,
-                number.number(),
-                0,
-                number.first_generation(),
-            )),
-            number,
+        opening.reserve_callbacks(ERRORS)?;
+        let core = opening.open(limits.connections, Some("vipl-handlers"), |adapter| Core {
+            handle: NicHandle::from_raw(adapter.word(NicHandle::TAG)),
+            adapter,
             features: Features::from_bits_truncate(identity.features) & limits.features,
-            closing: SleepLock::new(),
             ptags,
             regions: Mutex::new(BTreeMap::new()),
             links,
@@ -147,75 +113,51 @@ impl Core {
             cq_places,
             conns,
             errors: Errors::new(),
-            handler_thread,
             joined: Mutex::new(Some(joined)),
-        });
-        let upcalls: Weak<dyn kernel_agent::Upcalls> = core.me.clone();
-        let client = core.agent.attach(upcalls).map_err(|_| Error::ErrorResource)?;
-        client.limit_connections(limits.connections);
-        core.client.call_once(|| client);
-        let me = core.me.clone();
-        let run = move |place| {
-            let Some(core) = me.upgrade() else { return false };
-            core.run_handlers(place);
-            true
-        };
-        core.handler_thread.start("vipl-handlers", run)?;
+        })?;
         Ok(Nic(core))
+    }
+
+    /// The agent that owns the NIC.
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        self.adapter.agent()
     }
 
     /// The agent's client.
     pub(crate) fn client(&self) -> Result<&Arc<Client>> {
-        self.client.get().ok_or(Error::InvalidParameter)
-    }
-
-    /// Calls the handlers that are due in a place, one of them, and schedules the place again if
-    /// there are more: so objects take turns. In the handler thread.
-    fn run_handlers(self: &Arc<Core>, place: u32) {
-        if self.life.is_freed() {
-            return;
-        }
-        let nic = Nic(self.clone());
-        let more = match due(place) {
-            Due::Errors => self.errors.deliver(),
-            Due::Vi(index, queue) => self.vis.at(index).is_some_and(|vi| self.run_vi(&nic, &vi, queue)),
-            Due::Cq(index) => self.cqs.at(index).is_some_and(|cq| cq.run(&nic)),
-        };
-        if more {
-            self.handler_thread.schedule(place);
-        }
+        self.adapter.client().ok_or(Error::InvalidParameter)
     }
 
     /// Has the handler thread deliver the errors that wait.
     pub(crate) fn schedule_errors(&self) {
-        self.handler_thread.schedule(ERRORS);
+        self.adapter.schedule(ERRORS);
     }
 
     /// Has the handler thread call the handlers of a work queue, 0 or 1, of a virtual interface.
     pub(crate) fn schedule_vi(&self, word: u64, queue: usize) {
-        self.handler_thread.schedule(place(word, queue as u32));
+        self.adapter.schedule(place(word, queue as u32));
     }
 
     /// Has the handler thread call the handlers of a completion queue.
     pub(crate) fn schedule_cq(&self, word: u64) {
-        self.handler_thread.schedule(place(word, 2));
+        self.adapter.schedule(place(word, 2));
     }
 
     /// Makes room for the places of an object.
     pub(crate) fn reserve_places(&self, word: u64) -> Result<()> {
-        Ok(self.handler_thread.reserve(place(word, 2))?)
+        Ok(self.adapter.reserve_callbacks(place(word, 2))?)
     }
 
     /// Fails unless the NIC is enabled.
     pub(crate) fn still_live(&self) -> Result<()> {
-        Ok(self.life.check()?)
+        Ok(self.adapter.check()?)
     }
 
     /// The error of a call whose handle opens no queue.
     #[cold]
     #[inline(never)]
     pub(crate) fn refused(&self) -> Error {
-        if self.agent.is_dead() {
+        if self.agent().is_dead() {
             self.disable();
         }
         self.still_live().err().unwrap_or(Error::InvalidParameter)
@@ -235,16 +177,30 @@ impl Core {
     /// Disables the NIC after its device died, wakes all waiters, which then return, and reports
     /// the error.
     pub(crate) fn disable(&self) {
-        if self.life.disable(|| self.close_places()) {
-            log::warn!("{}: the device is dead, the NIC is disabled", self.name);
-            self.wake_all();
-            self.report_nic();
-        }
+        self.adapter.disable(self);
     }
 
-    /// Closes all places: each post and each reap then takes the slow path, which looks at the
-    /// NIC's state.
-    fn close_places(&self) {
+    /// Where peers' requests arrive.
+    pub(crate) fn joined(&self) -> Result<Joined> {
+        self.joined.lock().clone().ok_or(Error::InvalidParameter)
+    }
+
+    /// The GID of the port that an address names; without a host part the NIC's own address.
+    pub(crate) fn own_gid(&self, address: &NetAddress) -> Result<Gid> {
+        let identity = self.agent().identity();
+        match address.gid() {
+            None => Ok(own_gid(&identity.gids)),
+            Some(gid) => kernel_agent::gid_index(identity, gid).map(|_| gid).ok_or(Error::InvalidParameter),
+        }
+    }
+}
+
+impl Face for Core {
+    fn adapter(&self) -> &Adapter<Core> {
+        &self.adapter
+    }
+
+    fn close_queues(&self) {
         for vi in self.vis.all() {
             self.vi_places.close(vi.handle.as_raw());
         }
@@ -253,7 +209,6 @@ impl Core {
         }
     }
 
-    /// Wakes all threads that wait.
     fn wake_all(&self) {
         self.vis.all().for_each(|vi| vi.wake_all());
         self.cqs.all().for_each(|cq| cq.wake());
@@ -262,13 +217,28 @@ impl Core {
         }
     }
 
-    /// Where peers' requests arrive.
-    pub(crate) fn joined(&self) -> Result<Joined> {
-        self.joined.lock().clone().ok_or(Error::InvalidParameter)
+    fn device_died(&self) {
+        self.report_nic();
     }
 
-    /// Destroys all objects. An object is destroyed before those that it uses.
-    fn tear_down(&self) {
+    /// Calls the handlers that are due in a place, one of them, and schedules the place again if
+    /// there are more: so objects take turns.
+    fn run_callbacks(self: &Arc<Core>, place: u32) {
+        if self.adapter.is_freed() {
+            return;
+        }
+        let nic = Nic(self.clone());
+        let more = match due(place) {
+            Due::Errors => self.errors.deliver(),
+            Due::Vi(index, queue) => self.vis.at(index).is_some_and(|vi| self.run_vi(&nic, &vi, queue)),
+            Due::Cq(index) => self.cqs.at(index).is_some_and(|cq| cq.run(&nic)),
+        };
+        if more {
+            self.adapter.schedule(place);
+        }
+    }
+
+    fn destroy_objects(&self) {
         self.errors.clear();
         for conn in self.conns.all() {
             self.conns.remove(conn.handle.as_raw());
@@ -294,40 +264,19 @@ impl Core {
             let _ = ptag.pd.destroy();
             self.ptags.remove(ptag.handle.as_raw());
         }
-        if let Some(client) = self.client.get() {
-            client.detach();
-        }
-        // An upcall may have added to them until now.
+    }
+
+    fn forget(&self) {
         self.errors.clear();
         let joined = self.joined.lock().take();
         // The last one ends listening.
         drop(joined);
     }
-
-    /// The GID of the port that an address names; without a host part the NIC's own address.
-    pub(crate) fn own_gid(&self, address: &NetAddress) -> Result<Gid> {
-        let identity = self.agent.identity();
-        match address.gid() {
-            None => Ok(own_gid(&identity.gids)),
-            Some(gid) => kernel_agent::gid_index(identity, gid).map(|_| gid).ok_or(Error::InvalidParameter),
-        }
-    }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.handler_thread.stop();
-        // A NIC that was never closed is closed with its last clone.
-        if !self.life.is_freed() {
-            self.tear_down();
-        }
-        let latest = [
-            self.ptags.latest_generation(),
-            self.vis.latest_generation(),
-            self.cqs.latest_generation(),
-            self.conns.latest_generation(),
-        ];
-        latest.into_iter().for_each(|generation| self.number.reached(generation));
+        self.adapter.dropped(self);
     }
 }
 
@@ -345,7 +294,7 @@ impl Nic {
 
     /// Begins a call that creates, changes or destroys objects. Fails unless the NIC is enabled.
     pub(crate) fn call(&self) -> Result<Call<'_>> {
-        Ok(self.0.life.begin_call(&self.0)?)
+        Ok(self.0.adapter.begin_call(&self.0)?)
     }
 
     /// The NIC's handle.
@@ -362,17 +311,7 @@ impl Nic {
     /// the NIC closed. Page VipCloseNic.
     #[doc(alias = "VipCloseNic")]
     pub fn close_nic(&self) -> Result<()> {
-        let core = &self.0;
-        let _closing = core.closing.lock(&core.platform);
-        if core.life.is_freed() {
-            return Err(Error::InvalidParameter);
-        }
-        core.life.free(|| core.close_places());
-        core.handler_thread.stop();
-        core.wake_all();
-        core.life.wait_for_calls();
-        core.tear_down();
-        Ok(())
+        self.0.adapter.end(&self.0, || Ok(()))
     }
 
     /// The attributes of the NIC.
@@ -382,14 +321,14 @@ impl Nic {
     #[doc(alias = "VipQueryNic")]
     pub fn query_nic(&self) -> Result<NicAttributes> {
         let core = self.live()?;
-        let (identity, config) = (core.agent.identity(), core.agent.config());
+        let (identity, config) = (core.agent().identity(), core.agent().config());
         let mut name = String::new();
-        name.try_reserve_exact(core.name.len())?;
-        name.push_str(&core.name);
+        name.try_reserve_exact(core.adapter.name().len())?;
+        name.push_str(core.adapter.name());
         let address = own_gid(&identity.gids);
         Ok(NicAttributes {
             name,
-            hardware_version: core.agent.hardware_version(),
+            hardware_version: core.agent().hardware_version(),
             provider_version: PROVIDER_VERSION,
             nic_address_len: address.0.len() as u16,
             local_nic_address: address.0,
@@ -414,14 +353,14 @@ impl Nic {
     ///
     /// Errors: `InvalidParameter` (a discriminator that is too long).
     pub fn address(&self, discriminator: &[u8]) -> Result<NetAddress> {
-        NetAddress::new(&own_gid(&self.0.agent.identity().gids).0, discriminator)
+        NetAddress::new(&own_gid(&self.0.agent().identity().gids).0, discriminator)
     }
 }
 
 impl Core {
     /// The most bytes that a descriptor can transfer: what a descriptor's length can express, too.
     pub(crate) fn max_transfer_size(&self) -> u64 {
-        self.agent.identity().max_message.min(u32::MAX.into())
+        self.agent().identity().max_message.min(u32::MAX.into())
     }
 }
 
@@ -434,7 +373,7 @@ mod tests {
 
     #[test]
     fn each_queue_has_a_place_of_its_own() {
-        let word = |index| handle::word(ViHandle::TAG, 1, index, 1);
+        let word = |index| rdma::handle::word(ViHandle::TAG, 1, index, 1);
         let seen = |place| match due(place) {
             Due::Errors => (0, 0, 0),
             Due::Vi(index, queue) => (1, index, queue),

@@ -126,6 +126,6 @@ impl Provider {
             return Err(Error::InvalidParameter);
         }
         let joined = inner.join(&agent)?;
-        Core::open(inner.interfaces.platform(), agent, device_name, &limits, joined)
+        Core::open(agent, device_name, &limits, joined)
     }
 }

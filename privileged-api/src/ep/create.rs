@@ -56,7 +56,7 @@ impl Ia {
         let (common, limits, attr) = core.rc_parts(handle, pz, evds, flags, ep_attr)?;
         let pair = core.new_pair(&common, &limits, &attr)?;
         reservation.fill(Ep::shared(pair, limits, common.clone())?);
-        core.life.created(|| common.close_slot());
+        core.adapter.created(|| common.close_slot());
         Ok(handle)
     }
 }
@@ -238,7 +238,7 @@ impl Core {
 
     /// Checks attributes against the limits of the device for virtual interfaces.
     fn check_vi_limits(&self, attr: &EpAttributes) -> Result<()> {
-        let id = self.agent.identity();
+        let id = self.agent().identity();
         let segments = id.max_vi_segments as usize;
         // A descriptor has 32 bits for its length, and a virtual interface carries at least a byte.
         let longest = self.longest_message();
@@ -259,7 +259,7 @@ impl Core {
 
     /// The longest message that an endpoint can have.
     pub(crate) fn longest_message(&self) -> u64 {
-        let longest = self.agent.identity().max_message;
+        let longest = self.agent().identity().max_message;
         if self.via { longest.min(u32::MAX.into()) } else { longest }
     }
 
@@ -268,7 +268,7 @@ impl Core {
         if self.via {
             return self.check_vi_limits(attr);
         }
-        let id = self.agent.identity();
+        let id = self.agent().identity();
         let segments = id.max_sges as usize;
         let depth = id.max_rd_atomic.min(u32::from(u8::MAX));
         let most =
@@ -300,7 +300,7 @@ impl Core {
 
     /// Checks read depths.
     pub(super) fn check_depth(&self, depth: u32, error: Error) -> Result<()> {
-        let most = self.agent.identity().max_rd_atomic.min(u32::from(u8::MAX));
+        let most = self.agent().identity().max_rd_atomic.min(u32::from(u8::MAX));
         if depth <= most { Ok(()) } else { Err(error) }
     }
 }

@@ -460,7 +460,7 @@ impl Ia {
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
         // The slot had no queue pair for a moment. If the IA ended then, it closed all slots but
         // this one, which is closed here.
-        core.life.created(|| ep.close_slot());
+        core.adapter.created(|| ep.close_slot());
         let former = match former {
             Ok(former) => former,
             Err(late) => {

@@ -52,7 +52,7 @@ impl Ia {
             }
         };
         let former = core.eps.replace(ep.handle.as_raw(), renewed);
-        core.life.created(|| ep.close_slot());
+        core.adapter.created(|| ep.close_slot());
         match former {
             Ok(former) => {
                 let _ = former.pair.destroy();

@@ -146,7 +146,7 @@ impl Core {
 
     /// Checks attributes against the limits of the device.
     fn check_ud_limits(&self, attr: &EpAttributes) -> Result<()> {
-        let id = self.agent.identity();
+        let id = self.agent().identity();
         let segments = id.max_sges as usize;
         let longest = u64::from(id.mtu).min(id.max_message);
         let checks = [

@@ -171,7 +171,7 @@ impl Core {
     pub(crate) fn run_or_schedule(&self, evd: &Evd, origin: Origin<'_>) {
         match origin {
             Origin::Dispatcher(ia) => evd.run_callback(ia),
-            Origin::Call => self.callback_thread.schedule(evd.place()),
+            Origin::Call => self.adapter.schedule(evd.place()),
         }
     }
 }

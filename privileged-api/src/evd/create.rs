@@ -95,7 +95,7 @@ impl Ia {
         let feed = if aevd.is_null() { None } else { Some(core.feed_aggregate(aevd)?) };
         let reservation = core.evds.reserve()?;
         let handle = EvdHandle::from_raw(reservation.word());
-        core.callback_thread.reserve(handle::index(handle.as_raw()) as u32)?;
+        core.adapter.reserve_callbacks(handle::index(handle.as_raw()) as u32)?;
         let singleton = core.singleton(event_number);
         if let Some((place, exists)) = singleton
             && place.compare_exchange(0, handle.as_raw(), Ordering::AcqRel, Ordering::Relaxed).is_err()
@@ -154,7 +154,7 @@ impl Ia {
             }
         };
         reservation.fill(evd.clone());
-        core.life.created(|| evd.set_closed(closed::DISABLED, || true));
+        core.adapter.created(|| evd.set_closed(closed::DISABLED, || true));
         if !aevd.is_null() {
             // The aggregate may already have waiters that expect a notification.
             core.announce(&evd, Origin::Call);

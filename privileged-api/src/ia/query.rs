@@ -25,7 +25,7 @@ impl Ia {
     pub fn ia_query(&self) -> Result<IaInfo> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
-        let id = core.agent.identity();
+        let id = core.agent().identity();
         let features = core.features();
         let can = |feature| features.contains(feature);
         let link = can(Features::FAST_REGISTER);
@@ -42,8 +42,8 @@ impl Ia {
         // VIA carries no private data.
         let data = |len| if core.via { 0 } else { len };
         let mut ia_name = String::new();
-        ia_name.try_reserve_exact(core.name.len()).map_err(|_| Error::Resources)?;
-        ia_name.push_str(&core.name);
+        ia_name.try_reserve_exact(core.adapter.name().len()).map_err(|_| Error::Resources)?;
+        ia_name.push_str(core.adapter.name());
         Ok(IaInfo {
             ia_name,
             api_major_version: MAJOR,
@@ -56,7 +56,7 @@ impl Ia {
                     device: PCI_DEVICE,
                     revision: id.revision,
                 }),
-                true => Vendor::Via(core.vendor_via(&core.name)),
+                true => Vendor::Via(core.vendor_via(core.adapter.name())),
             },
             dto_alignment_hint: 64,
             transport_type: core.transport_type(),
@@ -112,7 +112,7 @@ impl Core {
     }
 
     fn spigots(&self) -> Result<Vec<SpigotInfo>> {
-        let id = self.agent.identity();
+        let id = self.agent().identity();
         let mut net_addr = Vec::new();
         net_addr.try_reserve(id.gids.len() + 1).map_err(|_| Error::Resources)?;
         let address = |gid: &[u8; 16]| match self.via {
@@ -133,7 +133,7 @@ impl Core {
             max_rc_send_len: longest,
             max_rc_rdma_len: longest,
             max_ud_send_len: if self.via { 0 } else { (id.mtu as usize).min(longest) },
-            spigot_online: self.agent.port_up(),
+            spigot_online: self.agent().port_up(),
             active_side_conn_qual: qualifiers,
             passive_side_conn_qual: qualifiers,
             net_addr,

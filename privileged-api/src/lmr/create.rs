@@ -140,7 +140,7 @@ impl Ia {
                 core.privileged()?;
                 core.check_type(iobl)?;
                 let absolute = (wanted.addr_mode == AddrMode::Absolute).then_some(addr);
-                let most = core.agent.identity().max_list_elements as usize;
+                let most = core.agent().identity().max_list_elements as usize;
                 check_list(iobl, absolute, wanted.length, most).map_err(|fault| match fault {
                     ListFault::Iobl => Error::InvalidIobl,
                     ListFault::Length => Error::InvalidLength,
@@ -180,7 +180,7 @@ impl Ia {
             return Err(Error::InvalidFlags);
         }
         let zone = core.enter_zone(pz)?;
-        let most = core.agent.identity().max_list_elements as usize;
+        let most = core.agent().identity().max_list_elements as usize;
         if iobl_num_elts > most {
             return Err(Error::ResourceIoblLength);
         }
@@ -256,7 +256,7 @@ impl Core {
             return Err(Error::InvalidPrivs);
         }
         self.check_mode(addr_mode)?;
-        if length > self.agent.identity().max_region {
+        if length > self.agent().identity().max_region {
             return Err(Error::ResourceLmrLength);
         }
         Ok(Wanted { zone, length, addr_mode, privs, flags, shared_id })
@@ -290,7 +290,7 @@ impl Core {
                 elements.push(run);
             }
         };
-        self.agent.translate(addr, length, &mut add).map_err(|error| self.error(error))?;
+        self.agent().translate(addr, length, &mut add).map_err(|error| self.error(error))?;
         if full {
             return Err(Error::Resources);
         }

@@ -303,7 +303,7 @@ impl Core {
         // Taken out here, because another thread may keep the object itself alive for a moment.
         let buffer = lmr.buffer.lock().take();
         if let Some(buffer) = buffer {
-            self.agent.release(buffer, destroyed);
+            self.agent().release(buffer, destroyed);
         }
         true
     }

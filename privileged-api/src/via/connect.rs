@@ -86,7 +86,7 @@ impl Core {
             return Err(Error::InvalidSpigot);
         }
         let NetEndpoint::Via(host) = &path.remote else { return Err(Error::InvalidSourcePath) };
-        let id = self.agent.identity();
+        let id = self.agent().identity();
         let route =
             gid_of_host(host).and_then(|gid| rdma::path_to(id, gid)).ok_or(Error::InvalidSourcePath)?;
         let asked = Digest::of(&discriminator(qualifier)?);
@@ -105,7 +105,7 @@ impl Core {
 
     /// VIA has no limits of RDMA Reads, so both ends offer what the NIC has.
     pub(crate) fn via_depths(&self) -> ReadDepths {
-        let most = self.agent.identity().max_rd_atomic.min(u8::MAX.into()) as u8;
+        let most = self.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
         ReadDepths { responder_resources: most, initiator_depth: most }
     }
 

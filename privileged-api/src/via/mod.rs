@@ -58,7 +58,7 @@ impl Core {
         for (place, byte) in padded.iter_mut().zip(name.bytes().take(VendorVia::NAME_SIZE - 1)) {
             *place = byte;
         }
-        let hardware = self.agent.hardware_version();
+        let hardware = self.agent().hardware_version();
         VendorVia { name: padded, hardware, provider: PROVIDER_VERSION }
     }
 }

@@ -93,7 +93,7 @@ impl Core {
         if !level.is_reliable() {
             return ReadDepths::default();
         }
-        let most = self.agent.identity().max_rd_atomic.min(u8::MAX.into()) as u8;
+        let most = self.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
         ReadDepths { responder_resources: most, initiator_depth: most }
     }
 
@@ -105,7 +105,7 @@ impl Core {
                 return Ok(outcome);
             }
             self.still_live()?;
-            if deadline.is_some_and(|deadline| deadline.passed(&self.platform)) {
+            if deadline.is_some_and(|deadline| deadline.passed(self.adapter.platform())) {
                 return Err(Error::Timeout);
             }
             vi.changed.wait(seen, deadline.and_then(|deadline| deadline.at));
@@ -338,7 +338,7 @@ impl Nic {
             discriminator: (!discriminator.is_empty()).then(|| local.digest()),
             from: from.cloned(),
         };
-        let deadline = Deadline::after(&core.platform, timeout);
+        let deadline = Deadline::after(core.adapter.platform(), timeout);
         let joined = core.joined()?;
         loop {
             let switchboard = joined.switchboard();
@@ -370,11 +370,11 @@ impl Nic {
         let call = self.call()?;
         let core = self.core();
         let (request, found) = (core.conn(conn)?, core.vi(vi)?);
-        let _turn = request.turn.lock(&core.platform);
+        let _turn = request.turn.lock(core.adapter.platform());
         // Another call may have answered it meanwhile.
         core.conn(conn)?;
         let attempt = {
-            let _control = found.control.lock(&core.platform);
+            let _control = found.control.lock(core.adapter.platform());
             found.idle()?;
             let ours = *found.attributes.lock();
             ours.agrees(&request.attributes)?;
@@ -412,7 +412,7 @@ impl Nic {
             return Ok(());
         }
         let _call = self.call()?;
-        let _control = found.control.lock(&core.platform);
+        let _control = found.control.lock(core.adapter.platform());
         if core.give_up(&found, attempt)? { Ok(()) } else { Err(Error::Timeout) }
     }
 
@@ -425,7 +425,7 @@ impl Nic {
     pub fn connect_reject(&self, conn: ConnHandle) -> Result<()> {
         let core = self.call()?;
         let request = core.conn(conn)?;
-        let _turn = request.turn.lock(&core.platform);
+        let _turn = request.turn.lock(core.adapter.platform());
         core.conn(conn)?;
         match core.client()?.reject(request.connection, &[]) {
             Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
@@ -463,7 +463,7 @@ impl Nic {
         if timeout == 0 {
             return Err(Error::Timeout);
         }
-        let deadline = Deadline::after(&core.platform, timeout);
+        let deadline = Deadline::after(core.adapter.platform(), timeout);
         let ends = (core.own_gid(local)?, remote.gid().ok_or(Error::InvalidParameter)?);
         let kind = |gid: Gid| gid.to_ipv4().is_some();
         if !ends.1.is_unicast() || kind(ends.0) != kind(ends.1) {
@@ -471,7 +471,7 @@ impl Nic {
         }
         let mut attempt = {
             let _call = self.call()?;
-            let _control = found.control.lock(&core.platform);
+            let _control = found.control.lock(core.adapter.platform());
             found.link.lock().begin()?
         };
         let error = loop {
@@ -485,11 +485,11 @@ impl Nic {
                 Err(error) => return Err(error),
             };
             let _call = self.call()?;
-            let _control = found.control.lock(&core.platform);
+            let _control = found.control.lock(core.adapter.platform());
             if core.give_up(&found, attempt)? {
                 return found.link.lock().remote_of(attempt);
             }
-            if failed != Error::Timeout || deadline.passed(&core.platform) {
+            if failed != Error::Timeout || deadline.passed(core.adapter.platform()) {
                 break failed;
             }
             // Nobody answered. Under `control`, so nothing else has begun.
@@ -508,14 +508,14 @@ impl Nic {
         remote: &NetAddress,
     ) -> Result<()> {
         let core = self.call()?;
-        let _control = vi.control.lock(&core.platform);
+        let _control = vi.control.lock(core.adapter.platform());
         vi.link.lock().check(attempt)?;
         let attributes = *vi.attributes.lock();
         let traffic_class = attributes.qos.traffic_class().unwrap_or(0);
         let path = Path { traffic_class, ..Path::new(from, to) };
         let asked = remote.digest();
         let params = ConnectParams {
-            path_mtu: PathMtu::at_most(core.agent.identity().mtu),
+            path_mtu: PathMtu::at_most(core.agent().identity().mtu),
             depths: core.depths(attributes.reliability_level),
             ..ConnectParams::new(path, asked.service())
         };
@@ -542,7 +542,7 @@ impl Nic {
     pub fn disconnect(&self, vi: ViHandle) -> Result<()> {
         let core = self.call()?;
         let found = core.vi(vi)?;
-        let _control = found.control.lock(&core.platform);
+        let _control = found.control.lock(core.adapter.platform());
         core.vi(vi)?;
         // A connection that broke before this call is reported, however soon the call came.
         let is_connected = || found.link.lock().state == ViState::Connected;

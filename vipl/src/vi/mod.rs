@@ -130,7 +130,7 @@ impl Nic {
         core.check_attributes(attributes)?;
         let ptag = core.ptag(attributes.ptag)?;
         attributes.check_read()?;
-        let most = core.agent.identity().max_vi_entries;
+        let most = core.agent().identity().max_vi_entries;
         if entries.iter().any(|&entries| entries > most) {
             return Err(Error::ErrorResource);
         }
@@ -147,7 +147,7 @@ impl Nic {
         let queue = |index: usize, tied: CqHandle| Queue {
             tied,
             entries: entries[index],
-            signal: Signal::new(core.platform.clone()),
+            signal: Signal::new(core.adapter.platform().clone()),
             notices: Notices::new(),
             overrun: Mutex::new(None),
         };
@@ -157,13 +157,13 @@ impl Nic {
             attributes: Mutex::new(*attributes),
             control: SleepLock::new(),
             link: Mutex::new(Link::new()),
-            changed: Signal::new(core.platform.clone()),
+            changed: Signal::new(core.adapter.platform().clone()),
             queues: [queue(0, send_cq), queue(1, recv_cq)],
             waiting_errors: AtomicU32::new(0),
             is_silent: AtomicBool::new(false),
         }));
         core.vi_places.open(word, &vi);
-        core.life.created(|| core.vi_places.close(word));
+        core.adapter.created(|| core.vi_places.close(word));
         Ok(handle)
     }
 
@@ -178,7 +178,7 @@ impl Nic {
     pub fn destroy_vi(&self, vi: ViHandle) -> Result<()> {
         let core = self.call()?;
         let (found, word) = (core.vi(vi)?, vi.as_raw());
-        let _control = found.control.lock(&core.platform);
+        let _control = found.control.lock(core.adapter.platform());
         // Another call may have destroyed it meanwhile.
         core.vi(vi)?;
         found.idle().map_err(|_| Error::ErrorResource)?;
@@ -191,7 +191,7 @@ impl Nic {
         }
         if let Err(error) = found.vi.destroy() {
             core.vi_places.open(word, &found.vi);
-            core.life.created(|| core.vi_places.close(word));
+            core.adapter.created(|| core.vi_places.close(word));
             return Err(core.error(error));
         }
         core.vis.remove(word);
@@ -215,7 +215,7 @@ impl Nic {
         core.check_attributes(attributes)?;
         let ptag = core.ptag(attributes.ptag)?;
         attributes.check_read()?;
-        let _control = found.control.lock(&core.platform);
+        let _control = found.control.lock(core.adapter.platform());
         found.idle()?;
         let set = found.vi.set(Some(&ptag.pd), Some(&attributes.agent()));
         set.map_err(|error| core.ptag_or_object(error, attributes.ptag))?;
@@ -235,14 +235,14 @@ impl Nic {
     #[doc(alias = "VipQueryVi")]
     pub fn query_vi(&self, vi: ViHandle) -> Result<(ViState, ViAttributes)> {
         let core = self.core();
-        if core.life.is_freed() {
+        if core.adapter.is_freed() {
             return Err(Error::InvalidParameter);
         }
         let found = core.vi(vi)?;
         let attributes = *found.attributes.lock();
         // A hardware error moves these two states to Error (5.2, 5.3).
         let state = match found.state() {
-            ViState::Connected | ViState::ConnectPending if core.agent.is_dead() => ViState::Error,
+            ViState::Connected | ViState::ConnectPending if core.agent().is_dead() => ViState::Error,
             state => state,
         };
         Ok((state, attributes))

@@ -123,7 +123,9 @@ impl Core {
             Err(Error::NotDone) => Ok(None),
             other => other.map(Some),
         };
-        wait(&of.signal, Deadline::after(&self.platform, timeout), take, || found.vi.arm(SIDES[queue]))
+        wait(&of.signal, Deadline::after(self.adapter.platform(), timeout), take, || {
+            found.vi.arm(SIDES[queue])
+        })
     }
 
     /// Takes what the handlers of a queue wait for.
