@@ -118,7 +118,7 @@ impl Ia {
         inner.live()?;
         inner.not_in_upcall()?;
         let reservation = inner.psps.reserve()?;
-        let handle = PspHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         if flags != PspFlags::Consumer {
             inner.evd(evd, Subtype::InvalidHandleEvdCr)?;
             return Err(MODEL);
@@ -152,7 +152,7 @@ impl Ia {
     pub fn psp_free(&self, psp: PspHandle) -> Result<()> {
         let inner = &self.inner;
         inner.live()?;
-        let psp = inner.psps.remove(psp.as_raw()).ok_or(handle(Subtype::InvalidHandlePsp))?;
+        let psp = inner.psps.remove(psp).ok_or(handle(Subtype::InvalidHandlePsp))?;
         inner.stop_listening(psp.listen, psp.conn_qual, psp.evd);
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Ia {
             other => return Err(wrong(other)),
         }
         let reservation = inner.rsps.reserve()?;
-        let handle = RspHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         // Before the first request can come.
         ep.control.lock().reserved = Some(handle);
         let made = inner.listen(Some(conn_qual), evd, SpHandle::Rsp(handle)).and_then(|(listen, _)| {
@@ -224,9 +224,9 @@ impl Ia {
     pub fn rsp_free(&self, rsp: RspHandle) -> Result<()> {
         let inner = &self.inner;
         inner.live()?;
-        let rsp = inner.rsps.remove(rsp.as_raw()).ok_or(handle(Subtype::InvalidHandleRsp))?;
+        let rsp = inner.rsps.remove(rsp).ok_or(handle(Subtype::InvalidHandleRsp))?;
         inner.stop_reserving(&rsp);
-        if let Some(ep) = inner.eps.get(rsp.ep.as_raw()) {
+        if let Some(ep) = inner.eps.get(rsp.ep) {
             // The endpoint may have left this service point and be reserved by another one.
             ep.control.lock().reserved.take_if(|by| *by == rsp.handle);
         }
@@ -352,17 +352,17 @@ fn answered(answer: it::Result<()>) -> it::Result<()> {
 impl Inner {
     pub(crate) fn psp(&self, psp: PspHandle) -> Result<Arc<Psp>> {
         self.live()?;
-        self.psps.get(psp.as_raw()).ok_or(handle(Subtype::InvalidHandlePsp))
+        self.psps.get(psp).ok_or(handle(Subtype::InvalidHandlePsp))
     }
 
     pub(crate) fn rsp(&self, rsp: RspHandle) -> Result<Arc<Rsp>> {
         self.live()?;
-        self.rsps.get(rsp.as_raw()).ok_or(handle(Subtype::InvalidHandleRsp))
+        self.rsps.get(rsp).ok_or(handle(Subtype::InvalidHandleRsp))
     }
 
     pub(crate) fn cr(&self, cr: CrHandle) -> Result<Arc<Cr>> {
         self.live()?;
-        self.crs.get(cr.as_raw()).ok_or(handle(Subtype::InvalidHandleCr))
+        self.crs.get(cr).ok_or(handle(Subtype::InvalidHandleCr))
     }
 
     /// Creates the listen point of a service point. Returns it and its qualifier.
@@ -428,7 +428,7 @@ impl Inner {
         self.services.lock().remove(&conn_qual);
         // Fails only if the IA has ended.
         let _ = self.it.listen_free(listen);
-        if let Some(evd) = self.evds.get(evd.as_raw()) {
+        if let Some(evd) = self.evds.get(evd) {
             self.leave(&evd, Stream::AllArrivals);
         }
     }
@@ -450,13 +450,13 @@ impl Inner {
         }
         answer(&cr)?;
         *cr.answered.lock() = true;
-        self.crs.remove(cr.handle.as_raw());
+        self.crs.remove(cr.handle);
         Ok(())
     }
 
     /// Releases the reserved endpoint of a request.
     fn release(&self, cr: &Cr) {
-        if let Some(ep) = self.eps.get(cr.ep.as_raw()) {
+        if let Some(ep) = self.eps.get(cr.ep) {
             ep.control.lock().pending = None;
         }
     }
@@ -521,7 +521,7 @@ impl Inner {
     ) -> Result<(SpHandle, Arc<Cr>)> {
         let point = self.services.lock().get(&conn_qual).copied();
         let reservation = self.crs.reserve()?;
-        let new = CrHandle::from_raw(reservation.word());
+        let new = reservation.handle();
         let (point, ep) = match point {
             Some(SpHandle::Rsp(rsp)) => (SpHandle::Rsp(rsp), self.claim(rsp, new, asked, address_of(gid))?),
             Some(point) => (point, EpHandle::NULL),
@@ -541,7 +541,7 @@ impl Inner {
             context: Context::new(),
         });
         let cr = cr.inspect_err(|_| {
-            if let Some(ep) = self.eps.get(ep.as_raw()) {
+            if let Some(ep) = self.eps.get(ep) {
                 ep.control.lock().pending = None;
             }
         })?;
@@ -552,8 +552,8 @@ impl Inner {
     /// Takes the endpoint of a reserved service point, for the one request that the service point
     /// serves.
     fn claim(&self, rsp: RspHandle, cr: CrHandle, asked: Asked, from: IaAddress) -> Result<EpHandle> {
-        let rsp = self.rsps.get(rsp.as_raw()).ok_or(NO_MEMORY)?;
-        let ep = self.eps.get(rsp.ep.as_raw()).ok_or(NO_MEMORY)?;
+        let rsp = self.rsps.get(rsp).ok_or(NO_MEMORY)?;
+        let ep = self.eps.get(rsp.ep).ok_or(NO_MEMORY)?;
         {
             let mut control = ep.control.lock();
             let waits = control.pending.is_none() && control.reserved == Some(rsp.handle);

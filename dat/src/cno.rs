@@ -95,7 +95,7 @@ impl Cno {
     /// dispatcher has left the CNO: its callback may have begun earlier.
     pub(crate) fn trigger(&self, evd: EvdHandle) {
         let inner = self.ia.upgrade();
-        let found = inner.as_ref().and_then(|inner| inner.evds.get(evd.as_raw()));
+        let found = inner.as_ref().and_then(|inner| inner.evds.get(evd));
         let agent = {
             let mut state = self.state.lock();
             if state.ended.is_some() || state.evds.binary_search(&evd.as_raw()).is_err() {
@@ -189,13 +189,13 @@ impl Ia {
         let reservation = inner.cnos.reserve()?;
         let state = State { triggered: VecDeque::new(), evds: Vec::new(), waiters: 0, agent, ended: None };
         let cno = Inner::shared(Cno {
-            handle: CnoHandle::from_raw(reservation.word()),
+            handle: reservation.handle(),
             state: Mutex::new(state),
             signal: Signal::new(inner.platform().clone()),
             ia: inner.weak(),
             context: Context::new(),
         })?;
-        Ok(CnoHandle::from_raw(reservation.fill(cno)))
+        Ok(reservation.fill(cno))
     }
 
     /// Replaces the agent; `None` for none.
@@ -259,7 +259,7 @@ impl Ia {
             locked.ended = Some(FREED);
             locked.agent.take()
         };
-        self.inner.cnos.remove(cno.handle.as_raw());
+        self.inner.cnos.remove(cno.handle);
         drop(agent);
         Ok(())
     }
@@ -268,6 +268,6 @@ impl Ia {
 impl Inner {
     pub(crate) fn cno(&self, cno: CnoHandle) -> Result<alloc::sync::Arc<Cno>> {
         self.live()?;
-        self.cnos.get(cno.as_raw()).ok_or(handle(Subtype::InvalidHandleCno))
+        self.cnos.get(cno).ok_or(handle(Subtype::InvalidHandleCno))
     }
 }

@@ -17,10 +17,10 @@ impl Inner {
         let word = handle.as_raw();
         let done = match handle.claimed_type()? {
             HandleType::Ia if word == self.handle.as_raw() => Some(f(&self.context)),
-            HandleType::Cno => self.cnos.with(word, |cno| f(&cno.context)),
-            HandleType::Psp => self.psps.with(word, |psp| f(&psp.context)),
-            HandleType::Rsp => self.rsps.with(word, |rsp| f(&rsp.context)),
-            HandleType::Cr => self.crs.with(word, |cr| f(&cr.context)),
+            HandleType::Cno => self.cnos.with(handle.typed(), |cno| f(&cno.context)),
+            HandleType::Psp => self.psps.with(handle.typed(), |psp| f(&psp.context)),
+            HandleType::Rsp => self.rsps.with(handle.typed(), |rsp| f(&rsp.context)),
+            HandleType::Cr => self.crs.with(handle.typed(), |cr| f(&cr.context)),
             _ => return None,
         };
         Some(done.ok_or(INVALID))
@@ -31,7 +31,7 @@ impl Inner {
         let word = handle.as_raw();
         let known = match handle.claimed_type() {
             // DAT creates IT-API objects for its own use, whose handles the consumer does not get.
-            Some(HandleType::Evd) => self.evds.get(word).is_some(),
+            Some(HandleType::Evd) => self.evds.get(handle.typed()).is_some(),
             Some(HandleType::Pz) => self.hidden.lock().zone.is_none_or(|zone| zone.as_raw() != word),
             Some(_) => true,
             None => false,

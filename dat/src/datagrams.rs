@@ -147,7 +147,7 @@ impl Inner {
     pub(crate) fn resolved(&self, evd: EvdHandle, reply: &it::UdServiceReply) -> Option<Event> {
         let asked = self.resolving.lock().remove(&reply.ud_svc.as_raw())?;
         let _ = self.it.ud_service_request_handle_free(reply.ud_svc);
-        let ep = self.eps.get(asked.ep.as_raw())?;
+        let ep = self.eps.get(asked.ep)?;
         let valid = reply.status == it::UdSvcStatus::EpInfoValid;
         {
             let mut control = ep.control.lock();

@@ -9,7 +9,7 @@
 use core::fmt;
 
 use privileged_api as it;
-use rdma::handle::{self, Tag};
+use rdma::handle::{self, ObjectHandle, Tag};
 
 /// What kind of object a handle names. The numbers are uDAPL's.
 #[doc(alias = "DAT_HANDLE_TYPE")]
@@ -137,6 +137,11 @@ impl Handle {
         self.0 == 0
     }
 
+    /// The same word as a handle of one type, which it may not be: a table finds nothing then.
+    pub(crate) fn typed<H: ObjectHandle>(self) -> H {
+        H::from_word(self.0)
+    }
+
     /// The type that the word claims. [`Ia::get_handle_type`](crate::Ia::get_handle_type) also
     /// checks that such an object exists.
     pub(crate) fn claimed_type(self) -> Option<HandleType> {
@@ -160,34 +165,8 @@ impl fmt::Debug for Handle {
     }
 }
 
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident $(= $of:ident)?;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub struct $name(u64);
-
-        impl $name {
-            /// No object.
-            #[doc(alias = "DAT_HANDLE_NULL")]
-            pub const NULL: $name = $name(0);
-
-            /// The handle with this word; every use checks it.
-            pub const fn from_raw(word: u64) -> $name {
-                $name(word)
-            }
-
-            /// The word.
-            #[inline(always)]
-            pub const fn as_raw(self) -> u64 {
-                self.0
-            }
-
-            /// Whether it is the null handle.
-            pub const fn is_null(self) -> bool {
-                self.0 == 0
-            }
-        }
-
+macro_rules! typed {
+    ($($name:ident $(= $of:ident)?;)*) => {$(
         $(impl $name {
             /// The handle in the adapter of `privileged-api`.
             #[inline(always)]
@@ -215,42 +194,57 @@ macro_rules! handles {
     )*};
 }
 
-handles! {
+rdma::handles! {
     /// An interface adapter.
     #[doc(alias = "DAT_IA_HANDLE")]
-    IaHandle;
+    IaHandle = <it::IaHandle as ObjectHandle>::TAG;
     /// A protection zone.
     #[doc(alias = "DAT_PZ_HANDLE")]
-    PzHandle = PzHandle;
+    PzHandle = <it::PzHandle as ObjectHandle>::TAG;
     /// A local memory region.
     #[doc(alias = "DAT_LMR_HANDLE")]
-    LmrHandle = LmrHandle;
+    LmrHandle = <it::LmrHandle as ObjectHandle>::TAG;
     /// A remote memory region.
     #[doc(alias = "DAT_RMR_HANDLE")]
-    RmrHandle = RmrHandle;
+    RmrHandle = <it::RmrHandle as ObjectHandle>::TAG;
     /// A shared receive queue.
     #[doc(alias = "DAT_SRQ_HANDLE")]
-    SrqHandle = SrqHandle;
+    SrqHandle = <it::SrqHandle as ObjectHandle>::TAG;
     /// An event dispatcher.
     #[doc(alias = "DAT_EVD_HANDLE")]
-    EvdHandle = EvdHandle;
+    EvdHandle = <it::EvdHandle as ObjectHandle>::TAG;
     /// An endpoint.
     #[doc(alias = "DAT_EP_HANDLE")]
-    EpHandle = EpHandle;
+    EpHandle = <it::EpHandle as ObjectHandle>::TAG;
     /// The address handle of a remote datagram endpoint.
     #[doc(alias = "ibv_ah")]
-    AhHandle = AddrHandle;
+    AhHandle = <it::AddrHandle as ObjectHandle>::TAG;
     /// A consumer notification object.
     #[doc(alias = "DAT_CNO_HANDLE")]
-    CnoHandle;
+    CnoHandle = tag::CNO;
     /// A public service point.
     #[doc(alias = "DAT_PSP_HANDLE")]
-    PspHandle;
+    PspHandle = tag::PSP;
     /// A reserved service point.
     #[doc(alias = "DAT_RSP_HANDLE")]
-    RspHandle;
+    RspHandle = tag::RSP;
     /// A connection request.
     #[doc(alias = "DAT_CR_HANDLE")]
+    CrHandle = tag::CR;
+}
+
+typed! {
+    IaHandle;
+    PzHandle = PzHandle;
+    LmrHandle = LmrHandle;
+    RmrHandle = RmrHandle;
+    SrqHandle = SrqHandle;
+    EvdHandle = EvdHandle;
+    EpHandle = EpHandle;
+    AhHandle = AddrHandle;
+    CnoHandle;
+    PspHandle;
+    RspHandle;
     CrHandle;
 }
 

@@ -29,8 +29,7 @@ use crate::ep::{Configs, Ep};
 use crate::error::{CLOSED, MODEL, NO_MEMORY, parameter, state};
 use crate::evd::Evd;
 use crate::flags::{CloseFlags, CompletionFlags, ExtensionAttr, MemType, Qos};
-use crate::handle::EpHandle;
-use crate::handle::{EvdHandle, IaHandle, tag};
+use crate::handle::{CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, RspHandle};
 use crate::lmr::Region;
 use crate::ret::{Error, ErrorType, Result, Subtype};
 use crate::side::Side;
@@ -98,14 +97,14 @@ pub(crate) struct Inner {
     pub(crate) offers: Offers,
     closed: AtomicBool,
     pub(crate) context: Context,
-    pub(crate) evds: Side<Evd>,
-    pub(crate) eps: Side<Ep>,
+    pub(crate) evds: Side<EvdHandle, Evd>,
+    pub(crate) eps: Side<EpHandle, Ep>,
     pub(crate) configs: Configs,
-    pub(crate) lmrs: Side<Region>,
-    pub(crate) cnos: Table<Cno>,
-    pub(crate) psps: Table<Psp>,
-    pub(crate) rsps: Table<Rsp>,
-    pub(crate) crs: Table<Cr>,
+    pub(crate) lmrs: Side<LmrHandle, Region>,
+    pub(crate) cnos: Table<CnoHandle, Cno>,
+    pub(crate) psps: Table<PspHandle, Psp>,
+    pub(crate) rsps: Table<RspHandle, Rsp>,
+    pub(crate) crs: Table<CrHandle, Cr>,
     /// The service points by their qualifiers.
     pub(crate) services: Mutex<BTreeMap<u64, SpHandle>>,
     /// The remote datagram endpoints that are being resolved, by IT-API's request.
@@ -181,10 +180,10 @@ impl Ia {
         }
         let id = *adapter.identity();
         let number = Number::take()?;
-        let cnos = Table::new(tag::CNO, &number, MAX_POINTS, 0)?;
-        let psps = Table::new(tag::PSP, &number, MAX_POINTS, 0)?;
-        let rsps = Table::new(tag::RSP, &number, MAX_POINTS, 0)?;
-        let crs = Table::new(tag::CR, &number, MAX_CRS, 0)?;
+        let cnos = Table::new(&number, MAX_POINTS, 0)?;
+        let psps = Table::new(&number, MAX_POINTS, 0)?;
+        let rsps = Table::new(&number, MAX_POINTS, 0)?;
+        let crs = Table::new(&number, MAX_CRS, 0)?;
         let evds = Side::new(id.max_cqs)?;
         let (eps, configs) = (Side::new(id.max_qps)?, Configs::new(id.max_qps)?);
         let lmrs = Side::new(id.max_keys)?;
@@ -453,16 +452,16 @@ impl Inner {
     fn forget_all(&self) {
         for cno in self.cnos.all() {
             cno.end(FREED);
-            self.cnos.remove(cno.handle.as_raw());
+            self.cnos.remove(cno.handle);
         }
         for psp in self.psps.all() {
-            self.psps.remove(psp.handle.as_raw());
+            self.psps.remove(psp.handle);
         }
         for rsp in self.rsps.all() {
-            self.rsps.remove(rsp.handle.as_raw());
+            self.rsps.remove(rsp.handle);
         }
         for cr in self.crs.all() {
-            self.crs.remove(cr.handle.as_raw());
+            self.crs.remove(cr.handle);
         }
         self.services.lock().clear();
         self.resolving.lock().clear();

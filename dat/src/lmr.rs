@@ -142,7 +142,7 @@ impl Ia {
             }
             RegionDescription::Static(bytes) => (Memory::Static(bytes), MemType::Virtual),
             RegionDescription::Lmr(lmr) => {
-                let region = inner.lmrs.get(lmr.as_raw()).ok_or(handle(Subtype::InvalidHandleLmr))?;
+                let region = inner.lmrs.get(lmr).ok_or(handle(Subtype::InvalidHandleLmr))?;
                 if length > self.it.lmr_query(lmr.inner(), it::LmrParamMask::ALL)?.length {
                     return Err(parameter(Subtype::InvalidArg3));
                 }
@@ -161,10 +161,10 @@ impl Ia {
             other => as_argument(Subtype::InvalidArg3)(other),
         })?;
         let recorded = Inner::shared(Region { memory, mem_type })
-            .and_then(|region| inner.lmrs.insert(lmr.as_raw(), region))
+            .and_then(|region| inner.lmrs.insert(LmrHandle::of(lmr), region))
             .and_then(|()| Ok(self.it.lmr_query(lmr, it::LmrParamMask::ALL)?));
         let param = recorded.inspect_err(|_| {
-            inner.lmrs.remove(lmr.as_raw());
+            inner.lmrs.remove(LmrHandle::of(lmr));
             let _ = self.it.lmr_free(lmr);
         })?;
         Ok(Lmr {
@@ -183,7 +183,7 @@ impl Ia {
     #[doc(alias = "dat_lmr_query")]
     pub fn lmr_query(&self, lmr: LmrHandle) -> Result<LmrParam> {
         let param = self.it.lmr_query(lmr.inner(), it::LmrParamMask::ALL)?;
-        let region = self.inner.lmrs.get(lmr.as_raw());
+        let region = self.inner.lmrs.get(lmr);
         Ok(LmrParam {
             ia_handle: self.handle(),
             mem_type: region.map_or(MemType::Virtual, |region| region.mem_type),
@@ -210,7 +210,7 @@ impl Ia {
     #[doc(alias = "dat_lmr_free")]
     pub fn lmr_free(&self, lmr: LmrHandle) -> Result<()> {
         self.it.lmr_free(lmr.inner()).map_err(of)?;
-        self.inner.lmrs.remove(lmr.as_raw());
+        self.inner.lmrs.remove(lmr);
         Ok(())
     }
 }

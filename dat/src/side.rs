@@ -3,10 +3,11 @@
 //! Locks: one lock for each entry (spins, leaf).
 
 use alloc::sync::Arc;
+use core::marker::PhantomData;
 
 use platform::Chunks;
 use platform::sync::Mutex;
-use rdma::handle;
+use rdma::handle::{self, ObjectHandle};
 
 use crate::ret::{Error, ErrorType, Subtype};
 
@@ -16,18 +17,19 @@ const CHUNK: usize = 64;
 /// The handle that is valid at an index, and what belongs to it.
 type Entry<T> = Option<(u64, Arc<T>)>;
 
-/// Values by handle. Each index has at most one value, that of the valid handle.
-pub(crate) struct Side<T> {
+/// Values by handles of type `H`. Each index has at most one value, that of the valid handle.
+pub(crate) struct Side<H, T> {
     entries: Chunks<Mutex<Entry<T>>, CHUNK>,
+    _handles: PhantomData<fn(H)>,
 }
 
 const NO_MEMORY: Error = Error::new(ErrorType::InsufficientResources, Subtype::ResourceMemory);
 
-impl<T> Side<T> {
+impl<H: ObjectHandle, T> Side<H, T> {
     /// A table for handles whose indices are below `limit`.
-    pub(crate) fn new(limit: u32) -> Result<Side<T>, Error> {
+    pub(crate) fn new(limit: u32) -> Result<Side<H, T>, Error> {
         let entries = Chunks::new(limit as usize).map_err(|_| NO_MEMORY)?;
-        Ok(Side { entries })
+        Ok(Side { entries, _handles: PhantomData })
     }
 
     fn entry(&self, word: u64) -> Option<&Mutex<Entry<T>>> {
@@ -35,7 +37,8 @@ impl<T> Side<T> {
     }
 
     /// Records the value of a new object.
-    pub(crate) fn insert(&self, word: u64, value: Arc<T>) -> Result<(), Error> {
+    pub(crate) fn insert(&self, handle: H, value: Arc<T>) -> Result<(), Error> {
+        let word = handle.word();
         let entry = self.entries.get_or_create(handle::index(word), || Mutex::new(None));
         let former = entry.map_err(|_| NO_MEMORY)?.lock().replace((word, value));
         drop(former);
@@ -43,7 +46,8 @@ impl<T> Side<T> {
     }
 
     /// The value of the object that the handle names.
-    pub(crate) fn get(&self, word: u64) -> Option<Arc<T>> {
+    pub(crate) fn get(&self, handle: H) -> Option<Arc<T>> {
+        let word = handle.word();
         match &*self.entry(word)?.lock() {
             Some((valid, value)) if *valid == word => Some(value.clone()),
             _ => None,
@@ -51,7 +55,8 @@ impl<T> Side<T> {
     }
 
     /// Removes the value of an object that is being freed.
-    pub(crate) fn remove(&self, word: u64) -> Option<Arc<T>> {
+    pub(crate) fn remove(&self, handle: H) -> Option<Arc<T>> {
+        let word = handle.word();
         self.entry(word)?.lock().take_if(|(valid, _)| *valid == word).map(|(_, value)| value)
     }
 
@@ -72,14 +77,18 @@ impl<T> Side<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EpHandle;
 
     #[test]
     fn only_the_handle_in_force_finds_a_value() {
         let side = Side::new(70).unwrap();
-        let word = |index, generation| handle::word(handle::Tag::new(1), 5, index, generation);
+        let word = |index, generation| EpHandle::from_raw(handle::word(EpHandle::TAG, 5, index, generation));
         side.insert(word(66, 1), Arc::new(7)).unwrap();
         assert_eq!(side.get(word(66, 1)).as_deref(), Some(&7));
-        assert_eq!((side.get(word(66, 2)), side.get(word(2, 1)), side.get(0)), (None, None, None));
+        assert_eq!(
+            (side.get(word(66, 2)), side.get(word(2, 1)), side.get(EpHandle::NULL)),
+            (None, None, None)
+        );
         side.insert(word(66, 2), Arc::new(8)).unwrap();
         assert_eq!((side.get(word(66, 1)), side.remove(word(66, 1))), (None, None));
         assert_eq!(side.all().map(|value| *value).sum::<i32>(), 8);

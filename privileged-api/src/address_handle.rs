@@ -82,12 +82,12 @@ impl Core {
     }
 
     fn address_handle(&self, handle: AddrHandle) -> Result<Arc<AddressHandle>> {
-        self.addrs.get(handle.as_raw()).ok_or(Error::InvalidAh)
+        self.addrs.get(handle).ok_or(Error::InvalidAh)
     }
 
     /// Frees an address handle; false if another call freed it first.
     pub(crate) fn free_address_handle(&self, address: &AddressHandle) -> bool {
-        let freed = self.addrs.remove(address.common.handle.as_raw()).is_some();
+        let freed = self.addrs.remove(address.common.handle).is_some();
         if freed {
             address.common.zone.end();
         }
@@ -136,7 +136,7 @@ impl Ia {
         };
         let vector = core.vector(&path)?;
         let reservation = core.addrs.reserve()?;
-        let handle = AddrHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let common = heap::arc(Common { handle, zone, context: Context::new() });
         let common = common.map_err(|_| Error::Resources)?;
         let address = heap::arc(AddressHandle { vector, path, common });
@@ -195,7 +195,7 @@ impl Ia {
         let vector = core.vector(&path)?;
         let modified = heap::arc(AddressHandle { vector, path, common: address.common.clone() });
         let modified = modified.map_err(|_| Error::Resources)?;
-        match core.addrs.replace(addr_handle.as_raw(), modified) {
+        match core.addrs.replace(addr_handle, modified) {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::InvalidAh),
         }

@@ -224,7 +224,7 @@ impl Core {
         });
         let evd = &*listen.feed;
         let event = Event::ConnRequest(request);
-        let pushed = self.listens.with(listen.handle.as_raw(), |_| evd.push(event));
+        let pushed = self.listens.with(listen.handle, |_| evd.push(event));
         if pushed == Some(true) {
             return self.announce(evd, origin);
         }
@@ -294,7 +294,7 @@ impl Core {
         match event.kind {
             CmEventKind::Request { .. } => self.requested(event, ia),
             _ => {
-                if let Some(ep) = self.eps.get(event.context) {
+                if let Some(ep) = self.eps.get(EpHandle::from_raw(event.context)) {
                     self.endpoint_event(&ep, event, ia);
                 }
             }
@@ -303,7 +303,7 @@ impl Core {
 
     fn requested(&self, event: &CmEvent<'_>, ia: &Ia) {
         let CmEventKind::Request { path, path_mtu, pkey, depths, .. } = event.kind else { return };
-        let listen = self.listens.get(ListenHandle::from_raw(event.context).as_raw());
+        let listen = self.listens.get(ListenHandle::from_raw(event.context));
         let Some(listen) = listen else { return self.no_listen_point(event.connection) };
         if self.via {
             return self.requested_via(event, path.remote_gid, &listen, ia);

@@ -14,15 +14,17 @@ impl Core {
         let word = handle.as_raw();
         let done = match handle.claimed_type() {
             Some(HandleType::Ia) if word == self.handle.as_raw() => Some(f(&self.context)),
-            Some(HandleType::Pz) => self.pzs.with(word, |pz| f(&pz.context)),
-            Some(HandleType::Lmr) => self.lmrs.with(word, |lmr| f(&lmr.context)),
-            Some(HandleType::Rmr) => self.rmrs.with(word, |rmr| f(&rmr.context)),
-            Some(HandleType::Srq) => self.srqs.with(word, |srq| f(&srq.context)),
-            Some(HandleType::Evd) => self.evds.with(word, |evd| f(&evd.context)),
-            Some(HandleType::Ep) => self.eps.with(word, |ep| f(&ep.context)),
-            Some(HandleType::Addr) => self.addrs.with(word, |address| f(address.context())),
-            Some(HandleType::UdSvcReq) => self.ud_svc_reqs.with(word, |request| f(&request.context)),
-            Some(HandleType::Listen) => self.listens.with(word, |listen| f(&listen.context)),
+            Some(HandleType::Pz) => self.pzs.with(handle.typed(), |pz| f(&pz.context)),
+            Some(HandleType::Lmr) => self.lmrs.with(handle.typed(), |lmr| f(&lmr.context)),
+            Some(HandleType::Rmr) => self.rmrs.with(handle.typed(), |rmr| f(&rmr.context)),
+            Some(HandleType::Srq) => self.srqs.with(handle.typed(), |srq| f(&srq.context)),
+            Some(HandleType::Evd) => self.evds.with(handle.typed(), |evd| f(&evd.context)),
+            Some(HandleType::Ep) => self.eps.with(handle.typed(), |ep| f(&ep.context)),
+            Some(HandleType::Addr) => self.addrs.with(handle.typed(), |address| f(address.context())),
+            Some(HandleType::UdSvcReq) => {
+                self.ud_svc_reqs.with(handle.typed(), |request| f(&request.context))
+            }
+            Some(HandleType::Listen) => self.listens.with(handle.typed(), |listen| f(&listen.context)),
             _ => None,
         };
         done.ok_or(Error::InvalidHandle)

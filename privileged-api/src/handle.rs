@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use rdma::handle::{self, ADAPTER_BITS, GENERATION_MASK, Tag};
+use rdma::handle::{self, ADAPTER_BITS, GENERATION_MASK, ObjectHandle, Tag};
 
 /// What kind of object a handle names.
 #[doc(alias = "it_handle_type_enum_t")]
@@ -80,6 +80,12 @@ impl Handle {
         self.0 == 0
     }
 
+    /// The same word as a handle of one type, which it may not be: a table finds nothing then.
+    #[inline(always)]
+    pub(crate) fn typed<H: ObjectHandle>(self) -> H {
+        H::from_word(self.0)
+    }
+
     /// The type that the word claims. [`Ia::get_handle_type`](crate::Ia::get_handle_type) also
     /// checks that such an object exists.
     pub(crate) const fn claimed_type(self) -> Option<HandleType> {
@@ -106,33 +112,11 @@ impl fmt::Debug for Handle {
     }
 }
 
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub struct $name(u64);
-
+macro_rules! typed {
+    ($($name:ident: $kind:ident;)*) => {$(
         impl $name {
-            /// No object (`IT_NULL_HANDLE`).
-            pub const NULL: $name = $name(0);
             /// The type of object that such a handle names.
             pub const TYPE: HandleType = HandleType::$kind;
-
-            /// The handle with this word; every use checks it.
-            pub const fn from_raw(word: u64) -> $name {
-                $name(word)
-            }
-
-            /// The word.
-            #[inline(always)]
-            pub const fn as_raw(self) -> u64 {
-                self.0
-            }
-
-            /// Whether it is the null handle.
-            pub const fn is_null(self) -> bool {
-                self.0 == 0
-            }
         }
 
         impl From<$name> for Handle {
@@ -162,36 +146,49 @@ macro_rules! handles {
     )*};
 }
 
-handles! {
+rdma::handles! {
     /// An address handle.
     #[doc(alias = "it_addr_handle_t")]
-    AddrHandle: Addr;
+    AddrHandle = HandleType::Addr.tag();
     /// An endpoint.
     #[doc(alias = "it_ep_handle_t")]
-    EpHandle: Ep;
+    EpHandle = HandleType::Ep.tag();
     /// An event dispatcher.
     #[doc(alias = "it_evd_handle_t")]
-    EvdHandle: Evd;
+    EvdHandle = HandleType::Evd.tag();
     /// An interface adapter.
     #[doc(alias = "it_ia_handle_t")]
-    IaHandle: Ia;
+    IaHandle = HandleType::Ia.tag();
     /// A listen point.
     #[doc(alias = "it_listen_handle_t")]
-    ListenHandle: Listen;
+    ListenHandle = HandleType::Listen.tag();
     /// A local memory region.
     #[doc(alias = "it_lmr_handle_t")]
-    LmrHandle: Lmr;
+    LmrHandle = HandleType::Lmr.tag();
     /// A protection zone.
     #[doc(alias = "it_pz_handle_t")]
-    PzHandle: Pz;
+    PzHandle = HandleType::Pz.tag();
     /// A remote memory region.
     #[doc(alias = "it_rmr_handle_t")]
-    RmrHandle: Rmr;
+    RmrHandle = HandleType::Rmr.tag();
     /// A UD service request.
     #[doc(alias = "it_ud_svc_req_handle_t")]
-    UdSvcReqHandle: UdSvcReq;
+    UdSvcReqHandle = HandleType::UdSvcReq.tag();
     /// A shared receive queue.
     #[doc(alias = "it_srq_handle_t")]
+    SrqHandle = HandleType::Srq.tag();
+}
+
+typed! {
+    AddrHandle: Addr;
+    EpHandle: Ep;
+    EvdHandle: Evd;
+    IaHandle: Ia;
+    ListenHandle: Listen;
+    LmrHandle: Lmr;
+    PzHandle: Pz;
+    RmrHandle: Rmr;
+    UdSvcReqHandle: UdSvcReq;
     SrqHandle: Srq;
 }
 

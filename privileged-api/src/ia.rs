@@ -22,7 +22,10 @@ use crate::closed;
 use crate::cm::Unanswered;
 use crate::ep::Ep;
 use crate::evd::Evd;
-use crate::handle::{EpHandle, HandleType, IaHandle};
+use crate::handle::{
+    AddrHandle, EpHandle, EvdHandle, IaHandle, ListenHandle, LmrHandle, PzHandle, RmrHandle, SrqHandle,
+    UdSvcReqHandle,
+};
 use crate::info::TransportType;
 use crate::listen::Listen;
 use crate::lmr::Lmr;
@@ -74,19 +77,19 @@ pub(crate) struct Core {
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
     pub(crate) context: Context,
-    pub(crate) pzs: Table<Pz>,
-    pub(crate) lmrs: Table<Lmr>,
+    pub(crate) pzs: Table<PzHandle, Pz>,
+    pub(crate) lmrs: Table<LmrHandle, Lmr>,
     pub(crate) keys: Keys,
     pub(crate) owners: Arc<Owners>,
-    pub(crate) rmrs: Table<Rmr>,
-    pub(crate) srqs: Table<Srq>,
-    pub(crate) evds: Table<Evd>,
-    pub(crate) eps: Table<Ep>,
+    pub(crate) rmrs: Table<RmrHandle, Rmr>,
+    pub(crate) srqs: Table<SrqHandle, Srq>,
+    pub(crate) evds: Table<EvdHandle, Evd>,
+    pub(crate) eps: Table<EpHandle, Ep>,
     pub(crate) evd_slots: Slots<Consumer>,
     pub(crate) ep_slots: Slots<Arc<Sender>>,
-    pub(crate) listens: Table<Listen>,
-    pub(crate) addrs: Table<AddressHandle>,
-    pub(crate) ud_svc_reqs: Table<UdSvcReq>,
+    pub(crate) listens: Table<ListenHandle, Listen>,
+    pub(crate) addrs: Table<AddrHandle, AddressHandle>,
+    pub(crate) ud_svc_reqs: Table<UdSvcReqHandle, UdSvcReq>,
     /// The handle of the EVD for affiliated events, or 0.
     pub(crate) affiliated: AtomicU64,
     /// The handle of the EVD for unaffiliated events, or 0.
@@ -147,14 +150,14 @@ impl Core {
         let ia = opening.number();
         let id = *opening.agent().identity();
         let keys = id.max_keys.min(key::MAX);
-        let pzs = Table::new(HandleType::Pz.tag(), ia, id.max_pds, 0)?;
-        let lmrs = Table::new(HandleType::Lmr.tag(), ia, keys.saturating_sub(1), 1)?;
-        let evds = Table::new(HandleType::Evd.tag(), ia, id.max_cqs, 0)?;
-        let eps = Table::new(HandleType::Ep.tag(), ia, id.max_qps, 0)?;
+        let pzs = Table::new(ia, id.max_pds, 0)?;
+        let lmrs = Table::new(ia, keys.saturating_sub(1), 1)?;
+        let evds = Table::new(ia, id.max_cqs, 0)?;
+        let eps = Table::new(ia, id.max_qps, 0)?;
         let (evd_slots, ep_slots) = (Slots::new(id.max_cqs)?, Slots::new(id.max_qps)?);
-        let listens = Table::new(HandleType::Listen.tag(), ia, MAX_LISTENS, 0)?;
-        let addrs = Table::new(HandleType::Addr.tag(), ia, MAX_ADDRESS_HANDLES, 0)?;
-        let ud_svc_reqs = Table::new(HandleType::UdSvcReq.tag(), ia, MAX_REQUESTS, 0)?;
+        let listens = Table::new(ia, MAX_LISTENS, 0)?;
+        let addrs = Table::new(ia, MAX_ADDRESS_HANDLES, 0)?;
+        let ud_svc_reqs = Table::new(ia, MAX_REQUESTS, 0)?;
         let via = endpoints == Endpoints::VirtualInterfaces;
         let offered = if via { via::FEATURES } else { Features::all() };
         let features = Features::from_bits_truncate(id.features) & limits.features & offered;
@@ -164,14 +167,14 @@ impl Core {
         let direct = features.contains(Features::RESERVED_KEY);
         let owners = heap::arc(Owners::new(keys)?).map_err(|_| Error::Resources)?;
         // In the tag of a link, index 0 means no region.
-        let rmrs = Table::new(HandleType::Rmr.tag(), ia, keys.saturating_sub(1), 1)?;
+        let rmrs = Table::new(ia, keys.saturating_sub(1), 1)?;
         let keys = Keys::new(ia.number(), keys, direct)?;
-        let srqs = Table::new(HandleType::Srq.tag(), ia, id.max_srqs, 0)?;
+        let srqs = Table::new(ia, id.max_srqs, 0)?;
         let room = RoomForCallbacks::make(&shared)?;
         // Only a privileged consumer can attach callbacks.
         let thread = privileged.map(|_| "it-callbacks");
         let core = opening.open(limits.connections, thread, |adapter| Core {
-            handle: IaHandle::from_raw(adapter.word(HandleType::Ia.tag())),
+            handle: adapter.handle(),
             adapter,
             shared,
             privileged,
@@ -315,7 +318,7 @@ impl Core {
     #[cold]
     pub(crate) fn not_posted_to(&self, ep: EpHandle, error: kernel_agent::PostError) -> Error {
         match self.disable_on_catastrophe(self.not_posted(error)) {
-            Error::InvalidEp if self.eps.with(ep.as_raw(), |_| ()).is_some() => Error::InvalidEpState,
+            Error::InvalidEp if self.eps.with(ep, |_| ()).is_some() => Error::InvalidEpState,
             error => error,
         }
     }

@@ -51,7 +51,7 @@ impl Core {
         let service = self.service(&qual)?;
         let feed = self.feed(evd, EventType::CM_REQ_EVENT_STREAM, Error::InvalidConnEvd)?;
         let reservation = self.listens.reserve()?;
-        let handle = ListenHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let context = Context::new();
         let listen = heap::arc(Listen { handle, qual, service, feed, id: Mutex::new(None), context });
         let listen = listen.map_err(|_| Error::Resources)?;
@@ -63,7 +63,7 @@ impl Core {
                 Ok(handle)
             }
             Err(error) => {
-                self.listens.remove(handle.as_raw());
+                self.listens.remove(handle);
                 listen.feed.end();
                 Err(match error {
                     kernel_agent::Error::ServiceInUse => Error::ConnQualBusy,
@@ -75,7 +75,7 @@ impl Core {
 
     /// Frees a listen point; false if another call did.
     pub(crate) fn free_listen_point(&self, listen: &Listen) -> bool {
-        if self.listens.remove(listen.handle.as_raw()).is_none() {
+        if self.listens.remove(listen.handle).is_none() {
             return false;
         }
         let id = listen.id.lock().take();
@@ -143,7 +143,7 @@ impl Ia {
     #[doc(alias = "it_listen_query")]
     pub fn listen_query(&self, listen: ListenHandle, mask: ListenParamMask) -> Result<ListenParam> {
         let core = self.live()?;
-        let listen = core.listens.get(listen.as_raw()).ok_or(Error::InvalidListen)?;
+        let listen = core.listens.get(listen).ok_or(Error::InvalidListen)?;
         if ListenParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
@@ -172,7 +172,7 @@ impl Ia {
     #[doc(alias = "it_listen_free")]
     pub fn listen_free(&self, listen: ListenHandle) -> Result<()> {
         let core = self.call()?;
-        let listen = core.listens.get(listen.as_raw()).ok_or(Error::InvalidListen)?;
+        let listen = core.listens.get(listen).ok_or(Error::InvalidListen)?;
         if core.free_listen_point(&listen) { Ok(()) } else { Err(Error::InvalidListen) }
     }
 }

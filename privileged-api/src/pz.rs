@@ -35,13 +35,13 @@ impl Core {
     /// Counts an object into a zone. Fails with `InvalidPz` if the zone does not exist or is being
     /// freed.
     pub(crate) fn enter_zone(&self, pz: PzHandle) -> Result<InZone> {
-        let pz = self.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
+        let pz = self.pzs.get(pz).ok_or(Error::InvalidPz)?;
         InZone::begin(pz).ok_or(Error::InvalidPz)
     }
 
     /// Frees a zone in which there are no objects.
     pub(crate) fn free_pz(&self, pz: &Pz) {
-        self.pzs.remove(pz.handle.as_raw());
+        self.pzs.remove(pz.handle);
         // No object uses it, so this fails only if the device is dead.
         let _ = pz.pd.destroy();
     }
@@ -58,7 +58,7 @@ impl Ia {
         core.shared.not_in_callback()?;
         let reservation = core.pzs.reserve()?;
         let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
-        let handle = PzHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let pz = heap::arc(Pz { handle, pd, uses: UseCount::new(), context: Context::new() });
         reservation.fill(pz.map_err(|pz| {
             let _ = pz.pd.destroy();
@@ -74,7 +74,7 @@ impl Ia {
     #[doc(alias = "it_pz_query")]
     pub fn pz_query(&self, pz: PzHandle, mask: PzParamMask) -> Result<PzParam> {
         let core = self.live()?;
-        core.pzs.with(pz.as_raw(), |_| ()).ok_or(Error::InvalidPz)?;
+        core.pzs.with(pz, |_| ()).ok_or(Error::InvalidPz)?;
         if PzParamMask::from_bits(mask.bits()).is_none() {
             return Err(Error::InvalidMask);
         }
@@ -93,7 +93,7 @@ impl Ia {
     #[doc(alias = "it_pz_free")]
     pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
         let core = self.call()?;
-        let pz = core.pzs.get(pz.as_raw()).ok_or(Error::InvalidPz)?;
+        let pz = core.pzs.get(pz).ok_or(Error::InvalidPz)?;
         pz.uses.close().map_err(|reason| match reason {
             NotClosed::InUse => Error::PzBusy,
             NotClosed::AlreadyClosed => Error::InvalidPz,

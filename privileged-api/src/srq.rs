@@ -56,7 +56,7 @@ impl Srq {
 
 impl Core {
     pub(crate) fn srq(&self, srq: SrqHandle) -> Result<Arc<Srq>> {
-        self.srqs.get(srq.as_raw()).ok_or(Error::InvalidSrq)
+        self.srqs.get(srq).ok_or(Error::InvalidSrq)
     }
 
     /// The IT-API error for an agent's error of an SRQ.
@@ -76,7 +76,7 @@ impl Core {
             // Any other failure means that the device is dead.
             Ok(()) | Err(_) => {}
         }
-        self.srqs.remove(srq.handle.as_raw());
+        self.srqs.remove(srq.handle);
         srq.zone.end();
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Ia {
         }
         let max_recv_dtos = max_recv_dtos.max(1);
         let reservation = core.srqs.reserve()?;
-        let handle = SrqHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let created = core.client()?.create_srq(
             &zone.pd,
             max_recv_dtos as u32,

@@ -130,12 +130,12 @@ impl UdRequests {
 
 impl Core {
     fn ud_svc_req(&self, handle: UdSvcReqHandle) -> Result<Arc<UdSvcReq>> {
-        self.ud_svc_reqs.get(handle.as_raw()).ok_or(Error::InvalidUdSvc)
+        self.ud_svc_reqs.get(handle).ok_or(Error::InvalidUdSvc)
     }
 
     /// Frees a request handle; false if another call freed it first.
     pub(crate) fn free_ud_svc_req(&self, request: &UdSvcReq) -> bool {
-        if self.ud_svc_reqs.remove(request.handle.as_raw()).is_none() {
+        if self.ud_svc_reqs.remove(request.handle).is_none() {
             return false;
         }
         if let Ok(client) = self.client() {
@@ -169,7 +169,7 @@ impl Core {
         from: [u8; 16],
         ia: &Ia,
     ) {
-        let Some(listen) = self.listens.get(ListenHandle::from_raw(event.context).as_raw()) else {
+        let Some(listen) = self.listens.get(ListenHandle::from_raw(event.context)) else {
             return self.disregard(request);
         };
         let added = self.ud_requests.lock().add(name, from, request);
@@ -187,7 +187,7 @@ impl Core {
             private_data: received(event.private_data),
         });
         let origin = Origin::Dispatcher(ia);
-        match self.listens.with(listen.handle.as_raw(), |_| evd.push(event)) {
+        match self.listens.with(listen.handle, |_| evd.push(event)) {
             Some(true) => return self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
             None => {}
@@ -203,7 +203,7 @@ impl Core {
         (status, ep_info, redirection): (sidr::Status, RemoteEpInfo, Option<Redirection>),
         ia: &Ia,
     ) {
-        let Some(asked) = self.ud_svc_reqs.get(event.context) else { return };
+        let Some(asked) = self.ud_svc_reqs.get(UdSvcReqHandle::from_raw(event.context)) else { return };
         if asked.id != resolution {
             return;
         }
@@ -232,7 +232,7 @@ impl Core {
     /// Without [`Ia::ud_service_request_reported`] no event reports a timeout, and the consumer
     /// asks again (it_ud_service_request).
     fn ud_timed_out(&self, event: &ResolutionEvent<'_>, resolution: ResolutionId, ia: &Ia) {
-        let Some(asked) = self.ud_svc_reqs.get(event.context) else { return };
+        let Some(asked) = self.ud_svc_reqs.get(UdSvcReqHandle::from_raw(event.context)) else { return };
         if asked.id != resolution || !asked.reports_timeout.load(Ordering::Acquire) {
             return;
         }
@@ -251,7 +251,7 @@ impl Core {
     /// once it_ud_service_request_handle_free has returned.
     fn tell_asker(&self, asked: &UdSvcReq, event: Event, ia: &Ia) {
         let (evd, origin) = (&*asked.feed, Origin::Dispatcher(ia));
-        match self.ud_svc_reqs.with(asked.handle.as_raw(), |_| evd.push(event)) {
+        match self.ud_svc_reqs.with(asked.handle, |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
             None => {}
@@ -302,7 +302,7 @@ impl Ia {
         let (ib, _) = core.check_path(destination_path)?;
         let (response_timeout, retries) = fit(destination_path.timeout);
         let reservation = core.ud_svc_reqs.reserve()?;
-        let handle = UdSvcReqHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let params = ResolveParams {
             service,
             local_gid: Gid(ib.local_port_gid),

@@ -8,13 +8,13 @@ use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcall
 use crate::ep::Ep;
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
-use crate::handle::{EpHandle, SrqHandle};
+use crate::handle::{EpHandle, EvdHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 use crate::via;
 
 impl Upcalls for Core {
     fn completion(&self, cq_context: u64) {
-        let Some(evd) = self.evds.get(cq_context) else { return };
+        let Some(evd) = self.evds.get(EvdHandle::from_raw(cq_context)) else { return };
         let Some(ia) = self.ia() else { return };
         self.announce(&evd, Origin::Dispatcher(&ia));
     }
@@ -27,7 +27,7 @@ impl Upcalls for Core {
                 self.queue_pair(EpHandle::from_raw(context), qpn, event, completes, &ia);
             }
             AsyncEvent::Cq { context } => {
-                if let Some(evd) = self.evds.get(context) {
+                if let Some(evd) = self.evds.get(EvdHandle::from_raw(context)) {
                     self.overflow(&evd, origin);
                     self.lose_endpoints(&evd, origin);
                     evd.wake();
@@ -103,7 +103,7 @@ impl Core {
         let origin = Origin::Dispatcher(ia);
         let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == number);
         let Some(event_number) = via::status::event(error) else { return };
-        if self.eps.get(ep.as_raw()).is_some_and(same) {
+        if self.eps.get(ep).is_some_and(same) {
             // The state first, as above.
             self.broken(ep, Some(number), origin);
             self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
@@ -114,7 +114,7 @@ impl Core {
     fn drained(&self, ep: EpHandle, qpn: u32) {
         let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == qpn);
         if let Some(routine) = self.when_drained.get()
-            && self.eps.get(ep.as_raw()).is_some_and(same)
+            && self.eps.get(ep).is_some_and(same)
         {
             routine(ep);
         }

@@ -22,7 +22,7 @@ use kernel_agent::{Agent, Client, Upcalls};
 use platform::sync::Once;
 use platform::{Platform, SleepLock, heap};
 
-use crate::handle::{self, Tag};
+use crate::handle::{self, ObjectHandle};
 use crate::life::{Call, Ended, Life};
 use crate::numbers::Number;
 use crate::{CallbackThread, OutOfResources};
@@ -170,9 +170,10 @@ impl<F: Face> Adapter<F> {
         &self.name
     }
 
-    /// A handle of the adapter itself.
-    pub fn word(&self, tag: Tag) -> u64 {
-        handle::word(tag, self.number.number(), 0, self.number.first_generation())
+    /// The handle of the adapter itself.
+    pub fn handle<H: ObjectHandle>(&self) -> H {
+        let (number, generation) = (self.number.number(), self.number.first_generation());
+        H::from_word(handle::word(H::TAG, number, 0, generation))
     }
 
     /// Fails unless the adapter is enabled.

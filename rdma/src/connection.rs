@@ -24,7 +24,7 @@ use roce::cm::rej::Reason;
 use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, CreateError, TimedOut};
-use crate::nic::{Inner as NicInner, Nic};
+use crate::nic::{Inner as NicInner, ListenerHandle, Nic};
 use crate::wait::{self, LOOK};
 use crate::wakers::Wakers;
 
@@ -387,7 +387,7 @@ impl Listener {
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(BACKLOG)?;
         heap::room_for_arc::<(ListenerInner, Weak<ListenerInner>)>()?;
-        let handle = place.word();
+        let handle = place.handle().as_raw();
         let inner = Arc::new(ListenerInner {
             nic: nic.clone(),
             handle,
@@ -489,7 +489,7 @@ impl Drop for Listener {
         if let (Some(listen), Ok(client)) = (inner.listen.get(), inner.nic.client()) {
             let _ = client.stop_listening(*listen);
         }
-        inner.nic.listeners.remove(inner.handle);
+        inner.nic.listeners.remove(ListenerHandle::from_raw(inner.handle));
         inner.queue.lock().is_closed = true;
         while let Some(incoming) = self.try_accept() {
             drop(incoming);

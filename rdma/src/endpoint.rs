@@ -17,7 +17,7 @@ use crate::completion::tag;
 use crate::connection::Connection;
 use crate::error::{ConnectError, CreateError, PostError, RequestError};
 use crate::memory::{Domain, OwnPd, RemoteMemory, Slice, WorkQueue};
-use crate::nic::Inner as NicInner;
+use crate::nic::{EndpointHandle, Inner as NicInner};
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::{Cells, Request};
 use crate::shared::SharedReceives;
@@ -112,7 +112,7 @@ impl<'a> Builder<'a> {
         };
         let most = nic.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
         let place = nic.endpoints.reserve()?;
-        let handle = place.word();
+        let handle = place.handle().as_raw();
         let cells = Cells::new(entries)?;
         let slot: Arc<SendSlot> = Arc::default();
         let limits = SegmentLimits { send: segments, write: segments, read: segments };
@@ -213,7 +213,7 @@ impl Inner {
         let _ = self.qp.destroy();
         self.ended.store(true, Ordering::Release);
         // Only now: the drop of a region asks the endpoints that it finds in this table.
-        self.nic().endpoints.remove(self.handle);
+        self.nic().endpoints.remove(EndpointHandle::from_raw(self.handle));
         self.connection.end();
         self.end_requests(RequestError::Flushed);
         self.nic().dropped.sweep(self.nic().agent());

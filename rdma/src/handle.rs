@@ -36,6 +36,66 @@ impl Tag {
     }
 }
 
+/// A handle of one type of objects of a face: a [`Table`](crate::Table) of these objects takes no
+/// other. [`handles!`](crate::handles) makes such types.
+pub trait ObjectHandle: Copy {
+    /// The tag of its words.
+    const TAG: Tag;
+
+    /// The handle with this word; every use checks it.
+    fn from_word(word: u64) -> Self;
+
+    /// The word.
+    fn word(self) -> u64;
+}
+
+/// Defines types of handles, each with its tag. They are the same in all faces: a word, a null
+/// handle, and no check before a use.
+#[macro_export]
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident = $tag:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name(u64);
+
+        #[allow(dead_code, reason = "a type that its crate keeps to itself may not need all of it")]
+        impl $name {
+            /// No object.
+            pub const NULL: $name = $name(0);
+
+            /// The handle with this word; every use checks it.
+            pub const fn from_raw(word: u64) -> $name {
+                $name(word)
+            }
+
+            /// The word.
+            #[inline(always)]
+            pub const fn as_raw(self) -> u64 {
+                self.0
+            }
+
+            /// Whether it is the null handle.
+            pub const fn is_null(self) -> bool {
+                self.0 == 0
+            }
+        }
+
+        impl $crate::handle::ObjectHandle for $name {
+            const TAG: $crate::handle::Tag = $tag;
+
+            #[inline(always)]
+            fn from_word(word: u64) -> $name {
+                $name(word)
+            }
+
+            #[inline(always)]
+            fn word(self) -> u64 {
+                self.0
+            }
+        }
+    )*};
+}
+
 /// The handle of entry `index` of a type's table in an adapter.
 pub const fn word(tag: Tag, adapter: u32, index: u32, generation: u32) -> u64 {
     (index & ((1 << INDEX_BITS) - 1)) as u64
@@ -53,6 +113,14 @@ pub const fn index(word: u64) -> usize {
 /// The number of the tag that a handle claims; `None` for a word that has none.
 pub const fn tag(word: u64) -> Option<u32> {
     ((word >> TAG_SHIFT & ((1 << TAG_BITS) - 1)) as u32).checked_sub(1)
+}
+
+/// The tag that a handle claims; `None` for a word that has none.
+pub const fn claimed(word: u64) -> Option<Tag> {
+    match tag(word) {
+        Some(number) => Some(Tag(number)),
+        None => None,
+    }
 }
 
 /// The adapter's number in a handle.

@@ -12,14 +12,17 @@ use crate::life::Life;
 use crate::numbers::Number;
 use crate::{CallbackThread, Ended, Table};
 
-const TAG: Tag = Tag::new(0);
+crate::handles! {
+    /// A handle of an object of these tests.
+    Named = Tag::new(0);
+}
 
 /// One thread looks a handle up while another takes the object out and gives its index to a new
 /// one.
 #[test]
 fn model_a_handle_finds_its_object_or_nothing() {
     check(|| {
-        let table = Arc::new(Table::new(TAG, &Number::take().unwrap(), 1, 0).unwrap());
+        let table = Arc::new(Table::<Named, _>::new(&Number::take().unwrap(), 1, 0).unwrap());
         let first = table.reserve().unwrap().fill(Arc::new(Watched::new(1)));
         let looker = thread::spawn({
             let table = table.clone();
@@ -35,7 +38,7 @@ fn model_a_handle_finds_its_object_or_nothing() {
         let taken = table.remove(first).expect("the object");
         assert!(table.remove(first).is_none() && table.get(first).is_none());
         let second = table.reserve().unwrap().fill(Arc::new(Watched::new(2)));
-        assert_eq!(handle::index(first), handle::index(second));
+        assert_eq!(handle::index(first.0), handle::index(second.0));
         assert_eq!(table.with(second, Watched::get), Some(2));
         looker.join().unwrap();
         assert_eq!((taken.get(), table.count()), (1, 1));
@@ -46,7 +49,7 @@ fn model_a_handle_finds_its_object_or_nothing() {
 #[test]
 fn model_a_handle_is_freed_once() {
     check(|| {
-        let table = Arc::new(Table::new(TAG, &Number::take().unwrap(), 1, 0).unwrap());
+        let table = Arc::new(Table::<Named, _>::new(&Number::take().unwrap(), 1, 0).unwrap());
         let first = table.reserve().unwrap().fill(Arc::new(Watched::new(1)));
         let other = thread::spawn({
             let table = table.clone();
@@ -77,7 +80,7 @@ impl Object {
 
 /// The device dies while an object is created. The mutant does not look at the state afterwards.
 fn creates(looks: bool) {
-    let table = Table::new(TAG, &Number::take().unwrap(), 2, 0).unwrap();
+    let table = Table::<Named, _>::new(&Number::take().unwrap(), 2, 0).unwrap();
     let shared = Arc::new((Life::new(platform()), table));
     let old = Arc::new(Object::default());
     shared.1.reserve().unwrap().fill(old.clone());

@@ -20,16 +20,19 @@ use crate::completion::Completion;
 use crate::connection::{self, Listener, ListenerInner};
 use crate::endpoint::Inner as Endpoint;
 use crate::error::{ConnectError, CreateError, RequestError};
-use crate::handle;
+use crate::handle::{self, ObjectHandle, Tag};
+use crate::handles;
 use crate::memory::{Domain, Dropped};
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::outcome;
 
-/// The kinds of objects that the agent's events name.
-pub(crate) mod tags {
-    pub(crate) const ENDPOINT: u32 = 0;
-    pub(crate) const QUEUE: u32 = 1;
-    pub(crate) const LISTENER: u32 = 2;
+handles! {
+    /// The handle of an endpoint, as the agent's events name it.
+    EndpointHandle = Tag::new(0);
+    /// The handle of a completion queue.
+    QueueHandle = Tag::new(1);
+    /// The handle of a listener.
+    ListenerHandle = Tag::new(2);
 }
 
 /// The most listeners of an opening.
@@ -37,9 +40,9 @@ const MAX_LISTENERS: u32 = 1024;
 
 pub(crate) struct Inner {
     adapter: Adapter<Inner>,
-    pub(crate) endpoints: Table<Weak<Endpoint>>,
-    pub(crate) queues: Table<Weak<QueueInner>>,
-    pub(crate) listeners: Table<Weak<ListenerInner>>,
+    pub(crate) endpoints: Table<EndpointHandle, Weak<Endpoint>>,
+    pub(crate) queues: Table<QueueHandle, Weak<QueueInner>>,
+    pub(crate) listeners: Table<ListenerHandle, Weak<ListenerInner>>,
     pub(crate) dropped: Dropped,
 }
 
@@ -62,7 +65,7 @@ impl Inner {
     }
 
     pub(crate) fn endpoint(&self, handle: u64) -> Option<Arc<Endpoint>> {
-        self.endpoints.get(handle)?.upgrade()
+        self.endpoints.get(EndpointHandle::from_raw(handle))?.upgrade()
     }
 
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = Arc<Endpoint>> {
@@ -90,7 +93,8 @@ impl Inner {
 
 impl Upcalls for Inner {
     fn completion(&self, context: u64) {
-        if let Some(queue) = self.queues.get(context).and_then(|queue| queue.upgrade()) {
+        if let Some(queue) = self.queues.get(QueueHandle::from_raw(context)).and_then(|queue| queue.upgrade())
+        {
             queue.announced();
         }
     }
@@ -99,7 +103,11 @@ impl Upcalls for Inner {
         match event {
             // No completion of its endpoints will be seen any more.
             AsyncEvent::Cq { context } => {
-                let Some(queue) = self.queues.get(context).and_then(|queue| queue.upgrade()) else { return };
+                let Some(queue) =
+                    self.queues.get(QueueHandle::from_raw(context)).and_then(|queue| queue.upgrade())
+                else {
+                    return;
+                };
                 queue.drain();
                 for endpoint in self.endpoints().filter(|endpoint| Arc::ptr_eq(&endpoint.queue, &queue)) {
                     endpoint.connection.end();
@@ -117,14 +125,18 @@ impl Upcalls for Inner {
 
     fn connection(&self, event: CmEvent<'_>) {
         let event = &event;
-        match handle::tag(event.context) {
-            Some(tags::ENDPOINT) => {
+        match handle::claimed(event.context) {
+            Some(EndpointHandle::TAG) => {
                 if let Some(endpoint) = self.endpoint(event.context) {
                     connection::event(&endpoint, event);
                 }
             }
-            Some(tags::LISTENER) => {
-                match self.listeners.get(event.context).and_then(|listener| listener.upgrade()) {
+            Some(ListenerHandle::TAG) => {
+                match self
+                    .listeners
+                    .get(ListenerHandle::from_raw(event.context))
+                    .and_then(|listener| listener.upgrade())
+                {
                     Some(listener) => listener.event(event),
                     // The listener has gone meanwhile.
                     None => {
@@ -190,10 +202,9 @@ impl Nic {
     pub fn open(agent: &Arc<Agent>) -> Result<Nic, CreateError> {
         let opening = Opening::begin(agent.clone(), "rdma")?;
         let (number, identity) = (opening.number(), agent.identity());
-        let tag = handle::Tag::new;
-        let endpoints = Table::new(tag(tags::ENDPOINT), number, identity.max_qps, 0)?;
-        let queues = Table::new(tag(tags::QUEUE), number, identity.max_cqs, 0)?;
-        let listeners = Table::new(tag(tags::LISTENER), number, MAX_LISTENERS, 0)?;
+        let endpoints = Table::new(number, identity.max_qps, 0)?;
+        let queues = Table::new(number, identity.max_cqs, 0)?;
+        let listeners = Table::new(number, MAX_LISTENERS, 0)?;
         heap::room_for_arc::<Consumer>()?;
         let inner = opening.open(u32::MAX, None, |adapter| Inner {
             adapter,

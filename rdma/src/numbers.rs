@@ -92,7 +92,11 @@ impl Drop for Held {
 mod tests {
     use super::*;
     use crate::Table;
-    use crate::handle::Tag;
+
+    crate::handles! {
+        /// A handle of a number.
+        Named = handle::Tag::new(0);
+    }
 
     #[test]
     fn a_number_has_one_holder_and_goes_on_where_that_stopped() {
@@ -117,15 +121,15 @@ mod tests {
     fn the_next_holder_goes_on_behind_what_the_tables_gave_out() {
         static NUMBERS: Numbers<1> = Numbers::new();
         let number = NUMBERS.take().unwrap();
-        let table: Table<u32> = Table::new(Tag::new(0), &number, 1, 0).unwrap();
+        let table: Table<Named, u32> = Table::new(&number, 1, 0).unwrap();
         let first = table.reserve().unwrap().fill(Arc::new(1));
         table.remove(first);
         let second = table.reserve().unwrap().fill(Arc::new(2));
-        assert!(handle::generation(second) > handle::generation(first));
+        assert!(handle::generation(second.0) > handle::generation(first.0));
         drop(number);
         assert!(matches!(NUMBERS.take().map(|_| ()), Err(OutOfResources)), "a table has it");
         drop(table);
-        assert_eq!(NUMBERS.take().unwrap().first_generation(), handle::generation(second) + 1);
+        assert_eq!(NUMBERS.take().unwrap().first_generation(), handle::generation(second.0) + 1);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use platform::{Instant, Signal, heap};
 
 use crate::completion::{Completion, tag};
 use crate::error::{CreateError, TimedOut};
-use crate::nic::{Inner as NicInner, Nic, tags};
+use crate::nic::{Inner as NicInner, Nic, QueueHandle};
 use crate::wait::{self, LOOK};
 use crate::wakers::Wakers;
 
@@ -61,7 +61,7 @@ struct Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.inner.nic.queues.remove(self.inner.handle);
+        self.inner.nic.queues.remove(QueueHandle::from_raw(self.inner.handle));
         // No endpoint uses it, so this fails only if the device is dead.
         let _ = self.inner.cq.destroy();
     }
@@ -70,7 +70,7 @@ impl Drop for Owned {
 impl Inner {
     fn new(nic: &Arc<NicInner>, entries: u32) -> Result<Arc<Inner>, CreateError> {
         let place = nic.queues.reserve()?;
-        let handle = place.word();
+        let handle = place.handle().as_raw();
         let slot: Arc<CqSlot> = Arc::default();
         let params = SlotParams { slot: &slot, handle, closed: 0 };
         let cq = nic.client()?.create_cq_in(entries.max(2), handle, params)?;
@@ -347,5 +347,3 @@ impl Queue {
         self.inner().has_failed()
     }
 }
-
-const _: () = assert!(tags::QUEUE != tags::ENDPOINT && tags::LISTENER != tags::QUEUE);

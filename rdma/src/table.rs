@@ -10,6 +10,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use core::marker::PhantomData;
 
 use platform::Chunks;
 use platform::planted::{Bug, planted};
@@ -17,7 +18,7 @@ use platform::sync::atomic::{AtomicUsize, Ordering};
 use platform::sync::{Mutex, MutexGuard};
 
 use crate::OutOfResources;
-use crate::handle::{self, Tag};
+use crate::handle::{self, ObjectHandle};
 use crate::numbers::Number;
 
 /// Entries are allocated in chunks of this many.
@@ -47,30 +48,31 @@ struct Free {
     latest: u32,
 }
 
-/// A table of objects of one type.
-pub struct Table<T> {
-    tag: Tag,
+/// A table of the objects that handles of type `H` name.
+pub struct Table<H, T> {
     adapter: Number,
     entries: Chunks<Mutex<Entry<T>>, CHUNK>,
     free: Mutex<Free>,
     live: AtomicUsize,
+    _handles: PhantomData<fn(H) -> H>,
 }
 
 /// An index that is taken but holds no object yet. Dropping it frees the index.
-pub struct Reservation<'a, T> {
-    table: &'a Table<T>,
+pub struct Reservation<'a, H: ObjectHandle, T> {
+    table: &'a Table<H, T>,
     index: u32,
     generation: u32,
 }
 
-impl<T> Table<T> {
+impl<H: ObjectHandle, T> Table<H, T> {
     /// A table of at most `capacity` objects of the adapter with this number. The first `skip`
     /// indices are never given out.
-    pub fn new(tag: Tag, adapter: &Number, capacity: u32, skip: u32) -> Result<Table<T>, OutOfResources> {
+    pub fn new(adapter: &Number, capacity: u32, skip: u32) -> Result<Table<H, T>, OutOfResources> {
         let capacity = capacity.saturating_add(skip).min(1 << handle::INDEX_BITS);
         let entries = Chunks::new(capacity as usize)?;
         let free = Mutex::new(Free { queue: VecDeque::new(), fresh: skip, latest: 0 });
-        Ok(Table { tag, adapter: adapter.clone(), entries, free, live: AtomicUsize::new(0) })
+        let live = AtomicUsize::new(0);
+        Ok(Table { adapter: adapter.clone(), entries, free, live, _handles: PhantomData })
     }
 
     #[inline(always)]
@@ -81,31 +83,33 @@ impl<T> Table<T> {
     /// Locks the entry of the object that the handle names. The object cannot be removed meanwhile,
     /// so the caller must neither wait nor use this table.
     #[inline(always)]
-    pub fn lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
+    pub fn lock(&self, handle: H) -> Option<MutexGuard<'_, Entry<T>>> {
+        let word = handle.word();
         let entry = self.entry(word)?.lock();
         if entry.word == word || planted(Bug::GenerationIgnored) { Some(entry) } else { None }
     }
 
     /// As [`Table::lock`]; also `None` if another thread holds the lock.
     #[inline(always)]
-    pub fn try_lock(&self, word: u64) -> Option<MutexGuard<'_, Entry<T>>> {
+    pub fn try_lock(&self, handle: H) -> Option<MutexGuard<'_, Entry<T>>> {
+        let word = handle.word();
         let entry = self.entry(word)?.try_lock()?;
         if entry.word == word { Some(entry) } else { None }
     }
 
     /// Runs `f` on the object that the handle names, under the entry's lock: see [`Table::lock`].
     #[inline(always)]
-    pub fn with<R>(&self, word: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
-        self.lock(word)?.object.as_deref().map(f)
+    pub fn with<R>(&self, handle: H, f: impl FnOnce(&T) -> R) -> Option<R> {
+        self.lock(handle)?.object.as_deref().map(f)
     }
 
     /// The object that the handle names.
-    pub fn get(&self, word: u64) -> Option<Arc<T>> {
-        self.lock(word)?.object.clone()
+    pub fn get(&self, handle: H) -> Option<Arc<T>> {
+        self.lock(handle)?.object.clone()
     }
 
     /// Takes an index, and with it the handle of a new object.
-    pub fn reserve(&self) -> Result<Reservation<'_, T>, OutOfResources> {
+    pub fn reserve(&self) -> Result<Reservation<'_, H, T>, OutOfResources> {
         let mut free = self.free.lock();
         let (index, generation) = match free.queue.pop_front() {
             Some(reused) => reused,
@@ -127,7 +131,8 @@ impl<T> Table<T> {
 
     /// Replaces the object that the handle names, and returns the former one; returns the new one
     /// if the handle is invalid.
-    pub fn replace(&self, word: u64, object: Arc<T>) -> core::result::Result<Arc<T>, Arc<T>> {
+    pub fn replace(&self, handle: H, object: Arc<T>) -> core::result::Result<Arc<T>, Arc<T>> {
+        let word = handle.word();
         let Some(entry) = self.entry(word) else { return Err(object) };
         let mut entry = entry.lock();
         let valid = entry.word == word;
@@ -138,15 +143,16 @@ impl<T> Table<T> {
     }
 
     /// Removes the object. Its handle becomes invalid.
-    pub fn remove(&self, word: u64) -> Option<Arc<T>> {
-        let object = self.invalidate(word)?;
-        self.release(word);
+    pub fn remove(&self, handle: H) -> Option<Arc<T>> {
+        let object = self.invalidate(handle)?;
+        self.release(handle);
         Some(object)
     }
 
     /// Removes the object but keeps its index until [`Table::release`], so that no other object is
     /// created there while this one still occupies what belongs to the index, such as a queue slot.
-    pub fn invalidate(&self, word: u64) -> Option<Arc<T>> {
+    pub fn invalidate(&self, handle: H) -> Option<Arc<T>> {
+        let word = handle.word();
         let object = {
             let mut entry = self.entry(word)?.lock();
             if entry.word != word {
@@ -160,7 +166,8 @@ impl<T> Table<T> {
     }
 
     /// Frees the index of a handle that [`Table::invalidate`] made invalid. Once only.
-    pub fn release(&self, word: u64) {
+    pub fn release(&self, handle: H) {
+        let word = handle.word();
         self.free_index(handle::index(word) as u32, handle::generation(word));
     }
 
@@ -184,21 +191,22 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Drop for Table<T> {
+impl<H, T> Drop for Table<H, T> {
     fn drop(&mut self) {
         self.adapter.reached(self.free.lock().latest);
     }
 }
 
-impl<T> Reservation<'_, T> {
+impl<H: ObjectHandle, T> Reservation<'_, H, T> {
     /// The handle that the object will have.
-    pub fn word(&self) -> u64 {
-        handle::word(self.table.tag, self.table.adapter.number(), self.index, self.generation)
+    pub fn handle(&self) -> H {
+        H::from_word(handle::word(H::TAG, self.table.adapter.number(), self.index, self.generation))
     }
 
     /// Inserts the object. Its handle becomes valid.
-    pub fn fill(self, object: Arc<T>) -> u64 {
-        let word = self.word();
+    pub fn fill(self, object: Arc<T>) -> H {
+        let handle = self.handle();
+        let word = handle.word();
         if let Some(entry) = self.table.entry(word) {
             let mut entry = entry.lock();
             entry.object = Some(object);
@@ -206,11 +214,11 @@ impl<T> Reservation<'_, T> {
             self.table.live.fetch_add(1, Ordering::Relaxed);
         }
         core::mem::forget(self);
-        word
+        handle
     }
 }
 
-impl<T> Drop for Reservation<'_, T> {
+impl<H: ObjectHandle, T> Drop for Reservation<'_, H, T> {
     fn drop(&mut self) {
         self.table.free_index(self.index, self.generation);
     }
@@ -220,8 +228,19 @@ impl<T> Drop for Reservation<'_, T> {
 mod tests {
     use super::*;
 
-    fn table(capacity: u32) -> Table<u32> {
-        Table::new(Tag::new(0), &Number::take().unwrap(), capacity, 0).unwrap()
+    crate::handles! {
+        /// A handle of a number.
+        Named = handle::Tag::new(0);
+    }
+
+    impl core::fmt::Debug for Named {
+        fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            write!(f, "{:#x}", self.0)
+        }
+    }
+
+    fn table(capacity: u32) -> Table<Named, u32> {
+        Table::new(&Number::take().unwrap(), capacity, 0).unwrap()
     }
 
     #[test]
@@ -229,9 +248,9 @@ mod tests {
         let table = table(2);
         let word = table.reserve().unwrap().fill(Arc::new(5));
         assert_eq!(table.with(word, |value| *value), Some(5));
-        assert_eq!(table.get(word ^ 1 << 28), None, "another IA");
-        assert_eq!(table.get(word ^ 1 << 24), None, "another type");
-        assert_eq!(table.get(0), None);
+        assert_eq!(table.get(Named(word.0 ^ 1 << 28)), None, "another IA");
+        assert_eq!(table.get(Named(word.0 ^ 1 << 24)), None, "another type");
+        assert_eq!(table.get(Named::NULL), None);
         assert_eq!(table.remove(word).as_deref(), Some(&5));
         assert_eq!(table.get(word), None);
         assert_eq!(table.remove(word), None);
@@ -247,7 +266,7 @@ mod tests {
         table.remove(first);
         table.remove(second);
         let third = table.reserve().unwrap().fill(Arc::new(3));
-        assert_eq!(handle::index(third), handle::index(first), "first in, first out");
+        assert_eq!(handle::index(third.0), handle::index(first.0), "first in, first out");
         assert_ne!(third, first);
         assert_eq!(table.get(first), None);
     }
@@ -276,9 +295,9 @@ mod tests {
         table.remove(first);
         assert_eq!(table.replace(first, Arc::new(3)).unwrap_err().as_ref(), &3, "there is none");
         let second = table.reserve().unwrap().fill(Arc::new(4));
-        assert_eq!(handle::index(second), handle::index(first));
+        assert_eq!(handle::index(second.0), handle::index(first.0));
         assert_eq!(table.replace(first, Arc::new(5)).unwrap_err().as_ref(), &5, "another object's index");
-        assert_eq!(table.replace(0, Arc::new(6)).unwrap_err().as_ref(), &6);
+        assert_eq!(table.replace(Named::NULL, Arc::new(6)).unwrap_err().as_ref(), &6);
         assert_eq!(table.get(second).as_deref(), Some(&4));
     }
 
@@ -287,7 +306,7 @@ mod tests {
         let table = table(3);
         let words = [1, 2, 3].map(|object| table.reserve().unwrap().fill(Arc::new(object)));
         table.remove(words[1]);
-        assert_eq!(words.map(|word| table.at(handle::index(word)).map(|at| *at)), [Some(1), None, Some(3)]);
+        assert_eq!(words.map(|word| table.at(handle::index(word.0)).map(|at| *at)), [Some(1), None, Some(3)]);
         assert_eq!(table.at(3), None);
         assert!(table.all().map(|object| *object).eq([1, 3]));
         assert_eq!(table.count(), 2);
@@ -295,17 +314,17 @@ mod tests {
         assert_eq!(table.invalidate(words[0]).as_deref(), Some(&1));
         assert_eq!((table.invalidate(words[0]), table.count()), (None, 1));
         let other = table.reserve().unwrap().fill(Arc::new(4));
-        assert_eq!(handle::index(other), handle::index(words[1]));
+        assert_eq!(handle::index(other.0), handle::index(words[1].0));
         assert!(matches!(table.reserve().map(|_| ()), Err(OutOfResources)));
         table.release(words[0]);
-        assert_eq!(handle::index(table.reserve().unwrap().word()), handle::index(words[0]));
+        assert_eq!(handle::index(table.reserve().unwrap().handle().0), handle::index(words[0].0));
     }
 
     #[test]
     fn a_dropped_reservation_leaks_nothing() {
         let table = table(1);
-        let word = table.reserve().unwrap().word();
-        assert_ne!(table.reserve().unwrap().word(), word);
+        let word = table.reserve().unwrap().handle();
+        assert_ne!(table.reserve().unwrap().handle(), word);
         assert_eq!(table.count(), 0);
     }
 }

@@ -9,6 +9,11 @@ use ferrovia_rdma::{Adapter, Ended, Face, Opening, OutOfResources};
 use host::Machine;
 use kernel_agent::{Agent, AsyncEvent, CmEvent, Config, Counts, Death, Upcalls};
 
+ferrovia_rdma::handles! {
+    /// The handle of an adapter.
+    Named = Tag::new(0);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     CloseQueues,
@@ -122,7 +127,7 @@ fn an_end_that_is_refused_changes_nothing() {
         face.adapter().schedule(7);
         assert_eq!(told.recv(), Ok(Callbacks(7)));
     });
-    // The last clone may be the callback thread's for a moment. It ends the adapter without waiters.
+    // The last clone may be the callback thread's for a moment. It ends the adapter; nobody waits.
     assert_eq!(steps, [DestroyObjects, Forget]);
 }
 
@@ -167,7 +172,7 @@ fn handles_of_two_adapters_differ() {
         let (steps, _told) = channel();
         let make = |adapter| Told { adapter, steps: Mutex::new(steps) };
         let second = second.open(u32::MAX, None, make).map_err(|OutOfResources| ()).expect("an adapter");
-        let tag = Tag::new(0);
-        assert_ne!(first.adapter().word(tag), second.adapter().word(tag));
+        let (first, second): (Named, Named) = (first.adapter().handle(), second.adapter().handle());
+        assert_ne!(first.as_raw(), second.as_raw());
     });
 }

@@ -65,7 +65,7 @@ impl Cq {
 impl Core {
     /// The completion queue with this handle.
     pub(crate) fn cq(&self, handle: CqHandle) -> Result<Arc<Cq>> {
-        self.cqs.get(handle.as_raw()).ok_or(Error::InvalidParameter)
+        self.cqs.get(handle).ok_or(Error::InvalidParameter)
     }
 }
 
@@ -86,7 +86,7 @@ impl Nic {
         let core = self.call()?;
         check_entries(entry_count)?;
         let reservation = core.cqs.reserve()?;
-        let word = reservation.word();
+        let word = reservation.handle().as_raw();
         core.cq_places.reach(word)?;
         core.reserve_places(word)?;
         heap::room_for_arc::<Cq>()?;
@@ -111,7 +111,7 @@ impl Nic {
         let found = core.cq(cq)?;
         found.cq.destroy().map_err(|error| core.error(error))?;
         core.cq_places.close(cq.as_raw());
-        core.cqs.remove(cq.as_raw());
+        core.cqs.remove(cq);
         found.end();
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Nic {
             other => return other,
         }
         let core = self.core();
-        let Some(found) = core.cqs.get(cq.as_raw()) else { return Err(core.refused()) };
+        let Some(found) = core.cqs.get(cq) else { return Err(core.refused()) };
         let take = || match self.cq_done(cq) {
             Err(Error::NotDone) => Ok(None),
             other => other.map(Some),

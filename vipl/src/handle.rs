@@ -5,34 +5,8 @@ use core::fmt;
 
 use rdma::handle::{self, Tag};
 
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident = $tag:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub struct $name(u64);
-
-        impl $name {
-            /// No object.
-            pub const NULL: $name = $name(0);
-            pub(crate) const TAG: Tag = Tag::new($tag);
-
-            /// The handle with this word; every use checks it.
-            pub const fn from_raw(word: u64) -> $name {
-                $name(word)
-            }
-
-            /// The word.
-            #[inline(always)]
-            pub const fn as_raw(self) -> u64 {
-                self.0
-            }
-
-            /// Whether it is the null handle.
-            pub const fn is_null(self) -> bool {
-                self.0 == 0
-            }
-        }
-
+macro_rules! named {
+    ($($name:ident)*) => {$(
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 if self.is_null() {
@@ -46,23 +20,25 @@ macro_rules! handles {
     )*};
 }
 
-handles! {
+rdma::handles! {
     /// An opening of a NIC.
     #[doc(alias = "VIP_NIC_HANDLE")]
-    NicHandle = 0;
+    NicHandle = Tag::new(0);
     /// A virtual interface.
     #[doc(alias = "VIP_VI_HANDLE")]
-    ViHandle = 1;
+    ViHandle = Tag::new(1);
     /// A completion queue.
     #[doc(alias = "VIP_CQ_HANDLE")]
-    CqHandle = 2;
+    CqHandle = Tag::new(2);
     /// A protection tag.
     #[doc(alias = "VIP_PROTECTION_HANDLE")]
-    PtagHandle = 3;
+    PtagHandle = Tag::new(3);
     /// A connection request that waits for an answer.
     #[doc(alias = "VIP_CONN_HANDLE")]
-    ConnHandle = 4;
+    ConnHandle = Tag::new(4);
 }
+
+named! { NicHandle ViHandle CqHandle PtagHandle ConnHandle }
 
 /// A memory handle: 32 bits, as descriptors have them. It names a region of memory, together with a
 /// virtual address in the region.

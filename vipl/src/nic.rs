@@ -63,14 +63,14 @@ pub(crate) struct Core {
     pub(crate) adapter: Adapter<Core>,
     pub(crate) handle: NicHandle,
     pub(crate) features: Features,
-    pub(crate) ptags: Table<Ptag>,
+    pub(crate) ptags: Table<PtagHandle, Ptag>,
     pub(crate) regions: Mutex<BTreeMap<u32, Arc<Registered>>>,
     pub(crate) links: Links,
-    pub(crate) vis: Table<Vi>,
+    pub(crate) vis: Table<ViHandle, Vi>,
     pub(crate) vi_places: Places<AgentVi, 2>,
-    pub(crate) cqs: Table<Cq>,
+    pub(crate) cqs: Table<CqHandle, Cq>,
     pub(crate) cq_places: Places<ViCq, 1>,
-    pub(crate) conns: Table<Conn>,
+    pub(crate) conns: Table<ConnHandle, Conn>,
     pub(crate) errors: Errors,
     /// Where peers' requests arrive, until the NIC is closed.
     joined: Mutex<Option<Joined>>,
@@ -93,15 +93,15 @@ impl Core {
         let opening = Opening::begin(agent, name)?;
         let (number, agent) = (opening.number(), opening.agent());
         let (identity, config) = (*agent.identity(), *agent.config());
-        let ptags = Table::new(PtagHandle::TAG, number, config.max_pds, 0)?;
-        let vis = Table::new(ViHandle::TAG, number, config.max_qps, 0)?;
-        let cqs = Table::new(CqHandle::TAG, number, config.max_cqs, 0)?;
-        let conns = Table::new(ConnHandle::TAG, number, MAX_CONNS, 0)?;
+        let ptags = Table::new(number, config.max_pds, 0)?;
+        let vis = Table::new(number, config.max_qps, 0)?;
+        let cqs = Table::new(number, config.max_cqs, 0)?;
+        let conns = Table::new(number, MAX_CONNS, 0)?;
         let (vi_places, cq_places) = (Places::new(config.max_qps)?, Places::new(config.max_cqs)?);
         let links = Links::new(identity.max_keys)?;
         opening.reserve_callbacks(ERRORS)?;
         let core = opening.open(limits.connections, Some("vipl-handlers"), |adapter| Core {
-            handle: NicHandle::from_raw(adapter.word(NicHandle::TAG)),
+            handle: adapter.handle(),
             adapter,
             features: Features::from_bits_truncate(identity.features) & limits.features,
             ptags,
@@ -241,17 +241,17 @@ impl Face for Core {
     fn destroy_objects(&self) {
         self.errors.clear();
         for conn in self.conns.all() {
-            self.conns.remove(conn.handle.as_raw());
+            self.conns.remove(conn.handle);
         }
         for vi in self.vis.all() {
             let _ = vi.vi.destroy();
             vi.end();
-            self.vis.remove(vi.handle.as_raw());
+            self.vis.remove(vi.handle);
         }
         for cq in self.cqs.all() {
             let _ = cq.cq.destroy();
             cq.end();
-            self.cqs.remove(cq.handle.as_raw());
+            self.cqs.remove(cq.handle);
         }
         loop {
             let next = self.regions.lock().first_key_value().map(|(_, memory)| memory.clone());
@@ -262,7 +262,7 @@ impl Face for Core {
         }
         for ptag in self.ptags.all() {
             let _ = ptag.pd.destroy();
-            self.ptags.remove(ptag.handle.as_raw());
+            self.ptags.remove(ptag.handle);
         }
     }
 
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn each_queue_has_a_place_of_its_own() {
-        let word = |index| rdma::handle::word(ViHandle::TAG, 1, index, 1);
+        let word = |index| rdma::handle::word(rdma::handle::Tag::new(1), 1, index, 1);
         let seen = |place| match due(place) {
             Due::Errors => (0, 0, 0),
             Due::Vi(index, queue) => (1, index, queue),

@@ -18,14 +18,14 @@ pub(crate) struct Ptag {
 impl Core {
     /// The tag that attributes name; `InvalidPtag` if there is none.
     pub(crate) fn ptag(&self, handle: PtagHandle) -> Result<Arc<Ptag>> {
-        self.ptags.get(handle.as_raw()).ok_or(Error::InvalidPtag)
+        self.ptags.get(handle).ok_or(Error::InvalidPtag)
     }
 
     /// The error for a call of the agent that found something destroyed: the tag, or the object of
     /// the call.
     pub(crate) fn ptag_or_object(&self, error: kernel_agent::Error, ptag: PtagHandle) -> Error {
         match error {
-            kernel_agent::Error::Gone if self.ptags.get(ptag.as_raw()).is_none() => Error::InvalidPtag,
+            kernel_agent::Error::Gone if self.ptags.get(ptag).is_none() => Error::InvalidPtag,
             other => self.error(other),
         }
     }
@@ -40,7 +40,7 @@ impl Nic {
     pub fn create_ptag(&self) -> Result<PtagHandle> {
         let core = self.call()?;
         let reservation = core.ptags.reserve()?;
-        let handle = PtagHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         heap::room_for_arc::<Ptag>()?;
         let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
         reservation.fill(Arc::new(Ptag { handle, pd }));
@@ -55,9 +55,9 @@ impl Nic {
     #[doc(alias = "VipDestroyPtag")]
     pub fn destroy_ptag(&self, ptag: PtagHandle) -> Result<()> {
         let core = self.call()?;
-        let tag = core.ptags.get(ptag.as_raw()).ok_or(Error::InvalidParameter)?;
+        let tag = core.ptags.get(ptag).ok_or(Error::InvalidParameter)?;
         tag.pd.destroy().map_err(|error| core.error(error))?;
-        core.ptags.remove(tag.handle.as_raw());
+        core.ptags.remove(tag.handle);
         Ok(())
     }
 }

@@ -3,18 +3,19 @@
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, Upcalls, ViError, ViSide};
 
+use crate::handle::{CqHandle, ViHandle};
 use crate::nic::Core;
 use crate::vi::connect::Which;
 
 impl Upcalls for Core {
     fn completion(&self, cq_context: u64) {
-        if let Some(cq) = self.cqs.get(cq_context) {
+        if let Some(cq) = self.cqs.get(CqHandle::from_raw(cq_context)) {
             cq.announced(self);
         }
     }
 
     fn vi_completion(&self, context: u64, side: ViSide) {
-        if let Some(vi) = self.vis.get(context) {
+        if let Some(vi) = self.vis.get(ViHandle::from_raw(context)) {
             self.completed(&vi, side as usize);
         }
     }
@@ -22,7 +23,7 @@ impl Upcalls for Core {
     fn asynchronous(&self, event: AsyncEvent) {
         match event {
             AsyncEvent::Vi { context, number, error, operation, address } => {
-                let Some(vi) = self.vis.get(context) else { return };
+                let Some(vi) = self.vis.get(ViHandle::from_raw(context)) else { return };
                 if error == ViError::ConnectionLost {
                     return self.lost(&vi, Which::Number(number));
                 }

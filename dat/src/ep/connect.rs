@@ -94,7 +94,7 @@ impl Inner {
     /// Ends the connection of an endpoint whose requests are complete, if the consumer asked for a
     /// graceful disconnect.
     pub(crate) fn drained(&self, ep: EpHandle) {
-        let Some(ep) = self.eps.get(ep.as_raw()) else { return };
+        let Some(ep) = self.eps.get(ep) else { return };
         let waits = core::mem::take(&mut ep.control.lock().draining);
         if waits {
             // Fails only if the connection has ended by itself.
@@ -159,7 +159,7 @@ impl Ia {
     ) -> Result<()> {
         let inner = &self.inner;
         let ep = inner.ep(ep)?;
-        let dup = inner.eps.get(ep_dup.as_raw()).ok_or(handle(Subtype::InvalidHandle2))?;
+        let dup = inner.eps.get(ep_dup).ok_or(handle(Subtype::InvalidHandle2))?;
         inner.not_in_upcall()?;
         if qos != Qos::BEST_EFFORT {
             return Err(MODEL);
@@ -228,7 +228,7 @@ impl Inner {
             self.configs.set(ep.handle, &control);
             control.connect
         };
-        if let Some(evd) = self.evds.get(evd.as_raw()) {
+        if let Some(evd) = self.evds.get(evd) {
             let connection = Connection { ep_handle: ep.handle, private_data: None };
             let number = EventNumber::CONNECTION_DISCONNECTED;
             // If the queue has no room, the event is lost, as every event of a full queue is.

@@ -238,7 +238,7 @@ impl Inner {
         attr: &EpAttr,
     ) -> Result<(it::PzHandle, [it::EvdHandle; 3], Option<it::EvdHandle>)> {
         let pz = if parts.pz.is_null() { self.hidden_zone()? } else { parts.pz.inner() };
-        let connect = match self.evds.get(parts.connect.as_raw()) {
+        let connect = match self.evds.get(parts.connect) {
             Some(evd) => evd.messages().ok_or(handle(Subtype::InvalidHandleEvdConn))?,
             None => self.hidden_messages()?,
         };
@@ -317,7 +317,7 @@ impl Inner {
     /// The effects of a completion that the consumer does not want.
     fn not_wanted(&self, done: &it::DtoCompletion) {
         if done.event_number == it::EventType::RMR_LINK_CMPL
-            && let Some(ep) = self.eps.get(done.ep.as_raw())
+            && let Some(ep) = self.eps.get(EpHandle::of(done.ep))
         {
             ep.take_bind();
         }
@@ -346,7 +346,7 @@ impl Inner {
         let recorded = made.and_then(|made| {
             self.configs.reach(handle)?;
             self.configs.set(handle, &made.control.lock());
-            self.eps.insert(handle.as_raw(), made)
+            self.eps.insert(handle, made)
         });
         if let Err(error) = recorded {
             let _ = self.it.ep_free(ep);

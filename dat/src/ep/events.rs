@@ -21,7 +21,7 @@ impl Inner {
                 (EventNumber::CONNECTION_PEER_REJECTED, ep, private_data)
             }
             It::ConnNonpeerReject { ep, reject_reason_code, .. } => {
-                let passive = self.eps.get(ep.as_raw()).is_some_and(|ep| ep.control.lock().passive);
+                let passive = self.eps.get(EpHandle::of(ep)).is_some_and(|ep| ep.control.lock().passive);
                 let number = match reject_reason_code {
                     _ if passive => EventNumber::CONNECTION_ACCEPT_COMPLETION_ERROR,
                     it::RejectReason::Timeout => EventNumber::CONNECTION_TIMED_OUT,

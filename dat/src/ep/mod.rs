@@ -215,7 +215,7 @@ pub(crate) const fn wrong(now: EpState) -> Error {
 impl Inner {
     pub(crate) fn ep(&self, ep: EpHandle) -> Result<Arc<Ep>> {
         self.live()?;
-        self.eps.get(ep.as_raw()).ok_or(handle(Subtype::InvalidHandleEp))
+        self.eps.get(ep).ok_or(handle(Subtype::InvalidHandleEp))
     }
 
     /// The endpoint's state.
@@ -267,7 +267,7 @@ impl Inner {
 
     fn leave_all(&self, streams: &[(EvdHandle, Stream)]) {
         for (evd, stream) in streams {
-            if let Some(evd) = self.evds.get(evd.as_raw()) {
+            if let Some(evd) = self.evds.get(*evd) {
                 self.leave(&evd, *stream);
             }
         }
@@ -442,7 +442,7 @@ impl Ia {
             }
             freed => freed?,
         }
-        inner.eps.remove(ep.handle.as_raw());
+        inner.eps.remove(ep.handle);
         inner.end_ep(&ep);
         Ok(())
     }
@@ -464,7 +464,7 @@ impl Inner {
 
     /// The IT-API event dispatcher for a stream of completions: the consumer's, or `unwanted`.
     fn completions_of(&self, evd: EvdHandle, unwanted: Option<it::EvdHandle>) -> Result<it::EvdHandle> {
-        let found: Option<Arc<Evd>> = self.evds.get(evd.as_raw());
+        let found: Option<Arc<Evd>> = self.evds.get(evd);
         match found.and_then(|evd| evd.completions()).or(unwanted) {
             Some(evd) => Ok(evd),
             None => Err(handle(Subtype::InvalidHandleEvdRecv)),

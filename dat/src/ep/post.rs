@@ -64,7 +64,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     pub(crate) fn not_posted(&self, ep: EpHandle, error: it::Error) -> Error {
-        match (error, self.eps.get(ep.as_raw())) {
+        match (error, self.eps.get(ep)) {
             (it::Error::InvalidEpState, Some(ep)) => match self.ep_state(&ep) {
                 Ok(now) => wrong(now),
                 Err(error) => error,

@@ -155,7 +155,7 @@ impl Inner {
                 let made = evd.take_made(data)?;
                 // The consumer may have freed the endpoint, and with it the address handle of the
                 // event.
-                self.eps.get(made.connection.ep_handle.as_raw())?;
+                self.eps.get(made.connection.ep_handle)?;
                 Some(Event {
                     event_number: made.number,
                     evd_handle: evd.handle,
@@ -216,7 +216,7 @@ impl Inner {
     /// What the completion of a bind means to the consumer.
     #[inline(never)]
     fn bound(&self, done: &it::DtoCompletion, status: DtoStatus) -> Completed {
-        let ep = self.eps.get(done.ep.as_raw());
+        let ep = self.eps.get(EpHandle::of(done.ep));
         let bind = ep.and_then(|ep| ep.take_bind());
         // The consumer wants no event of a successful bind.
         if status == DtoStatus::Success && bind.is_some_and(|bind| bind.suppressed) {

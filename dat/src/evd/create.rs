@@ -70,7 +70,7 @@ impl Ia {
         let (top, streams) = inner.open_streams(min_qlen, flags)?;
         let made = inner.new_evd(top, streams, flags, min_qlen).and_then(|evd| {
             complete(&evd).inspect_err(|_| {
-                inner.evds.remove(evd.handle.as_raw());
+                inner.evds.remove(evd.handle);
             })?;
             Ok(evd.handle)
         });
@@ -189,7 +189,7 @@ impl Ia {
             }
             return Err(error);
         }
-        inner.evds.remove(evd.handle.as_raw());
+        inner.evds.remove(evd.handle);
         inner.close_streams(evd.handle.inner(), &evd.streams);
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Inner {
             made: Mutex::new(made),
             agents: AtomicU32::new(0),
         })?;
-        self.evds.insert(handle.as_raw(), evd.clone())?;
+        self.evds.insert(handle, evd.clone())?;
         Ok(evd)
     }
 

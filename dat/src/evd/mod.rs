@@ -131,7 +131,7 @@ impl Evd {
 
 impl Inner {
     pub(crate) fn evd(&self, evd: EvdHandle, invalid: Subtype) -> Result<Arc<Evd>> {
-        self.evds.get(evd.as_raw()).ok_or(handle(invalid))
+        self.evds.get(evd).ok_or(handle(invalid))
     }
 
     /// Reserves a slot for an event that DAT is going to make; `None` if no slot is free.

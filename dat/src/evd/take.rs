@@ -159,7 +159,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
-        let found = self.evds.get(evd.as_raw()).ok_or_else(|| self.no_such_evd())?;
+        let found = self.evds.get(evd).ok_or_else(|| self.no_such_evd())?;
         if found.control.lock().waiter {
             return Err(state(Subtype::InvalidStateEvdWaiter));
         }

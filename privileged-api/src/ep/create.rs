@@ -51,7 +51,7 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let reservation = core.eps.reserve()?;
-        let handle = EpHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let evds = [request_sevd, recv_sevd, connect_sevd];
         let (common, limits, attr) = core.rc_parts(handle, pz, evds, flags, ep_attr)?;
         let pair = core.new_pair(&common, &limits, &attr)?;

@@ -39,9 +39,9 @@ impl Ep {
             return Err(Error::InvalidNumSegments);
         }
         let DgRemoteEpAddr::IbUd { addr, ep_info: RemoteEpInfo { ud_ep_id, ud_ep_key } } = *remote;
-        let vector = core.addrs.with(addr.as_raw(), |address| {
-            address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key))
-        });
+        let vector = core
+            .addrs
+            .with(addr, |address| address.is_in(&self.zone).then(|| address.to(ud_ep_id, ud_ep_key)));
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
         let shadow = Shadow { cookie, data: data | with(Posted::DATAGRAM) };
         let request = Request { operation: operation(to), flags: head.flags(), shadow };
@@ -100,7 +100,7 @@ impl Ia {
         let core = self.live()?;
         let operation = |to| Operation::Datagram { to };
         // Not by `post_to`: compilers make a routine of a closure that two callers pass.
-        let posted = match core.eps.lock(ep.as_raw()).as_ref().and_then(|entry| entry.object()) {
+        let posted = match core.eps.lock(ep).as_ref().and_then(|entry| entry.object()) {
             Some(ep) => ep.post_sendto(core, local_segments, cookie, dto_flags, remote_ep_addr, operation),
             None => Err(Error::InvalidEp),
         };

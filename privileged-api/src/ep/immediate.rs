@@ -69,7 +69,7 @@ impl Ia {
         let to = remote(rdma_addr, rmr_context).remote();
         let operation = Operation::Write { to, immediate: Some(immediate) };
         // Not by `post_to`: compilers make a routine of a closure that two callers pass.
-        let posted = match core.eps.lock(ep.as_raw()).as_ref().and_then(|entry| entry.object()) {
+        let posted = match core.eps.lock(ep).as_ref().and_then(|entry| entry.object()) {
             Some(ep) => request(operation, cookie, dto_flags, EventType::DTO_RDMA_WRITE_CMPL)
                 .and_then(|request| ep.post(core, &request, local_segments, ep.limits.write_segments)),
             None => Err(Error::InvalidEp),

@@ -233,7 +233,7 @@ pub(crate) fn access(attr: &EpAttributes) -> LinkFlags {
 
 impl Core {
     pub(crate) fn ep(&self, ep: EpHandle) -> Result<Arc<Ep>> {
-        self.eps.get(ep.as_raw()).ok_or(Error::InvalidEp)
+        self.eps.get(ep).ok_or(Error::InvalidEp)
     }
 
     /// A reliable connected endpoint; fails for a datagram endpoint.
@@ -253,7 +253,7 @@ impl Core {
     /// Handles an endpoint's failure: changes the state, then queues the one event that reports it.
     /// `qpn` is the queue pair that failed; if the endpoint had it before a reset, nothing happens.
     pub(crate) fn broken(&self, ep: EpHandle, qpn: Option<u32>, origin: Origin<'_>) {
-        let Some(ep) = self.eps.get(ep.as_raw()) else { return };
+        let Some(ep) = self.eps.get(ep) else { return };
         let queued = {
             let mut control = ep.control.lock();
             // Checked under the lock: before, another call may have reset the endpoint, which may
@@ -292,7 +292,7 @@ impl Core {
 
     /// Frees an endpoint in any state.
     pub(crate) fn free_ep(&self, ep: EpHandle) {
-        let Some(ep) = self.eps.invalidate(ep.as_raw()) else { return };
+        let Some(ep) = self.eps.invalidate(ep) else { return };
         {
             let mut control = ep.control.lock();
             // From here on no event of the endpoint is queued, and no identifier is made for it.
@@ -306,7 +306,7 @@ impl Core {
         let _ = ep.pair.destroy();
         ep.forget_completions(ep.pair.number());
         // Another endpoint may get the index only after the queue pair is destroyed.
-        self.eps.release(ep.handle.as_raw());
+        self.eps.release(ep.handle);
         ep.request.end();
         ep.recv.end();
         ep.connect.end();
@@ -327,7 +327,7 @@ impl Core {
     /// it_ep_free has returned.
     pub(crate) fn tell(&self, ep: &Ep, event: Event, origin: Origin<'_>) {
         let Some(evd) = ep.connect.0.as_deref() else { return };
-        match self.eps.with(ep.handle.as_raw(), |_| evd.push(event)) {
+        match self.eps.with(ep.handle, |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, origin),
             None => {}
@@ -457,7 +457,7 @@ impl Ia {
             created => created?,
         };
         let renewed = Ep::shared(pair, ep.limits, ep.common.clone())?;
-        let former = core.eps.replace(ep.handle.as_raw(), renewed);
+        let former = core.eps.replace(ep.handle, renewed);
         // The slot had no queue pair for a moment. If the IA ended then, it closed all slots but
         // this one, which is closed here.
         core.adapter.created(|| ep.close_slot());

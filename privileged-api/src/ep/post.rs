@@ -618,7 +618,7 @@ impl Ia {
         }
         let core = self.core();
         core.still_live().ok()?;
-        let entry = core.eps.try_lock(handle.as_raw())?;
+        let entry = core.eps.try_lock(handle.typed())?;
         entry.object()?.post_single_recv(&core.keys, segment, cookie, flags)
     }
 
@@ -635,8 +635,7 @@ impl Ia {
         if handle.claimed_type() == Some(HandleType::Srq) {
             return core.post_shared(handle, segments, cookie, flags);
         }
-        let ep = EpHandle::from_raw(handle.as_raw());
-        core.post_to(ep, |ep| ep.post_recv(core, segments, cookie, flags))
+        core.post_to(handle.typed(), |ep| ep.post_recv(core, segments, cookie, flags))
     }
 }
 
@@ -646,7 +645,7 @@ impl Core {
     /// disabled.
     #[inline(always)]
     pub(super) fn post_to(&self, ep: EpHandle, post: impl FnOnce(&Ep) -> Result<()>) -> Result<()> {
-        let posted = self.eps.with(ep.as_raw(), post);
+        let posted = self.eps.with(ep, post);
         self.posted(posted.unwrap_or(Err(Error::InvalidEp)))
     }
 
@@ -659,7 +658,7 @@ impl Core {
         cookie: u64,
         flags: DtoFlags,
     ) -> Result<()> {
-        let posted = self.srqs.with(handle.as_raw(), |srq| srq.post_recv(self, segments, cookie, flags));
+        let posted = self.srqs.with(handle.typed(), |srq| srq.post_recv(self, segments, cookie, flags));
         self.posted(posted.unwrap_or(Err(Error::InvalidSrq)))
     }
 }

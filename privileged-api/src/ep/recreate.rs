@@ -51,7 +51,7 @@ impl Ia {
                 (Ep::shared(pair, ep.limits, common)?, Err(error))
             }
         };
-        let former = core.eps.replace(ep.handle.as_raw(), renewed);
+        let former = core.eps.replace(ep.handle, renewed);
         core.adapter.created(|| ep.close_slot());
         match former {
             Ok(former) => {

@@ -82,7 +82,7 @@ impl Ia {
         core.check_key(ep_attr.ud.ep_info.ud_ep_key)?;
         core.check_ud_limits(ep_attr)?;
         let reservation = core.eps.reserve()?;
-        let handle = EpHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let limits = Limits {
             send_segments: ep_attr.max_send_segments,
             receive_segments: ep_attr.max_recv_segments,

@@ -94,7 +94,7 @@ impl Ia {
         let policy = policy(event_number, evd_flag)?;
         let feed = if aevd.is_null() { None } else { Some(core.feed_aggregate(aevd)?) };
         let reservation = core.evds.reserve()?;
-        let handle = EvdHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         core.adapter.reserve_callbacks(handle::index(handle.as_raw()) as u32)?;
         let singleton = core.singleton(event_number);
         if let Some((place, exists)) = singleton

@@ -92,14 +92,14 @@ impl Core {
         cause: AffiliatedCause,
         origin: Origin<'_>,
     ) {
-        if let Some(evd) = self.evds.get(self.affiliated.load(Ordering::Acquire)) {
+        if let Some(evd) = self.evds.get(EvdHandle::from_raw(self.affiliated.load(Ordering::Acquire))) {
             self.deliver(&evd, Event::Affiliated { event_number, evd: evd.handle, cause }, origin);
         }
     }
 
     /// Queues an unaffiliated event, if the IA has an EVD for unaffiliated events.
     pub(crate) fn report_unaffiliated(&self, event_number: EventType, origin: Origin<'_>) {
-        if let Some(evd) = self.evds.get(self.unaffiliated.load(Ordering::Acquire)) {
+        if let Some(evd) = self.evds.get(EvdHandle::from_raw(self.unaffiliated.load(Ordering::Acquire))) {
             let (ia, spigot_id) = (self.handle, crate::ia::SPIGOT);
             let event = Event::Unaffiliated { event_number, evd: evd.handle, ia, spigot_id };
             self.deliver(&evd, event, origin);

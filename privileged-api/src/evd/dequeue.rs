@@ -173,7 +173,7 @@ impl Core {
     /// Updates the callback after a consumer took what may be the last event.
     #[inline(never)]
     fn after_last(&self, evd: EvdHandle) {
-        if let Some(evd) = self.evds.get(evd.as_raw()) {
+        if let Some(evd) = self.evds.get(evd) {
             self.after_taking(&evd, false);
         }
     }

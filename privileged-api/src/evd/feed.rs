@@ -22,13 +22,13 @@ pub(crate) type Feed = Use<Evd>;
 impl Core {
     /// Begins to feed an aggregate, and reserves a seat in it.
     pub(super) fn feed_aggregate(&self, aevd: EvdHandle) -> Result<Reservation> {
-        Reservation::of(self.evds.get(aevd.as_raw()).ok_or(Error::InvalidAevd)?)
+        Reservation::of(self.evds.get(aevd).ok_or(Error::InvalidAevd)?)
     }
 
     /// Begins to feed an EVD. Fails with `InvalidEvdType` if its stream is not `stream`, and with
     /// `invalid` if the handle is not valid.
     pub(crate) fn feed(&self, evd: EvdHandle, stream: EventType, invalid: Error) -> Result<Feed> {
-        let evd = self.evds.get(evd.as_raw()).ok_or(invalid)?;
+        let evd = self.evds.get(evd).ok_or(invalid)?;
         if evd.stream != stream {
             return Err(Error::InvalidEvdType);
         }

@@ -72,7 +72,7 @@ impl Core {
         if let Some((place, _)) = self.singleton(evd.stream) {
             let _ = place.compare_exchange(evd.handle.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
-        let removed = self.evds.invalidate(evd.handle.as_raw()).is_some();
+        let removed = self.evds.invalidate(evd.handle).is_some();
         evd.callback_attached.store(false, Ordering::Release);
         evd.linked.store(false, Ordering::Release);
         let Remains { callback, feed, notifier } = remains;
@@ -92,7 +92,7 @@ impl Core {
         }
         // The index can be reused only after the CQ was destroyed, which empties its slot.
         if removed {
-            self.evds.release(evd.handle.as_raw());
+            self.evds.release(evd.handle);
         }
     }
 }

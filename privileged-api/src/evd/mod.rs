@@ -281,7 +281,7 @@ impl Evd {
 
 impl Core {
     pub(super) fn evd(&self, evd: EvdHandle) -> Result<Arc<Evd>> {
-        self.evds.get(evd.as_raw()).ok_or(Error::InvalidEvd)
+        self.evds.get(evd).ok_or(Error::InvalidEvd)
     }
 
     /// For an asynchronous stream, which can have one EVD: the word that records this EVD's handle,

@@ -127,7 +127,7 @@ impl Ia {
     ) -> Result<(F, usize), WaitError> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
-        let evd = core.evds.get(evd.as_raw()).ok_or(Error::InvalidEvd)?;
+        let evd = core.evds.get(evd).ok_or(Error::InvalidEvd)?;
         let _waiter = Waiter::enter(&evd, wait_for)?;
         if let Queue::Dto(queue) = &evd.queue
             && wait_for.is_any(evd.threshold())

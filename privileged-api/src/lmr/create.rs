@@ -185,7 +185,7 @@ impl Ia {
             return Err(Error::ResourceIoblLength);
         }
         let reservation = core.lmrs.reserve()?;
-        let handle = LmrHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         core.keys.reach(handle)?;
         let elements = iobl_num_elts.max(1) as u32;
         let allocated = core.client()?.allocate_region(&zone.pd, elements);
@@ -309,7 +309,7 @@ impl Core {
         make: impl FnOnce(&Core, &Wanted) -> Result<(Memory, (Arc<Region>, bool))>,
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
         let reservation = self.lmrs.reserve()?;
-        let handle = LmrHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         self.keys.reach(handle)?;
         let shareable = &self.shared.shareable;
         let searches = wanted.flags.contains(LmrFlags::SHARED);

@@ -280,12 +280,12 @@ impl Lmr {
 
 impl Core {
     pub(crate) fn lmr(&self, lmr: LmrHandle) -> Result<Arc<Lmr>> {
-        self.lmrs.get(lmr.as_raw()).ok_or(Error::InvalidLmr)
+        self.lmrs.get(lmr).ok_or(Error::InvalidLmr)
     }
 
     /// Fails if another call freed the region before the caller took its lock `changes`.
     fn still(&self, lmr: &Lmr) -> Result<()> {
-        self.lmrs.with(lmr.handle.as_raw(), |_| ()).ok_or(Error::InvalidLmr)
+        self.lmrs.with(lmr.handle, |_| ()).ok_or(Error::InvalidLmr)
     }
 
     /// Frees a region to which no window is bound; returns false if the device says that one is. To
@@ -297,7 +297,7 @@ impl Core {
         }
         self.keys.clear(lmr.handle);
         self.owners.clear(lmr.region.key(), lmr.handle.into());
-        self.lmrs.remove(lmr.handle.as_raw());
+        self.lmrs.remove(lmr.handle);
         self.shared.shareable.forget(lmr);
         lmr.zone.lock().end();
         // Taken out here, because another thread may keep the object itself alive for a moment.
@@ -422,7 +422,7 @@ impl Ia {
         let core = self.live()?;
         let mut any = false;
         for segment in local_segments {
-            let Some(lmr) = core.lmrs.get(segment.lmr.as_raw()) else { continue };
+            let Some(lmr) = core.lmrs.get(segment.lmr) else { continue };
             if !lmr.flags.contains(LmrFlags::NONCOHERENT) {
                 continue;
             }

@@ -31,7 +31,7 @@ pub(crate) struct Rmr {
 
 impl Core {
     fn rmr(&self, rmr: RmrHandle) -> Result<Arc<Rmr>> {
-        self.rmrs.get(rmr.as_raw()).ok_or(Error::InvalidRmr)
+        self.rmrs.get(rmr).ok_or(Error::InvalidRmr)
     }
 
     /// Whether the device has this type of RMR.
@@ -45,7 +45,7 @@ impl Core {
         // A window can be destroyed at any time, so this fails only if the device is dead.
         let _ = rmr.window.destroy();
         self.owners.clear(rmr.window.key(), rmr.handle.into());
-        self.rmrs.remove(rmr.handle.as_raw());
+        self.rmrs.remove(rmr.handle);
         rmr.zone.end();
     }
 }
@@ -69,7 +69,7 @@ impl Ia {
             return Err(Error::InvalidRmrType);
         }
         let reservation = core.rmrs.reserve()?;
-        let handle = RmrHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         let window_type = if narrow { WindowType::Narrow } else { WindowType::Wide };
         let allocated = core.client()?.allocate_window(&zone.pd, window_type);
         let window = allocated.map_err(|error| core.error(error))?;
@@ -152,7 +152,7 @@ impl Ia {
     #[doc(alias = "it_rmr_free")]
     pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
         let core = self.call()?;
-        let rmr = core.rmrs.remove(rmr.as_raw()).ok_or(Error::InvalidRmr)?;
+        let rmr = core.rmrs.remove(rmr).ok_or(Error::InvalidRmr)?;
         core.free_rmr(&rmr);
         core.still_live().or_else(|error| if error == Error::IaCatastrophe { Ok(()) } else { Err(error) })
     }

@@ -404,7 +404,7 @@ mod tests {
         let ep = ia.ep_rc_create(pz, sends, receives, messages, EpFlags::empty(), &few).expect("an endpoint");
         let memory = {
             let core = ia.live().expect("alive");
-            let ep = core.eps.get(ep.as_raw()).expect("it is new");
+            let ep = core.eps.get(ep).expect("it is new");
             Arc::downgrade(&ep.pair.vi().expect("a virtual interface").memory)
         };
         machine.kill();

@@ -141,11 +141,11 @@ impl Core {
 
     /// An event of a connection. In the dispatcher thread.
     pub(crate) fn connection_event(&self, event: &CmEvent<'_>) {
-        if let Some(conn) = self.conns.get(event.context) {
+        if let Some(conn) = self.conns.get(ConnHandle::from_raw(event.context)) {
             // The one event that a request has before it is answered.
             conn.withdrawn.store(true, Ordering::Release);
         }
-        let Some(vi) = self.vis.get(event.context) else { return };
+        let Some(vi) = self.vis.get(ViHandle::from_raw(event.context)) else { return };
         let outcome = match event.kind {
             CmEventKind::AcceptArrived { depths } => return self.accepted(&vi, event, depths),
             CmEventKind::Disconnected { .. } => return self.lost(&vi, Which::Connection(event.connection)),
@@ -271,7 +271,7 @@ impl Core {
 
     /// The request with this handle.
     fn conn(&self, handle: ConnHandle) -> Result<Arc<Conn>> {
-        self.conns.get(handle.as_raw()).ok_or(Error::InvalidParameter)
+        self.conns.get(handle).ok_or(Error::InvalidParameter)
     }
 
     /// Makes a request that was taken this NIC's; `None` if its client has given up. Puts it back
@@ -292,7 +292,7 @@ impl Core {
         let call = nic.call()?;
         let client = call.client()?;
         let reservation = self.conns.reserve()?;
-        let handle = ConnHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         heap::room_for_arc::<Conn>()?;
         // In the table before the first event can come.
         reservation.fill(Arc::new(Conn {
@@ -305,7 +305,7 @@ impl Core {
         }));
         let passed = from.pass(waiting.connection, client, handle.as_raw());
         if passed != Ok(true) {
-            self.conns.remove(handle.as_raw());
+            self.conns.remove(handle);
         }
         Ok(passed?.then_some(handle))
     }
@@ -379,7 +379,7 @@ impl Nic {
             let ours = *found.attributes.lock();
             ours.agrees(&request.attributes)?;
             if request.withdrawn.load(Ordering::Acquire) {
-                core.conns.remove(conn.as_raw());
+                core.conns.remove(conn);
                 return Err(Error::Timeout);
             }
             let attempt = {
@@ -397,13 +397,13 @@ impl Nic {
             if let Err(error) = client.accept(request.connection, &found.vi, &params, &reply) {
                 core.reset(&found);
                 if error == kernel_agent::Error::ConnectionState {
-                    core.conns.remove(conn.as_raw());
+                    core.conns.remove(conn);
                     return Err(Error::Timeout);
                 }
                 return Err(core.error(error));
             }
             // The answer is given.
-            core.conns.remove(conn.as_raw());
+            core.conns.remove(conn);
             attempt
         };
         // Not counted while it waits: closing the NIC ends the wait.
@@ -431,7 +431,7 @@ impl Nic {
             Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
             Err(error) => return Err(core.error(error)),
         }
-        core.conns.remove(conn.as_raw());
+        core.conns.remove(conn);
         Ok(())
     }
 
@@ -636,7 +636,7 @@ mod tests {
     /// there is no room.
     fn forged(scene: &Scene, attributes: ViAttributes) -> Option<ConnHandle> {
         let reservation = scene.core().conns.reserve().ok()?;
-        let handle = ConnHandle::from_raw(reservation.word());
+        let handle = reservation.handle();
         reservation.fill(Arc::new(Conn {
             handle,
             connection: ConnectionId(1 << 40),

@@ -76,7 +76,7 @@ impl Vi {
 impl Core {
     /// The virtual interface with this handle.
     pub(crate) fn vi(&self, handle: ViHandle) -> Result<Arc<Vi>> {
-        self.vis.get(handle.as_raw()).ok_or(Error::InvalidParameter)
+        self.vis.get(handle).ok_or(Error::InvalidParameter)
     }
 
     /// Checks attributes, but for the protection tag.
@@ -135,7 +135,7 @@ impl Nic {
             return Err(Error::ErrorResource);
         }
         let reservation = core.vis.reserve()?;
-        let word = reservation.word();
+        let word = reservation.handle().as_raw();
         core.vi_places.reach(word)?;
         core.reserve_places(word)?;
         heap::room_for_arc::<Vi>()?;
@@ -194,7 +194,7 @@ impl Nic {
             core.adapter.created(|| core.vi_places.close(word));
             return Err(core.error(error));
         }
-        core.vis.remove(word);
+        core.vis.remove(found.handle);
         core.errors.forget(&found);
         found.end();
         Ok(())

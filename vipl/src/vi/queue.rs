@@ -87,7 +87,7 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn done_behind_lost(&self, vi: ViHandle, queue: usize) -> Result<u64> {
-        let Some(found) = self.vis.get(vi.as_raw()) else { return Err(self.refused()) };
+        let Some(found) = self.vis.get(vi) else { return Err(self.refused()) };
         self.take_lost(&found, queue);
         self.done(vi, queue)
     }
@@ -113,7 +113,7 @@ impl Core {
     }
 
     fn wait(&self, vi: ViHandle, queue: usize, timeout: u32) -> Result<u64> {
-        let Some(found) = self.vis.get(vi.as_raw()) else { return Err(self.refused()) };
+        let Some(found) = self.vis.get(vi) else { return Err(self.refused()) };
         self.still_live()?;
         let of = &found.queues[queue];
         if !of.tied.is_null() {
