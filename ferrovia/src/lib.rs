@@ -9,7 +9,7 @@
 //! | the kernel | implements [`Platform`] (memory, time, waiting, threads) and, for each NIC, [`Transport`] (registers, doorbell, interrupts) |
 //! | its boot code | opens an [`Agent`] on each NIC, and makes the [`Privileged`] token |
 //! | consumers | [`rdma`]: memory, connections and requests as Rust values |
-//! | consumers of a specification | [`it_api`] (the Interconnect Transport API 2.1), [`dat`] (DAT 2.0), [`vipl`] (VI Architecture 1.0), on a [`Provider`] of the agents |
+//! | consumers of a specification | `it_api` (the Interconnect Transport API 2.1), `dat` (DAT 2.0), `vipl` (VI Architecture 1.0), on a provider of the agents; each is a feature of this crate, and all are on by default |
 //!
 //! It has no code of its own, and no kernel: ours is the crate `kernel`, which an embedder does not
 //! need. The storage target is not among its exports either: it is the crate `storage`.
@@ -61,13 +61,16 @@
 pub use rdma;
 
 /// IT-API 2.1: all that consumers of the specification use.
+#[cfg(feature = "it-api")]
 pub use privileged_api as it_api;
 
 /// DAT 2.0 with its InfiniBand extensions: another face on the same stack.
+#[cfg(feature = "dat")]
 pub use dat;
 
 /// VIPL, the calls of the VI Architecture 1.0: a third face. Boot code makes its provider from
-/// [`it_api::Provider::interfaces`].
+/// [`rdma::Interfaces`], or takes those of IT-API's provider.
+#[cfg(feature = "vipl")]
 pub use vipl;
 
 /// The agent of a NIC: its limits, its counts of objects, and its errors.
@@ -79,4 +82,5 @@ pub use platform;
 pub use kernel_agent::{Agent, Config};
 pub use nic_hal::{InterruptHandler, Transport};
 pub use platform::{Platform, Privileged};
+#[cfg(feature = "it-api")]
 pub use privileged_api::Provider;

@@ -52,6 +52,15 @@ mod upcalls;
 mod vi;
 mod vi_cq;
 
+/// What the agent's calls and events say in the terms of the wire: addresses, keys, paths, and what
+/// the connection manager's messages carry. A face needs no other crate for them.
+pub mod wire {
+    pub use roce::cm::redirection::Redirection;
+    pub use roce::cm::rej::Reason;
+    pub use roce::cm::{ReadDepths, ip_cm, sidr};
+    pub use roce::{Gid, PKey, Path, PathMtu, QKey, Qpn, ServiceId, TimeoutCode};
+}
+
 pub use agent::{Agent, Config, Counts, PROVIDER_VERSION};
 pub use client::Client;
 pub use cm::{

@@ -2,8 +2,7 @@
 //! qualifiers, RDMA addresses and RMR contexts (pages it_net_addr_t, it_path_t, it_conn_qual_t,
 //! it_make_rdma_addr_absolute, it_hton64, it_io_addr_t).
 
-use roce::cm::ip_cm;
-use roce::{Gid, PKey, PathMtu, ServiceId};
+use kernel_agent::wire::{self, Gid, PKey, PathMtu, ServiceId, ip_cm};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::handle::AddrHandle;
@@ -194,7 +193,7 @@ pub struct IbNetEndpoint {
 
 impl IbNetEndpoint {
     /// A path as InfiniBand describes it, with RoCE's packet lifetime.
-    pub(crate) fn new(path: &roce::Path, pkey: PKey, mtu: PathMtu) -> IbNetEndpoint {
+    pub(crate) fn new(path: &wire::Path, pkey: PKey, mtu: PathMtu) -> IbNetEndpoint {
         IbNetEndpoint {
             partition_key: pkey.0,
             path_mtu: mtu.code(),
@@ -213,8 +212,8 @@ impl IbNetEndpoint {
     }
 
     /// The path as the agent takes it.
-    pub(crate) fn path(&self) -> roce::Path {
-        roce::Path {
+    pub(crate) fn path(&self) -> wire::Path {
+        wire::Path {
             local_gid: Gid(self.local_port_gid),
             remote_gid: Gid(self.remote_port_gid),
             flow_label: self.flow_label,
@@ -230,9 +229,9 @@ impl IbNetEndpoint {
     pub(crate) fn fits(&self) -> bool {
         self.path_mtu < 1 << 4
             && self.packet_lifetime < 1 << 6
-            && self.packet_rate <= roce::Path::MAX_PACKET_RATE
-            && self.sl <= roce::Path::MAX_SL
-            && self.flow_label <= roce::Path::MAX_FLOW_LABEL
+            && self.packet_rate <= wire::Path::MAX_PACKET_RATE
+            && self.sl <= wire::Path::MAX_SL
+            && self.flow_label <= wire::Path::MAX_FLOW_LABEL
     }
 }
 

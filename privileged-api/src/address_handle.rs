@@ -9,9 +9,9 @@
 
 use alloc::sync::Arc;
 
+use kernel_agent::wire::{Gid, PKey, PathMtu, QKey, Qpn};
 use kernel_agent::{DatagramAddress, Features, datagram_address};
 use rdma::Context;
-use roce::{Gid, PKey, PathMtu, QKey, Qpn};
 
 use platform::heap;
 

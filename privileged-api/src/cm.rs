@@ -13,10 +13,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
+use kernel_agent::wire::{ReadDepths, Reason};
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
 use platform::{SleepLock, heap};
-use roce::cm::ReadDepths;
-use roce::cm::rej::Reason;
 
 use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path, PrivateData};
 use crate::ep::Ep;

@@ -1,5 +1,6 @@
 //! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
 
+use kernel_agent::wire;
 use kernel_agent::{ListenId, Transports};
 use platform::heap;
 use platform::sync::Mutex;
@@ -25,7 +26,7 @@ const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
 pub(crate) struct Listen {
     pub(crate) handle: ListenHandle,
     pub(crate) qual: ConnQual,
-    pub(crate) service: roce::ServiceId,
+    pub(crate) service: wire::ServiceId,
     pub(crate) feed: Feed,
     /// The agent's id; none until the agent listens.
     id: Mutex<Option<ListenId>>,
@@ -34,7 +35,7 @@ pub(crate) struct Listen {
 
 impl Core {
     /// The service ID of a qualifier.
-    pub(crate) fn service(&self, qual: &ConnQual) -> Result<roce::ServiceId> {
+    pub(crate) fn service(&self, qual: &ConnQual) -> Result<wire::ServiceId> {
         if self.via { Ok(discriminator(qual)?.service()) } else { service(qual) }
     }
 

@@ -3,10 +3,8 @@
 use alloc::vec::Vec;
 
 use kernel_agent::gid_index;
+use kernel_agent::wire::{Gid, PKey, PathMtu, Reason, Redirection};
 use rdma::path_to;
-use roce::cm::redirection::Redirection;
-use roce::cm::rej::Reason;
-use roce::{Gid, PKey, PathMtu};
 
 use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
 use crate::ia::{Core, Ia, SPIGOT};

@@ -12,13 +12,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use kernel_agent::wire::{Gid, Qpn, Redirection, sidr};
 use kernel_agent::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
 use rdma::Context;
-use roce::cm::redirection::Redirection;
-use roce::cm::sidr;
-use roce::{Gid, Qpn};
 
 use platform::heap;
 

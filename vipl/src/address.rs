@@ -6,9 +6,9 @@
 use core::net::IpAddr;
 
 use heapless::Vec;
+use kernel_agent::wire::Gid;
 pub use rdma::via::MAX_DISCRIMINATOR;
 use rdma::via::{self, Discriminator};
-use roce::Gid;
 
 use crate::error::{Error, Result};
 

@@ -1,9 +1,9 @@
 //! Connection requests that wait for an answer (VIP_CONN_HANDLE).
 
 use kernel_agent::ConnectionId;
+use kernel_agent::wire::ReadDepths;
 use platform::SleepLock;
 use platform::sync::atomic::AtomicBool;
-use roce::cm::ReadDepths;
 
 use crate::attributes::ViAttributes;
 use crate::handle::ConnHandle;

@@ -10,10 +10,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 
+use kernel_agent::wire::Gid;
 use kernel_agent::{Agent, Client, Features, PROVIDER_VERSION, Vi as AgentVi, ViCq};
 use platform::sync::Mutex;
 use rdma::{Adapter, Face, Limits, Opening, Table, own_gid};
-use roce::Gid;
 
 use crate::address::{MAX_DISCRIMINATOR, NetAddress};
 use crate::attributes::NicAttributes;

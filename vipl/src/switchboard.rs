@@ -10,14 +10,13 @@
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 
+use kernel_agent::wire::{self, Gid, ReadDepths, ServiceId};
 use kernel_agent::{
     Agent, AsyncEvent, Client, CmEvent, CmEventKind, ConnectionId, Death, QpType, Transports, Upcalls,
 };
 use platform::sync::{Mutex, Once};
 use platform::{Instant, Platform, Signal, Wake, heap};
 use rdma::via::{Digest, Request, SERVICES};
-use roce::cm::ReadDepths;
-use roce::{Gid, ServiceId};
 
 use crate::address::NetAddress;
 use crate::attributes::ViAttributes;
@@ -180,7 +179,7 @@ impl Switchboard {
         &self,
         event: &CmEvent<'_>,
         (service, transport): (ServiceId, QpType),
-        path: &roce::Path,
+        path: &wire::Path,
         depths: ReadDepths,
     ) {
         let Some(client) = self.client.get() else { return };
@@ -288,7 +287,7 @@ mod tests {
                 information: &[],
                 private_data: &private_data,
             };
-            let path = roce::Path::new(Gid([1; 16]), Gid([host; 16]));
+            let path = wire::Path::new(Gid([1; 16]), Gid([host; 16]));
             board.arrived(&event, (service, transport), &path, ReadDepths::default());
             board.waiting()
         };

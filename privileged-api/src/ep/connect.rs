@@ -6,9 +6,8 @@
 
 use core::time::Duration;
 
+use kernel_agent::wire::{self, PKey, PathMtu, ReadDepths, TimeoutCode};
 use kernel_agent::{AcceptParams, ConnectParams, ConnectionId, Handshake};
-use roce::cm::ReadDepths;
-use roce::{PKey, PathMtu, TimeoutCode};
 
 use super::state::Trigger;
 use super::{Common, Control, Ep};
@@ -306,10 +305,10 @@ fn check_flags(flags: CnEstFlags) -> Result<Handshake> {
 }
 
 /// The service ID of a qualifier.
-pub(crate) fn service(qualifier: &ConnQual) -> Result<roce::ServiceId> {
+pub(crate) fn service(qualifier: &ConnQual) -> Result<wire::ServiceId> {
     match qualifier {
-        ConnQual::IanaPort(port) if *port != 0 => Ok(roce::ServiceId::it_api(u16::from_be(*port))),
-        ConnQual::IbServiceId(id) if *id != 0 => Ok(roce::ServiceId(u64::from_be(*id))),
+        ConnQual::IanaPort(port) if *port != 0 => Ok(wire::ServiceId::it_api(u16::from_be(*port))),
+        ConnQual::IbServiceId(id) if *id != 0 => Ok(wire::ServiceId(u64::from_be(*id))),
         _ => Err(Error::InvalidConnQual),
     }
 }
@@ -379,7 +378,7 @@ mod tests {
     fn attributes_out_of_their_fields_are_named() {
         let ok = ConnAttributes::default();
         let set = |attributes: ConnAttributes, timeout_us| {
-            let mut params = ConnectParams::new(roce::Path::default(), roce::ServiceId(1));
+            let mut params = ConnectParams::new(wire::Path::default(), wire::ServiceId(1));
             set_timing(&mut params, Some(&attributes), timeout_us)
         };
         assert_eq!(set(ok, 10_000_000), Ok(()));
@@ -401,7 +400,7 @@ mod tests {
             max_cm_retries: 5,
             local_ack_timeout: 6,
         };
-        let mut params = ConnectParams::new(roce::Path::default(), roce::ServiceId(1));
+        let mut params = ConnectParams::new(wire::Path::default(), wire::ServiceId(1));
         set_timing(&mut params, Some(&attributes), 10_000_000).unwrap();
         let timeouts = [params.remote_cm_timeout, params.local_cm_timeout, params.local_ack_timeout];
         assert_eq!(timeouts.map(TimeoutCode::get), [1, 2, 6]);

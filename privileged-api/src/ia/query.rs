@@ -4,8 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use kernel_agent::wire::Gid;
 use kernel_agent::{Features, PCI_DEVICE};
-use roce::Gid;
 
 use super::{Core, Ia, SPIGOT, private_data};
 use crate::address::NetAddr;

@@ -24,7 +24,7 @@ fn each_error_of_the_agent_is_one_of_the_specification() {
     let (_machine, agent, ia) = ia();
     let core = ia.live().unwrap();
     for (refused, error) in [
-        (Refused::QpState(nic_abi::admin::QpState::Init), Error::InvalidEpState),
+        (Refused::QpState(kernel_agent::QpState::Init), Error::InvalidEpState),
         (Refused::PrivateData(92), Error::InvalidPdataLength),
         (Refused::NotReachable, Error::Fault),
         (Refused::TooScattered, Error::ResourceLmrLength),
@@ -124,9 +124,7 @@ fn a_post_that_finds_the_device_dead_disables_the_ia() {
 
 #[test]
 fn a_suggested_path_differs_in_what_the_reason_of_the_rejection_names() {
-    use roce::Gid;
-    use roce::cm::redirection::Redirection;
-    use roce::cm::rej::Reason;
+    use kernel_agent::wire::{self, Gid, Reason, Redirection};
     let (_machine, agent, ia) = ia();
     let core = ia.live().unwrap();
     let address = ia.ia_query().unwrap().spigot_info[0].net_addr[0];
@@ -168,9 +166,9 @@ fn a_suggested_path_differs_in_what_the_reason_of_the_rejection_names() {
             sl: 4,
             flow_label: 5,
             lid: 0,
-            pkey: roce::PKey(pkey),
-            qpn: roce::Qpn::new(1).unwrap(),
-            qkey: roce::QKey(7),
+            pkey: wire::PKey(pkey),
+            qpn: wire::Qpn::new(1).unwrap(),
+            qkey: wire::QKey(7),
         };
         let expected = with(&|ib| {
             elsewhere(ib);

@@ -7,11 +7,9 @@
 
 use core::time::Duration;
 
+use kernel_agent::wire::{Gid, PathMtu, ReadDepths, Reason};
 use kernel_agent::{CmEvent, ConnectParams};
 use rdma::via::{Digest, Discriminator, Offer, REP_LEN, REQ_LEN, Request};
-use roce::cm::ReadDepths;
-use roce::cm::rej::Reason;
-use roce::{Gid, PathMtu};
 
 use super::LEVEL;
 use super::names::{discriminator, gid_of_host, host_address};

@@ -1,8 +1,8 @@
 //! Names on an IA over VIA: discriminators of services, host addresses of nodes, and paths (pages
 //! it_conn_qual_t, it_net_addr_t, it_path_t).
 
+use kernel_agent::wire::Gid;
 use rdma::via::{self, Discriminator};
-use roce::Gid;
 
 use crate::address::{ConnQual, MAX_VIA_ADDR_LEN, NetAddr, ViaNetAddr};
 use crate::status::{Error, Result};

@@ -6,12 +6,11 @@
 
 use alloc::sync::Arc;
 
+use kernel_agent::wire::{Gid, Path, PathMtu, ReadDepths};
 use kernel_agent::{AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake};
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{SleepLock, heap};
 use rdma::via::{Offer, Request};
-use roce::cm::ReadDepths;
-use roce::{Gid, Path, PathMtu};
 
 use super::Vi;
 use super::link::Outcome;
