@@ -32,7 +32,7 @@ use crate::flags::{CloseFlags, CompletionFlags, ExtensionAttr, MemType, Qos};
 use crate::handle::{CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, RspHandle};
 use crate::lmr::Region;
 use crate::ret::{Error, ErrorType, Result, Subtype};
-use crate::side::Side;
+use crate::side_table::SideTable;
 use crate::{IaAddress, SpHandle};
 
 /// The version of the InfiniBand extensions: 2.0.9.
@@ -97,10 +97,10 @@ pub(crate) struct Inner {
     pub(crate) offers: Offers,
     closed: AtomicBool,
     pub(crate) context: Context,
-    pub(crate) evds: Side<EvdHandle, Evd>,
-    pub(crate) eps: Side<EpHandle, Ep>,
+    pub(crate) evds: SideTable<EvdHandle, Evd>,
+    pub(crate) eps: SideTable<EpHandle, Ep>,
     pub(crate) configs: Configs,
-    pub(crate) lmrs: Side<LmrHandle, Region>,
+    pub(crate) lmrs: SideTable<LmrHandle, Region>,
     pub(crate) cnos: Table<CnoHandle, Cno>,
     pub(crate) psps: Table<PspHandle, Psp>,
     pub(crate) rsps: Table<RspHandle, Rsp>,
@@ -184,9 +184,9 @@ impl Ia {
         let psps = Table::new(&number, MAX_POINTS, 0)?;
         let rsps = Table::new(&number, MAX_POINTS, 0)?;
         let crs = Table::new(&number, MAX_CRS, 0)?;
-        let evds = Side::new(id.max_cqs)?;
-        let (eps, configs) = (Side::new(id.max_qps)?, Configs::new(id.max_qps)?);
-        let lmrs = Side::new(id.max_keys)?;
+        let evds = SideTable::new(id.max_cqs)?;
+        let (eps, configs) = (SideTable::new(id.max_qps)?, Configs::new(id.max_qps)?);
+        let lmrs = SideTable::new(id.max_keys)?;
         let (handle, offers) = (IaHandle::from_raw(adapter.handle().as_raw()), Offers(adapter.features()));
         heap::room_for_arc::<Inner>()?;
         let inner = Arc::new_cyclic(|me: &Weak<Inner>| Inner {

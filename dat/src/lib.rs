@@ -30,8 +30,8 @@
 //! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),
 //! `segment` (pieces of memory), `ia`, `pz`, `lmr`, `rmr`, `srq`, `evd`, `cno`, `ep` (the objects),
 //! `cm` (service points and requests), `datagrams` (resolving datagram endpoints), `extension` (the
-//! extensions' posts), `context`. `side` finds what DAT keeps beside an IT-API object, and `error`
-//! translates IT-API's errors.
+//! extensions' posts), `context`. `side_table` finds what DAT keeps beside an IT-API object, and
+//! `error` translates IT-API's errors.
 #![no_std]
 
 extern crate alloc;
@@ -54,7 +54,7 @@ mod pz;
 mod ret;
 mod rmr;
 mod segment;
-mod side;
+mod side_table;
 mod srq;
 
 /// The address of an adapter: an IPv4 address, or an IPv6 address that is a GID.

@@ -119,18 +119,18 @@ struct Queue {
 
 /// A slot for a virtual interface, and its share of the event queue's room. Dropping this gives
 /// both back.
-struct Place<'a> {
+struct NumberGuard<'a> {
     agent: &'a Agent,
     number: Number,
 }
 
-impl<'a> Place<'a> {
-    fn take(agent: &'a Agent) -> Result<Place<'a>, Error> {
+impl<'a> NumberGuard<'a> {
+    fn take(agent: &'a Agent) -> Result<NumberGuard<'a>, Error> {
         if !agent.vi_room.take() {
             return Err(Error::NoResources(Resource::Qps));
         }
         match agent.qps.take_in(&agent.vis) {
-            Some(number) => Ok(Place { agent, number }),
+            Some(number) => Ok(NumberGuard { agent, number }),
             None => {
                 agent.vi_room.give_back();
                 Err(Error::NoResources(Resource::Qps))
@@ -144,7 +144,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for NumberGuard<'_> {
     fn drop(&mut self) {
         self.agent.vi_room.give_back();
         self.agent.qps.release(self.number.slot);
@@ -191,8 +191,8 @@ impl Vi {
         attributes.check(agent)?;
         let [send_cq, receive_cq] = cqs.map(|cq| cq.map(begin_use).transpose());
         let parents = Parents { pd: begin_use(pd)?, _cqs: [send_cq?, receive_cq?] };
-        let place = Place::take(agent)?;
-        let Number { slot, generation } = place.number;
+        let guard = NumberGuard::take(agent)?;
+        let Number { slot, generation } = guard.number;
         let number = ident::qpn(slot, generation);
         let params = ViParams {
             pd: pd.number(),
@@ -213,11 +213,11 @@ impl Vi {
         });
         if let Err(error) = made {
             if agent.nic().destroy_qp(number, &lease).is_err() {
-                place.keep();
+                guard.keep();
             }
             return Err(error);
         }
-        place.keep();
+        guard.keep();
         let vi = Arc::new(Vi {
             client: client.clone(),
             slot,

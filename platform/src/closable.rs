@@ -9,20 +9,20 @@ use core::ops::{Deref, DerefMut};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A value that users reach while it is open.
-pub struct Closable<T>(Mutex<Place<T>>);
+pub struct Closable<T>(Mutex<Content<T>>);
 
-struct Place<T> {
+struct Content<T> {
     open: bool,
     value: T,
 }
 
 /// The value, locked.
-pub struct ClosableGuard<'a, T>(MutexGuard<'a, Place<T>>);
+pub struct ClosableGuard<'a, T>(MutexGuard<'a, Content<T>>);
 
 impl<T> Closable<T> {
     /// An open value.
     pub fn new(value: T) -> Closable<T> {
-        Closable(Mutex::new(Place { open: true, value }))
+        Closable(Mutex::new(Content { open: true, value }))
     }
 
     /// Locks the value; `None` if it is closed.

@@ -31,7 +31,7 @@ use crate::status::{Error, Result};
 use crate::via;
 
 /// What the consumer has to answer.
-pub(crate) enum Side {
+pub(crate) enum Role {
     /// A peer's connection request.
     Passive(Box<PeerRequest>),
     /// A peer's accept of our request, in a three-way handshake.
@@ -53,14 +53,14 @@ pub(crate) struct PeerRequest {
 
 pub(crate) struct Pending {
     pub(crate) connection: ConnectionId,
-    pub(crate) side: Side,
+    pub(crate) role: Role,
     /// Serializes the calls that answer it.
     turn: SleepLock,
 }
 
 impl Pending {
-    fn new(connection: ConnectionId, side: Side) -> Pending {
-        Pending { connection, side, turn: SleepLock::new() }
+    fn new(connection: ConnectionId, role: Role) -> Pending {
+        Pending { connection, role, turn: SleepLock::new() }
     }
 }
 
@@ -92,7 +92,7 @@ impl Unanswered {
         self.last += 1;
         let id = CnEstId(self.last);
         let pending = make(id);
-        if let Side::Active { ep, .. } = pending.side {
+        if let Role::Active { ep, .. } = pending.role {
             self.by_ep.insert(ep.as_raw(), id.0);
         }
         self.pending.insert(id.0, Arc::new(pending));
@@ -111,7 +111,7 @@ impl Unanswered {
     /// Uses an identifier up.
     fn remove(&mut self, id: CnEstId) -> Option<Arc<Pending>> {
         let pending = self.pending.remove(&id.0)?;
-        if let Side::Active { ep, .. } = pending.side
+        if let Role::Active { ep, .. } = pending.role
             && self.by_ep.get(&ep.as_raw()) == Some(&id.0)
         {
             self.by_ep.remove(&ep.as_raw());
@@ -151,7 +151,7 @@ impl Ia {
                 Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
                 Err(error) => return Err(core.error(error)),
             }
-            if let Side::Active { ep, .. } = pending.side
+            if let Role::Active { ep, .. } = pending.role
                 && let Ok(ep) = core.ep(ep)
             {
                 core.reject_accept(&ep, pending.connection);
@@ -180,7 +180,7 @@ impl Ia {
         let listen = core.listens.all().find(|listen| listen.service == wanted);
         let listen = listen.ok_or(Error::InvalidConnQual)?;
         core.answer(cn_est_id, |pending| {
-            let Side::Passive(asked) = &pending.side else { return Err(Error::InvalidCnEstId) };
+            let Role::Passive(asked) = &pending.role else { return Err(Error::InvalidCnEstId) };
             // The event looks like the original one (it_handoff), also in the qualifier.
             let request = ConnRequest { evd: listen.feed.handle, ..asked.request };
             core.request(pending.connection, asked.path, request, &listen, Origin::Call);
@@ -219,7 +219,7 @@ impl Core {
         }
         let id = self.unanswered.lock().add(|id| {
             request.cn_est_id = id;
-            Pending::new(connection, Side::Passive(Box::new(PeerRequest { path, request })))
+            Pending::new(connection, Role::Passive(Box::new(PeerRequest { path, request })))
         });
         let evd = &*listen.feed;
         let event = Event::ConnRequest(request);
@@ -375,11 +375,11 @@ impl Core {
             if ep.advance(&mut control, Trigger::AcceptArrival).is_err() {
                 return;
             }
-            let side = Side::Active { ep: ep.handle, peer };
+            let role = Role::Active { ep: ep.handle, peer };
             // A call that frees the endpoint or ends the connection takes the control lock. It runs
             // before this, and then `advance` fails, or after this, and then removes the
             // identifier.
-            let cn_est_id = self.unanswered.lock().add(|_| Pending::new(connection, side));
+            let cn_est_id = self.unanswered.lock().add(|_| Pending::new(connection, role));
             let arrival = Event::ConnAcceptArrival {
                 evd: ep.connect.handle(),
                 ep: ep.handle,
@@ -486,8 +486,8 @@ mod tests {
     use super::*;
 
     fn active(connection: u64) -> Pending {
-        let side = Side::Active { ep: EpHandle::from_raw(7), peer: ReadDepths::default() };
-        Pending::new(ConnectionId(connection), side)
+        let role = Role::Active { ep: EpHandle::from_raw(7), peer: ReadDepths::default() };
+        Pending::new(ConnectionId(connection), role)
     }
 
     #[test]

@@ -87,15 +87,15 @@ impl Nic {
         check_entries(entry_count)?;
         let reservation = core.cqs.reserve()?;
         let word = reservation.handle().as_raw();
-        core.cq_places.reach(word)?;
+        core.cq_slots.reach(word)?;
         core.reserve_places(word)?;
         heap::room_for_arc::<Cq>()?;
         let cq = core.client()?.create_vi_cq(entry_count, word).map_err(|error| core.error(error))?;
         let handle = CqHandle::from_raw(word);
         let (signal, notices) = (Signal::new(core.adapter.platform().clone()), Notices::new());
         reservation.fill(Arc::new(Cq { handle, cq: cq.clone(), signal, notices }));
-        core.cq_places.open(word, &cq);
-        core.adapter.created(|| core.cq_places.close(word));
+        core.cq_slots.open(word, &cq);
+        core.adapter.created(|| core.cq_slots.close(word));
         Ok(handle)
     }
 
@@ -110,7 +110,7 @@ impl Nic {
         let core = self.call()?;
         let found = core.cq(cq)?;
         found.cq.destroy().map_err(|error| core.error(error))?;
-        core.cq_places.close(cq.as_raw());
+        core.cq_slots.close(cq.as_raw());
         core.cqs.remove(cq);
         found.end();
         Ok(())
@@ -146,7 +146,7 @@ impl Nic {
     #[inline]
     pub fn cq_done(&self, cq: CqHandle) -> Result<(ViHandle, bool)> {
         let core = self.core();
-        match core.cq_places.lock(cq.as_raw(), 0).as_ref().and_then(|open| open.object()) {
+        match core.cq_slots.lock(cq.as_raw(), 0).as_ref().and_then(|open| open.object()) {
             Some(cq) => cq.take().map(entry).ok_or(Error::NotDone),
             None => Err(core.refused()),
         }

@@ -28,9 +28,9 @@
 //!
 //! The modules are `error`, `handle`, `attributes`, `address` (the architecture's types),
 //! `provider`, `nic`, `ptag`, `memory`, `raw`, `cq`, `vi` (the objects), `switchboard` and `conn`
-//! (requests for connections), `error_callback` and `notices` (handlers), `places` and `links` (the
-//! fast path), `wait`, `info`, `upcalls` (events of the agent). What the ends of a connection tell
-//! each other is in [`rdma::via`].
+//! (requests for connections), `error_callback` and `notices` (handlers), `slots` and
+//! `descriptor_map` (the fast path), `wait`, `info`, `upcalls` (events of the agent). What the ends
+//! of a connection tell each other is in [`rdma::via`].
 #![no_std]
 
 extern crate alloc;
@@ -39,20 +39,20 @@ mod address;
 mod attributes;
 mod conn;
 mod cq;
+mod descriptor_map;
 mod error;
 mod error_callback;
 mod handle;
 mod info;
-mod links;
 mod memory;
 mod nic;
 mod notices;
-mod places;
 mod provider;
 mod ptag;
 mod raw;
 #[cfg(test)]
 mod scene;
+mod slots;
 mod switchboard;
 mod upcalls;
 mod vi;

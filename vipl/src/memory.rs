@@ -1,7 +1,8 @@
 //! Registered memory (pages VipRegisterMem, VipDeregisterMem, VipSetMemAttributes, VipQueryMem).
 //!
 //! A memory handle is the remote key of the agent's region: a virtual interface names memory by it
-//! on both ends. The memory is also lent to the threads that post, by the key's slot: see `links`.
+//! on both ends. The memory is also lent to the threads that post, by the key's slot: see
+//! `descriptor_map`.
 //!
 //! Locks: a region's `changes` (sleeps) before the table of regions (spins, leaf).
 
@@ -87,7 +88,7 @@ impl Core {
         })?;
         let handle = MemHandle::from_raw(region.remote_key());
         if let Some(memory) = lends
-            && let Err(error) = self.links.lend(handle, ptag.pd.number(), memory)
+            && let Err(error) = self.descriptors.lend(handle, ptag.pd.number(), memory)
         {
             let _ = region.destroy();
             return Err(error);
@@ -121,14 +122,14 @@ impl Core {
     fn lend_again(&self, handle: MemHandle, ptag: PtagHandle, lent: Option<Lendable>) -> Result<()> {
         let Some(lent) = lent else { return Ok(()) };
         // The region uses the tag, so it exists.
-        self.links.lend(handle, self.ptag(ptag)?.pd.number(), lent)
+        self.descriptors.lend(handle, self.ptag(ptag)?.pd.number(), lent)
     }
 
     /// Ends a registration.
     pub(crate) fn deregister(&self, memory: &Registered) -> Result<()> {
         use kernel_agent::Error as Agent;
         // Before the agent can give the key's slot to another region.
-        let lent = self.links.take_back(memory.handle);
+        let lent = self.descriptors.take_back(memory.handle);
         let destroyed = memory.region.destroy();
         if destroyed == Err(Agent::Busy) {
             let ptag = memory.attributes.lock().ptag;
@@ -233,7 +234,7 @@ impl Nic {
         let rights = attributes.rights(found.constant);
         let former = found.attributes.lock().ptag;
         // No post writes into it by the former tag from here on.
-        let lent = if former == attributes.ptag { None } else { core.links.take_back(found.handle) };
+        let lent = if former == attributes.ptag { None } else { core.descriptors.take_back(found.handle) };
         let changed = found.region.modify_in_place(Some(&ptag.pd), Some(rights));
         let now = if changed.is_ok() { attributes.ptag } else { former };
         let again = core.lend_again(found.handle, now, lent);

@@ -3,7 +3,7 @@
 //! Owns all objects of an opening. An opening is enabled, disabled (its device died) or closed
 //! ([`Adapter`]).
 //!
-//! Locks, outermost first: an object's sleeping lock, a place, the notices of a queue, a queue's
+//! Locks, outermost first: an object's sleeping lock, a slot, the notices of a queue, a queue's
 //! lock of the agent. The other locks spin and are leaves.
 
 use alloc::collections::BTreeMap;
@@ -19,14 +19,14 @@ use crate::address::{MAX_DISCRIMINATOR, NetAddress};
 use crate::attributes::NicAttributes;
 use crate::conn::Conn;
 use crate::cq::Cq;
+use crate::descriptor_map::DescriptorMap;
 use crate::error::{Error, Result};
 use crate::error_callback::Errors;
 use crate::handle::{ConnHandle, CqHandle, NicHandle, PtagHandle, ViHandle};
-use crate::links::Links;
 use crate::memory::Registered;
-use crate::places::Places;
 use crate::provider::Joined;
 use crate::ptag::Ptag;
+use crate::slots::Slots;
 use crate::vi::Vi;
 
 /// The most descriptors on a work queue of a virtual interface whose consumer did not ask for
@@ -65,11 +65,11 @@ pub(crate) struct Core {
     pub(crate) features: Features,
     pub(crate) ptags: Table<PtagHandle, Ptag>,
     pub(crate) regions: Mutex<BTreeMap<u32, Arc<Registered>>>,
-    pub(crate) links: Links,
+    pub(crate) descriptors: DescriptorMap,
     pub(crate) vis: Table<ViHandle, Vi>,
-    pub(crate) vi_places: Places<AgentVi, 2>,
+    pub(crate) vi_slots: Slots<AgentVi, 2>,
     pub(crate) cqs: Table<CqHandle, Cq>,
-    pub(crate) cq_places: Places<ViCq, 1>,
+    pub(crate) cq_slots: Slots<ViCq, 1>,
     pub(crate) conns: Table<ConnHandle, Conn>,
     pub(crate) errors: Errors,
     /// Where peers' requests arrive, until the NIC is closed.
@@ -97,8 +97,8 @@ impl Core {
         let vis = Table::new(number, config.max_qps, 0)?;
         let cqs = Table::new(number, config.max_cqs, 0)?;
         let conns = Table::new(number, MAX_CONNS, 0)?;
-        let (vi_places, cq_places) = (Places::new(config.max_qps)?, Places::new(config.max_cqs)?);
-        let links = Links::new(identity.max_keys)?;
+        let (vi_slots, cq_slots) = (Slots::new(config.max_qps)?, Slots::new(config.max_cqs)?);
+        let descriptors = DescriptorMap::new(identity.max_keys)?;
         opening.reserve_callbacks(ERRORS)?;
         let core = opening.open(limits.connections, Some("vipl-handlers"), |adapter| Core {
             handle: adapter.handle(),
@@ -106,11 +106,11 @@ impl Core {
             features: Features::from_bits_truncate(identity.features) & limits.features,
             ptags,
             regions: Mutex::new(BTreeMap::new()),
-            links,
+            descriptors,
             vis,
-            vi_places,
+            vi_slots,
             cqs,
-            cq_places,
+            cq_slots,
             conns,
             errors: Errors::new(),
             joined: Mutex::new(Some(joined)),
@@ -202,10 +202,10 @@ impl Face for Core {
 
     fn close_queues(&self) {
         for vi in self.vis.all() {
-            self.vi_places.close(vi.handle.as_raw());
+            self.vi_slots.close(vi.handle.as_raw());
         }
         for cq in self.cqs.all() {
-            self.cq_places.close(cq.handle.as_raw());
+            self.cq_slots.close(cq.handle.as_raw());
         }
     }
 

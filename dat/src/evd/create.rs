@@ -8,7 +8,7 @@ use platform::sync::Mutex;
 use platform::sync::atomic::AtomicU32;
 use privileged_api as it;
 
-use super::{Control, Evd, Place, Streams};
+use super::{Control, Evd, EventCell, Streams};
 use crate::attr::EvdParam;
 use crate::error::{NO_MEMORY, as_argument, handle, parameter, state};
 use crate::event::{Event, EventData, EventNumber};
@@ -303,7 +303,7 @@ impl Inner {
         let mut made = Vec::new();
         if streams.made.is_some() {
             made.try_reserve_exact(qlen.min(MAX_MADE))?;
-            made.resize(qlen.min(MAX_MADE), Place::Free);
+            made.resize(qlen.min(MAX_MADE), EventCell::Free);
         }
         let control = Control {
             users: 0,
@@ -350,7 +350,7 @@ impl Inner {
             let more = qlen.min(MAX_MADE).saturating_sub(made.len());
             made.try_reserve_exact(more).map_err(|_| NO_MEMORY)?;
             let len = made.len() + more;
-            made.resize(len, Place::Free);
+            made.resize(len, EventCell::Free);
         }
         Ok(())
     }

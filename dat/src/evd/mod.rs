@@ -45,7 +45,7 @@ pub(crate) struct Evd {
     control: Mutex<Control>,
     /// Slots for DAT's own events. A software event with the slot's index announces the event in
     /// it.
-    made: Mutex<Vec<Place>>,
+    made: Mutex<Vec<EventCell>>,
     /// How many agents run for the event dispatcher now. Incremented under the lock of the CNO.
     pub(crate) agents: AtomicU32,
 }
@@ -97,7 +97,7 @@ struct Control {
 /// A slot for an event that DAT makes itself.
 #[derive(Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "the places are allocated with their queue")]
-enum Place {
+enum EventCell {
     Free,
     Reserved,
     Filled(Made),
@@ -137,29 +137,29 @@ impl Inner {
     /// Reserves a slot for an event that DAT is going to make; `None` if no slot is free.
     pub(crate) fn reserve_event(&self, evd: &Evd) -> Option<usize> {
         let mut made = evd.made.lock();
-        let free = made.iter().position(|place| matches!(place, Place::Free))?;
-        made[free] = Place::Reserved;
+        let free = made.iter().position(|place| matches!(place, EventCell::Free))?;
+        made[free] = EventCell::Reserved;
         Some(free)
     }
 
     /// Queues an event of DAT's own in a reserved slot. The stream's queue is as long as the number
     /// of slots, so queuing fails only if the IA has ended.
     pub(crate) fn make_event(&self, evd: &Evd, place: usize, event: Made) {
-        evd.fill(place, Place::Filled(event));
+        evd.fill(place, EventCell::Filled(event));
         let posted = evd.streams.made.map(|stream| self.it.evd_post_se(stream, place));
         if !matches!(posted, Some(Ok(()))) {
-            evd.fill(place, Place::Free);
+            evd.fill(place, EventCell::Free);
         }
     }
 
     /// Releases a reserved slot.
     pub(crate) fn cancel_event(&self, evd: &Evd, place: usize) {
-        evd.fill(place, Place::Free);
+        evd.fill(place, EventCell::Free);
     }
 }
 
 impl Evd {
-    fn fill(&self, place: usize, with: Place) {
+    fn fill(&self, place: usize, with: EventCell) {
         if let Some(place) = self.made.lock().get_mut(place) {
             *place = with;
         }
@@ -168,9 +168,9 @@ impl Evd {
     /// Takes the event from a slot.
     fn take_made(&self, place: usize) -> Option<Made> {
         let mut made = self.made.lock();
-        match core::mem::replace(made.get_mut(place)?, Place::Free) {
-            Place::Filled(event) => Some(event),
-            Place::Free | Place::Reserved => None,
+        match core::mem::replace(made.get_mut(place)?, EventCell::Free) {
+            EventCell::Filled(event) => Some(event),
+            EventCell::Free | EventCell::Reserved => None,
         }
     }
 }

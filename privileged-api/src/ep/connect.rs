@@ -13,7 +13,7 @@ use super::state::Trigger;
 use super::{Common, Control, Ep};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, Path, PrivateData};
 use crate::attributes::EpStateRc;
-use crate::cm::{PeerRequest, Side, nonpeer};
+use crate::cm::{PeerRequest, Role, nonpeer};
 use crate::evd::callback::Origin;
 use crate::event::{Event, RejectReason};
 use crate::flags::CnEstFlags;
@@ -121,12 +121,12 @@ impl Ia {
         let _operation = found.operation.lock(&core.shared.platform);
         let ep = core.as_it_is(&found)?;
         // After an immediate error the consumer can still answer the request.
-        core.answer(cn_est_id, |pending| match &pending.side {
-            Side::Passive(asked) => core.accept_passive(&ep, pending.connection, asked, private_data),
-            Side::Active { ep: owner, peer } if *owner == ep.handle => {
+        core.answer(cn_est_id, |pending| match &pending.role {
+            Role::Passive(asked) => core.accept_passive(&ep, pending.connection, asked, private_data),
+            Role::Active { ep: owner, peer } if *owner == ep.handle => {
                 core.accept_active(&ep, pending.connection, *peer, private_data)
             }
-            Side::Active { .. } => Err(Error::InvalidEpState),
+            Role::Active { .. } => Err(Error::InvalidEpState),
         })
     }
 

@@ -95,28 +95,28 @@ impl Shareable {
 
     /// The next region with this shared_id, from this serial on, that may be linked to this memory;
     /// and its serial. Regions with their own memory come first.
-    fn next(&self, id: u32, memory: Extent, from: Place) -> Option<(Place, Arc<Lmr>)> {
+    fn next(&self, id: u32, memory: Extent, from: Cursor) -> Option<(Cursor, Arc<Lmr>)> {
         let mut place = from;
-        if let Place::Registered(from) = place {
+        if let Cursor::Registered(from) = place {
             let key = |serial| (id, memory.start, memory.length, serial);
             let registered = self.registered.lock();
             let mut alike = registered.range(key(from)..=key(u64::MAX));
-            let found = alike.find_map(|(key, lmr)| Some((Place::Registered(key.3 + 1), lmr.upgrade()?)));
+            let found = alike.find_map(|(key, lmr)| Some((Cursor::Registered(key.3 + 1), lmr.upgrade()?)));
             if found.is_some() {
                 return found;
             }
-            place = Place::Linkable(0);
+            place = Cursor::Linkable(0);
         }
-        while let Place::Linkable(from) = place {
+        while let Cursor::Linkable(from) = place {
             let linkable = self.linkable.lock();
             let mut last = None;
             for (&(_, serial), lmr) in linkable.range((id, from)..=(id, u64::MAX)).take(CHUNK) {
                 last = Some(serial);
                 if let Some(lmr) = lmr.upgrade().filter(|lmr| lmr.region.may_be_linked_to(memory)) {
-                    return Some((Place::Linkable(serial + 1), lmr));
+                    return Some((Cursor::Linkable(serial + 1), lmr));
                 }
             }
-            place = Place::Linkable(last? + 1);
+            place = Cursor::Linkable(last? + 1);
         }
         None
     }
@@ -124,7 +124,7 @@ impl Shareable {
 
 /// How far a search has come: the serial of the next region.
 #[derive(Clone, Copy)]
-enum Place {
+enum Cursor {
     Registered(u64),
     Linkable(u64),
 }
@@ -144,7 +144,7 @@ impl Core {
         }
         let client = self.client().ok()?;
         let noncoherent = wanted.flags.contains(LmrFlags::NONCOHERENT);
-        let mut from = Place::Registered(0);
+        let mut from = Cursor::Registered(0);
         while let Some((next, lmr)) = self.shared.shareable.next(wanted.shared_id, list.extent(), from) {
             from = next;
             if lmr.flags.contains(LmrFlags::NONCOHERENT) != noncoherent {

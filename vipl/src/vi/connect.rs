@@ -13,7 +13,7 @@ use platform::{SleepLock, heap};
 use rdma::via::{Offer, Request};
 
 use super::Vi;
-use super::link::Outcome;
+use super::conn_state::Attempt;
 use crate::address::NetAddress;
 use crate::attributes::{ReliabilityLevel, ViAttributes, ViState};
 use crate::conn::Conn;
@@ -49,8 +49,8 @@ impl Vi {
     /// Fails with `InvalidParameter` unless the virtual interface is idle. The caller holds
     /// `control`, so that it stays idle.
     pub(super) fn idle(&self) -> Result<()> {
-        let link = self.link.lock();
-        if link.ended || link.state != ViState::Idle { Err(Error::InvalidParameter) } else { Ok(()) }
+        let conn = self.conn.lock();
+        if conn.ended || conn.state != ViState::Idle { Err(Error::InvalidParameter) } else { Ok(()) }
     }
 
     /// The state. The device is asked whether a connection broke: a descriptor or an error may have
@@ -58,8 +58,8 @@ impl Vi {
     /// 7.3).
     pub(super) fn state(&self) -> ViState {
         let (state, known) = {
-            let link = self.link.lock();
-            (link.state, link.connection.is_some())
+            let conn = self.conn.lock();
+            (conn.state, conn.connection.is_some())
         };
         let broken = |pending: bool| self.vi.find_error().is_some_and(|found| found.by_itself || !pending);
         match state {
@@ -71,16 +71,16 @@ impl Vi {
     }
 
     /// Writes the outcome of an attempt. In the dispatcher thread.
-    fn settled(&self, id: ConnectionId, outcome: Outcome) {
+    fn settled(&self, id: ConnectionId, outcome: Attempt) {
         {
-            let mut link = self.link.lock();
-            if !link.is_of(id) || link.state != ViState::ConnectPending || link.outcome.is_some() {
+            let mut conn = self.conn.lock();
+            if !conn.is_of(id) || conn.state != ViState::ConnectPending || conn.outcome.is_some() {
                 return;
             }
-            if outcome == Outcome::Established {
-                link.state = ViState::Connected;
+            if outcome == Attempt::Established {
+                conn.state = ViState::Connected;
             }
-            link.outcome = Some(outcome);
+            conn.outcome = Some(outcome);
         }
         self.changed.raise();
     }
@@ -97,10 +97,10 @@ impl Core {
     }
 
     /// Waits for the outcome of an attempt.
-    fn outcome(&self, vi: &Vi, attempt: u64, deadline: Option<Deadline>) -> Result<Outcome> {
+    fn outcome(&self, vi: &Vi, attempt: u64, deadline: Option<Deadline>) -> Result<Attempt> {
         loop {
             let seen = vi.changed.value();
-            if let Some(outcome) = vi.link.lock().outcome_of(attempt)? {
+            if let Some(outcome) = vi.conn.lock().outcome_of(attempt)? {
                 return Ok(outcome);
             }
             self.still_live()?;
@@ -116,10 +116,10 @@ impl Core {
     /// `control`.
     fn give_up(&self, vi: &Vi, attempt: u64) -> Result<bool> {
         {
-            let mut link = vi.link.lock();
-            link.check(attempt)?;
-            match link.state {
-                ViState::ConnectPending => _ = link.forget(),
+            let mut conn = vi.conn.lock();
+            conn.check(attempt)?;
+            match conn.state {
+                ViState::ConnectPending => _ = conn.forget(),
                 ViState::Connected => return Ok(true),
                 // The connection broke at once.
                 ViState::Idle | ViState::Error => return Ok(false),
@@ -135,7 +135,7 @@ impl Core {
         if let Err(error) = vi.vi.give_up() {
             self.error(error);
         }
-        vi.link.lock().finish();
+        vi.conn.lock().finish();
     }
 
     /// An event of a connection. In the dispatcher thread.
@@ -148,10 +148,10 @@ impl Core {
         let outcome = match event.kind {
             CmEventKind::AcceptArrived { depths } => return self.accepted(&vi, event, depths),
             CmEventKind::Disconnected { .. } => return self.lost(&vi, Which::Connection(event.connection)),
-            CmEventKind::Established { .. } => Outcome::Established,
-            CmEventKind::Rejected { .. } => Outcome::Rejected,
+            CmEventKind::Established { .. } => Attempt::Established,
+            CmEventKind::Rejected { .. } => Attempt::Rejected,
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut | CmEventKind::Withdrawn => {
-                Outcome::Unreachable
+                Attempt::Unreachable
             }
             CmEventKind::Request { .. } => return,
         };
@@ -169,21 +169,21 @@ impl Core {
         if remote.is_none() {
             // Fails if the attempt is over.
             let _ = client.reject(id, &[]);
-            return vi.settled(id, Outcome::Broken);
+            return vi.settled(id, Attempt::Broken);
         }
         {
-            let mut link = vi.link.lock();
-            if !link.is_of(id) {
+            let mut conn = vi.conn.lock();
+            if !conn.is_of(id) {
                 return;
             }
-            link.remote = remote;
+            conn.remote = remote;
         }
         let own = self.depths(ours.reliability_level);
         let depth = own.initiator_depth.min(depths.responder_resources);
         match client.establish(id, depth, &[]) {
             // In the latter case the attempt is over, and its event follows.
             Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
-            Err(_) => vi.settled(id, Outcome::Broken),
+            Err(_) => vi.settled(id, Attempt::Broken),
         }
     }
 
@@ -191,29 +191,29 @@ impl Core {
     /// connection.
     pub(crate) fn lost(&self, vi: &Arc<Vi>, which: Which) {
         let report = {
-            let mut link = vi.link.lock();
+            let mut conn = vi.conn.lock();
             // The next attempt begins when the number has changed, and under this lock.
             let is_present = match which {
-                Which::Connection(id) => link.is_of(id),
+                Which::Connection(id) => conn.is_of(id),
                 Which::Number(number) => vi.vi.qpn() == number,
             };
             if !is_present {
                 return;
             }
-            match (link.state, which) {
+            match (conn.state, which) {
                 (ViState::Connected, _) => {
-                    link.state = ViState::Error;
+                    conn.state = ViState::Error;
                     true
                 }
                 // An error of the NIC (5.2). A call that fails leads to Idle (5.1), so this one
                 // does not: it ends as if the connection had broken a moment later.
-                (ViState::ConnectPending, Which::Number(_)) if link.connection.is_some() => {
-                    link.state = ViState::Error;
-                    link.outcome = Some(Outcome::Established);
+                (ViState::ConnectPending, Which::Number(_)) if conn.connection.is_some() => {
+                    conn.state = ViState::Error;
+                    conn.outcome = Some(Attempt::Established);
                     true
                 }
                 (ViState::ConnectPending, _) => {
-                    link.outcome.get_or_insert(Outcome::Broken);
+                    conn.outcome.get_or_insert(Attempt::Broken);
                     false
                 }
                 (ViState::Idle | ViState::Error, _) => return,
@@ -232,8 +232,8 @@ impl Core {
             return;
         }
         let connection = {
-            let link = vi.link.lock();
-            link.connection.filter(|_| link.state == ViState::Connected && vi.vi.qpn() == number)
+            let conn = vi.conn.lock();
+            conn.connection.filter(|_| conn.state == ViState::Connected && vi.vi.qpn() == number)
         };
         if let (Some(id), Ok(client)) = (connection, self.client()) {
             // Fails if the connection is over.
@@ -254,14 +254,14 @@ impl Core {
         descriptor: u64,
     ) {
         {
-            let mut link = vi.link.lock();
+            let mut conn = vi.conn.lock();
             // As in `lost`.
             let is_former = vi.vi.qpn() != number;
             if is_former && !of_post {
                 return;
             }
-            if link.state == ViState::Idle && !is_former {
-                link.kept = true;
+            if conn.state == ViState::Idle && !is_former {
+                conn.kept = true;
                 return;
             }
         }
@@ -382,9 +382,9 @@ impl Nic {
                 return Err(Error::Timeout);
             }
             let attempt = {
-                let mut link = found.link.lock();
-                let attempt = link.begin()?;
-                link.connection = Some(request.connection);
+                let mut conn = found.conn.lock();
+                let attempt = conn.begin()?;
+                conn.connection = Some(request.connection);
                 attempt
             };
             let own = core.depths(ours.reliability_level);
@@ -407,7 +407,7 @@ impl Nic {
         };
         // Not counted while it waits: closing the NIC ends the wait.
         drop(call);
-        if core.outcome(&found, attempt, None)? == Outcome::Established {
+        if core.outcome(&found, attempt, None)? == Attempt::Established {
             return Ok(());
         }
         let _call = self.call()?;
@@ -471,28 +471,28 @@ impl Nic {
         let mut attempt = {
             let _call = self.call()?;
             let _control = found.control.lock(core.adapter.platform());
-            found.link.lock().begin()?
+            found.conn.lock().begin()?
         };
         let error = loop {
             self.ask(&found, attempt, ends, local, remote)?;
             let failed = match core.outcome(&found, attempt, Some(deadline)) {
-                Ok(Outcome::Established) => return found.link.lock().remote_of(attempt),
-                Ok(Outcome::Rejected) => Error::Reject,
-                Ok(Outcome::Unreachable) => Error::Timeout,
-                Ok(Outcome::Broken) => Error::ErrorResource,
+                Ok(Attempt::Established) => return found.conn.lock().remote_of(attempt),
+                Ok(Attempt::Rejected) => Error::Reject,
+                Ok(Attempt::Unreachable) => Error::Timeout,
+                Ok(Attempt::Broken) => Error::ErrorResource,
                 Err(Error::Timeout) => Error::Timeout,
                 Err(error) => return Err(error),
             };
             let _call = self.call()?;
             let _control = found.control.lock(core.adapter.platform());
             if core.give_up(&found, attempt)? {
-                return found.link.lock().remote_of(attempt);
+                return found.conn.lock().remote_of(attempt);
             }
             if failed != Error::Timeout || deadline.passed(core.adapter.platform()) {
                 break failed;
             }
             // Nobody answered. Under `control`, so nothing else has begun.
-            attempt = found.link.lock().begin()?;
+            attempt = found.conn.lock().begin()?;
         };
         Err(error)
     }
@@ -508,7 +508,7 @@ impl Nic {
     ) -> Result<()> {
         let core = self.call()?;
         let _control = vi.control.lock(core.adapter.platform());
-        vi.link.lock().check(attempt)?;
+        vi.conn.lock().check(attempt)?;
         let attributes = *vi.attributes.lock();
         let traffic_class = attributes.qos.traffic_class().unwrap_or(0);
         let path = Path { traffic_class, ..Path::new(from, to) };
@@ -521,7 +521,7 @@ impl Nic {
         let data = Request { offer: attributes.offer(), own: local.own(), asked }.encode();
         match core.client()?.connect(&vi.vi, &params, Handshake::ThreeWay, &data) {
             Ok(id) => {
-                let _ = vi.link.lock().is_of(id);
+                let _ = vi.conn.lock().is_of(id);
                 Ok(())
             }
             Err(error) => {
@@ -544,12 +544,12 @@ impl Nic {
         let _control = found.control.lock(core.adapter.platform());
         core.vi(vi)?;
         // A connection that broke before this call is reported, however soon the call came.
-        let is_connected = || found.link.lock().state == ViState::Connected;
+        let is_connected = || found.conn.lock().state == ViState::Connected;
         if let Some(broken) = is_connected().then(|| found.vi.find_error()).flatten() {
             core.lost(&found, Which::Number(broken.number));
         }
         let (number, was_connected) = (found.vi.qpn(), is_connected());
-        found.link.lock().forget();
+        found.conn.lock().forget();
         found.vi.disconnect().map_err(|error| core.error(error))?;
         // Idle only now: an error of the former connection is not one of the idle interface.
         let overrun = core.report_overruns(&found, number);
@@ -557,7 +557,7 @@ impl Nic {
         if was_connected && overrun && found.attributes.lock().reliability_level.is_reliable() {
             core.report(&found, ErrorCode::ConnLost, 0, 0);
         }
-        found.link.lock().finish();
+        found.conn.lock().finish();
         found.changed.raise();
         Ok(())
     }
@@ -582,29 +582,29 @@ mod tests {
         let now = Which::Number(vi.vi.qpn());
         let lost = |which| {
             scene.core().lost(&vi, which);
-            let link = vi.link.lock();
-            (link.state, link.outcome)
+            let conn = vi.conn.lock();
+            (conn.state, conn.outcome)
         };
         assert_eq!(lost(now), (ViState::Idle, None));
-        vi.link.lock().begin().unwrap();
+        vi.conn.lock().begin().unwrap();
         assert_eq!(lost(Which::Number(vi.vi.qpn() + 1)), (ViState::ConnectPending, None), "a former one");
-        assert_eq!(lost(now), (ViState::ConnectPending, Some(Outcome::Broken)));
+        assert_eq!(lost(now), (ViState::ConnectPending, Some(Attempt::Broken)));
         let id = ConnectionId(5);
         let begin = || {
-            let mut link = vi.link.lock();
-            link.finish();
-            link.begin().unwrap();
-            assert!(link.is_of(id));
+            let mut conn = vi.conn.lock();
+            conn.finish();
+            conn.begin().unwrap();
+            assert!(conn.is_of(id));
         };
         begin();
         assert_eq!(lost(Which::Connection(ConnectionId(4))), (ViState::ConnectPending, None));
-        assert_eq!(lost(Which::Connection(id)), (ViState::ConnectPending, Some(Outcome::Broken)));
-        vi.link.lock().finish();
+        assert_eq!(lost(Which::Connection(id)), (ViState::ConnectPending, Some(Attempt::Broken)));
+        vi.conn.lock().finish();
         let id = ConnectionId(6);
-        vi.link.lock().begin().unwrap();
-        assert!(vi.link.lock().is_of(id));
-        assert_eq!(lost(now), (ViState::Error, Some(Outcome::Established)));
-        vi.link.lock().finish();
+        vi.conn.lock().begin().unwrap();
+        assert!(vi.conn.lock().is_of(id));
+        assert_eq!(lost(now), (ViState::Error, Some(Attempt::Established)));
+        vi.conn.lock().finish();
     }
 
     #[test]
@@ -620,9 +620,9 @@ mod tests {
                 ours.vi.state()
             };
             assert_eq!(state(number + 1), QpState::Rts, "the number of a former connection");
-            ours.link.lock().state = ViState::Error;
+            ours.conn.lock().state = ViState::Error;
             assert_eq!(state(number), QpState::Rts, "it is over");
-            ours.link.lock().state = ViState::Connected;
+            ours.conn.lock().state = ViState::Connected;
             let broken = if level.is_reliable() { QpState::Error } else { QpState::Rts };
             assert_eq!(state(number), broken, "{level:?}");
             for vi in [a, b] {

@@ -1,10 +1,10 @@
 //! Virtual interfaces: creation, attributes, end (pages VipCreateVi, VipDestroyVi,
 //! VipSetViAttributes, VipQueryVi).
 //!
-//! Locks, outermost first: `control` (sleeps); `link` (spins); the attributes (spin, leaf).
+//! Locks, outermost first: `control` (sleeps); `conn` (spins); the attributes (spin, leaf).
 
+mod conn_state;
 pub(crate) mod connect;
-mod link;
 pub(crate) mod queue;
 
 use alloc::sync::Arc;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::handle::{CqHandle, ViHandle};
 use crate::nic::{Core, DESCRIPTORS_PER_QUEUE, Nic};
 use crate::notices::Notices;
-use link::Link;
+use conn_state::ConnState;
 
 /// The two work queues, in the order of their indices.
 pub(crate) const SIDES: [ViSide; 2] = [ViSide::Send, ViSide::Receive];
@@ -45,7 +45,7 @@ pub(crate) struct Vi {
     attributes: Mutex<ViAttributes>,
     /// Serializes calls that change the virtual interface or its connection.
     control: SleepLock,
-    link: Mutex<Link>,
+    conn: Mutex<ConnState>,
     /// Raised when the connection has changed.
     changed: Signal,
     pub(crate) queues: [Queue; 2],
@@ -67,7 +67,7 @@ impl Vi {
 
     /// Drops the handlers and wakes the waiters of a virtual interface that is destroyed.
     pub(crate) fn end(&self) {
-        self.link.lock().end();
+        self.conn.lock().end();
         self.queues.iter().for_each(|queue| queue.notices.clear());
         self.wake_all();
     }
@@ -136,7 +136,7 @@ impl Nic {
         }
         let reservation = core.vis.reserve()?;
         let word = reservation.handle().as_raw();
-        core.vi_places.reach(word)?;
+        core.vi_slots.reach(word)?;
         core.reserve_places(word)?;
         heap::room_for_arc::<Vi>()?;
         let cqs = tied.each_ref().map(|cq| cq.as_ref().map(|cq| &cq.cq));
@@ -156,14 +156,14 @@ impl Nic {
             vi: vi.clone(),
             attributes: Mutex::new(*attributes),
             control: SleepLock::new(),
-            link: Mutex::new(Link::new()),
+            conn: Mutex::new(ConnState::new()),
             changed: Signal::new(core.adapter.platform().clone()),
             queues: [queue(0, send_cq), queue(1, recv_cq)],
             waiting_errors: AtomicU32::new(0),
             is_silent: AtomicBool::new(false),
         }));
-        core.vi_places.open(word, &vi);
-        core.adapter.created(|| core.vi_places.close(word));
+        core.vi_slots.open(word, &vi);
+        core.adapter.created(|| core.vi_slots.close(word));
         Ok(handle)
     }
 
@@ -186,12 +186,12 @@ impl Nic {
         core.report_all_lost(&found, found.vi.qpn());
         // No post comes in between.
         let is_empty = |vi: &AgentVi| SIDES.iter().all(|&side| vi.queued(side) == 0);
-        if !core.vi_places.close_if(word, is_empty) {
+        if !core.vi_slots.close_if(word, is_empty) {
             return Err(Error::ErrorResource);
         }
         if let Err(error) = found.vi.destroy() {
-            core.vi_places.open(word, &found.vi);
-            core.adapter.created(|| core.vi_places.close(word));
+            core.vi_slots.open(word, &found.vi);
+            core.adapter.created(|| core.vi_slots.close(word));
             return Err(core.error(error));
         }
         core.vis.remove(found.handle);

@@ -1,7 +1,7 @@
 //! The work queues: posting and taking descriptors, waiting for them, and handlers (pages
 //! VipPostSend to VipRecvWait, VipSendNotify, VipRecvNotify).
 //!
-//! A post goes from the handle to the queue's place, and under its lock to the agent's queue. A
+//! A post goes from the handle to the queue's slot, and under its lock to the agent's queue. A
 //! descriptor leaves its queue from the head, through a Done, Wait or Notify call.
 
 use alloc::boxed::Box;
@@ -30,9 +30,9 @@ impl Core {
     /// Posts a descriptor.
     #[inline(always)]
     fn post(&self, vi: ViHandle, queue: usize, descriptor: u64, memory: MemHandle) -> Result<()> {
-        let posted = match self.vi_places.lock(vi.as_raw(), queue).as_ref().and_then(|open| open.object()) {
+        let posted = match self.vi_slots.lock(vi.as_raw(), queue).as_ref().and_then(|open| open.object()) {
             Some(vi) => vi.post(SIDES[queue], descriptor, memory.as_raw(), |address, handle| {
-                self.links.link(address, (handle, vi.domain()), descriptor, memory.as_raw());
+                self.descriptors.link(address, (handle, vi.domain()), descriptor, memory.as_raw());
             }),
             None => Err(ViPostError::Gone),
         };
@@ -57,7 +57,7 @@ impl Core {
         self.report_all_lost(&found, found.vi.qpn());
         found.vi.queued(SIDES[queue]);
         let again =
-            |address, handle| self.links.link(address, (handle, found.vi.domain()), descriptor, memory);
+            |address, handle| self.descriptors.link(address, (handle, found.vi.domain()), descriptor, memory);
         match found.vi.post(SIDES[queue], descriptor, memory, again) {
             Ok(()) => return Ok(()),
             Err(ViPostError::Gone) => return Err(self.refused()),
@@ -71,10 +71,10 @@ impl Core {
     /// Takes the descriptor at the head of a queue if it is complete.
     #[inline(always)]
     fn done(&self, vi: ViHandle, queue: usize) -> Result<u64> {
-        let taken = match self.vi_places.lock(vi.as_raw(), queue).as_ref().and_then(|open| open.object()) {
-            Some(vi) => {
-                vi.take(SIDES[queue], |address, handle| self.links.is_done(address, (handle, vi.domain())))
-            }
+        let taken = match self.vi_slots.lock(vi.as_raw(), queue).as_ref().and_then(|open| open.object()) {
+            Some(vi) => vi.take(SIDES[queue], |address, handle| {
+                self.descriptors.is_done(address, (handle, vi.domain()))
+            }),
             None => return Err(self.refused()),
         };
         match taken {
@@ -132,7 +132,7 @@ impl Core {
     fn fill(&self, vi: &Arc<Vi>, queue: usize) -> bool {
         let side = SIDES[queue];
         let lost = Cell::new(false);
-        let is_done = |address, handle| self.links.is_done(address, (handle, vi.vi.domain()));
+        let is_done = |address, handle| self.descriptors.is_done(address, (handle, vi.vi.domain()));
         let take = || match vi.vi.take(side, is_done) {
             ViTaken::Done { address, .. } => Some(address),
             ViTaken::NotDone => None,

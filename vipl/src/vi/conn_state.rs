@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// How an attempt to connect came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Attempt {
     Established,
     /// The remote end rejected it.
     Rejected,
@@ -23,7 +23,7 @@ pub(super) enum Outcome {
 }
 
 /// The connection of a virtual interface.
-pub(crate) struct Link {
+pub(crate) struct ConnState {
     pub(super) state: ViState,
     /// The connection that is made, or is being made as far as it is known.
     pub(super) connection: Option<ConnectionId>,
@@ -33,7 +33,7 @@ pub(crate) struct Link {
     /// when the next one begins.
     attempt: u64,
     /// Written by an upcall, taken by the call that waits for it.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<Attempt>,
     /// The attributes of the remote end, once it has accepted.
     pub(super) remote: Option<ViAttributes>,
     /// An error of the virtual interface while it was idle (5.1).
@@ -42,9 +42,9 @@ pub(crate) struct Link {
     pub(super) ended: bool,
 }
 
-impl Link {
-    pub(crate) fn new() -> Link {
-        Link {
+impl ConnState {
+    pub(crate) fn new() -> ConnState {
+        ConnState {
             state: ViState::Idle,
             connection: None,
             over: None,
@@ -84,7 +84,7 @@ impl Link {
     }
 
     /// Takes the outcome of an attempt, if it is there.
-    pub(super) fn outcome_of(&mut self, attempt: u64) -> Result<Option<Outcome>> {
+    pub(super) fn outcome_of(&mut self, attempt: u64) -> Result<Option<Attempt>> {
         self.check(attempt)?;
         Ok(self.outcome.take())
     }
@@ -131,43 +131,43 @@ mod tests {
     #[test]
     fn events_of_former_connections_are_not_of_the_next_one() {
         let id = ConnectionId;
-        let mut link = Link::new();
-        assert!(!link.is_of(id(5)), "idle");
-        link.begin().unwrap();
-        assert_eq!(link.begin(), Err(Error::InvalidParameter), "pending");
-        assert!(link.is_of(id(5)) && link.is_of(id(5)) && !link.is_of(id(6)));
-        assert_eq!((link.finish(), link.state), (Some(id(5)), ViState::Idle));
-        link.begin().unwrap();
-        assert!(!link.is_of(id(5)) && !link.is_of(id(4)), "over");
-        assert!(link.is_of(id(6)));
+        let mut conn = ConnState::new();
+        assert!(!conn.is_of(id(5)), "idle");
+        conn.begin().unwrap();
+        assert_eq!(conn.begin(), Err(Error::InvalidParameter), "pending");
+        assert!(conn.is_of(id(5)) && conn.is_of(id(5)) && !conn.is_of(id(6)));
+        assert_eq!((conn.finish(), conn.state), (Some(id(5)), ViState::Idle));
+        conn.begin().unwrap();
+        assert!(!conn.is_of(id(5)) && !conn.is_of(id(4)), "over");
+        assert!(conn.is_of(id(6)));
     }
 
     #[test]
     fn an_error_of_an_idle_interface_is_returned_by_the_next_attempt_once() {
-        let mut link = Link::new();
-        link.kept = true;
-        assert_eq!((link.begin(), link.state), (Err(Error::ErrorResource), ViState::Idle));
-        assert!(link.begin().is_ok());
-        link.finish();
-        link.end();
-        assert_eq!(link.begin(), Err(Error::InvalidParameter));
+        let mut conn = ConnState::new();
+        conn.kept = true;
+        assert_eq!((conn.begin(), conn.state), (Err(Error::ErrorResource), ViState::Idle));
+        assert!(conn.begin().is_ok());
+        conn.finish();
+        conn.end();
+        assert_eq!(conn.begin(), Err(Error::InvalidParameter));
     }
 
     #[test]
     fn an_attempt_that_a_disconnect_ended_is_over_whatever_begins_next() {
-        let mut link = Link::new();
-        let first = link.begin().unwrap();
-        assert_eq!(link.outcome_of(first), Ok(None));
-        link.forget();
-        assert_eq!(link.outcome_of(first), Err(Error::ErrorResource), "the disconnect is under way");
-        link.finish();
-        assert_eq!(link.check(first), Err(Error::ErrorResource));
-        let second = link.begin().unwrap();
-        link.outcome = Some(Outcome::Established);
-        assert_eq!(link.outcome_of(first), Err(Error::ErrorResource), "the outcome is the second's");
-        assert_eq!(link.remote_of(first), Err(Error::ErrorResource));
-        assert_eq!(link.outcome_of(second), Ok(Some(Outcome::Established)));
-        link.end();
-        assert_eq!(link.check(second), Err(Error::InvalidParameter));
+        let mut conn = ConnState::new();
+        let first = conn.begin().unwrap();
+        assert_eq!(conn.outcome_of(first), Ok(None));
+        conn.forget();
+        assert_eq!(conn.outcome_of(first), Err(Error::ErrorResource), "the disconnect is under way");
+        conn.finish();
+        assert_eq!(conn.check(first), Err(Error::ErrorResource));
+        let second = conn.begin().unwrap();
+        conn.outcome = Some(Attempt::Established);
+        assert_eq!(conn.outcome_of(first), Err(Error::ErrorResource), "the outcome is the second's");
+        assert_eq!(conn.remote_of(first), Err(Error::ErrorResource));
+        assert_eq!(conn.outcome_of(second), Ok(Some(Attempt::Established)));
+        conn.end();
+        assert_eq!(conn.check(second), Err(Error::InvalidParameter));
     }
 }

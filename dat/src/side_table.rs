@@ -18,18 +18,18 @@ const CHUNK: usize = 64;
 type Entry<T> = Option<(u64, Arc<T>)>;
 
 /// Values by handles of type `H`. Each index has at most one value, that of the valid handle.
-pub(crate) struct Side<H, T> {
+pub(crate) struct SideTable<H, T> {
     entries: Chunks<Mutex<Entry<T>>, CHUNK>,
     _handles: PhantomData<fn(H)>,
 }
 
 const NO_MEMORY: Error = Error::new(ErrorType::InsufficientResources, Subtype::ResourceMemory);
 
-impl<H: ObjectHandle, T> Side<H, T> {
+impl<H: ObjectHandle, T> SideTable<H, T> {
     /// A table for handles whose indices are below `limit`.
-    pub(crate) fn new(limit: u32) -> Result<Side<H, T>, Error> {
+    pub(crate) fn new(limit: u32) -> Result<SideTable<H, T>, Error> {
         let entries = Chunks::new(limit as usize).map_err(|_| NO_MEMORY)?;
-        Ok(Side { entries, _handles: PhantomData })
+        Ok(SideTable { entries, _handles: PhantomData })
     }
 
     fn entry(&self, word: u64) -> Option<&Mutex<Entry<T>>> {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_the_handle_in_force_finds_a_value() {
-        let side = Side::new(70).unwrap();
+        let side = SideTable::new(70).unwrap();
         let word = |index, generation| EpHandle::from_raw(handle::word(EpHandle::TAG, 5, index, generation));
         side.insert(word(66, 1), Arc::new(7)).unwrap();
         assert_eq!(side.get(word(66, 1)).as_deref(), Some(&7));

@@ -25,12 +25,12 @@ fn tag(handle: u32, domain: u32) -> u64 {
 }
 
 /// The registered memory, by the slot of its handle.
-pub(crate) struct Links(Growing<Arc<Lent>>);
+pub(crate) struct DescriptorMap(Growing<Arc<Lent>>);
 
-impl Links {
+impl DescriptorMap {
     /// For slots below `count`.
-    pub(crate) fn new(count: u32) -> core::result::Result<Links, OutOfResources> {
-        Ok(Links(Growing::by_quarters(count as usize)?))
+    pub(crate) fn new(count: u32) -> core::result::Result<DescriptorMap, OutOfResources> {
+        Ok(DescriptorMap(Growing::by_quarters(count as usize)?))
     }
 
     /// Lends memory that gets this handle, to virtual interfaces of this protection domain.
@@ -99,25 +99,25 @@ mod tests {
         const DOMAIN: u32 = 7;
         let machine = Machine::new(0);
         let buffer = Arc::new(DmaBuffer::new(&machine.platform(), 4096, 4096).unwrap());
-        let links = Links::new(16).unwrap();
+        let descriptors = DescriptorMap::new(16).unwrap();
         let handle = MemHandle::from_raw(3);
-        links.lend(handle, DOMAIN, Lendable::buffer(buffer.clone(), 0, 4096).unwrap()).unwrap();
+        descriptors.lend(handle, DOMAIN, Lendable::buffer(buffer.clone(), 0, 4096).unwrap()).unwrap();
         let start = buffer.addr() as u64;
         let status = |at, status| {
             Descriptor::new(buffer.slice().get(at, CONTROL_LEN).unwrap()).unwrap().set_status(status);
         };
         let of = (handle.as_raw(), DOMAIN);
         for at in [0, 64, 4096 - 64] {
-            assert!(!links.is_done(start + at as u64, of));
+            assert!(!descriptors.is_done(start + at as u64, of));
             status(at, Status::FORMAT_ERROR);
-            assert!(!links.is_done(start + at as u64, of));
+            assert!(!descriptors.is_done(start + at as u64, of));
             status(at, Status::DONE | Status::OP_RECEIVE);
-            assert!(links.is_done(start + at as u64, of));
+            assert!(descriptors.is_done(start + at as u64, of));
         }
-        assert!(!links.is_done(start, (handle.as_raw(), DOMAIN + 1)));
-        assert!(!links.is_done(start, (handle.as_raw() + 1, DOMAIN)));
-        assert!(!links.is_done(start + 4096, of) && !links.is_done(start - 64, of));
-        assert!(links.take_back(handle).is_some());
-        assert!(!links.is_done(start, of));
+        assert!(!descriptors.is_done(start, (handle.as_raw(), DOMAIN + 1)));
+        assert!(!descriptors.is_done(start, (handle.as_raw() + 1, DOMAIN)));
+        assert!(!descriptors.is_done(start + 4096, of) && !descriptors.is_done(start - 64, of));
+        assert!(descriptors.take_back(handle).is_some());
+        assert!(!descriptors.is_done(start, of));
     }
 }
