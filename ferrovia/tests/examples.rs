@@ -2,6 +2,8 @@
 
 #[path = "../examples/async_echo.rs"]
 mod async_echo;
+#[path = "../examples/datagrams.rs"]
+mod datagrams;
 #[path = "../examples/hello.rs"]
 mod hello;
 #[path = "../examples/it_api.rs"]
@@ -29,6 +31,11 @@ fn a_struct_is_stored() {
 #[test]
 fn all_clients_are_served() {
     shared_receives::main().expect("messages");
+}
+
+#[test]
+fn datagrams_are_answered() {
+    datagrams::main().expect("answers");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nic_hal::Transport;
-use nic_model::{Fabric, NicConfig, NicId, Progress, Wire, port};
+use nic_model::{Fabric, NicConfig, NicId, Progress, Stats, Wire, port};
 use platform::{Platform, Privileged};
 
 use crate::doorbell::Doorbell;
@@ -30,6 +30,7 @@ pub struct Machine {
     model: Arc<Mutex<Model>>,
     doorbell: Arc<Doorbell>,
     device: Option<JoinHandle<()>>,
+    ids: Vec<NicId>,
 }
 
 impl Machine {
@@ -80,12 +81,13 @@ impl Machine {
         let model = Arc::new(Mutex::new(model));
         let device = {
             let (model, doorbell, platform) = (model.clone(), doorbell.clone(), platform.clone());
+            let ids = ids.clone();
             std::thread::Builder::new()
                 .name("device".into())
                 .spawn(move || run_device(&model, &doorbell, &platform, &ids))
                 .expect("a thread for the device")
         };
-        Machine { platform, nics: fronts, model, doorbell, device: Some(device) }
+        Machine { platform, nics: fronts, model, doorbell, device: Some(device), ids }
     }
 
     /// The platform.
@@ -125,6 +127,12 @@ impl Machine {
             // A device that panicked counts as killed; its panic was printed.
             let _ = device.join();
         }
+    }
+
+    /// What each NIC did and dropped.
+    pub fn stats(&self) -> Vec<Stats> {
+        let paused = self.pause();
+        self.ids.iter().filter_map(|&id| paused.model.stats(id).copied()).collect()
     }
 
     /// Stops the device's thread until the result is dropped. Meanwhile [`Paused::step`] runs the

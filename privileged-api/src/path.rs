@@ -106,12 +106,7 @@ impl Path {
     /// if they are neither a GRH (or IPv6 header), nor 20 bytes of any content and an IPv4 header
     /// behind them (IBTA annex A17). An extension.
     pub fn of_sender(header: &[u8]) -> Option<Path> {
-        let header: &[u8; 40] = header.first_chunk()?;
-        let remote_port_gid = match (header[0] >> 4, header[20]) {
-            (6, _) => *header[8..].first_chunk()?,
-            (_, 0x45) => Gid::from_ipv4((*header[32..].first_chunk::<4>()?).into()).0,
-            _ => return None,
-        };
+        let remote_port_gid = rdma::sender_gid(header)?.0;
         let remote = NetEndpoint::Ib(IbNetEndpoint { remote_port_gid, ..IbNetEndpoint::default() });
         Some(Path { remote, ..Path::default() })
     }

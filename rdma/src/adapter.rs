@@ -170,6 +170,11 @@ impl<F: Face> Adapter<F> {
         &self.name
     }
 
+    /// The number that distinguishes it from all other adapters.
+    pub fn number(&self) -> u32 {
+        self.number.number()
+    }
+
     /// The handle of the adapter itself.
     pub fn handle<H: ObjectHandle>(&self) -> H {
         let (number, generation) = (self.number.number(), self.number.first_generation());

@@ -58,26 +58,65 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What a listener offers. A number is a port of the connection manager of rdma-core
-/// (`RDMA_PS_TCP`), so Linux's programs find it.
+/// What a listener, or an endpoint for datagrams, offers. A number is a port of the connection
+/// manager of rdma-core (`RDMA_PS_TCP` and, for datagrams, `RDMA_PS_UDP`), so Linux's programs find
+/// it. As with sockets, both may have the same port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Service(pub(crate) ServiceId);
+pub struct Service(Named);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Named {
+    Port(u16),
+    Id(ServiceId),
+}
 
 impl Service {
     /// The service of an IT-API consumer at an IANA port.
     pub const fn it_api(port: u16) -> Service {
-        Service(ServiceId::it_api(port))
+        Service(Named::Id(ServiceId::it_api(port)))
     }
 
     /// A service ID of InfiniBand.
     pub const fn id(id: u64) -> Service {
-        Service(ServiceId(id))
+        Service(Named::Id(ServiceId(id)))
+    }
+
+    /// The service ID of connections.
+    pub(crate) const fn of_connections(self) -> ServiceId {
+        self.of(ServiceId::TCP)
+    }
+
+    /// The service ID of datagrams.
+    pub(crate) const fn of_datagrams(self) -> ServiceId {
+        self.of(ServiceId::UDP)
+    }
+
+    const fn of(self, protocol: u8) -> ServiceId {
+        match self.0 {
+            Named::Port(port) => ServiceId::ip_cm(protocol, port),
+            Named::Id(id) => id,
+        }
     }
 }
 
 impl From<u16> for Service {
     fn from(port: u16) -> Service {
-        Service(ServiceId::ip_cm(ServiceId::TCP, port))
+        Service(Named::Port(port))
+    }
+}
+
+/// The bytes in front of a received datagram.
+pub(crate) const HEADER: usize = 40;
+
+/// The address of the sender of a datagram, from the 40 bytes in front of it. None if there are
+/// fewer, or if they are neither a GRH (or IPv6 header), nor 20 bytes of any content and an IPv4
+/// header behind them (IBTA annex A17).
+pub fn sender_gid(header: &[u8]) -> Option<Gid> {
+    let header: &[u8; HEADER] = header.first_chunk()?;
+    match (header[0] >> 4, header[20]) {
+        (6, _) => Some(Gid(*header[8..].first_chunk()?)),
+        (_, 0x45) => Some(Gid::from_ipv4((*header[32..].first_chunk::<4>()?).into())),
+        _ => None,
     }
 }
 

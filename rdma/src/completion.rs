@@ -2,6 +2,8 @@
 
 use kernel_agent::{CompletionFlags, CompletionStatus, Done};
 
+use crate::datagram::Sender;
+
 use crate::error::RequestError;
 
 /// What a completed request was.
@@ -15,7 +17,7 @@ pub enum Operation {
     Read,
     /// An atomic operation.
     Atomic,
-    /// A Receive took a message, or the immediate data of an RDMA Write
+    /// A Receive took a message or a datagram, or the immediate data of an RDMA Write
     /// ([`Completion::written`]).
     Receive,
 }
@@ -26,14 +28,17 @@ pub(crate) mod tag {
     pub(crate) const STARTED: u32 = 1 << 31;
     /// A Receive of a shared queue.
     pub(crate) const SHARED: u32 = 1 << 30;
-    /// The number of the pool, for such a Receive.
+    /// The number of the pool, for such a Receive. For one of a datagram where its header is.
     pub(crate) const POOL: u32 = 0x3fff_fff8;
+    pub(crate) const POOL_SHIFT: u32 = 3;
     pub(crate) const KIND: u32 = 7;
     pub(crate) const SEND: u32 = 0;
     pub(crate) const WRITE: u32 = 1;
     pub(crate) const READ: u32 = 2;
     pub(crate) const ATOMIC: u32 = 3;
     pub(crate) const RECEIVE: u32 = 4;
+    /// A Receive of a datagram.
+    pub(crate) const DATAGRAM: u32 = 5;
 }
 
 /// A request that has ended.
@@ -48,6 +53,8 @@ pub struct Completion {
     pub(crate) tag: u32,
     status: CompletionStatus,
     flags: CompletionFlags,
+    /// Of a datagram, if the flags say that it has a header.
+    sender: Sender,
 }
 
 impl Completion {
@@ -60,6 +67,7 @@ impl Completion {
         tag: 0,
         status: CompletionStatus::Flushed,
         flags: CompletionFlags::empty(),
+        sender: Sender::NOBODY,
     };
 
     #[inline(always)]
@@ -72,7 +80,9 @@ impl Completion {
             immediate: taken.immediate,
             tag: taken.data,
             status: taken.status,
-            flags: taken.flags,
+            // A sender is known only once the header was looked at.
+            flags: taken.flags.difference(CompletionFlags::GRH),
+            sender: Sender::NOBODY,
         }
     }
 
@@ -87,6 +97,7 @@ impl Completion {
             tag: done.data,
             status: CompletionStatus::Success,
             flags: CompletionFlags::empty(),
+            sender: Sender::NOBODY,
         }
     }
 
@@ -99,6 +110,20 @@ impl Completion {
     /// Whether the Receive was of the pool with this number.
     pub(crate) fn is_of(&self, pool: u32) -> bool {
         self.tag & (tag::SHARED | tag::POOL) == tag::SHARED | pool
+    }
+
+    /// Where the header is, if this is of the Receive of a datagram.
+    pub(crate) fn header(&self) -> Option<u32> {
+        (self.tag & tag::KIND == tag::DATAGRAM).then_some((self.tag & tag::POOL) >> tag::POOL_SHIFT)
+    }
+
+    /// A datagram came, with this many bytes in front of it, from this sender, if the header names
+    /// one.
+    pub(crate) fn came_from(&mut self, header: u32, sender: Option<Sender>) {
+        self.length = self.length.saturating_sub(header);
+        if let Some(sender) = sender {
+            (self.flags, self.sender) = (self.flags.union(CompletionFlags::GRH), sender);
+        }
     }
 
     /// The number that the poster gave the request ([`Work::id`](crate::Work::id)).
@@ -128,6 +153,11 @@ impl Completion {
     pub fn result(&self) -> Result<usize, RequestError> {
         let length = if self.written().is_some() { 0 } else { self.length as usize };
         RequestError::of(self.status).map_or(Ok(length), Err)
+    }
+
+    /// Who sent the datagram that a Receive took; `None` for all other completions.
+    pub fn sender(&self) -> Option<Sender> {
+        self.flags.contains(CompletionFlags::GRH).then_some(self.sender)
     }
 
     /// The number that came with the message, if one did.

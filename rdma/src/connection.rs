@@ -44,7 +44,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    fn of(bytes: &[u8]) -> PrivateData {
+    pub(crate) fn of(bytes: &[u8]) -> PrivateData {
         let len = bytes.len().min(MOST);
         let mut own = PrivateData { len: len as u8, bytes: [0; MOST] };
         own.bytes[..len].copy_from_slice(&bytes[..len]);
@@ -301,7 +301,7 @@ impl Endpoint {
             path_mtu: PathMtu::at_most(identity.mtu),
             timeout: Some(PATIENCE),
             depths: endpoint.connection.depths(),
-            ..ConnectParams::new(path.ok_or(ConnectError::NoPath)?, service.0)
+            ..ConnectParams::new(path.ok_or(ConnectError::NoPath)?, service.of_connections())
         };
         endpoint.connection.begin()?;
         let asked = nic.client().map_err(|_| ConnectError::DeviceDead).and_then(|client| {
@@ -398,7 +398,7 @@ impl Listener {
         // A request may come at once.
         place.fill(Arc::new(Arc::downgrade(&inner)));
         let listener = Listener { inner, nic: opening.clone() };
-        let listen = nic.client()?.listen(service.0, Transports::RC, handle)?;
+        let listen = nic.client()?.listen(service.of_connections(), Transports::RC, handle)?;
         listener.inner.listen.call_once(|| listen);
         Ok(listener)
     }

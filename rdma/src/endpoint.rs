@@ -15,6 +15,7 @@ use platform::{Privileged, heap};
 
 use crate::completion::tag;
 use crate::connection::Connection;
+use crate::datagram::Headers;
 use crate::error::{ConnectError, CreateError, PostError, RequestError};
 use crate::memory::{Domain, OwnPd, RemoteMemory, Slice, WorkQueue};
 use crate::nic::{EndpointHandle, Inner as NicInner};
@@ -97,6 +98,24 @@ impl<'a> Builder<'a> {
 
     /// Makes the endpoint, which takes Receives from now on. Blocks for the device.
     pub fn build(self) -> Result<Endpoint, CreateError> {
+        let (domain, shared) = (self.domain.clone(), self.shared.clone());
+        let (inner, queue) = self.make(None)?;
+        Ok(Endpoint { inner, queue, domain, _shared: shared })
+    }
+
+    /// The domain that the endpoint will be in.
+    pub(crate) fn domain(&self) -> &Domain {
+        self.domain
+    }
+
+    /// How many Receives can be outstanding.
+    pub(crate) fn depth(&self) -> u32 {
+        self.receives
+    }
+
+    /// Makes an endpoint: for datagrams with `datagrams`, which are its queue key and the headers
+    /// of its Receives.
+    pub(crate) fn make(self, datagrams: Option<(u32, Headers)>) -> Result<(Arc<Inner>, Queue), CreateError> {
         let Builder { domain, sends, receives, segments, reads, queue, shared, privileged } = self;
         let nic = domain.nic().inner();
         let receives = if shared.is_some() { 0 } else { receives };
@@ -115,9 +134,14 @@ impl<'a> Builder<'a> {
         let handle = place.handle().as_raw();
         let cells = Cells::new(entries)?;
         let slot: Arc<SendSlot> = Arc::default();
-        let limits = SegmentLimits { send: segments, write: segments, read: segments };
+        // The header of a datagram has a segment of its own. Datagrams do not take the fast path.
+        let (qp_type, headers, fast) = match &datagrams {
+            None => (QpType::Rc, 0, segments),
+            Some(_) => (QpType::Ud, 1, 0),
+        };
+        let limits = SegmentLimits { send: fast, write: fast, read: fast };
         let qp = nic.client()?.create_qp(&QpAttributes {
-            qp_type: QpType::Rc,
+            qp_type,
             privileged,
             pd: domain.pd(),
             send_cq: queue.inner().cq(),
@@ -126,14 +150,18 @@ impl<'a> Builder<'a> {
             max_send_requests: sends,
             max_send_segments: segments,
             max_receive_requests: receives,
-            max_receive_segments: segments,
+            max_receive_segments: segments.saturating_add(headers),
             max_message: 0,
             context: handle,
             owner: 0,
             slot: Some((SlotParams { slot: &slot, handle, closed: 0 }, limits)),
         })?;
         let rights = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_ATOMIC;
-        let ready = qp.to_init(rights).map_err(CreateError::from);
+        let ready = match &datagrams {
+            None => qp.to_init(rights),
+            Some((key, _)) => qp.start_datagrams(*key),
+        };
+        let ready = ready.map_err(CreateError::from);
         if let Err(error) = ready.and_then(|()| Ok(heap::room_for_arc::<(Inner, Weak<Inner>)>()?)) {
             let _ = qp.destroy();
             return Err(error);
@@ -146,6 +174,7 @@ impl<'a> Builder<'a> {
             qp,
             cells,
             connection: Connection::new(nic.agent().platform(), reads.min(most)),
+            headers: datagrams.map(|(_, headers)| headers),
             ended: AtomicBool::new(false),
         });
         place.fill(Arc::new(Arc::downgrade(&inner)));
@@ -153,7 +182,7 @@ impl<'a> Builder<'a> {
             // Its death may have been reported before the endpoint was in the table.
             inner.connection.fail(ConnectError::DeviceDead);
         }
-        Ok(Endpoint { inner, queue, domain: domain.clone(), _shared: shared })
+        Ok((inner, queue))
     }
 }
 
@@ -164,7 +193,10 @@ pub(crate) struct Inner {
     slot: Arc<SendSlot>,
     pub(crate) qp: Arc<Qp>,
     pub(crate) cells: Cells,
+    /// An endpoint for datagrams never has one.
     pub(crate) connection: Connection,
+    /// What the headers of datagrams are put into; only if it takes datagrams.
+    pub(crate) headers: Option<Headers>,
     /// The queue pair was destroyed: the device accesses nothing for it any more.
     ended: AtomicBool,
 }
@@ -204,7 +236,7 @@ impl Inner {
     }
 
     /// Destroys the queue pair. What is outstanding ends with `Flushed`.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.nic().disconnect(self.connection.current());
         // The consumer may still poll what has completed: buffers of shared receives are among it.
         let _ = self.qp.to_error();
@@ -212,6 +244,9 @@ impl Inner {
         // Fails only if the device is dead; then the memory that it may access is kept.
         let _ = self.qp.destroy();
         self.ended.store(true, Ordering::Release);
+        if let Some(headers) = &self.headers {
+            headers.end();
+        }
         // Only now: the drop of a region asks the endpoints that it finds in this table.
         self.nic().endpoints.remove(EndpointHandle::from_raw(self.handle));
         self.connection.end();
@@ -285,6 +320,35 @@ impl Inner {
         let segment = |slice: &Slice<'_>| -> Option<Segment> { slice.segment(domain) };
         Ok(self.qp.post_receive(false, slices, segment, shadow)?)
     }
+
+    /// Starts what `post` posts. If there is no room, takes what has completed, and tries once
+    /// more: the consumer may have dropped the requests that have ended.
+    pub(crate) fn start_by(
+        self: &Arc<Inner>,
+        post: impl Fn(u64) -> Result<(), PostError>,
+    ) -> Result<Request, PostError> {
+        self.try_to_start(&post).or_else(|error| match error {
+            PostError::Full => {
+                self.queue.drain();
+                self.try_to_start(&post)
+            }
+            error => Err(error),
+        })
+    }
+
+    fn try_to_start(
+        self: &Arc<Inner>,
+        post: impl Fn(u64) -> Result<(), PostError>,
+    ) -> Result<Request, PostError> {
+        let id = self.cells.take().ok_or(PostError::Full)?;
+        match post(id) {
+            Ok(()) => Ok(Request::new(self.clone(), id)),
+            Err(error) => {
+                self.cells.give_back(id);
+                Err(error)
+            }
+        }
+    }
 }
 
 /// One end of a reliable connection.
@@ -341,7 +405,7 @@ impl Endpoint {
     /// Posts a request and returns it, for somebody who waits for its end. Does not block.
     pub fn start(&self, work: Work<'_>) -> Result<Request, PostError> {
         let work = Work { flags: work.flags.union(SendFlags::SIGNALED), ..work };
-        self.start_by(|id| self.inner.post(Work { id, ..work }, tag::STARTED, self.pd()))
+        self.inner.start_by(|id| self.inner.post(Work { id, ..work }, tag::STARTED, self.pd()))
     }
 
     /// Starts to send a message.
@@ -362,33 +426,10 @@ impl Endpoint {
     /// Starts to receive a message. Receives take messages in the order in which they were posted.
     pub fn receive<'a>(&self, into: impl Into<Slices<'a>>) -> Result<Request, PostError> {
         let into = into.into().0;
-        self.start_by(|id| {
+        self.inner.start_by(|id| {
             let shadow = Shadow { cookie: id, data: tag::RECEIVE | tag::STARTED };
             self.inner.post_receive(into, shadow, self.pd())
         })
-    }
-
-    /// Starts what `post` posts. If there is no room, takes what has completed, and tries once
-    /// more: the consumer may have dropped the requests that have ended.
-    fn start_by(&self, post: impl Fn(u64) -> Result<(), PostError>) -> Result<Request, PostError> {
-        self.try_to_start(&post).or_else(|error| match error {
-            PostError::Full => {
-                self.inner.queue.drain();
-                self.try_to_start(&post)
-            }
-            error => Err(error),
-        })
-    }
-
-    fn try_to_start(&self, post: impl Fn(u64) -> Result<(), PostError>) -> Result<Request, PostError> {
-        let id = self.inner.cells.take().ok_or(PostError::Full)?;
-        match post(id) {
-            Ok(()) => Ok(Request::new(self.inner.clone(), id)),
-            Err(error) => {
-                self.inner.cells.give_back(id);
-                Err(error)
-            }
-        }
     }
 }
 

@@ -4,6 +4,8 @@
 use kernel_agent::{CompletionStatus, Resource};
 use thiserror::Error;
 
+use crate::address::Address;
+
 /// Why an object of a NIC was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CreateError {
@@ -123,6 +125,56 @@ impl From<kernel_agent::Error> for ConnectError {
     }
 }
 
+/// Why a destination of datagrams is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ResolveError {
+    /// The port has no address from which it reaches the peer's, or is down.
+    #[error("no path leads to this address: is the link up, and has the port such an address?")]
+    NoPath,
+    /// Nobody offers the service there.
+    #[error("nobody offers the service there: start the peer's endpoint first")]
+    NoService,
+    /// The service has no endpoint at this moment.
+    #[error("the service has no endpoint for datagrams at this moment")]
+    NoEndpoint,
+    /// The peer's consumer, or its agent, rejected the request.
+    #[error("the peer rejected the request")]
+    Rejected,
+    /// The service is at another port.
+    #[error("the service is at {0}: ask there")]
+    Redirected(Address),
+    /// The peer did not answer in time.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// No endpoint has this number: they have 24 bits.
+    #[error("no endpoint has this number")]
+    BadNumber,
+    /// The private data is longer than a message carries: at most so many bytes.
+    #[error("the private data is too long: at most {0} bytes")]
+    PrivateData(usize),
+    /// The NIC has no room for another request.
+    #[error("too many requests at a time: wait for others first")]
+    NoResources,
+    /// There is no memory.
+    #[error("out of memory")]
+    OutOfMemory,
+    /// The device is dead.
+    #[error("the device is dead")]
+    DeviceDead,
+}
+
+impl From<kernel_agent::Error> for ResolveError {
+    fn from(error: kernel_agent::Error) -> ResolveError {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::PrivateData(most) => ResolveError::PrivateData(most),
+            Agent::DeviceDead(_) | Agent::Gone => ResolveError::DeviceDead,
+            Agent::OutOfMemory => ResolveError::OutOfMemory,
+            _ => ResolveError::NoResources,
+        }
+    }
+}
+
 /// Why a request was not posted. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostError {
@@ -139,6 +191,12 @@ pub enum PostError {
     /// A slice is longer than 4 GiB - 1, or belongs to a domain that is not the endpoint's.
     #[error("a slice is too long, or of another domain")]
     BadSlice,
+    /// A datagram is longer than a packet carries: at most so many bytes.
+    #[error("the datagram is too long: at most {0} bytes")]
+    TooLong(usize),
+    /// The destination was resolved by another opening of a NIC.
+    #[error("the destination is of another opening of a NIC: resolve it by the endpoint's")]
+    BadDestination,
     /// A batch takes Sends, RDMA Writes and RDMA Reads, without immediate data.
     #[error("a batch has no such requests: post it alone")]
     NotInBatch,

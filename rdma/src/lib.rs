@@ -2,9 +2,10 @@
 //! stands on, whatever its specification says.
 //!
 //! For a Rust programmer: [`Nic`] is a NIC that is open; [`Domain`] and [`Region`] are memory;
-//! [`Listener`], [`Incoming`] and [`Endpoint`] are connections; [`Work`] is a request, which is
-//! posted and its [`Completion`] polled from a [`Queue`], or started and waited for as a
-//! [`Request`], by a thread or by a task.
+//! [`Listener`], [`Incoming`] and [`Endpoint`] are connections; [`DatagramEndpoint`], [`Datagram`]
+//! and [`Destination`] do without one; [`Work`] is a request, which is posted and its
+//! [`Completion`] polled from a [`Queue`], or started and waited for as a [`Request`], by a thread
+//! or by a task.
 //!
 //! For a face: it opens the agent as a client, names its objects by handles, and has a fast path
 //! from a handle to a queue. These parts do not depend on the specification:
@@ -20,8 +21,7 @@
 //! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
 //!
 //! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
-//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does. It has no
-//! datagrams yet: the faces have.
+//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does.
 //!
 #![no_std]
 
@@ -36,6 +36,7 @@ mod callbacks;
 mod completion;
 mod connection;
 mod context;
+mod datagram;
 mod endpoint;
 mod error;
 pub mod handle;
@@ -48,6 +49,7 @@ mod nic;
 pub mod numbers;
 mod queue;
 mod request;
+mod resolve;
 mod shared;
 mod slots;
 mod table;
@@ -57,21 +59,23 @@ mod wakers;
 mod work;
 
 pub use adapter::{Adapter, Face, Opening};
-pub use address::{Address, Service, own_gid, path_to};
+pub use address::{Address, Service, own_gid, path_to, sender_gid};
 pub use batch::Batch;
 use callbacks::CallbackThread;
 pub use callbacks::{InCallback, InCallbacks};
 pub use completion::{Completion, Operation};
 pub use connection::{Connecting, Incoming, Listener, PrivateData};
 pub use context::Context;
+pub use datagram::{Datagram, DatagramBuilder, DatagramEndpoint, Destination, Sender};
 pub use endpoint::{Builder, Endpoint};
-pub use error::{ConnectError, CreateError, PostError, RequestError, TimedOut};
+pub use error::{ConnectError, CreateError, PostError, RequestError, ResolveError, TimedOut};
 pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
 pub use life::{Call, Ended};
 pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
 pub use nic::Nic;
 pub use queue::Queue;
 pub use request::{Done, Request};
+pub use resolve::{DatagramService, Resolved, Resolving};
 pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};

@@ -22,6 +22,7 @@ use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use platform::{DmaBuffer, Privileged, heap};
 
+use crate::datagram::DatagramBuilder;
 use crate::endpoint::{Builder, Inner as Endpoint};
 use crate::error::CreateError;
 use crate::nic::{Inner as NicInner, Nic};
@@ -308,6 +309,12 @@ impl Domain {
     /// An endpoint of this domain; its size is chosen step by step.
     pub fn endpoint(&self) -> Builder<'_> {
         Builder::new(self)
+    }
+
+    /// An endpoint for datagrams of this domain, which needs no connection; its size is chosen step
+    /// by step.
+    pub fn datagrams(&self) -> DatagramBuilder<'_> {
+        DatagramBuilder::new(self)
     }
 
     fn buffer(&self, len: usize) -> Result<Arc<DmaBuffer>, CreateError> {

@@ -10,7 +10,9 @@
 use alloc::sync::{Arc, Weak};
 use core::time::Duration;
 
-use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, ConnectionId, Death, Upcalls, gid_index};
+use kernel_agent::{
+    Agent, AsyncEvent, Client, CmEvent, ConnectionId, Death, ResolutionEvent, Upcalls, gid_index,
+};
 use platform::{Instant, heap};
 
 use crate::Table;
@@ -25,6 +27,7 @@ use crate::handles;
 use crate::memory::{Domain, Dropped};
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::outcome;
+use crate::resolve::Services;
 
 handles! {
     /// The handle of an endpoint, as the agent's events name it.
@@ -33,6 +36,10 @@ handles! {
     QueueHandle = Tag::new(1);
     /// The handle of a listener.
     ListenerHandle = Tag::new(2);
+    /// The handle of a request for a datagram service.
+    ResolutionHandle = Tag::new(3);
+    /// The handle of a datagram service that is offered.
+    ServiceHandle = Tag::new(4);
 }
 
 /// The most listeners of an opening.
@@ -43,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) endpoints: Table<EndpointHandle, Weak<Endpoint>>,
     pub(crate) queues: Table<QueueHandle, Weak<QueueInner>>,
     pub(crate) listeners: Table<ListenerHandle, Weak<ListenerInner>>,
+    pub(crate) services: Services,
     pub(crate) dropped: Dropped,
 }
 
@@ -57,6 +65,11 @@ impl Inner {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.agent().is_dead()
+    }
+
+    /// The number that distinguishes the opening.
+    pub(crate) fn opening_number(&self) -> u32 {
+        self.adapter.number()
     }
 
     /// The moment at which a wait of this length ends; without a length it has no end.
@@ -152,6 +165,10 @@ impl Upcalls for Inner {
         }
     }
 
+    fn resolution(&self, event: ResolutionEvent<'_>) {
+        self.services.event(self, &event);
+    }
+
     fn catastrophic(&self, _death: Death) {
         self.adapter.disable(self);
     }
@@ -176,6 +193,7 @@ impl Face for Inner {
         for listener in self.listeners.all().filter_map(|listener| listener.upgrade()) {
             listener.wake();
         }
+        self.services.end();
     }
 
     /// The consumer has dropped all others.
@@ -205,12 +223,14 @@ impl Nic {
         let endpoints = Table::new(number, identity.max_qps, 0)?;
         let queues = Table::new(number, identity.max_cqs, 0)?;
         let listeners = Table::new(number, MAX_LISTENERS, 0)?;
+        let services = Services::new(number)?;
         heap::room_for_arc::<Consumer>()?;
         let inner = opening.open(u32::MAX, None, |adapter| Inner {
             adapter,
             endpoints,
             queues,
             listeners,
+            services,
             dropped: Dropped::default(),
         })?;
         Ok(Nic(Arc::new(Consumer(inner))))

@@ -122,7 +122,10 @@ impl Inner {
         // With a full stage nothing is taken until somebody polls.
         while stage.len() < self.cq.entries() as usize {
             let Some(taken) = self.cq.poll_one() else { break };
-            let completion = Completion::of(&taken);
+            let mut completion = Completion::of(&taken);
+            if let Some(header) = completion.header() {
+                self.nic.take_header(&mut completion, (header, taken.detail));
+            }
             if completion.was_started() {
                 started = Some(completion);
                 break;

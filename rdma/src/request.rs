@@ -16,6 +16,7 @@ use core::time::Duration;
 use platform::sync::Mutex;
 
 use crate::completion::Completion;
+use crate::datagram::Sender;
 use crate::endpoint::Inner as Endpoint;
 use crate::error::{CreateError, RequestError, TimedOut};
 
@@ -30,6 +31,8 @@ pub struct Done {
     pub written: Option<usize>,
     /// The number that came with a received message, if one did.
     pub immediate: Option<u32>,
+    /// Who sent the datagram that a Receive took.
+    pub sender: Option<Sender>,
 }
 
 type Outcome = Result<Done, RequestError>;
@@ -267,5 +270,5 @@ impl Drop for Request {
 
 pub(crate) fn outcome(completion: &Completion) -> Outcome {
     let (written, immediate) = (completion.written(), completion.immediate());
-    completion.result().map(|len| Done { len, written, immediate })
+    completion.result().map(|len| Done { len, written, immediate, sender: completion.sender() })
 }

@@ -17,6 +17,7 @@ mod embed {
     pub mod share;
     pub mod talk;
     pub mod tasks;
+    pub mod tell;
     pub mod vipl;
 }
 mod runner;
@@ -46,12 +47,13 @@ use runner::{HEAP, Place};
 
 /// The page, and what it has to quote.
 const PAGE: &str = include_str!("../../docs/embed.md");
-const QUOTES: [(&str, &str); 8] = [
+const QUOTES: [(&str, &str); 9] = [
     ("kernel.rs", include_str!("embed/kernel.rs")),
     ("nic.rs", include_str!("embed/nic.rs")),
     ("boot.rs", include_str!("embed/boot.rs")),
     ("talk.rs", include_str!("embed/talk.rs")),
     ("share.rs", include_str!("embed/share.rs")),
+    ("tell.rs", include_str!("embed/tell.rs")),
     ("tasks.rs", include_str!("embed/tasks.rs")),
     ("dat.rs", include_str!("embed/dat.rs")),
     ("vipl.rs", include_str!("embed/vipl.rs")),
@@ -104,6 +106,11 @@ fn values(provider: &ferrovia::Provider) -> Result<(), Box<dyn std::error::Error
         embed::share::take(&pool, |from, message| came.push((from, message.to_vec())));
     }
     assert_eq!(came, [(endpoint.id(), b"here".to_vec())]);
+    let (teller, hearer) = (client.datagrams().build()?, server.datagrams().build()?);
+    let (_service, memory) = (hearer.serve(4711)?, server.region(64)?);
+    let heard = hearer.receive(memory.slice(..))?;
+    embed::tell::tell(&teller, server.nic().address())?;
+    assert_eq!(memory.slice(..heard.wait()?.len).to_vec(), b"nobody has to listen");
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 mod support;
 
 mod connections;
+mod datagrams;
 mod memory;
 mod requests;
 mod shared;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use ferrovia_rdma::{Address, Completion, Endpoint, Nic};
+use ferrovia_rdma::{Address, Completion, Endpoint, Nic, Queue};
 use host::Machine;
 use kernel_agent::{Agent, Config, Counts};
 
@@ -93,7 +93,12 @@ macro_rules! region {
 
 /// Polls until so many completions have come.
 pub fn poll(endpoint: &Endpoint, count: usize) -> Vec<Completion> {
-    let (queue, mut all) = (endpoint.queue(), Vec::new());
+    poll_queue(endpoint.queue(), count)
+}
+
+/// As [`poll`], of a queue.
+pub fn poll_queue(queue: &Queue, count: usize) -> Vec<Completion> {
+    let mut all = Vec::new();
     while all.len() < count {
         let mut some = [Completion::EMPTY; 4];
         let came = queue.poll(&mut some);

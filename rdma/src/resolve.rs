@@ -1,0 +1,339 @@
+//! Datagram services: who offers one, and how a peer finds its endpoint (InfiniBand's SIDR).
+//!
+//! The agent's upcall answers a peer's request for a service at once, so no request waits here.
+//!
+//! Locks: `Resolution::state` (spins, leaf).
+
+use alloc::sync::{Arc, Weak};
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+use kernel_agent::{
+    ListenId, ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolveParams,
+    Transports, datagram_address,
+};
+use platform::sync::{Mutex, Once};
+use platform::{Signal, heap};
+use roce::cm::sidr::{self, Status};
+use roce::{QKey, Qpn, TimeoutCode};
+
+use crate::address::{Address, Service};
+use crate::connection::PrivateData;
+use crate::datagram::{DatagramEndpoint, Destination};
+use crate::error::{CreateError, ResolveError};
+use crate::nic::{Inner as NicInner, Nic, ResolutionHandle, ServiceHandle};
+use crate::numbers::Number;
+use crate::wait::{self, LOOK};
+use crate::wakers::Wakers;
+use crate::{OutOfResources, Table};
+
+/// How long a request waits for its answer before it is sent again, and how often that is done:
+/// together about ten seconds.
+const ROUND: Duration = Duration::from_secs(1);
+const REPETITIONS: u8 = 9;
+/// The most requests at a time of an opening; the agent has no more.
+const MAX_REQUESTS: u32 = 64;
+/// The most services that an opening offers.
+const MAX_SERVICES: u32 = 1024;
+
+/// What an opening asks, and what it offers.
+pub(crate) struct Services {
+    asked: Table<ResolutionHandle, Weak<Resolution>>,
+    offered: Table<ServiceHandle, Weak<Offered>>,
+}
+
+impl Services {
+    pub(crate) fn new(number: &Number) -> Result<Services, OutOfResources> {
+        Ok(Services {
+            asked: Table::new(number, MAX_REQUESTS, 0)?,
+            offered: Table::new(number, MAX_SERVICES, 0)?,
+        })
+    }
+
+    /// No answer will come any more.
+    pub(crate) fn end(&self) {
+        for asked in self.asked.all().filter_map(|asked| asked.upgrade()) {
+            asked.end(Err(ResolveError::DeviceDead));
+        }
+    }
+
+    /// An event of service resolution. In the dispatcher thread.
+    pub(crate) fn event(&self, nic: &NicInner, event: &ResolutionEvent<'_>) {
+        match event.kind {
+            ResolutionEventKind::Request { request, .. } => {
+                let Ok(client) = nic.client() else { return };
+                let offered = self
+                    .offered
+                    .get(ServiceHandle::from_raw(event.context))
+                    .and_then(|offered| offered.upgrade());
+                let answer = match &offered {
+                    Some(offered) => offered.answer(nic),
+                    // It is a listener's, or has gone meanwhile.
+                    None => nothing(Status::ServiceIdNotSupported),
+                };
+                if client.answer_resolution(request, &answer).is_err() {
+                    // The peer repeats the request.
+                    client.disregard_resolution(request);
+                }
+            }
+            ResolutionEventKind::Reply { status, qpn, qkey, redirection, .. } => {
+                let Some(asked) = self.asked(event) else { return };
+                asked.end(match status {
+                    Status::Valid => Ok(Resolved {
+                        destination: Destination {
+                            vector: datagram_address(
+                                &asked.path,
+                                asked.source,
+                                Qpn::new(qpn).unwrap_or_default(),
+                                QKey(qkey),
+                            ),
+                            opening: nic.opening_number(),
+                        },
+                        data: PrivateData::of(event.private_data),
+                    }),
+                    Status::ServiceIdNotSupported => Err(ResolveError::NoService),
+                    Status::NoQp => Err(ResolveError::NoEndpoint),
+                    Status::Rejected | Status::VersionNotSupported => Err(ResolveError::Rejected),
+                    Status::Redirected => Err(redirection
+                        .map_or(ResolveError::Rejected, |to| ResolveError::Redirected(Address::of(to.gid)))),
+                });
+            }
+            ResolutionEventKind::TimedOut { .. } => {
+                if let Some(asked) = self.asked(event) {
+                    asked.end(Err(ResolveError::TimedOut));
+                }
+            }
+        }
+    }
+
+    fn asked(&self, event: &ResolutionEvent<'_>) -> Option<Arc<Resolution>> {
+        self.asked.get(ResolutionHandle::from_raw(event.context))?.upgrade()
+    }
+}
+
+fn nothing(status: Status) -> ResolutionAnswer<'static> {
+    ResolutionAnswer { status, qpn: 0, qkey: 0, private_data: &[] }
+}
+
+/// What a peer answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Where datagrams for the service go.
+    pub destination: Destination,
+    /// What the peer sent along.
+    pub data: PrivateData,
+}
+
+type Outcome = Result<Resolved, ResolveError>;
+
+struct Resolution {
+    handle: u64,
+    path: roce::Path,
+    /// The index of the path's local address.
+    source: u8,
+    state: Mutex<(Option<Outcome>, Wakers)>,
+    signal: Signal,
+}
+
+impl Resolution {
+    fn outcome(&self) -> Option<Outcome> {
+        self.state.lock().0
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let tasks = {
+            let mut state = self.state.lock();
+            state.0.get_or_insert(outcome);
+            state.1.take()
+        };
+        self.signal.raise();
+        tasks.wake();
+    }
+}
+
+/// The consumer's part of a request for a service. Its end is the request's.
+struct Asked {
+    inner: Arc<Resolution>,
+    id: ResolutionId,
+    nic: Nic,
+}
+
+impl Asked {
+    fn new(opening: &Nic, address: Address, service: Service, data: &[u8]) -> Result<Asked, ResolveError> {
+        let nic = opening.inner();
+        let (path, source) = nic.path(address)?;
+        let client = nic.client().map_err(|_| ResolveError::DeviceDead)?;
+        let out_of_memory = |_| ResolveError::OutOfMemory;
+        let place = nic.services.asked.reserve().map_err(|_| ResolveError::NoResources)?;
+        heap::room_for_arc::<(Resolution, Weak<Resolution>)>().map_err(out_of_memory)?;
+        let handle = place.handle().as_raw();
+        let params = ResolveParams {
+            service: service.of_datagrams(),
+            local_gid: path.local_gid,
+            remote_gid: path.remote_gid,
+            response_timeout: TimeoutCode::at_least(ROUND),
+            retries: REPETITIONS,
+            private_data: data,
+        };
+        let (id, _) = client.open_resolution(&params, handle)?;
+        let signal = Signal::new(nic.agent().platform().clone());
+        let inner = Arc::new(Resolution { handle, path, source, state: Mutex::default(), signal });
+        place.fill(Arc::new(Arc::downgrade(&inner)));
+        // An early return closes it.
+        let asked = Asked { inner, id, nic: opening.clone() };
+        client.resolve(id)?;
+        Ok(asked)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let nic = self.nic.inner();
+        nic.services.asked.remove(ResolutionHandle::from_raw(self.inner.handle));
+        if let Ok(client) = nic.client() {
+            // Fails only if the device is dead.
+            let _ = client.close_resolution(self.id);
+        }
+    }
+}
+
+/// A request for a datagram service. It is a future of the answer; [`Resolving::wait`] blocks
+/// instead. Dropping it gives the request up.
+#[must_use = "the destination is known only when this has ended with success"]
+pub struct Resolving(Result<Asked, ResolveError>);
+
+impl Resolving {
+    /// Blocks until the peer has answered, or has not done so in time: about ten seconds.
+    pub fn wait(self) -> Result<Resolved, ResolveError> {
+        let asked = self.0?;
+        let agent = asked.nic.agent();
+        loop {
+            let seen = asked.inner.signal.value();
+            if let Some(outcome) = asked.inner.outcome() {
+                return outcome;
+            }
+            if agent.is_dead() {
+                return Err(ResolveError::DeviceDead);
+            }
+            wait::sleep(&asked.inner.signal, seen, None, Some(LOOK));
+        }
+    }
+}
+
+impl Future for Resolving {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let asked = match &self.0 {
+            Ok(asked) => asked,
+            Err(error) => return Poll::Ready(Err(*error)),
+        };
+        let look = || match asked.inner.outcome() {
+            None if asked.nic.is_dead() => Some(Err(ResolveError::DeviceDead)),
+            outcome => outcome,
+        };
+        if let Some(outcome) = look() {
+            return Poll::Ready(outcome);
+        }
+        let task = context.waker().clone();
+        let added = asked.inner.state.lock().1.add(task);
+        if let Err(task) = added {
+            task.wake();
+        }
+        look().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Nic {
+    /// Asks who has this datagram service at a port, for an endpoint there.
+    pub fn resolve(&self, address: Address, service: impl Into<Service>) -> Resolving {
+        self.resolve_with(address, service, &[])
+    }
+
+    /// As [`Nic::resolve`], with a few bytes for the peer: at most 216, or 180 for a port of
+    /// rdma-core's connection manager.
+    pub fn resolve_with(&self, address: Address, service: impl Into<Service>, data: &[u8]) -> Resolving {
+        Resolving(Asked::new(self, address, service.into(), data))
+    }
+}
+
+struct Offered {
+    handle: u64,
+    /// The endpoint's.
+    endpoint: u64,
+    qpn: u32,
+    key: u32,
+    data: PrivateData,
+    listen: Once<ListenId>,
+}
+
+impl Offered {
+    fn answer(&self, nic: &NicInner) -> ResolutionAnswer<'_> {
+        match nic.endpoint(self.endpoint) {
+            Some(_) => ResolutionAnswer {
+                status: Status::Valid,
+                qpn: self.qpn,
+                qkey: self.key,
+                private_data: self.data.bytes(),
+            },
+            None => nothing(Status::NoQp),
+        }
+    }
+}
+
+/// A service that an endpoint for datagrams offers, until this is dropped. If the endpoint is
+/// dropped before, peers are told that the service has no endpoint.
+#[must_use = "the service is offered only until this is dropped"]
+pub struct DatagramService {
+    inner: Arc<Offered>,
+    nic: Nic,
+}
+
+impl DatagramEndpoint {
+    /// Offers a service: peers that ask for it ([`Nic::resolve`]) are told of this endpoint.
+    pub fn serve(&self, service: impl Into<Service>) -> Result<DatagramService, CreateError> {
+        self.serve_with(service, &[])
+    }
+
+    /// As [`DatagramEndpoint::serve`], with a few bytes for who asks: at most 136.
+    pub fn serve_with(
+        &self,
+        service: impl Into<Service>,
+        data: &[u8],
+    ) -> Result<DatagramService, CreateError> {
+        if data.len() > sidr::REP_PRIVATE_DATA_LEN {
+            return Err(CreateError::OutOfRange("private data"));
+        }
+        let opening = self.domain().nic();
+        let nic = opening.inner();
+        let place = nic.services.offered.reserve()?;
+        heap::room_for_arc::<(Offered, Weak<Offered>)>()?;
+        let inner = Arc::new(Offered {
+            handle: place.handle().as_raw(),
+            endpoint: self.id(),
+            qpn: self.number(),
+            key: self.key(),
+            data: PrivateData::of(data),
+            listen: Once::new(),
+        });
+        // A request may come at once.
+        place.fill(Arc::new(Arc::downgrade(&inner)));
+        let offered = DatagramService { inner, nic: opening.clone() };
+        let service = service.into().of_datagrams();
+        let listen = nic.client()?.listen(service, Transports::empty(), offered.inner.handle)?;
+        offered.inner.listen.call_once(|| listen);
+        Ok(offered)
+    }
+}
+
+impl Drop for DatagramService {
+    fn drop(&mut self) {
+        let nic = self.nic.inner();
+        if let (Some(listen), Ok(client)) = (self.inner.listen.get(), nic.client()) {
+            let _ = client.stop_listening(*listen);
+        }
+        nic.services.offered.remove(ServiceHandle::from_raw(self.inner.handle));
+    }
+}
