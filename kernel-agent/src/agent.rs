@@ -212,6 +212,8 @@ pub struct Agent {
     own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
     closed: AtomicBool,
+    /// The clients were told that the device is dead.
+    told: AtomicBool,
     /// The number of the dispatcher thread; 0 when it does not run.
     dispatcher: AtomicU64,
     /// Raised once: the dispatcher thread has ended and dropped its reference to the agent.
@@ -259,6 +261,7 @@ impl Agent {
             own: Mutex::new(None),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             dispatcher: AtomicU64::new(0),
             finished: heap::arc(Signal::new(platform.clone())).map_err(|_| Error::OutOfMemory)?,
             platform,
@@ -470,7 +473,7 @@ impl Agent {
         for srq in self.srqs.all() {
             srq.device_died();
         }
-        if death != Death::Closed {
+        if !self.told.swap(true, Ordering::AcqRel) {
             self.for_each_client(|client| client.upcall(|up| up.catastrophic(death)));
         }
     }
@@ -492,7 +495,8 @@ impl Agent {
     }
 
     /// Ends the connections, the objects, the device (by a reset) and the dispatcher thread.
-    /// Clients that are still attached find the agent dead. Returns within a bounded time even if
+    /// Clients that are still attached are told so ([`Upcalls::catastrophic`], in this thread), and
+    /// find the agent dead. Returns within a bounded time even if
     /// the device is dead. Must not be called in an upcall.
     pub fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -513,11 +517,10 @@ impl Agent {
         // reaper.
         self.nic.retire();
         let own = self.own.lock().take();
+        self.for_each_client(|client| client.end_calls());
+        own.iter().for_each(|own| own.end_calls());
+        self.device_died(self.death().unwrap_or(Death::Closed));
         let clients = core::mem::take(&mut *self.clients.lock());
-        for client in clients.iter().flatten().chain(&own) {
-            client.end_calls();
-        }
-        self.device_died(Death::Closed);
         for cq in self.cqs.all() {
             cq.leave();
         }

@@ -186,7 +186,9 @@ pub enum ResolutionEventKind {
 ///
 /// The agent makes all of them from its dispatcher thread, one after the other, with interrupts on
 /// and with no lock of the agent held: they may call the agent for anything but `Agent::close`. An
-/// upcall that blocks holds up all other events of the NIC, and the watch on its heartbeat.
+/// upcall that blocks holds up all other events of the NIC, and the watch on its heartbeat. One is
+/// made by the thread that closes the agent, [`Upcalls::catastrophic`], when the dispatcher thread
+/// has ended.
 pub trait Upcalls: Send + Sync {
     /// A CQ that was armed got an entry. May be spurious; the CQ is not armed any more.
     fn completion(&self, cq_context: u64);
@@ -206,6 +208,7 @@ pub trait Upcalls: Send + Sync {
     /// asks for them can leave this out.
     fn resolution(&self, _event: ResolutionEvent<'_>) {}
 
-    /// The device is dead; called once. Nothing that is outstanding will complete.
+    /// The device is dead, or the agent was closed ([`Death::Closed`]); called once. Nothing that
+    /// is outstanding will complete.
     fn catastrophic(&self, death: Death);
 }

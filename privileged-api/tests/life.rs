@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use privileged_api::*;
@@ -398,4 +399,35 @@ fn the_overflow_of_an_evd_breaks_its_endpoints_for_good() {
     a.ia.ep_free(ep).unwrap();
     a.ia.evd_free(small).unwrap();
     done(&world, &[&a, &b]);
+}
+
+#[test]
+fn who_waits_for_an_event_hears_that_the_agent_is_closed() {
+    let world = World::new(1);
+    let ia = world.ia(0);
+    let stream = EventType::SOFTWARE_EVENT_STREAM;
+    let noted = ia.evd_create(stream, EvdFlags::CREATE_FD, 4, 1, EvdHandle::NULL).unwrap();
+    let waited = ia.evd_create(stream, EvdFlags::empty(), 4, 1, EvdHandle::NULL).unwrap();
+    struct Tell(std::sync::mpsc::Sender<()>);
+    impl Wake for Tell {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let (woken, wakes) = channel();
+    let waker = Waker::from(Arc::new(Tell(woken)));
+    let notification = ia.evd_notification(noted).unwrap();
+    assert!(notification.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    let waiter = {
+        let ia = ia.clone();
+        std::thread::spawn(move || ia.evd_wait(waited, TIMEOUT_INFINITE))
+    };
+    world.agents[0].close();
+    wakes.try_recv().expect("the close has woken the task");
+    assert_eq!(waiter.join().unwrap().unwrap_err(), Error::IaCatastrophe);
+    assert_eq!(
+        notification.poll_ready(&mut Context::from_waker(&waker)),
+        Poll::Ready(Err(Error::IaCatastrophe))
+    );
+    ia.ia_free().unwrap();
 }

@@ -217,7 +217,10 @@ impl<F: Face> Adapter<F> {
     /// Disables the adapter after its device died, unless it has ended. Waiters return.
     pub fn disable(&self, face: &F) {
         if self.life.disable(|| face.close_queues()) {
-            log::warn!("{}: the device is dead, the adapter is disabled", self.name);
+            match self.agent.death() {
+                Some(death) => log::warn!("{}: {death}; the adapter is disabled", self.name),
+                None => log::warn!("{}: the adapter is disabled", self.name),
+            }
             face.wake_all();
             face.device_died();
         }

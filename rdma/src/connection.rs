@@ -13,7 +13,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use kernel_agent::{
-    AcceptParams, Agent, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
+    AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
 };
 use platform::sync::Mutex;
 use platform::{Platform, Signal, Wake, heap};
@@ -25,7 +25,6 @@ use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, ListenerHandle, Nic};
-use crate::wait::{self, LOOK};
 use crate::wakers::Wakers;
 
 /// How long an attempt to connect may take unless its maker chooses.
@@ -179,7 +178,7 @@ impl Connection {
 
     fn wait_for<T>(
         &self,
-        agent: &Agent,
+        nic: &NicInner,
         deadline: Option<platform::Instant>,
         look: impl Fn() -> Option<T>,
     ) -> Result<T, TimedOut> {
@@ -188,11 +187,11 @@ impl Connection {
             if let Some(found) = look() {
                 return Ok(found);
             }
-            if agent.is_dead() {
-                self.fail(ConnectError::DeviceDead);
+            if let Some(error) = nic.ended() {
+                self.fail(error);
                 continue;
             }
-            if wait::sleep(&self.signal, seen, deadline, Some(LOOK)) == Wake::TimedOut {
+            if self.signal.wait(seen, deadline) == Wake::TimedOut {
                 return look().ok_or(TimedOut);
             }
         }
@@ -260,7 +259,7 @@ impl Connecting {
         // Without a deadline the wait does not time out; the agent's own timer ends the attempt.
         endpoint
             .connection
-            .wait_for(endpoint.nic().agent(), None, || endpoint.connection.established())
+            .wait_for(endpoint.nic(), None, || endpoint.connection.established())
             .map_err(|_| ConnectError::TimedOut)?
     }
 }
@@ -346,7 +345,7 @@ impl Endpoint {
     pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<(), TimedOut> {
         let connection = &self.inner.connection;
         let nic = self.inner.nic();
-        connection.wait_for(nic.agent(), nic.deadline(timeout), || connection.over())
+        connection.wait_for(nic, nic.deadline(timeout), || connection.over())
     }
 }
 
@@ -426,7 +425,7 @@ impl Listener {
             if let Some(found) = self.look() {
                 return found;
             }
-            wait::sleep(&self.inner.signal, seen, None, Some(LOOK));
+            self.inner.signal.wait(seen, None);
         }
     }
 
@@ -440,7 +439,7 @@ impl Listener {
         if let Some(incoming) = self.try_accept() {
             return Some(Ok(incoming));
         }
-        self.nic.is_dead().then_some(Err(CreateError::DeviceDead))
+        self.nic.inner().ended().map(Err)
     }
 }
 

@@ -16,7 +16,7 @@ use platform::{Privileged, heap};
 use crate::completion::tag;
 use crate::connection::Connection;
 use crate::datagram::Headers;
-use crate::error::{ConnectError, CreateError, PostError, RequestError};
+use crate::error::{CreateError, PostError, RequestError};
 use crate::memory::{Domain, OwnPd, RemoteMemory, Slice, WorkQueue};
 use crate::nic::{EndpointHandle, Inner as NicInner};
 use crate::queue::{Inner as QueueInner, Queue};
@@ -178,9 +178,9 @@ impl<'a> Builder<'a> {
             ended: AtomicBool::new(false),
         });
         place.fill(Arc::new(Arc::downgrade(&inner)));
-        if nic.is_dead() {
+        if let Some(error) = nic.ended() {
             // Its death may have been reported before the endpoint was in the table.
-            inner.connection.fail(ConnectError::DeviceDead);
+            inner.connection.fail(error);
         }
         Ok((inner, queue))
     }

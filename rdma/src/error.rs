@@ -1,7 +1,7 @@
 //! Errors by operation: what can go wrong when an object is made, a peer is connected, a request
 //! is posted, or a posted request ends.
 
-use kernel_agent::{CompletionStatus, Resource};
+use kernel_agent::{CompletionStatus, Death, Resource};
 use thiserror::Error;
 
 use crate::address::Address;
@@ -27,6 +27,9 @@ pub enum CreateError {
     /// The device is dead.
     #[error("the device is dead: open the NIC again when it has been reset")]
     DeviceDead,
+    /// The agent of the NIC was closed.
+    #[error("the agent of the NIC was closed: open another one")]
+    Closed,
     /// The device refused the command.
     #[error("the device refused: {0}")]
     Refused(kernel_agent::Error),
@@ -41,7 +44,8 @@ impl From<kernel_agent::Error> for CreateError {
             Agent::OutOfRange(what) => CreateError::OutOfRange(what),
             Agent::Foreign => CreateError::Foreign,
             Agent::ServiceInUse => CreateError::ServiceInUse,
-            Agent::DeviceDead(_) | Agent::Gone => CreateError::DeviceDead,
+            Agent::DeviceDead(death) => death.into(),
+            Agent::Gone => CreateError::Closed,
             other => CreateError::Refused(other),
         }
     }
@@ -92,8 +96,9 @@ pub enum ConnectError {
     /// The private data is longer than a message carries: at most so many bytes.
     #[error("the private data is too long: at most {0} bytes")]
     PrivateData(usize),
-    /// The endpoint was closed meanwhile, or the connection has ended already.
-    #[error("the endpoint was closed meanwhile")]
+    /// The endpoint, or the agent of the NIC, was closed meanwhile, or the connection has ended
+    /// already.
+    #[error("the endpoint or the NIC was closed meanwhile")]
     Closed,
     /// The NIC has no room for another connection.
     #[error("no more connections: close others first")]
@@ -114,7 +119,7 @@ impl From<kernel_agent::Error> for ConnectError {
         use kernel_agent::Error as Agent;
         match error {
             Agent::PrivateData(most) => ConnectError::PrivateData(most),
-            Agent::DeviceDead(_) => ConnectError::DeviceDead,
+            Agent::DeviceDead(death) => death.into(),
             Agent::QpState(_) | Agent::Busy => ConnectError::Used,
             Agent::ConnectionState => ConnectError::Withdrawn,
             Agent::Gone => ConnectError::Closed,
@@ -161,6 +166,9 @@ pub enum ResolveError {
     /// The device is dead.
     #[error("the device is dead")]
     DeviceDead,
+    /// The agent of the NIC was closed.
+    #[error("the agent of the NIC was closed")]
+    Closed,
 }
 
 impl From<kernel_agent::Error> for ResolveError {
@@ -168,7 +176,8 @@ impl From<kernel_agent::Error> for ResolveError {
         use kernel_agent::Error as Agent;
         match error {
             Agent::PrivateData(most) => ResolveError::PrivateData(most),
-            Agent::DeviceDead(_) | Agent::Gone => ResolveError::DeviceDead,
+            Agent::DeviceDead(death) => death.into(),
+            Agent::Gone => ResolveError::Closed,
             Agent::OutOfMemory => ResolveError::OutOfMemory,
             _ => ResolveError::NoResources,
         }
@@ -255,6 +264,9 @@ pub enum RequestError {
     /// The device is dead. It may or may not have carried the request out.
     #[error("the device is dead")]
     DeviceDead,
+    /// The agent of the NIC was closed. The device may or may not have carried the request out.
+    #[error("the agent of the NIC was closed")]
+    Closed,
     /// Another failure, as the NIC reports it.
     #[error("the NIC reports {0:?}")]
     Other(CompletionStatus),
@@ -276,6 +288,18 @@ impl RequestError {
         })
     }
 }
+
+/// What the death of the device is to an operation.
+macro_rules! from_death {
+    ($($error:ty),*) => {$(
+        impl From<Death> for $error {
+            fn from(death: Death) -> $error {
+                if death == Death::Closed { <$error>::Closed } else { <$error>::DeviceDead }
+            }
+        }
+    )*};
+}
+from_death!(CreateError, ConnectError, ResolveError, RequestError);
 
 /// An operation did not end within the time that its waiter gave it. It goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

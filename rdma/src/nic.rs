@@ -21,7 +21,7 @@ use crate::address::{Address, Service, own_gid};
 use crate::completion::Completion;
 use crate::connection::{self, Listener, ListenerInner};
 use crate::endpoint::Inner as Endpoint;
-use crate::error::{ConnectError, CreateError, RequestError};
+use crate::error::{CreateError, RequestError};
 use crate::handle::{self, ObjectHandle, Tag};
 use crate::handles;
 use crate::memory::{Domain, Dropped};
@@ -65,6 +65,11 @@ impl Inner {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.agent().is_dead()
+    }
+
+    /// The error of what the death of the device has ended, if it is dead or closed.
+    pub(crate) fn ended<E: From<Death>>(&self) -> Option<E> {
+        self.agent().death().map(E::from)
     }
 
     /// The number that distinguishes the opening.
@@ -183,9 +188,10 @@ impl Face for Inner {
     fn close_queues(&self) {}
 
     fn wake_all(&self) {
+        let Some(death) = self.agent().death() else { return };
         for endpoint in self.endpoints() {
-            endpoint.connection.fail(ConnectError::DeviceDead);
-            endpoint.end_requests(RequestError::DeviceDead);
+            endpoint.connection.fail(death.into());
+            endpoint.end_requests(death.into());
         }
         for queue in self.queues.all().filter_map(|queue| queue.upgrade()) {
             queue.wake_all();
@@ -193,7 +199,7 @@ impl Face for Inner {
         for listener in self.listeners.all().filter_map(|listener| listener.upgrade()) {
             listener.wake();
         }
-        self.services.end();
+        self.services.end(death);
     }
 
     /// The consumer has dropped all others.

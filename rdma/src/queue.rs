@@ -27,7 +27,7 @@ use platform::{Instant, Signal, heap};
 use crate::completion::{Completion, tag};
 use crate::error::{CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, QueueHandle};
-use crate::wait::{self, LOOK};
+use crate::wait;
 use crate::wakers::Wakers;
 
 pub(crate) struct Inner {
@@ -191,7 +191,7 @@ impl Inner {
     ) -> Result<T, TimedOut> {
         let begun = self.signal.platform().now();
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        let outcome = wait::for_queue(&self.signal, (begun, deadline), Some(LOOK), look, || self.arm());
+        let outcome = wait::for_queue(&self.signal, (begun, deadline), look, || self.arm());
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         outcome
     }

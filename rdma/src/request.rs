@@ -194,12 +194,8 @@ impl Request {
     fn look_again(&self) -> Option<Outcome> {
         let lost = || {
             let (nic, queue) = (self.endpoint.nic(), &self.endpoint.queue);
-            let error = match () {
-                () if nic.is_dead() => RequestError::DeviceDead,
-                () if queue.has_failed() => RequestError::Flushed,
-                () => return None,
-            };
-            self.endpoint.end_requests(error);
+            let failed = || queue.has_failed().then_some(RequestError::Flushed);
+            self.endpoint.end_requests(nic.ended().or_else(failed)?);
             self.look()
         };
         self.look()

@@ -11,7 +11,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use kernel_agent::{
-    ListenId, ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolveParams,
+    Death, ListenId, ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolveParams,
     Transports, datagram_address,
 };
 use platform::sync::{Mutex, Once};
@@ -25,7 +25,6 @@ use crate::datagram::{DatagramEndpoint, Destination};
 use crate::error::{CreateError, ResolveError};
 use crate::nic::{Inner as NicInner, Nic, ResolutionHandle, ServiceHandle};
 use crate::numbers::Number;
-use crate::wait::{self, LOOK};
 use crate::wakers::Wakers;
 use crate::{OutOfResources, Table};
 
@@ -53,9 +52,9 @@ impl Services {
     }
 
     /// No answer will come any more.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, death: Death) {
         for asked in self.asked.all().filter_map(|asked| asked.upgrade()) {
-            asked.end(Err(ResolveError::DeviceDead));
+            asked.end(Err(death.into()));
         }
     }
 
@@ -188,6 +187,12 @@ impl Asked {
     }
 }
 
+impl Asked {
+    fn look(&self) -> Option<Outcome> {
+        self.inner.outcome().or_else(|| self.nic.inner().ended().map(Err))
+    }
+}
+
 impl Drop for Asked {
     fn drop(&mut self) {
         let nic = self.nic.inner();
@@ -208,16 +213,12 @@ impl Resolving {
     /// Blocks until the peer has answered, or has not done so in time: about ten seconds.
     pub fn wait(self) -> Result<Resolved, ResolveError> {
         let asked = self.0?;
-        let agent = asked.nic.agent();
         loop {
             let seen = asked.inner.signal.value();
-            if let Some(outcome) = asked.inner.outcome() {
+            if let Some(outcome) = asked.look() {
                 return outcome;
             }
-            if agent.is_dead() {
-                return Err(ResolveError::DeviceDead);
-            }
-            wait::sleep(&asked.inner.signal, seen, None, Some(LOOK));
+            asked.inner.signal.wait(seen, None);
         }
     }
 }
@@ -230,11 +231,7 @@ impl Future for Resolving {
             Ok(asked) => asked,
             Err(error) => return Poll::Ready(Err(*error)),
         };
-        let look = || match asked.inner.outcome() {
-            None if asked.nic.is_dead() => Some(Err(ResolveError::DeviceDead)),
-            outcome => outcome,
-        };
-        if let Some(outcome) = look() {
+        if let Some(outcome) = asked.look() {
             return Poll::Ready(outcome);
         }
         let task = context.waker().clone();
@@ -242,7 +239,7 @@ impl Future for Resolving {
         if let Err(task) = added {
             task.wake();
         }
-        look().map_or(Poll::Pending, Poll::Ready)
+        asked.look().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

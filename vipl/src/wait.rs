@@ -45,7 +45,7 @@ pub(crate) fn wait<T>(
 ) -> Result<T> {
     let times = (deadline.begun, deadline.at);
     let look = || take().transpose();
-    rdma::wait::for_queue(signal, times, None, look, arm).unwrap_or(Err(Error::Timeout))
+    rdma::wait::for_queue(signal, times, look, arm).unwrap_or(Err(Error::Timeout))
 }
 
 #[cfg(test)]

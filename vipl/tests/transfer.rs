@@ -3,6 +3,7 @@
 extern crate ferrovia_vipl as vipl;
 
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use vipl::*;
 
@@ -383,6 +384,22 @@ fn closing_the_nic_and_the_death_of_the_device_end_all_waits() {
     assert_eq!(b.nic.create_ptag(), Err(Error::ErrorResource));
     assert_eq!(b.nic.close_nic(), Ok(()));
     assert_eq!(b.nic.create_ptag(), Err(Error::InvalidParameter));
+}
+
+#[test]
+fn who_waits_hears_that_the_agent_is_closed() {
+    let world = World::new(1);
+    let a = Side::new(&world, 0, ReliabilityLevel::Delivery, [CqHandle::NULL; 2]);
+    let (sender, errors) = channel();
+    let handler = move |_, error: &ErrorDescriptor| sender.send(*error).unwrap();
+    a.nic.error_callback(0, Some(Box::new(handler))).unwrap();
+    let (nic, vi) = (a.nic.clone(), a.vi);
+    let waiter = std::thread::spawn(move || nic.recv_wait(vi, INFINITE));
+    world.agents[0].close();
+    assert_eq!(waiter.join().unwrap(), Err(Error::ErrorResource));
+    let error = errors.recv_timeout(Duration::from_secs(60)).expect("the handler is told");
+    assert_eq!((error.resource_code, error.vi), (ResourceCode::Nic, ViHandle::NULL));
+    assert_eq!(a.nic.close_nic(), Ok(()));
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! Connections: how they come about, fail and end; devices that die.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use ferrovia_rdma::{Access, Address, ConnectError, CreateError, PostError, RequestError, Service};
+use ferrovia_rdma::{
+    Access, Address, ConnectError, CreateError, PostError, RequestError, ResolveError, Service,
+};
 use kernel_agent::{Agent, Config};
 
-use crate::support::{Host, PORT, block_on, pair};
+use crate::support::{Host, PORT, block_on, pair, waker};
 
 #[test]
 fn a_peer_that_is_not_there_or_does_not_want_is_an_error_of_its_own() {
@@ -132,16 +137,71 @@ fn all_tasks_that_wait_for_one_thing_are_woken() {
     });
 }
 
+/// Polls a future that has to be pending, closes the agent, and returns what the future ends with
+/// then. It has to be woken by the close.
+fn closed_under<T>(host: &Host, future: impl Future<Output = T>) -> T {
+    let (waker, wakes) = waker();
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    host.agents[0].close();
+    wakes.try_recv().expect("the close has woken the task");
+    match future.as_mut().poll(&mut context) {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => panic!("the task still waits"),
+    }
+}
+
 #[test]
-fn who_waits_hears_that_the_agent_is_closed() {
+fn a_task_that_waits_is_woken_when_the_agent_is_closed() {
+    let with = |look: fn(&Host)| look(&Host::new(2));
+    with(|host| {
+        let (a, _b) = pair(host);
+        let memory = region!(a, 8, Access::empty());
+        let receive = a.receive(memory.slice(..)).unwrap();
+        assert_eq!(closed_under(host, receive), Err(RequestError::Closed));
+    });
+    with(|host| {
+        let (a, _b) = pair(host);
+        closed_under(host, a.closed());
+    });
+    with(|host| closed_under(host, host.nic(0).queue(2).unwrap().ready()));
+    with(|host| {
+        let listener = host.nic(0).listen(PORT).unwrap();
+        assert!(closed_under(host, listener.accept()).is_err_and(|error| error == CreateError::Closed));
+    });
+    with(|host| {
+        let _listener = host.nic(1).listen(PORT).unwrap();
+        let endpoint = host.nic(0).domain().unwrap().endpoint().build().unwrap();
+        let connecting = endpoint.connect(host.address(1), PORT);
+        assert_eq!(closed_under(host, connecting), Err(ConnectError::Closed));
+    });
+    with(|host| {
+        // The request is not answered.
+        let there = host.address(1);
+        host.agents[1].close();
+        let asked = host.nic(0).resolve(there, PORT);
+        assert_eq!(closed_under(host, asked), Err(ResolveError::Closed));
+    });
+}
+
+#[test]
+fn a_thread_that_waits_is_woken_when_the_agent_is_closed() {
     let host = Host::new(1);
     let nic = host.nic(0);
     let domain = nic.domain().unwrap();
     let (endpoint, memory) = (domain.endpoint().build().unwrap(), domain.region(8).unwrap());
-    let (listener, receive) = (nic.listen(PORT).unwrap(), endpoint.receive(memory.slice(..)).unwrap());
-    host.agents[0].close();
-    assert_eq!(receive.wait(), Err(RequestError::DeviceDead));
-    assert_eq!(endpoint.wait_closed(None), Ok(()));
-    assert_eq!(nic.queue(2).err(), Some(CreateError::DeviceDead));
-    assert!(listener.wait().is_err());
+    let (listener, idle) = (nic.listen(PORT).unwrap(), nic.queue(2).unwrap());
+    let receive = endpoint.receive(memory.slice(..)).unwrap();
+    thread::scope(|scope| {
+        let waits = [
+            scope.spawn(|| assert_eq!(receive.wait(), Err(RequestError::Closed))),
+            scope.spawn(|| assert!(listener.wait().is_err_and(|error| error == CreateError::Closed))),
+            scope.spawn(|| assert_eq!(idle.wait(None), Ok(()))),
+            scope.spawn(|| assert_eq!(endpoint.wait_closed(None), Ok(()))),
+        ];
+        host.agents[0].close();
+        waits.into_iter().for_each(|wait| wait.join().unwrap());
+    });
+    assert_eq!(nic.queue(2).err(), Some(CreateError::Closed));
+    assert_eq!(endpoint.post_receive(memory.slice(..), 0), Err(PostError::Closed));
 }

@@ -290,9 +290,9 @@ fn a_request_for_a_service_ends_with_the_device() {
     host.machine.kill();
     let asked = nic.resolve(nic.address(), PORT);
     host.agents[0].close();
-    assert_eq!(asked.wait(), Err(ResolveError::DeviceDead));
-    assert_eq!(nic.resolve(nic.address(), PORT).wait(), Err(ResolveError::DeviceDead));
-    assert_eq!(receive.wait(), Err(RequestError::DeviceDead));
+    assert_eq!(asked.wait(), Err(ResolveError::Closed));
+    assert_eq!(nic.resolve(nic.address(), PORT).wait(), Err(ResolveError::Closed));
+    assert_eq!(receive.wait(), Err(RequestError::Closed));
     assert_eq!(endpoint.post_receive(memory.slice(..), 0), Err(PostError::Closed));
     drop((nic, endpoint, memory, _service));
     std::mem::forget(host);

@@ -2,8 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::Context;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use ferrovia_rdma::{
     Access, Completion, CreateError, Operation, PostError, RemoteMemory, RequestError, Work,
 };
 
-use crate::support::{Host, PORT, block_on, pair, poll};
+use crate::support::{Host, PORT, block_on, pair, poll, waker};
 
 #[test]
 fn a_message_arrives_for_who_blocks() {
@@ -258,14 +257,7 @@ fn a_task_is_woken_also_if_requests_of_others_complete_before_its_own() {
     let memory = domain.shared_region(64, Access::WRITE).unwrap();
     for _ in 0..20 {
         let mut receive = pin!(b.receive(memory.slice(..8)).unwrap());
-        let (woken, wakes) = std::sync::mpsc::channel();
-        struct Tell(std::sync::mpsc::Sender<()>);
-        impl Wake for Tell {
-            fn wake(self: Arc<Self>) {
-                let _ = self.0.send(());
-            }
-        }
-        let waker = Waker::from(Arc::new(Tell(woken)));
+        let (waker, wakes) = waker();
         let mut look = || receive.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(look().is_pending());
         // The first completion after the queue was armed is not the task's.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -68,6 +69,18 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Pending => thread::park(),
         }
     }
+}
+
+/// A waker, and what tells that it was called.
+pub fn waker() -> (Waker, Receiver<()>) {
+    struct Tell(Sender<()>);
+    impl Wake for Tell {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let (woken, wakes) = channel();
+    (Waker::from(Arc::new(Tell(woken))), wakes)
 }
 
 /// Two connected endpoints, each on a domain of its own.
