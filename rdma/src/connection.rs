@@ -337,8 +337,12 @@ impl Endpoint {
 
     /// Waits until the connection has ended, whoever ended it.
     pub async fn closed(&self) {
+        core::future::poll_fn(|context| self.poll_closed(context)).await;
+    }
+
+    pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<()> {
         let connection = &self.inner.connection;
-        core::future::poll_fn(|context| connection.poll(context, || connection.over())).await;
+        connection.poll(context, || connection.over())
     }
 
     /// Blocks until the connection has ended, whoever ended it, or the time is over.
@@ -376,7 +380,7 @@ pub(crate) struct ListenerInner {
 /// that wait then are rejected.
 pub struct Listener {
     inner: Arc<ListenerInner>,
-    nic: Nic,
+    pub(crate) nic: Nic,
 }
 
 impl Listener {
@@ -482,17 +486,26 @@ impl ListenerInner {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
+impl Listener {
+    pub(crate) fn end(&self) -> Result<(), kernel_agent::Error> {
         let inner = &*self.inner;
-        if let (Some(listen), Ok(client)) = (inner.listen.get(), inner.nic.client()) {
-            let _ = client.stop_listening(*listen);
-        }
+        let stopped = match (inner.listen.get(), inner.nic.client()) {
+            (Some(listen), Ok(client)) => client.stop_listening(*listen),
+            _ => Ok(()),
+        };
         inner.nic.listeners.remove(ListenerHandle::from_raw(inner.handle));
         inner.queue.lock().is_closed = true;
         while let Some(incoming) = self.try_accept() {
             drop(incoming);
         }
+        stopped
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Fails only if the device is dead, or if it was closed before.
+        let _ = self.end();
     }
 }
 

@@ -405,6 +405,6 @@ impl DatagramEndpoint {
 
 impl Drop for DatagramEndpoint {
     fn drop(&mut self) {
-        self.inner.close();
+        let _ = self.inner.close();
     }
 }

@@ -235,14 +235,17 @@ impl Inner {
         self.queue.wake_threads();
     }
 
-    /// Destroys the queue pair. What is outstanding ends with `Flushed`.
-    pub(crate) fn close(&self) {
+    /// Destroys the queue pair, unless that was done. What is outstanding ends with `Flushed`.
+    pub(crate) fn close(&self) -> Result<(), kernel_agent::Error> {
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.nic().disconnect(self.connection.current());
         // The consumer may still poll what has completed: buffers of shared receives are among it.
         let _ = self.qp.to_error();
         self.queue.drain();
         // Fails only if the device is dead; then the memory that it may access is kept.
-        let _ = self.qp.destroy();
+        let destroyed = self.qp.destroy();
         self.ended.store(true, Ordering::Release);
         if let Some(headers) = &self.headers {
             headers.end();
@@ -252,6 +255,8 @@ impl Inner {
         self.connection.end();
         self.end_requests(RequestError::Flushed);
         self.nic().dropped.sweep(self.nic().agent());
+        self.nic().dropped.wake_closers();
+        destroyed
     }
 
     /// The fast path takes one slice without immediate data, unless it finds a reason against it,
@@ -435,6 +440,6 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.inner.close();
+        let _ = self.inner.close();
     }
 }

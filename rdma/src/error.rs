@@ -130,6 +130,39 @@ impl From<kernel_agent::Error> for ConnectError {
     }
 }
 
+/// What an explicit end has to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum CloseError {
+    /// Something that was made of it is left. It ends when that does.
+    #[error("something that was made of it is left: it ends when that does")]
+    InUse,
+    /// The device is dead. Memory that it may still access is kept until it confirms a reset.
+    #[error("the device is dead: memory that it may access is kept until it is reset")]
+    DeviceDead,
+    /// The agent of the NIC was closed before.
+    #[error("the agent of the NIC was closed before")]
+    Closed,
+    /// There was no memory for the list of the requests that name the region: it ends as if it had
+    /// been dropped.
+    #[error("out of memory: the region ends as if it had been dropped")]
+    OutOfMemory,
+    /// The device refused the command.
+    #[error("the device refused: {0}")]
+    Refused(kernel_agent::Error),
+}
+
+impl From<kernel_agent::Error> for CloseError {
+    fn from(error: kernel_agent::Error) -> CloseError {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::DeviceDead(death) => death.into(),
+            Agent::Gone | Agent::ConnectionState => CloseError::Closed,
+            Agent::Busy => CloseError::InUse,
+            other => CloseError::Refused(other),
+        }
+    }
+}
+
 /// Why a destination of datagrams is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ResolveError {
@@ -299,7 +332,7 @@ macro_rules! from_death {
         }
     )*};
 }
-from_death!(CreateError, ConnectError, ResolveError, RequestError);
+from_death!(CloseError, CreateError, ConnectError, ResolveError, RequestError);
 
 /// An operation did not end within the time that its waiter gave it. It goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

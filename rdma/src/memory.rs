@@ -3,30 +3,32 @@
 //! A region owns its memory, and is dropped like any other value, whatever requests name it. A
 //! posted request does not borrow its region: it may be outstanding for as long as it likes. So a
 //! dropped region stays registered until the requests that were posted before have ended, and its
-//! memory is released after that. The region remembers only which endpoint used it, so that neither
-//! a post nor a completion counts anything; who drops it asks that endpoint up to which request it
-//! has posted.
+//! memory is released after that. The region remembers only which endpoints used it, up to four, so
+//! that neither a post nor a completion counts anything; who drops it asks those endpoints up to
+//! which request they have posted.
 //!
 //! Safe code never gets a reference to registered memory, since the device may change it at any
 //! time: [`Slice::read`] and [`Slice::write`] copy.
 //!
-//! Locks: `Dropped::waiting` (spins, leaf).
+//! Locks: `Dropped::waiting` and `Dropped::closers` (spin, leaves).
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
+use core::task::Waker;
 
 use bitflags::bitflags;
 use kernel_agent::{Agent, LinkFlags, MemoryList, Pd, Posted, Segment};
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use platform::{DmaBuffer, Privileged, heap};
+use platform::{DmaBuffer, Platform, Privileged, Signal, heap};
 
 use crate::datagram::DatagramBuilder;
 use crate::endpoint::{Builder, Inner as Endpoint};
 use crate::error::CreateError;
 use crate::nic::{Inner as NicInner, Nic};
 use crate::shared::SharedReceives;
+use crate::wakers::Wakers;
 
 bitflags! {
     /// What peers may do with a region.
@@ -56,8 +58,10 @@ impl Access {
 const DIRECT: u32 = 0;
 /// No endpoint has used the memory yet.
 const NONE: u64 = 0;
-/// More than one endpoint has.
+/// More endpoints have than are remembered.
 const SEVERAL: u64 = u64::MAX;
+/// How many endpoints are remembered for each kind of work queue.
+const USERS: usize = 4;
 
 /// Memory that requests name.
 pub(crate) struct Memory {
@@ -71,7 +75,7 @@ pub(crate) struct Memory {
     /// What the region is in.
     pd: Arc<OwnPd>,
     /// By requests of its send queue, and by Receives.
-    users: [User; 2],
+    users: [Users; 2],
 }
 
 /// A work queue of an endpoint.
@@ -81,30 +85,42 @@ pub(crate) enum WorkQueue {
     Receive = 1,
 }
 
-/// Which endpoint has posted requests that name some memory: its handle, [`NONE`] or [`SEVERAL`].
-struct User(AtomicU64);
+/// Which endpoints have posted requests that name some memory, by their handles. The first place is
+/// [`SEVERAL`] if there are too many; a place is [`NONE`] if it was not needed.
+struct Users([AtomicU64; USERS]);
 
-impl User {
-    /// Notes that this endpoint posts a request that names the memory.
-    #[inline(always)]
-    fn is(&self, endpoint: u64) {
-        if self.get() != endpoint {
-            self.is_another(endpoint);
-        }
+impl Users {
+    fn none() -> Users {
+        Users(core::array::from_fn(|_| AtomicU64::new(NONE)))
     }
 
+    /// Notes that this endpoint posts a request that names the memory.
     #[inline(always)]
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    fn note(&self, endpoint: u64) {
+        if self.0[0].load(Ordering::Relaxed) != endpoint {
+            self.note_another(endpoint);
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn is_another(&self, endpoint: u64) {
-        let first = self.0.compare_exchange(NONE, endpoint, Ordering::Relaxed, Ordering::Relaxed);
-        if first.is_err_and(|other| other != endpoint) {
-            self.0.store(SEVERAL, Ordering::Relaxed);
+    fn note_another(&self, endpoint: u64) {
+        if self.0[0].load(Ordering::Relaxed) == SEVERAL {
+            return;
         }
+        for place in &self.0 {
+            let here = place.compare_exchange(NONE, endpoint, Ordering::Relaxed, Ordering::Relaxed);
+            if here.is_ok() || here == Err(endpoint) {
+                return;
+            }
+        }
+        self.0[0].store(SEVERAL, Ordering::Relaxed);
+    }
+
+    /// Those that are remembered; `None` if there are more.
+    fn known(&self) -> Option<impl Iterator<Item = u64>> {
+        let handles = self.0.each_ref().map(|place| place.load(Ordering::Relaxed));
+        (handles[0] != SEVERAL).then(|| handles.into_iter().filter(|&handle| handle != NONE))
     }
 }
 
@@ -117,122 +133,216 @@ impl Memory {
     /// Notes that this endpoint posts a request that names the memory, to this work queue.
     #[inline(always)]
     pub(crate) fn used_by(&self, endpoint: u64, work_queue: WorkQueue) {
-        self.users[work_queue as usize].is(endpoint);
+        self.users[work_queue as usize].note(endpoint);
     }
 
     /// Deregisters the memory, and releases it unless the device may still access it. Blocks for
     /// the device.
-    fn release(self, agent: &Agent) {
+    fn release(self, agent: &Agent) -> Result<(), kernel_agent::Error> {
         let destroyed = self.region.as_ref().map_or(Ok(()), |region| region.destroy());
         agent.release(self.buffer, destroyed);
+        destroyed
+    }
+
+    /// The requests that name the memory, if there is memory for a list of them.
+    fn until(&self, nic: &NicInner) -> Option<Until> {
+        let mut until = Until { few: Default::default(), more: Vec::new() };
+        for work_queue in [WorkQueue::Send, WorkQueue::Receive] {
+            let mut all = true;
+            let mut add = |endpoint: Arc<Endpoint>| all &= until.add(&endpoint, work_queue);
+            match self.users[work_queue as usize].known() {
+                Some(known) => known.filter_map(|handle| nic.endpoint(handle)).for_each(&mut add),
+                None => nic.endpoints().for_each(&mut add),
+            }
+            if !all {
+                return None;
+            }
+        }
+        Some(until)
     }
 }
 
-/// Memory of a dropped region, and up to where the endpoints that used it had posted then.
-struct Waiting {
-    memory: Memory,
-    until: Vec<(Weak<Endpoint>, WorkQueue, Posted)>,
+type Use = (Weak<Endpoint>, WorkQueue, Posted);
+
+/// The end of all requests that name some memory: up to where the endpoints that used it had posted
+/// when the region was dropped, or was to be closed.
+pub(crate) struct Until {
+    few: [Option<Use>; 2 * USERS],
+    more: Vec<Use>,
 }
 
-impl Waiting {
-    fn is_over(&self) -> bool {
-        self.until.iter().all(|(endpoint, work_queue, posted)| {
+impl Until {
+    /// Adds an endpoint, unless its requests have ended. False if there is no memory.
+    fn add(&mut self, endpoint: &Arc<Endpoint>, work_queue: WorkQueue) -> bool {
+        let posted = endpoint.posted();
+        if endpoint.is_past(work_queue, posted) {
+            return true;
+        }
+        let one = (Arc::downgrade(endpoint), work_queue, posted);
+        if let Some(place) = self.few.iter_mut().find(|place| place.is_none()) {
+            *place = Some(one);
+            return true;
+        }
+        let room = self.more.try_reserve(1).is_ok();
+        if room {
+            self.more.push(one);
+        }
+        room
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Use> {
+        self.few.iter().flatten().chain(&self.more)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.all().all(|(endpoint, work_queue, posted)| {
             endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*work_queue, *posted))
         })
     }
+
+    /// Takes what has completed on the endpoints' queues.
+    pub(crate) fn drain(&self) {
+        self.all()
+            .filter_map(|(endpoint, ..)| endpoint.upgrade())
+            .for_each(|endpoint| endpoint.queue.drain());
+    }
+
+    /// Has what completes next on the endpoints' queues announced.
+    pub(crate) fn arm(&self) {
+        self.all().filter_map(|(endpoint, ..)| endpoint.upgrade()).for_each(|endpoint| endpoint.queue.arm());
+    }
 }
 
-/// Regions that were dropped while requests named them.
-#[derive(Default)]
+/// Memory of a dropped region.
+struct Waiting {
+    memory: Memory,
+    until: Until,
+}
+
+/// Regions that were dropped while requests named them, and those that are being closed.
 pub(crate) struct Dropped {
+    /// How many there are, of both.
     count: AtomicUsize,
     waiting: Mutex<Vec<Waiting>>,
+    /// How many are being closed.
+    closing: AtomicUsize,
+    /// Tasks that close regions, and what threads that do so sleep on.
+    closers: Mutex<Wakers>,
+    pub(crate) signal: Signal,
 }
 
 impl Dropped {
+    pub(crate) fn new(platform: &Arc<dyn Platform>) -> Dropped {
+        Dropped {
+            count: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+            closing: AtomicUsize::new(0),
+            closers: Mutex::default(),
+            signal: Signal::new(platform.clone()),
+        }
+    }
+
     /// Whether there are any.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Releases those whose requests have ended. Blocks for the device if there are any.
+    /// Counts a region that is being closed, or is not any more. Meanwhile no poll takes
+    /// completions without [`Dropped::wake_closers`].
+    pub(crate) fn closing(&self, begins: bool) {
+        for count in [&self.closing, &self.count] {
+            if begins {
+                count.fetch_add(1, Ordering::SeqCst)
+            } else {
+                count.fetch_sub(1, Ordering::SeqCst)
+            };
+        }
+    }
+
+    /// Has a task woken when requests have ended.
+    pub(crate) fn wake_when_over(&self, task: Waker) {
+        let added = self.closers.lock().add(task);
+        if let Err(task) = added {
+            task.wake();
+        }
+    }
+
+    /// Requests have ended: wakes who closes a region, to look whether it was waiting for these.
+    pub(crate) fn wake_closers(&self) {
+        if self.closing.load(Ordering::SeqCst) > 0 {
+            let tasks = self.closers.lock().take();
+            self.signal.raise();
+            tasks.wake();
+        }
+    }
+
+    /// Releases those that were dropped and whose requests have ended. Blocks for the device if
+    /// there are any.
     #[cold]
     #[inline(never)]
     pub(crate) fn sweep(&self, agent: &Agent) {
         loop {
             let over = {
                 let mut waiting = self.waiting.lock();
-                let over = waiting.iter().position(Waiting::is_over).map(|at| waiting.swap_remove(at));
-                self.count.store(waiting.len(), Ordering::Relaxed);
-                over
+                let at = waiting.iter().position(|waiting| waiting.until.is_over());
+                at.map(|at| waiting.swap_remove(at))
             };
-            match over {
-                Some(over) => over.memory.release(agent),
-                None => return,
-            }
+            let Some(over) = over else { return };
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            // If it fails the memory is kept.
+            let _ = over.memory.release(agent);
         }
     }
 
     /// Releases all, when no endpoint is left.
     pub(crate) fn release_all(&self, agent: &Agent) {
         let all = core::mem::take(&mut *self.waiting.lock());
-        self.count.store(0, Ordering::Relaxed);
+        self.count.fetch_sub(all.len(), Ordering::Relaxed);
         for waiting in all {
-            waiting.memory.release(agent);
+            let _ = waiting.memory.release(agent);
         }
     }
 
     /// Takes over the memory of a dropped region. Blocks for the device.
     fn take(&self, nic: &NicInner, memory: Memory) {
-        let mut until = Vec::new();
-        let mut room = true;
-        for work_queue in [WorkQueue::Send, WorkQueue::Receive] {
-            let mut add = |endpoint: Arc<Endpoint>| {
-                let posted = endpoint.posted();
-                if endpoint.is_past(work_queue, posted) {
-                    return;
-                }
-                room &= until.try_reserve(1).is_ok();
-                if room {
-                    until.push((Arc::downgrade(&endpoint), work_queue, posted));
-                }
-            };
-            match memory.users[work_queue as usize].get() {
-                NONE => {}
-                SEVERAL => nic.endpoints().for_each(&mut add),
-                one => nic.endpoint(one).into_iter().for_each(&mut add),
+        if let Some(until) = memory.until(nic) {
+            if until.is_over() {
+                let _ = memory.release(nic.agent());
+                return;
+            }
+            let mut waiting = self.waiting.lock();
+            if waiting.try_reserve(1).is_ok() {
+                waiting.push(Waiting { memory, until });
+                self.count.fetch_add(1, Ordering::Relaxed);
+                drop(waiting);
+                // The endpoint may have ended meanwhile, after its last look here.
+                return self.sweep(nic.agent());
             }
         }
-        if until.is_empty() && room {
-            return memory.release(nic.agent());
-        }
-        let mut waiting = self.waiting.lock();
-        if room && waiting.try_reserve(1).is_ok() {
-            waiting.push(Waiting { memory, until });
-            self.count.store(waiting.len(), Ordering::Relaxed);
-            drop(waiting);
-            // The endpoint may have ended meanwhile, after its last look here.
-            return self.sweep(nic.agent());
-        }
-        drop(waiting);
         log::warn!("out of memory: a region ends although requests name it");
         if memory.region.is_none() {
             // Nothing keeps the device from memory that is named by its bus address.
             memory.buffer.abandon();
         }
         // Requests that still name it fail.
-        memory.release(nic.agent());
+        let _ = memory.release(nic.agent());
     }
 }
 
 /// The agent's domain, until neither the consumer's nor a region of it is left.
 pub(crate) struct OwnPd(Arc<Pd>);
 
+impl OwnPd {
+    pub(crate) fn destroy(&self) -> Result<(), kernel_agent::Error> {
+        self.0.destroy()
+    }
+}
+
 impl Drop for OwnPd {
     fn drop(&mut self) {
-        // Nothing uses it, so this fails only if the device is dead.
-        let _ = self.0.destroy();
+        // Nothing uses it, so this fails only if the device is dead, or if it was closed before.
+        let _ = self.destroy();
     }
 }
 
@@ -243,7 +353,7 @@ pub struct Domain(pub(crate) Arc<DomainInner>);
 
 pub(crate) struct DomainInner {
     pub(crate) pd: Arc<OwnPd>,
-    nic: Nic,
+    pub(crate) nic: Nic,
 }
 
 impl Domain {
@@ -335,7 +445,7 @@ impl Domain {
             base: 0,
             access,
             pd,
-            users: [NONE; 2].map(|none| User(AtomicU64::new(none))),
+            users: [Users::none(), Users::none()],
         }
     }
 
@@ -348,8 +458,9 @@ impl Domain {
 ///
 /// Dropping it is safe at any time: the requests that name it go on. Its memory is released when
 /// those have ended that its endpoint had posted to the same work queue by then, at the next look:
-/// a poll, another region, the end of an endpoint. If several endpoints used it, it waits for all
-/// of the opening. Peers that have its key can access it until then. A drop blocks for the device.
+/// a poll, another region, the end of an endpoint. If more than four endpoints used it, it waits
+/// for all of the opening. Peers that have its key can access it until then. A drop blocks for the
+/// device; [`Region::close`] waits for the requests as well.
 ///
 /// A slice cannot outlive its region:
 ///
@@ -361,14 +472,14 @@ impl Domain {
 /// ```
 pub struct Region {
     domain: Domain,
-    /// None only while it is dropped.
+    /// None only while it is dropped, and once it was closed.
     memory: Option<Memory>,
 }
 
 impl Region {
     #[inline(always)]
     fn memory(&self) -> &Memory {
-        self.memory.as_ref().expect("taken only by drop")
+        self.memory.as_ref().expect("taken only by its end")
     }
 
     /// Bytes.
@@ -410,6 +521,22 @@ impl Region {
     /// The memory itself, for a consumer that shares it with others.
     pub fn buffer(&self) -> &Arc<DmaBuffer> {
         &self.memory().buffer
+    }
+}
+
+impl Region {
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// The requests that name it, if there is memory for a list of them.
+    pub(crate) fn until(&self) -> Option<Until> {
+        self.memory.as_ref()?.until(self.domain.nic().inner())
+    }
+
+    /// Deregisters it at once, and releases its memory; `None` if that was done before.
+    pub(crate) fn end(&mut self) -> Option<Result<(), kernel_agent::Error>> {
+        Some(self.memory.take()?.release(self.domain.nic().agent()))
     }
 }
 
@@ -582,12 +709,15 @@ mod tests {
     }
 
     #[test]
-    fn memory_knows_one_endpoint_or_that_there_are_several() {
-        let user = |endpoints: &[u64]| {
-            let user = User(AtomicU64::new(NONE));
-            endpoints.iter().for_each(|endpoint| user.is(*endpoint));
-            user.get()
+    fn memory_knows_a_few_endpoints_or_that_there_are_more() {
+        let users = |endpoints: &[u64]| {
+            let users = Users::none();
+            endpoints.iter().for_each(|endpoint| users.note(*endpoint));
+            users.known().map(Vec::from_iter)
         };
-        assert_eq!((user(&[]), user(&[5, 5]), user(&[5, 6, 5])), (NONE, 5, SEVERAL));
+        let [none, one] = [&[][..], &[5, 5]].map(users);
+        assert_eq!((none, one), (Some(Vec::new()), Some([5].into())));
+        assert_eq!(users(&[5, 6, 5, 7, 8, 6, 8, 7]), Some([5, 6, 7, 8].into()));
+        assert_eq!(users(&[5, 6, 7, 8, 9, 5, 6]), None);
     }
 }

@@ -200,6 +200,7 @@ impl Face for Inner {
             listener.wake();
         }
         self.services.end(death);
+        self.dropped.wake_closers();
     }
 
     /// The consumer has dropped all others.
@@ -209,7 +210,13 @@ impl Face for Inner {
 }
 
 /// The consumer's part of an opening.
-struct Consumer(Arc<Inner>);
+pub(crate) struct Consumer(Arc<Inner>);
+
+impl Consumer {
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+}
 
 impl Drop for Consumer {
     fn drop(&mut self) {
@@ -219,7 +226,7 @@ impl Drop for Consumer {
 
 /// A NIC that is open. A clone is the same opening. Everything that is made of it keeps it open.
 #[derive(Clone)]
-pub struct Nic(Arc<Consumer>);
+pub struct Nic(pub(crate) Arc<Consumer>);
 
 impl Nic {
     /// Opens the NIC of an agent.
@@ -237,7 +244,7 @@ impl Nic {
             queues,
             listeners,
             services,
-            dropped: Dropped::default(),
+            dropped: Dropped::new(agent.platform()),
         })?;
         Ok(Nic(Arc::new(Consumer(inner))))
     }

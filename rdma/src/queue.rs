@@ -51,19 +51,25 @@ pub(crate) struct Inner {
 /// A completion queue. A clone is the same queue. An endpoint that was built without one has one of
 /// its own.
 #[derive(Clone)]
-pub struct Queue(Arc<Owned>);
+pub struct Queue(pub(crate) Arc<Owned>);
 
 /// The consumer's part of a queue.
-struct Owned {
+pub(crate) struct Owned {
     inner: Arc<Inner>,
-    nic: Nic,
+    pub(crate) nic: Nic,
+}
+
+impl Owned {
+    pub(crate) fn end(&self) -> Result<(), kernel_agent::Error> {
+        self.inner.nic.queues.remove(QueueHandle::from_raw(self.inner.handle));
+        self.inner.cq.destroy()
+    }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.inner.nic.queues.remove(QueueHandle::from_raw(self.inner.handle));
-        // No endpoint uses it, so this fails only if the device is dead.
-        let _ = self.inner.cq.destroy();
+        // No endpoint uses it: this fails only if the device is dead, or if it was closed before.
+        let _ = self.end();
     }
 }
 
@@ -104,24 +110,30 @@ impl Inner {
     /// called by any thread that holds no lock.
     pub(crate) fn drain(&self) {
         // The device may write as fast as this loop reads, so the loop is bounded.
+        let mut came = false;
         for _ in 0..self.cq.entries() {
-            let Some(started) = self.stage_until_started() else { break };
+            let Some(started) = self.stage_until_started(&mut came) else { break };
             // Wakes a task, which is code of the executor's.
             self.nic.pass(&started);
             self.wake_threads();
+        }
+        if came {
+            self.nic.dropped.wake_closers();
         }
         if self.staged.load(Ordering::Acquire) > 0 {
             self.wake_poller();
         }
     }
 
-    /// Stages completions up to the next one of a started request, which is returned.
-    fn stage_until_started(&self) -> Option<Completion> {
+    /// Stages completions up to the next one of a started request, which is returned. Notes
+    /// whether there were any.
+    fn stage_until_started(&self, came: &mut bool) -> Option<Completion> {
         let mut stage = self.stage.lock();
         let mut started = None;
         // With a full stage nothing is taken until somebody polls.
         while stage.len() < self.cq.entries() as usize {
             let Some(taken) = self.cq.poll_one() else { break };
+            *came = true;
             let mut completion = Completion::of(&taken);
             if let Some(header) = completion.header() {
                 self.nic.take_header(&mut completion, (header, taken.detail));
@@ -143,6 +155,8 @@ impl Inner {
     pub(crate) fn announced(&self) {
         self.drain();
         self.wake_threads();
+        // Another thread may have taken what came.
+        self.nic.dropped.wake_closers();
         if self.tasks.load(Ordering::SeqCst) > 0 {
             self.arm();
             // What came before the queue was armed is not announced.

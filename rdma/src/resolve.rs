@@ -285,7 +285,7 @@ impl Offered {
 #[must_use = "the service is offered only until this is dropped"]
 pub struct DatagramService {
     inner: Arc<Offered>,
-    nic: Nic,
+    pub(crate) nic: Nic,
 }
 
 impl DatagramEndpoint {
@@ -325,12 +325,21 @@ impl DatagramEndpoint {
     }
 }
 
+impl DatagramService {
+    pub(crate) fn end(&self) -> Result<(), kernel_agent::Error> {
+        let nic = self.nic.inner();
+        let stopped = match (self.inner.listen.get(), nic.client()) {
+            (Some(listen), Ok(client)) => client.stop_listening(*listen),
+            _ => Ok(()),
+        };
+        nic.services.offered.remove(ServiceHandle::from_raw(self.inner.handle));
+        stopped
+    }
+}
+
 impl Drop for DatagramService {
     fn drop(&mut self) {
-        let nic = self.nic.inner();
-        if let (Some(listen), Ok(client)) = (self.inner.listen.get(), nic.client()) {
-            let _ = client.stop_listening(*listen);
-        }
-        nic.services.offered.remove(ServiceHandle::from_raw(self.inner.handle));
+        // Fails only if the device is dead, or if it was closed before.
+        let _ = self.end();
     }
 }

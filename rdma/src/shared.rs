@@ -42,7 +42,7 @@ struct OwnSrq(Arc<Srq>);
 
 impl Drop for OwnSrq {
     fn drop(&mut self) {
-        // No endpoint uses it, so this fails only if the device is dead.
+        // No endpoint uses it: this fails only if the device is dead, or if it was closed before.
         let _ = self.0.destroy();
     }
 }
@@ -69,6 +69,15 @@ impl SharedReceives {
 
     pub(crate) fn srq(&self) -> &Arc<Srq> {
         &self.0.srq.0
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        self.0.memory.domain()
+    }
+
+    /// Ends it, unless something else uses it.
+    pub(crate) fn end(self) -> Option<Result<(), kernel_agent::Error>> {
+        Some(Arc::into_inner(self.0)?.srq.0.destroy())
     }
 
     /// How many buffers there are.

@@ -3,6 +3,7 @@
 #[macro_use]
 mod support;
 
+mod closing;
 mod connections;
 mod datagrams;
 mod memory;

@@ -27,6 +27,23 @@ fn a_region_that_is_dropped_lives_until_its_requests_have_ended() {
 }
 
 #[test]
+fn a_region_waits_for_the_endpoints_that_used_it_and_for_no_other() {
+    let host = Host::new(1);
+    let domain = host.nic(0).domain().unwrap();
+    let mut endpoints: Vec<_> = (0..5).map(|_| domain.endpoint().build().unwrap()).collect();
+    let (idle, memory) = (domain.region(64).unwrap(), domain.region(64).unwrap());
+    let regions = || host.agents[0].counts().regions;
+    // The last one has a Receive outstanding that does not end.
+    endpoints[4].post_receive(idle.slice(..), 0).unwrap();
+    endpoints[..4].iter().for_each(|endpoint| endpoint.post_receive(memory.slice(..), 0).unwrap());
+    drop(memory);
+    drop(endpoints.drain(1..4));
+    assert_eq!(regions(), 2, "one of its endpoints is left");
+    drop(endpoints.remove(0));
+    assert_eq!(regions(), 1, "no request names it any more");
+}
+
+#[test]
 fn a_region_that_several_endpoints_use_waits_for_all_of_them() {
     let host = Host::new(1);
     let nic = host.nic(0);
