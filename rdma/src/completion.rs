@@ -17,6 +17,8 @@ pub enum Operation {
     Read,
     /// An atomic operation.
     Atomic,
+    /// A link of a [`FastRegion`](crate::FastRegion), or its end. Only a failure has a completion.
+    Link,
     /// A Receive took a message or a datagram, or the immediate data of an RDMA Write
     /// ([`Completion::written`]).
     Receive,
@@ -39,6 +41,7 @@ pub(crate) mod tag {
     pub(crate) const RECEIVE: u32 = 4;
     /// A Receive of a datagram.
     pub(crate) const DATAGRAM: u32 = 5;
+    pub(crate) const LINK: u32 = 6;
 }
 
 /// A request that has ended.
@@ -143,6 +146,7 @@ impl Completion {
             tag::WRITE => Operation::Write,
             tag::READ => Operation::Read,
             tag::ATOMIC => Operation::Atomic,
+            tag::LINK => Operation::Link,
             _ => Operation::Receive,
         }
     }
@@ -163,6 +167,17 @@ impl Completion {
     /// The number that came with the message, if one did.
     pub fn immediate(&self) -> Option<u32> {
         self.flags.contains(CompletionFlags::IMMEDIATE).then_some(self.immediate)
+    }
+
+    /// The key that the peer's message has invalidated here, if it did: compare it by
+    /// [`FastRegion::is_ended_by`](crate::FastRegion::is_ended_by).
+    pub fn invalidated(&self) -> Option<u32> {
+        self.flags.contains(CompletionFlags::INVALIDATED).then_some(self.immediate)
+    }
+
+    /// Whether the request has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.status != CompletionStatus::Success
     }
 
     /// A Receive that an RDMA Write with immediate data took: how many bytes the peer wrote. They

@@ -15,7 +15,7 @@ use core::time::Duration;
 use kernel_agent::{
     AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
 };
-use platform::sync::Mutex;
+use platform::sync::{Mutex, Once};
 use platform::{Platform, Signal, Wake, heap};
 use roce::PathMtu;
 use roce::cm::ReadDepths;
@@ -26,6 +26,7 @@ use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, ListenerHandle, Nic};
 use crate::wakers::Wakers;
+use crate::watch::Watch;
 
 /// How long an attempt to connect may take unless its maker chooses.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -78,20 +79,21 @@ enum State {
 pub(crate) struct Connection {
     state: Mutex<(State, Wakers)>,
     signal: Signal,
-    pub(crate) reads: u8,
+    depths: ReadDepths,
+    watch: Watch,
+    /// What the peer sent along when it rejected.
+    rejection: Once<PrivateData>,
 }
 
 impl Connection {
-    pub(crate) fn new(platform: &Arc<dyn Platform>, reads: u8) -> Connection {
+    pub(crate) fn new(platform: &Arc<dyn Platform>, depths: ReadDepths, watch: Watch) -> Connection {
         Connection {
             state: Mutex::new((State::New, Wakers::default())),
             signal: Signal::new(platform.clone()),
-            reads,
+            depths,
+            watch,
+            rejection: Once::new(),
         }
-    }
-
-    fn depths(&self) -> ReadDepths {
-        ReadDepths { responder_resources: self.reads, initiator_depth: self.reads }
     }
 
     /// The agent's number of it, if it has one now.
@@ -141,6 +143,7 @@ impl Connection {
         };
         self.signal.raise();
         tasks.wake();
+        self.watch.wake();
     }
 
     fn establish(&self, id: ConnectionId, data: PrivateData) {
@@ -218,7 +221,7 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
         CmEventKind::AcceptArrived { depths } => {
             let Ok(client) = endpoint.nic().client() else { return };
             let data = PrivateData::of(event.private_data);
-            let reads = connection.reads.min(depths.responder_resources);
+            let reads = connection.depths.initiator_depth.min(depths.responder_resources);
             match client.establish(id, reads, &[]) {
                 Ok(()) => connection.establish(id, data),
                 // The attempt is over, and its event follows.
@@ -233,7 +236,10 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
             connection.establish(id, PrivateData::of(event.private_data));
         }
         CmEventKind::Rejected { reason } => connection.fail(match reason {
-            Reason::CONSUMER_DEFINED => ConnectError::Rejected,
+            Reason::CONSUMER_DEFINED => {
+                connection.rejection.call_once(|| PrivateData::of(event.private_data));
+                ConnectError::Rejected
+            }
             Reason::INVALID_SERVICE_ID => ConnectError::NoListener,
             Reason::TIMEOUT => ConnectError::TimedOut,
             other => ConnectError::RejectedByAgent(other.0),
@@ -253,6 +259,12 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
 pub struct Connecting(Result<Arc<Inner>, ConnectError>);
 
 impl Connecting {
+    /// Whether the attempt has begun: for who watches the endpoint
+    /// ([`Builder::watch`](crate::Builder::watch)) and does not wait for this.
+    pub fn begun(self) -> Result<(), ConnectError> {
+        self.0.map(drop)
+    }
+
     /// Blocks until the endpoint is connected, or cannot be.
     pub fn wait(self) -> Result<PrivateData, ConnectError> {
         let endpoint = self.0?;
@@ -299,7 +311,7 @@ impl Endpoint {
         let params = ConnectParams {
             path_mtu: PathMtu::at_most(identity.mtu),
             timeout: Some(PATIENCE),
-            depths: endpoint.connection.depths(),
+            depths: endpoint.connection.depths,
             ..ConnectParams::new(path.ok_or(ConnectError::NoPath)?, service.of_connections())
         };
         endpoint.connection.begin()?;
@@ -320,6 +332,22 @@ impl Endpoint {
     /// Whether the endpoint is connected at this moment.
     pub fn is_connected(&self) -> bool {
         matches!(self.inner.connection.established(), Some(Ok(_)))
+    }
+
+    /// Whether the endpoint's connection has ended, or could not be made.
+    pub fn is_closed(&self) -> bool {
+        self.inner.connection.over().is_some()
+    }
+
+    /// How the attempt to connect has ended, if it has: with the private data of the peer's accept.
+    pub fn outcome(&self) -> Option<Result<PrivateData, ConnectError>> {
+        self.inner.connection.established()
+    }
+
+    /// What the peer's consumer sent along when it rejected the endpoint's request, if it did
+    /// ([`ConnectError::Rejected`]).
+    pub fn rejection(&self) -> Option<&PrivateData> {
+        self.inner.connection.rejection.get()
     }
 
     /// Ends the connection: what is outstanding ends with
@@ -373,7 +401,8 @@ pub(crate) struct ListenerInner {
     handle: u64,
     queue: Mutex<Backlog>,
     signal: Signal,
-    listen: platform::sync::Once<ListenId>,
+    listen: Once<ListenId>,
+    pub(crate) watch: Watch,
 }
 
 /// Takes peers' requests for connections with a service of a NIC, until it is dropped. Requests
@@ -396,7 +425,8 @@ impl Listener {
             handle,
             queue: Mutex::new(Backlog { waiting: queue, tasks: Wakers::default(), is_closed: false }),
             signal: Signal::new(nic.agent().platform().clone()),
-            listen: platform::sync::Once::new(),
+            listen: Once::new(),
+            watch: Watch::new(),
         });
         // A request may come at once.
         place.fill(Arc::new(Arc::downgrade(&inner)));
@@ -404,6 +434,10 @@ impl Listener {
         let listen = nic.client()?.listen(service.of_connections(), Transports::RC, handle)?;
         listener.inner.listen.call_once(|| listen);
         Ok(listener)
+    }
+
+    pub(crate) fn inner(&self) -> &ListenerInner {
+        &self.inner
     }
 
     /// Waits for a request.
@@ -452,6 +486,7 @@ impl ListenerInner {
         let tasks = self.queue.lock().tasks.take();
         self.signal.raise();
         tasks.wake();
+        self.watch.wake();
     }
 
     /// An event of a request that no endpoint has yet. In the dispatcher thread.
@@ -531,6 +566,11 @@ impl Incoming {
         self.data.bytes()
     }
 
+    /// How many RDMA Reads and atomic operations the peer serves at a time.
+    pub fn reads(&self) -> u8 {
+        self.depths.responder_resources
+    }
+
     /// Accepts the request with an endpoint.
     pub fn accept(self, endpoint: &Endpoint) -> Connecting {
         self.accept_with(endpoint, &[])
@@ -546,7 +586,7 @@ impl Incoming {
         let client = self.nic.inner().client().map_err(|_| ConnectError::DeviceDead)?;
         inner.connection.begin()?;
         inner.connection.asked(self.connection);
-        let own = inner.connection.depths();
+        let own = inner.connection.depths;
         let depths =
             ReadDepths { initiator_depth: own.initiator_depth.min(self.depths.responder_resources), ..own };
         let params = AcceptParams { depths, ..AcceptParams::default() };

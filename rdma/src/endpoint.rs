@@ -5,6 +5,7 @@
 
 use alloc::sync::{Arc, Weak};
 use core::hint::cold_path;
+use core::task::Waker;
 
 use kernel_agent::{
     LinkFlags, Posted, Qp, QpAttributes, QpType, Remote, Segment, SegmentLimits, SendFlags, SendSlot, Shadow,
@@ -12,6 +13,7 @@ use kernel_agent::{
 };
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Privileged, heap};
+use roce::cm::ReadDepths;
 
 use crate::completion::tag;
 use crate::connection::Connection;
@@ -22,6 +24,7 @@ use crate::nic::{EndpointHandle, Inner as NicInner};
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::{Cells, Request};
 use crate::shared::SharedReceives;
+use crate::watch::Watch;
 use crate::work::{Kind, Local, Slices, Work};
 
 /// How many Sends and RDMA operations, and how many Receives, an endpoint has room for by default.
@@ -38,7 +41,10 @@ pub struct Builder<'a> {
     receives: u32,
     segments: u32,
     reads: u8,
+    served: Option<u8>,
     queue: Option<Queue>,
+    receive_queue: Option<Queue>,
+    watch: Option<Waker>,
     shared: Option<SharedReceives>,
     privileged: Option<Privileged>,
 }
@@ -51,7 +57,10 @@ impl<'a> Builder<'a> {
             receives: DEPTH,
             segments: 1,
             reads: READS,
+            served: None,
             queue: None,
+            receive_queue: None,
+            watch: None,
             shared: None,
             privileged: None,
         }
@@ -78,10 +87,29 @@ impl<'a> Builder<'a> {
         Builder { reads, ..self }
     }
 
+    /// How many RDMA Reads and atomic operations of the peer it serves at a time: as many as it has
+    /// outstanding itself, unless this is set.
+    pub fn served_reads(self, reads: u8) -> Builder<'a> {
+        Builder { served: Some(reads), ..self }
+    }
+
     /// Where its requests end: a queue that several endpoints can share. Without this it has one of
     /// its own ([`Endpoint::queue`]). The queue has to have room for all that can be outstanding.
     pub fn queue(self, queue: &Queue) -> Builder<'a> {
         Builder { queue: Some(queue.clone()), ..self }
+    }
+
+    /// Where its Receives end, if not where its other requests do: for who sleeps until a message
+    /// comes, and not until one was sent. Such Receives are posted, or shared; they cannot be
+    /// started.
+    pub fn receive_queue(self, queue: &Queue) -> Builder<'a> {
+        Builder { receive_queue: Some(queue.clone()), ..self }
+    }
+
+    /// Has this waker woken at each change of the endpoint's connection: see
+    /// [`Endpoint::is_connected`], [`Endpoint::is_closed`].
+    pub fn watch(self, waker: Waker) -> Builder<'a> {
+        Builder { watch: Some(waker), ..self }
     }
 
     /// Takes messages into the buffers of shared receives, in place of Receives of its own.
@@ -99,8 +127,8 @@ impl<'a> Builder<'a> {
     /// Makes the endpoint, which takes Receives from now on. Blocks for the device.
     pub fn build(self) -> Result<Endpoint, CreateError> {
         let (domain, shared) = (self.domain.clone(), self.shared.clone());
-        let (inner, queue) = self.make(None)?;
-        Ok(Endpoint { inner, queue, domain, _shared: shared })
+        let (inner, [queue, receive_queue]) = self.make(None)?;
+        Ok(Endpoint { inner, queue, receive_queue, domain, _shared: shared })
     }
 
     /// The domain that the endpoint will be in.
@@ -114,14 +142,21 @@ impl<'a> Builder<'a> {
     }
 
     /// Makes an endpoint: for datagrams with `datagrams`, which are its queue key and the headers
-    /// of its Receives.
-    pub(crate) fn make(self, datagrams: Option<(u32, Headers)>) -> Result<(Arc<Inner>, Queue), CreateError> {
-        let Builder { domain, sends, receives, segments, reads, queue, shared, privileged } = self;
+    /// of its Receives. With it come the queues where its requests and its Receives end.
+    pub(crate) fn make(
+        self,
+        datagrams: Option<(u32, Headers)>,
+    ) -> Result<(Arc<Inner>, [Queue; 2]), CreateError> {
+        let Builder { domain, sends, receives, segments, reads, served, queue, .. } = self;
+        let Builder { receive_queue, watch, shared, privileged, .. } = self;
         let nic = domain.nic().inner();
         let receives = if shared.is_some() { 0 } else { receives };
         let entries = sends.checked_add(receives).ok_or(CreateError::OutOfRange("depth"))?;
+        let given = queue.iter().chain(&receive_queue);
+        if given.into_iter().any(|queue| !Arc::ptr_eq(&queue.inner().nic, nic)) {
+            return Err(CreateError::Foreign);
+        }
         let queue = match queue {
-            Some(queue) if !Arc::ptr_eq(&queue.inner().nic, nic) => return Err(CreateError::Foreign),
             Some(queue) => queue,
             None => {
                 // Any of the shared buffers may be taken for this endpoint.
@@ -129,6 +164,7 @@ impl<'a> Builder<'a> {
                 Queue::create(domain.nic(), entries.saturating_add(shared))?
             }
         };
+        let receive_queue = receive_queue.unwrap_or_else(|| queue.clone());
         let most = nic.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
         let place = nic.endpoints.reserve()?;
         let handle = place.handle().as_raw();
@@ -145,7 +181,7 @@ impl<'a> Builder<'a> {
             privileged,
             pd: domain.pd(),
             send_cq: queue.inner().cq(),
-            receive_cq: queue.inner().cq(),
+            receive_cq: receive_queue.inner().cq(),
             srq: shared.as_ref().map(SharedReceives::srq),
             max_send_requests: sends,
             max_send_segments: segments,
@@ -166,6 +202,10 @@ impl<'a> Builder<'a> {
             let _ = qp.destroy();
             return Err(error);
         }
+        let depths = ReadDepths {
+            initiator_depth: reads.min(most),
+            responder_resources: served.unwrap_or(reads).min(most),
+        };
         let inner = Arc::new(Inner {
             nic: nic.clone(),
             queue: queue.inner().clone(),
@@ -173,8 +213,10 @@ impl<'a> Builder<'a> {
             slot,
             qp,
             cells,
-            connection: Connection::new(nic.agent().platform(), reads.min(most)),
+            connection: Connection::new(nic.agent().platform(), depths, Watch::of(watch)),
             headers: datagrams.map(|(_, headers)| headers),
+            receive_queue: receive_queue.inner().clone(),
+            has_failed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
         place.fill(Arc::new(Arc::downgrade(&inner)));
@@ -182,7 +224,7 @@ impl<'a> Builder<'a> {
             // Its death may have been reported before the endpoint was in the table.
             inner.connection.fail(error);
         }
-        Ok((inner, queue))
+        Ok((inner, [queue, receive_queue]))
     }
 }
 
@@ -197,6 +239,10 @@ pub(crate) struct Inner {
     pub(crate) connection: Connection,
     /// What the headers of datagrams are put into; only if it takes datagrams.
     pub(crate) headers: Option<Headers>,
+    /// Where its Receives end.
+    pub(crate) receive_queue: Arc<QueueInner>,
+    /// A request has failed: what was posted behind it may not have been executed.
+    pub(crate) has_failed: AtomicBool,
     /// The queue pair was destroyed: the device accesses nothing for it any more.
     ended: AtomicBool,
 }
@@ -212,6 +258,11 @@ impl Inner {
         (&self.slot, self.handle)
     }
 
+    /// Whether requests of it end in this queue.
+    pub(crate) fn ends_in(&self, queue: &Arc<QueueInner>) -> bool {
+        [&self.queue, &self.receive_queue].into_iter().any(|own| Arc::ptr_eq(own, queue))
+    }
+
     /// Up to which request each of its queues has been posted.
     pub(crate) fn posted(&self) -> Posted {
         self.qp.posted()
@@ -224,6 +275,13 @@ impl Inner {
                 WorkQueue::Send => self.qp.sends_are_past(posted),
                 WorkQueue::Receive => self.qp.receives_are_past(posted),
             }
+    }
+
+    /// Whether all requests that had been posted to the send queue by then have been executed with
+    /// success.
+    pub(crate) fn has_executed(&self, posted: Posted) -> bool {
+        // Whoever takes the completion of a failure notes it under the lock of the stage.
+        self.qp.sends_are_past(posted) && self.queue.settled() && !self.has_failed.load(Ordering::Acquire)
     }
 
     /// Ends all started requests.
@@ -244,6 +302,7 @@ impl Inner {
         // The consumer may still poll what has completed: buffers of shared receives are among it.
         let _ = self.qp.to_error();
         self.queue.drain();
+        self.receive_queue.drain();
         // Fails only if the device is dead; then the memory that it may access is kept.
         let destroyed = self.qp.destroy();
         self.ended.store(true, Ordering::Release);
@@ -290,6 +349,7 @@ impl Inner {
             segment.filter(|segment| segment.length == 8).ok_or(PostError::BadSlice)
         };
         let (kind, operation, slices) = match work.kind {
+            Kind::SendInvalidate(key) => (tag::SEND, Operation::SendInvalidate { key }, slices),
             Kind::Send => (tag::SEND, Operation::Send { immediate: work.immediate }, slices),
             Kind::Write(to) => {
                 (tag::WRITE, Operation::Write { to: remote(to), immediate: work.immediate }, slices)
@@ -367,6 +427,7 @@ impl Inner {
 pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
     queue: Queue,
+    receive_queue: Queue,
     domain: Domain,
     /// Lives as long as the endpoint.
     _shared: Option<SharedReceives>,
@@ -386,6 +447,11 @@ impl Endpoint {
     /// Where its requests end.
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// Where its Receives end: with its other requests unless it was built otherwise.
+    pub fn receive_queue(&self) -> &Queue {
+        &self.receive_queue
     }
 
     #[inline(always)]
@@ -430,6 +496,9 @@ impl Endpoint {
 
     /// Starts to receive a message. Receives take messages in the order in which they were posted.
     pub fn receive<'a>(&self, into: impl Into<Slices<'a>>) -> Result<Request, PostError> {
+        if !Arc::ptr_eq(&self.inner.queue, &self.inner.receive_queue) {
+            return Err(PostError::NotStarted);
+        }
         let into = into.into().0;
         self.inner.start_by(|id| {
             let shadow = Shadow { cookie: id, data: tag::RECEIVE | tag::STARTED };

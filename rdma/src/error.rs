@@ -245,6 +245,9 @@ pub enum PostError {
     /// The endpoint takes its receives from a shared queue.
     #[error("the endpoint has no receive queue of its own")]
     NoReceives,
+    /// The endpoint's receives end in a queue of their own, so that they are posted and polled.
+    #[error("receives that end in a queue of their own cannot be started: post them")]
+    NotStarted,
     /// Another thread posts a batch.
     #[error("another thread posts a batch at this moment: try again")]
     Busy,

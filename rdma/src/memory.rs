@@ -402,10 +402,16 @@ impl Domain {
     /// for privileged consumers, on endpoints built with [`Builder::privileged`], and never as the
     /// sink of an RDMA Read. Peers cannot access it.
     #[doc(alias = "direct_lmr_handle")]
-    pub fn direct(&self, len: usize, _privileged: Privileged) -> Result<Region, CreateError> {
-        let buffer = self.buffer(len)?;
+    pub fn direct(&self, len: usize, privileged: Privileged) -> Result<Region, CreateError> {
+        Ok(self.direct_buffer(self.buffer(len)?, privileged))
+    }
+
+    /// As [`Domain::direct`], with a buffer that the region shares with whoever else has it: with a
+    /// disk, for example.
+    #[doc(alias = "it_mem_map")]
+    pub fn direct_buffer(&self, buffer: Arc<DmaBuffer>, _privileged: Privileged) -> Region {
         let base = buffer.bus();
-        Ok(self.own(Memory { key: DIRECT, base, ..self.memory(buffer, Access::empty()) }))
+        self.own(Memory { key: DIRECT, base, ..self.memory(buffer, Access::empty()) })
     }
 
     /// Receives that endpoints of this domain can share: so many buffers of `len` bytes each, which
@@ -414,6 +420,14 @@ impl Domain {
     /// Blocks for the device.
     pub fn shared_receives(&self, count: u32, len: usize) -> Result<SharedReceives, CreateError> {
         SharedReceives::new(self, count, len)
+    }
+
+    /// The same in memory that is there already: as many buffers of `len` bytes each as it has room
+    /// for. With memory of [`Domain::direct`], all endpoints that share have to be privileged.
+    ///
+    /// Blocks for the device.
+    pub fn shared_receives_in(&self, memory: Region, len: usize) -> Result<SharedReceives, CreateError> {
+        SharedReceives::in_memory(self, memory, len)
     }
 
     /// An endpoint of this domain; its size is chosen step by step.
@@ -574,7 +588,13 @@ pub struct Slice<'a> {
     len: usize,
 }
 
-impl Slice<'_> {
+impl<'a> Slice<'a> {
+    /// Where it is: the memory of its region, and the offset there. For a consumer that shares the
+    /// memory with others.
+    pub fn place(&self) -> (&'a Arc<DmaBuffer>, usize) {
+        (&self.memory.buffer, self.offset)
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -660,6 +680,16 @@ impl RemoteMemory {
     /// Memory of a peer that does not use this library: rdma-core's `addr`, `length` and `rkey`.
     pub const fn new(addr: u64, len: u64, key: u32) -> RemoteMemory {
         RemoteMemory { addr, len, key }
+    }
+
+    /// The address of its first byte, as the peer's requests name it.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Its key: rdma-core's `rkey`.
+    pub fn key(&self) -> u32 {
+        self.key
     }
 
     /// Bytes.

@@ -127,7 +127,7 @@ impl Upcalls for Inner {
                     return;
                 };
                 queue.drain();
-                for endpoint in self.endpoints().filter(|endpoint| Arc::ptr_eq(&endpoint.queue, &queue)) {
+                for endpoint in self.endpoints().filter(|endpoint| endpoint.ends_in(&queue)) {
                     endpoint.connection.end();
                     endpoint.end_requests(RequestError::Flushed);
                 }
@@ -252,6 +252,10 @@ impl Nic {
     #[inline]
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0.0
+    }
+
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
     }
 
     /// The agent that owns the NIC.

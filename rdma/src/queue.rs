@@ -29,6 +29,7 @@ use crate::error::{CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, QueueHandle};
 use crate::wait;
 use crate::wakers::Wakers;
+use crate::watch::Watch;
 
 pub(crate) struct Inner {
     pub(crate) nic: Arc<NicInner>,
@@ -46,6 +47,7 @@ pub(crate) struct Inner {
     wakers: Mutex<Wakers>,
     /// Tasks that wait, for either kind of request.
     tasks: AtomicUsize,
+    pub(crate) watch: Watch,
 }
 
 /// A completion queue. A clone is the same queue. An endpoint that was built without one has one of
@@ -97,6 +99,7 @@ impl Inner {
             waiters: AtomicUsize::new(0),
             wakers: Mutex::default(),
             tasks: AtomicUsize::new(0),
+            watch: Watch::new(),
         });
         place.fill(Arc::new(Arc::downgrade(&queue)));
         Ok(queue)
@@ -135,6 +138,11 @@ impl Inner {
             let Some(taken) = self.cq.poll_one() else { break };
             *came = true;
             let mut completion = Completion::of(&taken);
+            if completion.has_failed()
+                && let Some(endpoint) = self.nic.endpoint(completion.endpoint)
+            {
+                endpoint.has_failed.store(true, Ordering::Release);
+            }
             if let Some(header) = completion.header() {
                 self.nic.take_header(&mut completion, (header, taken.detail));
             }
@@ -153,6 +161,12 @@ impl Inner {
     /// A thread that was woken arms the queue again before it sleeps. A task does so only if it is
     /// woken, and what came may be of others: so the queue is armed for it here.
     pub(crate) fn announced(&self) {
+        let is_watched = self.watch.wake();
+        let waits = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
+        if is_watched && !waits(&self.waiters) && !waits(&self.tasks) {
+            // Who watches polls, and what it takes needs no stage.
+            return;
+        }
         self.drain();
         self.wake_threads();
         // Another thread may have taken what came.
@@ -178,6 +192,7 @@ impl Inner {
     pub(crate) fn wake_all(&self) {
         self.signal.raise();
         self.wake_poller();
+        self.watch.wake();
     }
 
     pub(crate) fn wake_threads(&self) {
@@ -214,6 +229,18 @@ impl Inner {
     fn has_completion(&self) -> bool {
         self.drain();
         self.staged.load(Ordering::Acquire) > 0 || self.nic.is_dead() || self.has_failed()
+    }
+
+    /// The same, without taking anything from the queue.
+    pub(crate) fn holds_something(&self) -> bool {
+        let is_staged = self.staged.load(Ordering::Acquire) > 0;
+        is_staged || self.cq.has_completion() || self.nic.is_dead() || self.has_failed()
+    }
+
+    /// True, when failures are noted whose completions were taken before.
+    pub(crate) fn settled(&self) -> bool {
+        drop(self.stage.lock());
+        true
     }
 
     /// Whether it overflowed or failed in the device: nothing completes there any more.

@@ -55,7 +55,19 @@ impl SharedReceives {
     pub(crate) fn new(domain: &Domain, count: u32, len: usize) -> Result<SharedReceives, CreateError> {
         let all =
             (count as usize).checked_mul(len).ok_or(CreateError::OutOfRange("memory of the receives"))?;
-        let memory = domain.region(all)?;
+        SharedReceives::in_memory(domain, domain.region(all)?, len)
+    }
+
+    pub(crate) fn in_memory(
+        domain: &Domain,
+        memory: Region,
+        len: usize,
+    ) -> Result<SharedReceives, CreateError> {
+        let count = memory.len().checked_div(len).and_then(|count| u32::try_from(count).ok());
+        let count = count.ok_or(CreateError::OutOfRange("length of the receives"))?;
+        if memory.slice(..0).segment(&domain.0.pd).is_none() {
+            return Err(CreateError::Foreign);
+        }
         let mut buffers = Vec::new();
         buffers.try_reserve_exact(count as usize)?;
         buffers.extend((0..count).map(|_| AtomicU64::new(0)));

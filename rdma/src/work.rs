@@ -34,7 +34,10 @@ impl<'a> From<Slice<'a>> for Slices<'a> {
 impl<'a> From<&'a [Slice<'a>]> for Slices<'a> {
     #[inline(always)]
     fn from(slices: &'a [Slice<'a>]) -> Slices<'a> {
-        Slices(Local::Many(slices))
+        Slices(match slices {
+            [only] => Local::One(*only),
+            many => Local::Many(many),
+        })
     }
 }
 
@@ -48,10 +51,19 @@ impl<'a, const N: usize> From<&'a [Slice<'a>; N]> for Slices<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Send,
+    /// A Send that invalidates this key of the peer.
+    SendInvalidate(u32),
     Write(RemoteMemory),
     Read(RemoteMemory),
-    CompareSwap { at: RemoteMemory, compare: u64, swap: u64 },
-    FetchAdd { at: RemoteMemory, add: u64 },
+    CompareSwap {
+        at: RemoteMemory,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        at: RemoteMemory,
+        add: u64,
+    },
 }
 
 impl Kind {
@@ -63,7 +75,7 @@ impl Kind {
             Kind::Send => (Direction::Send, tag::SEND, RemoteMemory::new(0, 0, 0)),
             Kind::Write(to) => (Direction::Write, tag::WRITE, to),
             Kind::Read(from) => (Direction::Read, tag::READ, from),
-            Kind::CompareSwap { .. } | Kind::FetchAdd { .. } => return None,
+            Kind::SendInvalidate(_) | Kind::CompareSwap { .. } | Kind::FetchAdd { .. } => return None,
         };
         let remote = RemoteWords { key: u64::from(remote.key) << 32, addr: remote.addr };
         let shadow = Shadow { cookie: id, data: kind | more };
@@ -93,6 +105,17 @@ impl<'a> Work<'a> {
     #[inline(always)]
     pub fn send(message: impl Into<Slices<'a>>) -> Work<'a> {
         Work::new(Kind::Send, message.into())
+    }
+
+    /// Sends a message that also ends the link of a peer's memory, which is named by its key: the
+    /// peer finds that in the completion that it polls
+    /// ([`Completion::invalidated`](crate::Completion::invalidated)). A key that names no linked
+    /// memory of the peer's domain ends the connection.
+    #[doc(alias = "it_post_send_and_unlink")]
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    #[inline(always)]
+    pub fn send_and_invalidate(message: impl Into<Slices<'a>>, key: u32) -> Work<'a> {
+        Work::new(Kind::SendInvalidate(key), message.into())
     }
 
     /// Writes to a peer's memory, from its beginning.

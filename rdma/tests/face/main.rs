@@ -6,6 +6,8 @@ mod support;
 mod closing;
 mod connections;
 mod datagrams;
+mod fast;
 mod memory;
 mod requests;
 mod shared;
+mod watch;
