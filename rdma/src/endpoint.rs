@@ -258,6 +258,14 @@ impl Inner {
         (&self.slot, self.handle)
     }
 
+    /// Where the requests of one of its work queues end.
+    pub(crate) fn queue_of(&self, work_queue: WorkQueue) -> &Arc<QueueInner> {
+        match work_queue {
+            WorkQueue::Send => &self.queue,
+            WorkQueue::Receive => &self.receive_queue,
+        }
+    }
+
     /// Whether requests of it end in this queue.
     pub(crate) fn ends_in(&self, queue: &Arc<QueueInner>) -> bool {
         [&self.queue, &self.receive_queue].into_iter().any(|own| Arc::ptr_eq(own, queue))

@@ -27,6 +27,7 @@ use crate::datagram::DatagramBuilder;
 use crate::endpoint::{Builder, Inner as Endpoint};
 use crate::error::CreateError;
 use crate::nic::{Inner as NicInner, Nic};
+use crate::queue::Inner as QueueInner;
 use crate::shared::SharedReceives;
 use crate::wakers::Wakers;
 
@@ -200,16 +201,21 @@ impl Until {
         })
     }
 
+    /// The completion queues where the requests end.
+    fn queues(&self) -> impl Iterator<Item = Arc<QueueInner>> {
+        self.all().filter_map(|(endpoint, work_queue, _)| {
+            endpoint.upgrade().map(|endpoint| endpoint.queue_of(*work_queue).clone())
+        })
+    }
+
     /// Takes what has completed on the endpoints' queues.
     pub(crate) fn drain(&self) {
-        self.all()
-            .filter_map(|(endpoint, ..)| endpoint.upgrade())
-            .for_each(|endpoint| endpoint.queue.drain());
+        self.queues().for_each(|queue| queue.drain());
     }
 
     /// Has what completes next on the endpoints' queues announced.
     pub(crate) fn arm(&self) {
-        self.all().filter_map(|(endpoint, ..)| endpoint.upgrade()).for_each(|endpoint| endpoint.queue.arm());
+        self.queues().for_each(|queue| queue.arm());
     }
 }
 

@@ -18,17 +18,17 @@ fn connect(world: &World, patience: Duration) -> Result<(), Failure> {
     let disk: Arc<dyn Disk> = Arc::new(RamDisk::new(&platform, 512, 64).expect("memory"));
     let config =
         Config { commands: 256, memory: 4 << 20, ..Config::new(NQN, vec![Export { disk, uuid: [1; 16] }]) };
-    let target = Target::new(node.ia(0).expect("an IA"), platform.clone(), config).expect("a target");
+    let target = Target::new(&node.nic(0).expect("a NIC"), world.privileged(), config).expect("a target");
     let (control, address) = (target.control(), target.addresses()[0]);
     let body = move || target.run().expect("the target's end");
     platform.spawn("target", Box::new(body)).expect("a thread");
     let options = Options { patience, depth: 8, ..Options::new(address, NQN) };
-    let outcome = Initiator::connect(node.ia(1).expect("an IA"), platform.clone(), options);
+    let outcome = Initiator::connect(&node.nic(1).expect("a NIC"), world.privileged(), options);
     control.stop();
     // The device carries out what is left in its queues.
     world.settle();
     assert_eq!(world.strays(), None, "memory that was released, with a patience of {patience:?}");
-    let outcome = outcome.map(|host| drop(host.abandon()));
+    let outcome = outcome.map(drop);
     node.agents.iter().for_each(|agent| agent.close());
     outcome
 }

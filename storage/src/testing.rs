@@ -7,18 +7,12 @@ use core::time::Duration;
 
 use nvme::completion::Completion;
 use nvme::sgl::Descriptor;
-use platform::{DmaBuffer, Platform, Signal};
-use privileged_api::{
-    AddrMode, CnEstFlags, ConnQual, DtoFlags, DtoStatus, EpAttributes, EpFlags, EpHandle, EvdFlags,
-    EvdHandle, Event, EventType, Ia, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, PzHandle,
-    RcAttributes, RmrContext,
-};
+use platform::{DmaBuffer, Platform};
+use rdma::{Access, ConnectError, Endpoint, Nic, Operation, Region, RemoteMemory, Work};
 use zerocopy::FromBytes;
 
 use crate::Error;
-use crate::error::Calling;
-use crate::events;
-use crate::net;
+use crate::attention::Attention;
 
 /// Bytes for capsules. They lie one behind the other, and the first one follows the last.
 const CAPSULES: usize = 1 << 18;
@@ -44,20 +38,15 @@ pub enum End {
 
 /// A connection to a target, without a rule.
 pub struct RawQueue {
-    /// The interface adapter, which is the queue's own.
-    pub ia: Ia,
+    endpoint: Endpoint,
     platform: Arc<dyn Platform>,
-    signal: Arc<Signal>,
-    ep: EpHandle,
-    requests: EvdHandle,
-    receives: EvdHandle,
-    messages: EvdHandle,
+    attention: Arc<Attention>,
     /// Memory for capsules, and behind them for responses.
-    own: (Arc<DmaBuffer>, LmrHandle),
+    own: Region,
     /// Memory that the target may reach.
     pub memory: Arc<DmaBuffer>,
-    shared: LmrHandle,
-    context: RmrContext,
+    _shared: Region,
+    remote: RemoteMemory,
     /// Where the next capsule goes, if there is room for it.
     next: usize,
     /// Receives are posted again.
@@ -68,151 +57,110 @@ pub struct RawQueue {
 
 impl RawQueue {
     /// Asks for a connection with this private data, and waits until the target has answered.
-    pub fn connect(
-        ia: Ia,
-        platform: &Arc<dyn Platform>,
-        target: (IpAddr, u16),
-        private_data: &[u8],
-    ) -> Result<RawQueue, Error> {
-        RawQueue::connect_with(ia, platform, target, private_data, DEPTH)
+    pub fn connect(nic: &Nic, target: (IpAddr, u16), private_data: &[u8]) -> Result<RawQueue, Error> {
+        RawQueue::connect_with(nic, target, private_data, DEPTH)
     }
 
     /// The same with so many Receives, 64 at most.
     pub fn connect_with(
-        ia: Ia,
-        platform: &Arc<dyn Platform>,
+        nic: &Nic,
         target: (IpAddr, u16),
         private_data: &[u8],
         count: usize,
     ) -> Result<RawQueue, Error> {
-        let evd = |stream, size| {
-            ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).calling("it_evd_create")
-        };
-        let pz = ia.pz_create().calling("it_pz_create")?;
-        let requests = evd(EventType::DTO_EVENT_STREAM, 2 * DEPTH)?;
-        let receives = evd(EventType::DTO_EVENT_STREAM, DEPTH)?;
-        let messages = evd(EventType::CM_MSG_EVENT_STREAM, 8)?;
-        let signal = Arc::new(Signal::new(platform.clone()));
-        let raised = signal.clone();
-        events::attach(&ia, &[requests, receives, messages], move || raised.raise())?;
-        let attributes = EpAttributes {
-            max_request_dtos: DEPTH,
-            max_recv_dtos: DEPTH,
-            rc: RcAttributes {
-                rdma_read_enable: true,
-                rdma_write_enable: true,
-                rdma_read_ird: 16,
-                rdma_read_ord: 0,
-                ..RcAttributes::default()
-            },
-            ..EpAttributes::default()
-        };
-        let ep = ia
-            .ep_rc_create(pz, requests, receives, messages, EpFlags::empty(), &attributes)
-            .calling("it_ep_rc_create")?;
-        let own = memory(&ia, platform, pz, CAPSULES + DEPTH * PLACE, MemPriv::LOCAL)?;
-        let shared = memory(&ia, platform, pz, MEMORY, MemPriv::LOCAL | MemPriv::REMOTE)?;
+        let platform = nic.agent().platform().clone();
+        let attention = Attention::new(&platform);
+        let domain = nic.domain()?;
+        let endpoint = domain.endpoint().sends(DEPTH as u32).receives(DEPTH as u32);
+        let endpoint = endpoint.reads(0).served_reads(16).watch(attention.waker()).build()?;
+        endpoint.queue().watch(attention.waker());
+        let own = domain.region(CAPSULES + DEPTH * PLACE)?;
+        let shared = domain.shared_region(MEMORY, Access::READ | Access::WRITE)?;
         let mut queue = RawQueue {
-            platform: platform.clone(),
-            signal,
-            ep,
-            requests,
-            receives,
-            messages,
-            own: (own.0, own.1),
-            memory: shared.0,
-            shared: shared.1,
-            context: shared.2,
+            endpoint,
+            platform,
+            attention,
+            own,
+            memory: shared.buffer().clone(),
+            remote: shared.remote().ok_or(Error::Config("no right"))?,
+            _shared: shared,
             next: 0,
             receives_again: true,
             responses: Vec::new(),
             end: None,
-            ia,
         };
         for place in 0..count.min(DEPTH) {
             queue.post_receive(place)?;
         }
-        let path = net::path(&queue.ia, target.0)?;
-        let service = ConnQual::rdma_tcp(target.1);
-        queue
-            .ia
-            .ep_connect(ep, &path, None, &service, CnEstFlags::TWO_WAY, private_data)
-            .calling("it_ep_connect")?;
-        let mut established = false;
-        queue.until(|queue| {
-            while let Ok(event) = queue.ia.evd_dequeue(queue.messages) {
-                match event {
-                    Event::ConnEstablished { .. } => established = true,
-                    Event::ConnPeerReject { private_data, .. } => {
-                        let data = private_data.as_ref().map_or(&[][..], |data| data.as_slice());
-                        let code = data.first_chunk().copied().unwrap_or_default();
-                        queue.end = Some(End::Refused(code));
-                    }
-                    _ => queue.end = Some(End::Disconnected),
-                }
+        let connecting = queue.endpoint.connect_with(target.0.into(), target.1, private_data);
+        connecting.begun().map_err(Error::Connect)?;
+        queue.until(|queue| queue.endpoint.outcome().is_some());
+        queue.end = match queue.endpoint.outcome() {
+            Some(Ok(_)) => None,
+            Some(Err(ConnectError::Rejected)) => {
+                let code = queue.endpoint.rejection().and_then(|data| data.bytes().first_chunk());
+                Some(End::Refused(code.copied().unwrap_or_default()))
             }
-            established || queue.end.is_some()
-        });
-        if !established && queue.end.is_none() {
-            queue.end = Some(End::Silent);
-        }
+            Some(Err(_)) => Some(End::Disconnected),
+            None => Some(End::Silent),
+        };
         Ok(queue)
     }
 
     fn post_receive(&self, place: usize) -> Result<(), Error> {
-        let (buffer, lmr) = &self.own;
-        let at = buffer.addr() + CAPSULES + place * PLACE;
-        let segment = LmrTriplet::new(*lmr, at as u64, PLACE as u64);
-        self.ia.post_recv(self.ep, &[segment], place as u64, DtoFlags::COMPLETION).calling("it_post_recv")
+        let at = CAPSULES + place * PLACE;
+        self.endpoint.post_receive(self.own.slice(at..at + PLACE), place as u64).map_err(Error::Post)
     }
 
     /// Waits until `done`.
     fn until(&mut self, mut done: impl FnMut(&mut RawQueue) -> bool) -> bool {
         let deadline = self.platform.now() + PATIENCE;
         loop {
-            let seen = self.signal.value();
+            let seen = self.attention.signal.value();
             if done(self) {
                 return true;
             }
             if self.platform.now() >= deadline {
                 return false;
             }
-            self.signal.wait(seen, Some(deadline));
+            if !self.endpoint.queue().arm() {
+                self.attention.signal.wait(seen, Some(deadline));
+            }
         }
     }
 
     /// Looks at what has come.
     fn look(&mut self) {
-        while let Ok(Event::Dto(done)) = self.ia.evd_dequeue(self.receives) {
-            if done.dto_status != DtoStatus::Success {
+        // What came before the end is looked at first.
+        let is_closed = self.endpoint.is_closed();
+        let mut done = [rdma::Completion::EMPTY];
+        while self.endpoint.queue().poll(&mut done) > 0 {
+            let [done] = &done;
+            if done.operation() != Operation::Receive || done.result().is_err() {
                 continue;
             }
-            let place = done.cookie as usize;
+            let place = done.id() as usize;
             let mut bytes = [0; size_of::<Completion>()];
-            let _ = self.own.0.read(CAPSULES + place * PLACE, &mut bytes);
+            self.own.slice(CAPSULES + place * PLACE..).read(&mut bytes);
             self.responses.extend(Completion::read_from_bytes(&bytes));
             if self.receives_again {
                 let _ = self.post_receive(place);
             }
         }
-        while self.ia.evd_dequeue(self.requests).is_ok() {}
-        while let Ok(event) = self.ia.evd_dequeue(self.messages) {
-            if matches!(event, Event::ConnDisconnect { .. } | Event::ConnBroken { .. }) {
-                self.end = Some(End::Disconnected);
-            }
+        if is_closed && self.end.is_none() {
+            self.end = Some(End::Disconnected);
         }
     }
 
     /// Sends a capsule of any bytes, at most 262,144 with all that are outstanding.
     pub fn send(&mut self, capsule: &[u8]) {
         self.look();
-        let (buffer, lmr) = &self.own;
         let at = if self.next + capsule.len() <= CAPSULES { self.next } else { 0 };
         self.next = at + capsule.len();
-        let _ = buffer.write(at, capsule);
-        let segment = LmrTriplet::new(*lmr, (buffer.addr() + at) as u64, capsule.len() as u64);
+        let message = self.own.slice(at..self.next);
+        message.write(capsule);
         // It fails if the connection is over.
-        let _ = self.ia.post_send(self.ep, &[segment], 0, DtoFlags::COMPLETION);
+        let _ = self.endpoint.post(Work::send(message));
     }
 
     /// Posts no Receive any more. After as many responses as there are Receives, the target's next
@@ -253,32 +201,7 @@ impl RawQueue {
 
     /// Names bytes of [`RawQueue::memory`], as a command does.
     pub fn keyed(&self, offset: usize, len: usize) -> Descriptor {
-        let address = (self.memory.addr() + offset) as u64;
-        Descriptor::keyed(address, len as u32, u32::from_be(self.context.0), false)
+        let at = self.remote.addr() + offset as u64;
+        Descriptor::keyed(at, len as u32, self.remote.key(), false)
     }
-
-    /// Frees the queue, and its interface adapter with all that was made on it.
-    pub fn free(self) {
-        // A call fails only if the interface adapter is dead.
-        let _ = self.ia.ep_free(self.ep);
-        let _ = self.ia.lmr_free(self.shared);
-        events::free(&self.ia, &*self.platform, &[self.requests, self.receives, self.messages]);
-        let _ = self.ia.ia_free();
-    }
-}
-
-/// Registered memory.
-fn memory(
-    ia: &Ia,
-    platform: &Arc<dyn Platform>,
-    pz: PzHandle,
-    len: usize,
-    privileges: MemPriv,
-) -> Result<(Arc<DmaBuffer>, LmrHandle, RmrContext), Error> {
-    let buffer = Arc::new(DmaBuffer::new(platform, len, 4096).map_err(|_| Error::OutOfMemory)?);
-    let (memory, mode) = (LmrMemory::buffer(&buffer), AddrMode::Absolute);
-    let (lmr, context) = ia
-        .lmr_create(pz, memory, len as u64, mode, privileges, LmrFlags::NONE, 0)
-        .calling("it_lmr_create")?;
-    Ok((buffer, lmr, context.unwrap_or_default()))
 }

@@ -17,7 +17,6 @@ use nvme::sgl::Descriptor;
 use nvme::{Nqn, nqn};
 use platform::Platform;
 use platform::sync::atomic::AtomicU32;
-use privileged_api::ObjectCounts;
 use sim::World;
 use storage::initiator::{Initiator, Options, Region};
 use storage::target::{Config, Export, PORT, Target};
@@ -70,8 +69,8 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
         memory: 4 << 20,
         ..Config::new(NQN, exports)
     };
-    let ia = node.ia(0).expect("an interface adapter");
-    let target = Target::new(ia.clone(), platform.clone(), config).expect("a target");
+    let nic = node.nic(0).expect("an opening");
+    let target = Target::new(&nic, node.privileged, config).expect("a target");
     let (control, address) = (target.control(), target.addresses()[0]);
     let ended = Arc::new(Mutex::new(None));
     let slot = ended.clone();
@@ -82,9 +81,9 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
     platform.spawn("target", Box::new(body)).expect("a thread");
 
     let options = Options { keep_alive: Duration::ZERO, depth: 8, ..Options::new(address, NQN) };
-    let host = Initiator::connect(node.ia(1).expect("an interface adapter"), platform.clone(), options);
+    let host = Initiator::connect(&node.nic(1).expect("an opening"), node.privileged, options);
     let mut honest = Honest::new(host.expect("a controller"), &platform);
-    let mut attacker = Attacker { node, platform: &platform, address, queues: Vec::new(), controller: 0 };
+    let mut attacker = Attacker { node, address, queues: Vec::new(), controller: 0 };
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
@@ -109,16 +108,15 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
     }
     disks[0].release();
     honest.check(0x5a);
-    attacker.queues.into_iter().for_each(|queue| queue.0.free());
-    honest.end();
+    drop(attacker);
+    honest.host.disconnect();
     control.stop();
     let result = (0..ENDING).find_map(|_| {
         platform.wait(&AtomicU32::new(0), 0, Some(platform.now() + Duration::from_millis(1)));
         *ended.lock().unwrap_or_else(PoisonError::into_inner)
     });
     assert_eq!(result, Some(Ok(())), "how the target ended");
-    assert_eq!(ia.object_counts(), ObjectCounts::default());
-    ia.ia_free().expect("an interface adapter without objects");
+    assert!(nic.is_alone(), "objects of the target are left");
 }
 
 /// A host that follows the protocol.
@@ -128,9 +126,9 @@ struct Honest {
 }
 
 impl Honest {
-    fn new(mut host: Initiator, platform: &Arc<dyn Platform>) -> Honest {
+    fn new(host: Initiator, platform: &Arc<dyn Platform>) -> Honest {
         let buffer = platform::DmaBuffer::new(platform, 8192, 4096).expect("memory");
-        let region = host.register(Arc::new(buffer)).expect("a region");
+        let region = host.register(Arc::new(buffer));
         Honest { host, region }
     }
 
@@ -144,18 +142,11 @@ impl Honest {
         region.buffer().read(4096, &mut read).expect("inside");
         assert_eq!(read, [byte; 4096], "the honest host's block");
     }
-
-    fn end(self) {
-        let Honest { mut host, region } = self;
-        host.unregister(region);
-        host.disconnect().ia_free().expect("an interface adapter without objects");
-    }
 }
 
 /// A host that does not follow the protocol.
 struct Attacker<'a> {
     node: &'a common::Node,
-    platform: &'a Arc<dyn Platform>,
     address: std::net::IpAddr,
     /// Its queues, each with the identifier of its last command.
     queues: Vec<(RawQueue, u16)>,
@@ -191,12 +182,12 @@ impl Attacker<'_> {
         if input.rarely(4) {
             spoil(&mut private_data, input);
         }
-        let ia = self.node.ia(1).expect("an interface adapter");
-        let queue = RawQueue::connect(ia, self.platform, (self.address, PORT), &private_data);
+        let nic = self.node.nic(1).expect("an opening");
+        let queue = RawQueue::connect(&nic, (self.address, PORT), &private_data);
         let mut queue = queue.expect("resources");
         match queue.end() {
             None => self.queues.push((queue, 0)),
-            Some(_) => queue.free(),
+            Some(_) => {}
         }
     }
 
@@ -292,7 +283,7 @@ impl Attacker<'_> {
     fn vanish(&mut self, input: &mut Input<'_>) {
         if !self.queues.is_empty() {
             let place = input.below(self.queues.len());
-            self.queues.swap_remove(place).0.free();
+            drop(self.queues.swap_remove(place));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::task::Context;
 use std::thread;
 use std::time::Duration;
 
-use ferrovia_rdma::{Access, CloseError, RequestError, Work};
+use ferrovia_rdma::{Access, CloseError, Completion, RequestError, Work};
 use kernel_agent::{Agent, Config};
 
 use crate::support::{Host, PORT, block_on, pair, poll, waker};
@@ -171,4 +171,29 @@ fn an_end_says_that_the_device_is_dead() {
     host.agents[0].close();
     assert!(host.machine.arena().lent() > 0);
     std::mem::forget(host);
+}
+
+#[test]
+fn a_region_that_is_closed_waits_on_the_queue_where_its_receives_end() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let (domain, receives, listener) =
+        (nic.domain().unwrap(), nic.queue(16).unwrap(), nic.listen(PORT).unwrap());
+    let b = domain.endpoint().receive_queue(&receives).build().unwrap();
+    let a = domain.endpoint().build().unwrap();
+    let connecting = a.connect(nic.address(), PORT);
+    listener.wait().unwrap().accept(&b).wait().unwrap();
+    connecting.wait().unwrap();
+    let (source, sink) = (region!(a, 8, Access::empty()), region!(b, 8, Access::empty()));
+    b.post_receive(sink.slice(..), 7).unwrap();
+    let (waker, wakes) = waker();
+    let mut closing = pin!(sink.close());
+    let mut look = || closing.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(look().is_pending());
+    a.post(Work::send(source.slice(..))).unwrap();
+    while look().is_pending() {
+        wakes.recv_timeout(Duration::from_secs(60)).expect("the task is woken");
+    }
+    let mut done = [Completion::EMPTY];
+    assert_eq!((receives.poll(&mut done), done[0].id()), (1, 7), "the completion is for who polls");
 }

@@ -18,6 +18,7 @@ use kernel_agent::{Agent, Config, Counts};
 use platform::sync::atomic::AtomicU32;
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, ObjectCounts, Provider};
+use rdma::Nic;
 
 use crate::{Network, World};
 use story::Tally;
@@ -59,7 +60,8 @@ pub(crate) struct Nodes {
 pub(crate) struct Adapters {
     pub(crate) platform: Arc<dyn Platform>,
     provider: Provider,
-    privileged: Privileged,
+    agents: Vec<Arc<Agent>>,
+    pub(crate) privileged: Privileged,
 }
 
 impl Adapters {
@@ -67,6 +69,11 @@ impl Adapters {
     pub(crate) fn ia(&self, nic: usize) -> Step<Ia> {
         let name = format!("rnic{nic}");
         self.provider.ia_create(&name, 2, 1, Some(self.privileged)).must("it_ia_create")
+    }
+
+    /// An opening of a NIC.
+    pub(crate) fn nic(&self, nic: usize) -> Step<Nic> {
+        Nic::open(&self.agents[nic]).must("an opening of a NIC")
     }
 
     /// Frees an interface adapter, with all that is on it.
@@ -90,7 +97,8 @@ impl Nodes {
             agents.push(agent);
         }
         let idle = world.memory().lent();
-        let adapters = Adapters { platform, provider, privileged: world.privileged() };
+        let adapters =
+            Adapters { platform, provider, agents: agents.clone(), privileged: world.privileged() };
         Ok(Nodes { agents, adapters, before, idle })
     }
 

@@ -14,14 +14,14 @@ use nvme::status::Status;
 use platform::Instant;
 use platform::random::Random;
 use platform::sync::atomic::Ordering;
-use privileged_api::{Ia, ObjectCounts};
+use rdma::Nic;
 
 use super::book::{Book, Mark, Outcome, ZEROS};
 use super::plan::{self, HostPlan, NQN, OWN};
 use super::shared::{PATIENCE, Shared};
 use crate::harness::memory::{Slab, Slot};
 use crate::harness::story::{Story, Tally};
-use crate::harness::wrong::{Must, Step, Wrong, hold};
+use crate::harness::wrong::{Step, Wrong, hold};
 
 /// Memory for the data of requests.
 const SLAB: usize = 512 << 10;
@@ -96,6 +96,7 @@ pub(super) struct Host {
     number: usize,
     plan: HostPlan,
     shared: Arc<Shared>,
+    nic: Nic,
     random: Random,
     story: Story,
     tally: Tally,
@@ -120,6 +121,7 @@ impl Host {
             name,
             number,
             shared: shared.clone(),
+            nic: shared.adapters.nic(1)?,
             random,
             tally: Tally::default(),
             books,
@@ -167,7 +169,6 @@ impl Host {
     fn connect(&mut self) -> Step<Option<Initiator>> {
         let deadline = self.shared.now() + PATIENCE + PATIENCE;
         while !self.shared.is_closing() {
-            let ia = self.shared.adapters.ia(1)?;
             let mut id = [0; 16];
             id[0] = self.number as u8 + 1;
             let options = Options {
@@ -178,7 +179,7 @@ impl Host {
                 keep_alive: self.plan.keep_alive,
                 ..Options::new(self.shared.address()?, NQN)
             };
-            match Initiator::connect(ia.clone(), self.shared.adapters.platform.clone(), options) {
+            match Initiator::connect(&self.nic, self.shared.adapters.privileged, options) {
                 Ok(initiator) => {
                     self.tally.did("connected");
                     // The target has ended what earlier connections had sent.
@@ -190,7 +191,7 @@ impl Host {
                 }
                 Err(failure) => self.was_refused(failure)?,
             }
-            self.shared.adapters.free(&ia)?;
+            self.is_left()?;
             hold!(self.is_closing() || self.shared.now() < deadline, "{} cannot connect", self.name);
             self.shared.sleep(Duration::from_micros(100 + self.random.below(20_000)));
         }
@@ -235,7 +236,7 @@ impl Host {
 
     /// A connection from its beginning to its end.
     fn live(&mut self, mut initiator: Initiator) -> Step {
-        let region = initiator.register(self.slab.buffer.clone()).must("a region")?;
+        let region = initiator.register(self.slab.buffer.clone());
         let (end, at) = match self.shared.plan.is_quiet {
             true => (End::Idle, 0),
             false => {
@@ -252,19 +253,19 @@ impl Host {
             End::Silence => "endings: silence",
             End::Lost => "endings: lost",
         });
-        let ia = match end {
-            End::Idle => {
-                initiator.unregister(region);
-                let ia = initiator.disconnect();
-                let counts = ia.object_counts();
-                hold!(counts == ObjectCounts::default(), "objects of an initiator are left: {counts:?}");
-                ia
-            }
-            // Requests that name the region may be outstanding: it ends with the adapter.
-            End::UnderLoad => initiator.disconnect(),
-            End::Vanishes | End::Silence | End::Lost => initiator.abandon(),
-        };
-        self.forget(&ia)
+        // Under load, requests that name the region may be outstanding.
+        drop(region);
+        match end {
+            End::Idle | End::UnderLoad => initiator.disconnect(),
+            End::Vanishes | End::Silence | End::Lost => drop(initiator),
+        }
+        self.forget()
+    }
+
+    /// Checks that nothing of an initiator is left.
+    fn is_left(&self) -> Step {
+        hold!(self.nic.is_alone(), "objects of an initiator are left");
+        Ok(())
     }
 
     /// Sends requests and takes completions until the connection is to end, or has ended.
@@ -342,9 +343,9 @@ impl Host {
     }
 
     /// After a connection: requests without an answer may still be carried out.
-    fn forget(&mut self, ia: &Ia) -> Step {
+    fn forget(&mut self) -> Step {
         // From here on nothing reaches the host's memory.
-        self.shared.adapters.free(ia)?;
+        self.is_left()?;
         self.tally.done("requests without an answer", self.pending.len() as u64);
         for pending in std::mem::take(&mut self.pending).into_values() {
             self.story.tell(|| {

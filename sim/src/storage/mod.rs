@@ -42,7 +42,6 @@ use block::simulated::SimulatedDisk;
 use kernel_agent::Config;
 use platform::random::Random;
 use platform::sync::atomic::Ordering;
-use privileged_api::ObjectCounts;
 
 use crate::harness::story::{Story, Tally};
 use crate::harness::wrong::{Must, Step, Wrong, hold};
@@ -135,12 +134,12 @@ impl Turn<'_> {
     fn run(mut self, hosts: Vec<Host>) -> Step<Vec<Host>> {
         let shared = self.shared;
         let adapters = &shared.adapters;
-        let ia = adapters.ia(0)?;
+        let nic = adapters.nic(0)?;
         let export =
             |(number, faulty): (u8, &Faulty)| Export { disk: faulty.disk.clone(), uuid: [number; 16] };
         let mut config = shared.plan.config.clone();
         config.disks = (1..).zip(&shared.disks).map(export).collect();
-        let target = Target::new(ia.clone(), adapters.platform.clone(), config).must("a target")?;
+        let target = Target::new(&nic, adapters.privileged, config).must("a target")?;
         let (control, address) = (target.control(), target.addresses().first().copied());
         shared.open(control.clone(), address.ok_or(Wrong("the target has no address".into()))?);
         let target = Running::spawn(&adapters.platform, "target", &shared.over, move || target.run())?;
@@ -179,9 +178,7 @@ impl Turn<'_> {
         // A disk that loses its power forgets what it was asked for.
         let unfinished = Err(Error::Config("a disk did not finish its requests"));
         hold!(served == Ok(()) || power_is_cut && served == unfinished, "the target ended with {served:?}");
-        let counts = ia.object_counts();
-        hold!(counts == ObjectCounts::default(), "objects of the target are left: {counts:?}");
-        adapters.free(&ia)?;
+        hold!(nic.is_alone(), "objects of the target are left");
         self.count(&control)?;
         let is_lost = power_is_cut || ending == Ending::Pulled || self.random.rarely(2);
         for faulty in &shared.disks {

@@ -57,12 +57,11 @@ impl Rude {
                     if self.ask(&mut io, connect.command(), Some(id))?.is_some() {
                         self.misbehave(&mut io)?;
                     }
-                    io.free();
+                    drop(io);
                 }
                 if self.random.rarely(2) {
                     self.misbehave(&mut admin)?;
                 }
-                admin.free();
             }
             self.shared.sleep(Duration::from_nanos(self.random.below(1 << 25)));
         }
@@ -71,21 +70,17 @@ impl Rude {
 
     /// A connection, unless the target refuses it.
     fn connect(&mut self, id: u16, entries: u16) -> Step<Option<RawQueue>> {
-        let ia = self.shared.adapters.ia(1)?;
+        let nic = self.shared.adapters.nic(1)?;
         let place = (self.shared.address()?, PORT);
         let said = private_data::Request::new(id, entries, entries - 1);
-        match RawQueue::connect(ia.clone(), &self.shared.adapters.platform, place, said.as_bytes()) {
+        match RawQueue::connect(&nic, place, said.as_bytes()) {
             Ok(mut queue) => match queue.end() {
                 None => return Ok(Some(queue)),
-                Some(end) => {
-                    self.story.tell(|| format!("no connection: {end:?}"));
-                    queue.free();
-                }
+                Some(end) => self.story.tell(|| format!("no connection: {end:?}")),
             },
             Err(error) => {
                 self.story.tell(|| format!("no connection: {error}"));
                 hold!(self.may_break(), "a rude host cannot connect: {error}");
-                self.shared.adapters.free(&ia)?;
             }
         }
         Ok(None)

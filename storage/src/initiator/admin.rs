@@ -1,7 +1,5 @@
 //! The admin queue of a host: how a controller is made, asked, and shut down.
 
-use alloc::sync::Arc;
-
 use nvme::command::Command;
 use nvme::completion::Completion;
 use nvme::fabrics::{Cap, Cc, Connect, ConnectData, Csts, Property, PropertyGet, PropertySet};
@@ -9,15 +7,13 @@ use nvme::feature::{self, NumberOfQueues, SetFeatures};
 use nvme::identify::{self, ActiveList, Identify, Oncs, Sgls, Vwc, cns};
 use nvme::private_data::{Reject, Request};
 use nvme::{Nqn, fabrics};
-use platform::DmaBuffer;
-use privileged_api::{CnEstFlags, ConnQual, Event};
+use rdma::{ConnectError, Region};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::queue::HostQueue;
-use super::requests::{NotSent, Region};
+use super::requests::NotSent;
 use super::{Failure, Initiator, NamespaceInfo};
 use crate::Error;
-use crate::error::Calling;
 
 /// The entries of the admin queue.
 const ENTRIES: u16 = 32;
@@ -30,19 +26,7 @@ const MOST_NAMESPACES: usize = 1024;
 impl Initiator {
     /// Makes the controller and its queues, and looks at its namespaces.
     pub(super) fn set_up(&mut self) -> Result<(), Failure> {
-        let page = DmaBuffer::new(&self.platform, identify::LEN, 4096).map_err(|_| Error::OutOfMemory)?;
-        let page = self.register(Arc::new(page))?;
-        let made = self.set_up_with(&page);
-        if made.is_err() {
-            // A command that names the page may be outstanding, and the target may still write to
-            // it. Without queues neither reaches the page.
-            self.free_queues();
-        }
-        self.unregister(page);
-        made
-    }
-
-    fn set_up_with(&mut self, page: &Region) -> Result<(), Failure> {
+        let page = &self.common.domain.direct(identify::LEN, self.common.privileged)?;
         self.connect_queue(0, ENTRIES, page)?;
         let capabilities = Cap(self.property(Property::Cap)?);
         self.set_property(Property::Cc, Cc::new().with_enabled(true).0.into())?;
@@ -76,24 +60,20 @@ impl Initiator {
 
     /// Connects a queue and makes it the controller's.
     fn connect_queue(&mut self, id: u16, entries: u16, page: &Region) -> Result<(), Failure> {
-        let ia = &self.ia;
-        let (requests, receives, messages) = (self.requests, self.receives, self.messages);
-        let queue = HostQueue::new(ia, &self.platform, self.pz, requests, receives, messages, entries)?;
-        let ep = queue.ep;
+        let queue = HostQueue::new(&self.common, entries)?;
+        let said = Request::new(id, entries, entries - 1);
+        let address = self.options.address.into();
+        queue.endpoint.connect_with(address, self.options.port, said.as_bytes()).begun()?;
+        self.established(&queue)?;
         self.queues.push(queue);
         let place = self.queues.len() - 1;
-        let said = Request::new(id, entries, entries - 1);
-        let service = ConnQual::rdma_tcp(self.options.port);
-        ia.ep_connect(ep, &self.path, None, &service, CnEstFlags::TWO_WAY, said.as_bytes())
-            .calling("it_ep_connect")?;
-        self.established(place)?;
         let (Ok(subsystem), Ok(host)) =
             (Nqn::new(self.options.subsystem.as_bytes()), Nqn::new(self.options.host.as_bytes()))
         else {
             return Err(Failure::Local(Error::Config("a name is no NQN")));
         };
         let data = ConnectData::new(self.options.id, self.controller, subsystem, host);
-        page.buffer().write(0, data.as_bytes()).map_err(|_| Error::OutOfMemory)?;
+        page.slice(..).write(data.as_bytes());
         let keep_alive = if id == 0 { self.options.keep_alive.as_millis() as u32 } else { 0 };
         let command = Connect::new(id, entries - 1, keep_alive).command();
         let result =
@@ -106,34 +86,22 @@ impl Initiator {
     }
 
     /// Waits until a queue's connection is established.
-    fn established(&mut self, place: usize) -> Result<(), Failure> {
-        let ep = self.queues[place].ep;
+    fn established(&self, queue: &HostQueue) -> Result<(), Failure> {
         let deadline = self.platform.now() + self.options.patience;
         loop {
             let seen = self.seen();
-            match self.take_messages()? {
-                Some(Event::ConnEstablished { ep: its, .. }) if its == ep => {
-                    return Ok(());
-                }
-                Some(Event::ConnPeerReject { ep: its, private_data, .. }) if its == ep => {
-                    let code = private_data.as_ref().and_then(|data| Reject::parse(data.as_slice()));
+            match queue.endpoint.outcome() {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(ConnectError::Rejected)) => {
+                    let code = queue.endpoint.rejection().and_then(|data| Reject::parse(data.bytes()));
                     return Err(Failure::Refused(code.map_or(0, |code| code as u16)));
                 }
-                Some(Event::ConnNonpeerReject { ep: its, .. }) if its == ep => {
-                    return Err(Failure::Refused(0));
-                }
-                Some(Event::ConnDisconnect { .. } | Event::ConnBroken { .. }) => {
-                    return Err(Failure::Disconnected);
-                }
-                Some(_) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None if self.is_disconnected() => return Err(Failure::Disconnected),
                 None if self.platform.now() >= deadline => return Err(Failure::Silent),
-                None => self.wait_for(seen, deadline),
+                None => _ = self.attention.signal.wait(seen, Some(deadline)),
             }
         }
-    }
-
-    fn wait_for(&self, seen: u32, deadline: platform::Instant) {
-        self.signal.wait(seen, Some(deadline));
     }
 
     /// Reads a property.
@@ -208,7 +176,7 @@ impl Initiator {
 
     /// Takes what the controller says of itself.
     fn learn(&mut self, page: &Region) -> Result<(), Failure> {
-        let controller: identify::Controller = read(page)?;
+        let controller: identify::Controller = read(page);
         let sgls = Sgls::from_bits_truncate(controller.sgls.get());
         if !sgls.contains(Sgls::KEYED) || controller.icdoff.get() != 0 {
             return Err(Failure::Protocol(
@@ -236,7 +204,7 @@ impl Initiator {
         let mut last = 0;
         while self.namespaces.len() < MOST_NAMESPACES {
             self.identify(cns::ACTIVE_LIST, last, page)?;
-            let list: ActiveList = read(page)?;
+            let list: ActiveList = read(page);
             let first = last;
             for id in list.iter() {
                 if id <= last {
@@ -244,7 +212,7 @@ impl Initiator {
                 }
                 last = id;
                 self.identify(cns::NAMESPACE, id, page)?;
-                let namespace: identify::Namespace = read(page)?;
+                let namespace: identify::Namespace = read(page);
                 let block_size = namespace.block_size();
                 let block_size = block_size.ok_or(Failure::Protocol("a block size cannot be"))?;
                 self.namespaces.push(NamespaceInfo {
@@ -279,8 +247,8 @@ impl Initiator {
 }
 
 /// A structure at the beginning of a page.
-fn read<T: FromBytes + IntoBytes>(page: &Region) -> Result<T, Failure> {
+fn read<T: FromBytes + IntoBytes>(page: &Region) -> T {
     let mut structure = T::new_zeroed();
-    page.buffer().read(0, structure.as_mut_bytes()).map_err(|_| Error::OutOfMemory)?;
-    Ok(structure)
+    page.slice(..).read(structure.as_mut_bytes());
+    structure
 }

@@ -5,9 +5,9 @@
 //! [`Initiator::read`], [`Initiator::write`] and [`Initiator::flush`] wait by themselves. All of it
 //! belongs to one thread, so nothing here has a lock.
 //!
-//! The target reaches the data of a request through a region that the initiator links to it for
-//! this request alone, by it_lmr_link in front of the command. The target's response unlinks the
-//! region. Short data to write go in the capsule.
+//! The target reaches the data of a request through a fast region that the initiator links to it
+//! for this request alone, in front of the command. The target's response ends the link. Short data
+//! to write go in the capsule.
 
 mod admin;
 mod queue;
@@ -20,17 +20,14 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use nvme::status::Status;
-use platform::{Instant, Platform, Signal};
-use privileged_api::{
-    DtoCompletion, EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, Path, PzHandle,
-};
+use platform::{DmaBuffer, Instant, Platform, Privileged};
+pub use rdma::Region;
+use rdma::{Completion, ConnectError, CreateError, Nic};
 
 use crate::Error;
-use crate::error::Calling;
-use crate::events;
-use crate::net;
-use queue::HostQueue;
-pub use requests::{NotSent, Operation, Region, Request};
+use crate::attention::Attention;
+use queue::{Common, HostQueue};
+pub use requests::{NotSent, Operation, Request};
 
 /// Completions that are taken at once.
 const BATCH: usize = 64;
@@ -78,7 +75,7 @@ impl Options {
 /// Why a host lost its controller, or never got one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A call of IT-API failed, or the options are wrong.
+    /// The NIC failed, or the options are wrong.
     Local(Error),
     /// The target refused a connection: the code of NVMe over RDMA, 0 if it gave none.
     Refused(u16),
@@ -120,6 +117,27 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<CreateError> for Failure {
+    fn from(error: CreateError) -> Failure {
+        Failure::Local(error.into())
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Failure {
+        match error {
+            ConnectError::NoPath => Error::Config("no path leads to the target's address").into(),
+            ConnectError::Closed => Failure::Disconnected,
+            ConnectError::Rejected
+            | ConnectError::NoListener
+            | ConnectError::RejectedByAgent(_)
+            | ConnectError::TimedOut
+            | ConnectError::Withdrawn => Failure::Refused(0),
+            other => Failure::Local(Error::Connect(other)),
+        }
+    }
+}
+
 /// A namespace of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
@@ -150,19 +168,15 @@ pub struct Limits {
     pub write_zeroes: bool,
 }
 
-/// A controller, its queues, and what they need.
+/// A controller, its queues, and what they need. A host that drops it vanishes without a word to
+/// the controller; the target then reaches no memory of the host any more.
 pub struct Initiator {
-    ia: Ia,
-    platform: Arc<dyn Platform>,
-    options: Options,
-    signal: Arc<Signal>,
-    path: Path,
-    pz: PzHandle,
-    requests: EvdHandle,
-    receives: EvdHandle,
-    messages: EvdHandle,
     /// The admin queue, and behind it the I/O queues.
     queues: Vec<HostQueue>,
+    common: Common,
+    platform: Arc<dyn Platform>,
+    options: Options,
+    attention: Arc<Attention>,
     controller: u16,
     limits: Limits,
     namespaces: Vec<NamespaceInfo>,
@@ -173,18 +187,14 @@ pub struct Initiator {
     answer: Option<(Status, u64)>,
     failed: Option<Failure>,
     /// Where completions are taken: kept, since it takes longer to fill than to take some.
-    taken: Vec<DtoCompletion>,
+    taken: Vec<Completion>,
     /// Commands that are answered, but whose Sends are not complete.
     late: usize,
-    /// Completions of Sends wake the thread. They do only while one is late: as a rule a Send is
-    /// complete before its command is answered, so a wake-up for it would find nothing to finish.
-    hears_sends: bool,
 }
 
 impl Initiator {
     /// Connects to a target: makes a controller, its queues, and a list of its namespaces. Blocks.
-    /// The IA has to be that of a privileged consumer.
-    pub fn connect(ia: Ia, platform: Arc<dyn Platform>, options: Options) -> Result<Initiator, Failure> {
+    pub fn connect(nic: &Nic, privileged: Privileged, options: Options) -> Result<Initiator, Failure> {
         let wrong = |what| Err(Failure::Local(Error::Config(what)));
         if !(1..=64).contains(&options.io_queues) || !(2..=1024).contains(&options.depth) {
             return wrong("a host has 1 to 64 I/O queues of 2 to 1024 entries");
@@ -195,31 +205,29 @@ impl Initiator {
         if nvme::Nqn::new(options.host.as_bytes()).is_err() {
             return wrong("the host's name is no NQN");
         }
-        let path = net::path(&ia, options.address)?;
-        let pz = ia.pz_create().calling("it_pz_create")?;
-        let commands = 32 + usize::from(options.io_queues) * usize::from(options.depth);
-        let evd = |stream, size| {
-            ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).calling("it_evd_create")
+        let platform = nic.agent().platform().clone();
+        let attention = Attention::new(&platform);
+        let commands = 32 + u32::from(options.io_queues) * u32::from(options.depth);
+        let queue = |entries| {
+            let queue = nic.queue(entries)?;
+            queue.watch(attention.waker());
+            Ok::<_, CreateError>(queue)
         };
-        // A command has three requests at most: unlink, link, Send.
-        let requests = evd(EventType::DTO_EVENT_STREAM, 4 * commands)?;
-        let receives = evd(EventType::DTO_EVENT_STREAM, 2 * commands)?;
-        let messages = evd(EventType::CM_MSG_EVENT_STREAM, 4 * (1 + usize::from(options.io_queues)))?;
-        let signal = Arc::new(Signal::new(platform.clone()));
-        let raised = signal.clone();
-        events::attach(&ia, &[requests, receives, messages], move || raised.raise())?;
+        let common = Common {
+            domain: nic.domain()?,
+            privileged,
+            // A command has three requests at most: unlink, link, Send.
+            requests: queue(4 * commands)?,
+            receives: queue(2 * commands)?,
+            waker: attention.connection_waker(),
+        };
         let mut initiator = Initiator {
+            queues: Vec::new(),
+            common,
             next_keep_alive: platform.now(),
-            ia,
             platform,
             options,
-            signal,
-            path,
-            pz,
-            requests,
-            receives,
-            messages,
-            queues: Vec::new(),
+            attention,
             controller: nvme::fabrics::CNTLID_DYNAMIC,
             limits: Limits {
                 transfer: 4096,
@@ -233,17 +241,11 @@ impl Initiator {
             keep_alive: false,
             answer: None,
             failed: None,
-            taken: alloc::vec![DtoCompletion::default(); BATCH],
+            taken: alloc::vec![Completion::EMPTY; BATCH],
             late: 0,
-            hears_sends: true,
         };
-        match initiator.set_up() {
-            Ok(()) => Ok(initiator),
-            Err(failure) => {
-                initiator.free();
-                Err(failure)
-            }
-        }
+        initiator.set_up()?;
+        Ok(initiator)
     }
 
     /// The namespaces of the target when the host connected.
@@ -271,9 +273,10 @@ impl Initiator {
         self.controller
     }
 
-    /// The interface adapter.
-    pub fn ia(&self) -> &Ia {
-        &self.ia
+    /// Lets requests name a buffer. It lives as long as the region, and until the requests that
+    /// name it have ended. An entry of a queue keeps the buffers of its last two requests.
+    pub fn register(&self, buffer: Arc<DmaBuffer>) -> Region {
+        self.common.domain.direct_buffer(buffer, self.common.privileged)
     }
 
     /// Takes completions: `into` gets each request's token, its status, and its result. Returns how
@@ -294,61 +297,29 @@ impl Initiator {
 
     /// Sleeps until a completion may be there, or until `deadline`.
     pub fn wait(&mut self, seen: u32, deadline: Instant) {
-        let hears = self.late > 0;
-        if hears != self.hears_sends {
-            self.hears_sends = hears;
-            let param = EvdParam { evd_enabled: hears, ..EvdParam::default() };
-            // It fails only if the IA is dead, which the next poll reports.
-            let _ = self.ia.evd_modify(self.requests, EvdParamMask::ENABLED, &param);
-            if hears {
-                // Another poll finds what came before the event dispatcher was enabled.
-                return;
-            }
+        // Completions of Sends wake the thread only while one is late: as a rule a Send is complete
+        // before its command is answered, so a wake-up for it would find nothing to finish.
+        let sends_came = self.late > 0 && self.common.requests.arm();
+        if !self.common.receives.arm() && !sends_came {
+            self.attention.signal.wait(seen, Some(deadline.min(self.next_keep_alive)));
         }
-        self.signal.wait(seen, Some(deadline.min(self.next_keep_alive)));
     }
 
     /// The value for [`Initiator::wait`], to be read before a poll that finds nothing.
     pub fn seen(&self) -> u32 {
-        self.signal.value()
+        self.attention.signal.value()
     }
 
-    /// Disconnects, as a host does that is done: shuts the controller down. Returns the IA, on
-    /// which nothing of the initiator is left.
-    pub fn disconnect(mut self) -> Ia {
+    /// Disconnects, as a host does that is done: shuts the controller down.
+    pub fn disconnect(mut self) {
         if self.failed.is_none() {
             // A target that does not answer is left all the same.
             let _ = self.shut_down();
         }
-        self.free()
     }
 
-    /// Disconnects without a word to the controller, as a host does that vanishes.
-    pub fn abandon(self) -> Ia {
-        self.free()
-    }
-
-    /// Frees all queues. The target reaches no memory of the host any more.
-    fn free_queues(&mut self) {
-        for queue in self.queues.drain(..) {
-            queue.free(&self.ia);
-        }
-    }
-
-    fn free(mut self) -> Ia {
-        self.free_queues();
-        // A call fails only if the IA is dead.
-        events::free(&self.ia, &*self.platform, &[self.requests, self.receives, self.messages]);
-        let _ = self.ia.pz_free(self.pz);
-        self.ia
-    }
-
-    /// Looks at the events of the connections.
-    fn take_messages(&mut self) -> Result<Option<Event>, Failure> {
-        match self.ia.evd_dequeue(self.messages) {
-            Ok(event) => Ok(Some(event)),
-            Err(privileged_api::Error::QueueEmpty) => Ok(None),
-            Err(error) => Err(Failure::Local(Error::Api("it_evd_dequeue", error))),
-        }
+    /// Whether one of the connections is over.
+    fn is_disconnected(&self) -> bool {
+        self.queues.iter().any(|queue| queue.endpoint.is_closed())
     }
 }

@@ -1,25 +1,20 @@
 //! A queue of a host: its connection, its commands, and their memory.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::task::Waker;
 
 use nvme::command::Command;
 use nvme::completion::Completion;
-use platform::Platform;
-use privileged_api::{
-    DtoFlags, EpAttributes, EpFlags, EpHandle, EvdHandle, Ia, LmrFlags, LmrHandle, LmrTriplet, PzHandle,
-    RcAttributes,
-};
+use platform::Privileged;
+use rdma::{Domain, Endpoint, FastRegion, PostError, Queue, Region, Slice};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Error;
-use crate::error::Calling;
-use crate::mapped::Mapped;
 
 const COMMAND: usize = size_of::<Command>();
 const RESPONSE: usize = size_of::<Completion>();
 /// RDMA Reads by the target that may be outstanding.
-const READS: u32 = 16;
+const READS: u8 = 16;
 
 /// What a slot waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,89 +34,56 @@ pub(super) struct Slot {
     pub(super) waits: Waits,
     /// The consumer's name for the request.
     pub(super) token: u64,
-    /// The region through which the target reaches the data; null for none.
-    pub(super) lmr: LmrHandle,
-    /// The region is linked.
-    pub(super) is_linked: bool,
+    /// The region through which the target reaches the data.
+    pub(super) data: FastRegion,
     /// The response, once it is here.
     pub(super) response: Completion,
 }
 
 /// A queue.
 pub(super) struct HostQueue {
-    pub(super) ep: EpHandle,
+    // Before the memory: its end is the end of its requests.
+    pub(super) endpoint: Endpoint,
     pub(super) slots: Vec<Slot>,
     free: Vec<u16>,
-    commands: Mapped,
-    responses: Mapped,
+    commands: Region,
+    responses: Region,
+}
+
+/// What the queues of a host share.
+pub(super) struct Common {
+    pub(super) domain: Domain,
+    pub(super) privileged: Privileged,
+    /// Where Sends end, and Receives.
+    pub(super) requests: Queue,
+    pub(super) receives: Queue,
+    /// For changes of the connections.
+    pub(super) waker: Waker,
 }
 
 impl HostQueue {
     /// A queue of so many entries that is not connected yet, with a Receive for each response.
-    pub(super) fn new(
-        ia: &Ia,
-        platform: &Arc<dyn Platform>,
-        pz: PzHandle,
-        requests: EvdHandle,
-        receives: EvdHandle,
-        messages: EvdHandle,
-        entries: u16,
-    ) -> Result<HostQueue, Error> {
+    pub(super) fn new(common: &Common, entries: u16) -> Result<HostQueue, Error> {
+        let Common { domain, privileged, requests, receives, waker } = common;
         let count = usize::from(entries);
-        let attributes = EpAttributes {
-            max_dto_payload_size: 1 << 20,
-            max_request_dtos: 4 * count,
-            max_recv_dtos: count,
-            max_send_segments: 2,
-            max_recv_segments: 1,
-            rc: RcAttributes {
-                rdma_read_enable: true,
-                rdma_write_enable: true,
-                rdma_read_ird: READS,
-                rdma_read_ord: 0,
-                ..RcAttributes::default()
-            },
-            priv_ops_enable: true,
-            ..EpAttributes::default()
-        };
-        let commands = Mapped::new(ia, platform, count * COMMAND)?;
-        let responses = match Mapped::new(ia, platform, count * RESPONSE) {
-            Ok(responses) => responses,
-            Err(error) => {
-                commands.free(ia);
-                return Err(error);
-            }
-        };
-        let ep = ia.ep_rc_create(pz, requests, receives, messages, EpFlags::empty(), &attributes);
+        // A command has three requests at most: unlink, link, Send.
+        let endpoint = domain.endpoint().sends(4 * u32::from(entries)).receives(entries.into()).segments(2);
+        let endpoint = endpoint.reads(0).served_reads(READS).privileged(*privileged);
+        let endpoint = endpoint.queue(requests).receive_queue(receives).watch(waker.clone()).build()?;
         let mut queue = HostQueue {
-            ep: EpHandle::NULL,
+            endpoint,
             slots: Vec::new(),
             free: (0..entries).rev().collect(),
-            commands,
-            responses,
+            commands: domain.direct(count * COMMAND, *privileged)?,
+            responses: domain.direct(count * RESPONSE, *privileged)?,
         };
-        let made = ep.calling("it_ep_rc_create").and_then(|ep| {
-            queue.ep = ep;
-            for place in 0..entries {
-                let lmr = ia.lmr_create_unlinked(pz, 1, LmrFlags::NON_SHAREABLE, 0);
-                queue.slots.push(Slot {
-                    waits: Waits::Free,
-                    token: 0,
-                    lmr: lmr.calling("it_lmr_create_unlinked")?,
-                    is_linked: false,
-                    response: Completion::new_zeroed(),
-                });
-                queue.post_receive(ia, place).calling("it_post_recv")?;
-            }
-            Ok(())
-        });
-        match made {
-            Ok(()) => Ok(queue),
-            Err(error) => {
-                queue.free(ia);
-                Err(error)
-            }
+        for place in 0..entries {
+            let data = queue.endpoint.fast_region()?;
+            let response = Completion::new_zeroed();
+            queue.slots.push(Slot { waits: Waits::Free, token: 0, data, response });
+            queue.post_receive(place).map_err(Error::Post)?;
         }
+        Ok(queue)
     }
 
     /// The entries.
@@ -146,38 +108,28 @@ impl HostQueue {
         self.free.push(number);
     }
 
-    /// Writes a command into its capsule, and returns the capsule as a request names it.
-    pub(super) fn write(&self, number: u16, command: &Command) -> LmrTriplet {
-        let at = usize::from(number) * COMMAND;
-        // The capsule lies in the memory.
-        let _ = self.commands.memory.write(at, command.as_bytes());
-        self.commands.segment(at, COMMAND)
+    /// Writes a command into its capsule, which is returned.
+    pub(super) fn write(&self, number: u16, command: &Command) -> Slice<'_> {
+        let capsule = piece(&self.commands, number, COMMAND);
+        capsule.write(command.as_bytes());
+        capsule
     }
 
     /// Posts the Receive of a place.
-    pub(super) fn post_receive(&self, ia: &Ia, place: u16) -> privileged_api::Result<()> {
-        let segment = self.responses.segment(usize::from(place) * RESPONSE, RESPONSE);
-        ia.post_recv(self.ep, &[segment], u64::from(place), DtoFlags::COMPLETION)
+    pub(super) fn post_receive(&self, place: u16) -> Result<(), PostError> {
+        self.endpoint.post_receive(piece(&self.responses, place, RESPONSE), place.into())
     }
 
     /// The response at a place.
     pub(super) fn response(&self, place: u16) -> Completion {
         let mut response = Completion::new_zeroed();
-        // The place lies in the memory.
-        let _ = self.responses.memory.read(usize::from(place) * RESPONSE, response.as_mut_bytes());
+        piece(&self.responses, place, RESPONSE).read(response.as_mut_bytes());
         response
     }
+}
 
-    /// Frees all that the queue has.
-    pub(super) fn free(self, ia: &Ia) {
-        // A call fails only if the IA is dead. Freeing the endpoint ends the connection.
-        if !self.ep.is_null() {
-            let _ = ia.ep_free(self.ep);
-        }
-        for slot in &self.slots {
-            let _ = ia.lmr_free(slot.lmr);
-        }
-        self.commands.free(ia);
-        self.responses.free(ia);
-    }
+/// A piece of memory that has as many as the queue has entries.
+fn piece(memory: &Region, number: u16, len: usize) -> Slice<'_> {
+    let at = usize::from(number) * len;
+    memory.slice(at..at + len)
 }

@@ -1,35 +1,14 @@
 //! Requests of the consumer: memory, commands, completions.
 
-use alloc::sync::Arc;
-use core::slice::from_ref;
-
 use nvme::command::{Command, opcode};
 use nvme::dsm;
 use nvme::sgl::Descriptor;
 use nvme::status::Status;
-use platform::DmaBuffer;
-use privileged_api::{
-    ASPACE_KERNEL, AddrMode, DtoCompletion, DtoFlags, DtoStatus, Event, EventType, Handle, IoAddr, Iobl,
-    LmrTriplet, MemPriv,
-};
+use rdma::{Access, Completion, Region, Work};
 
-use super::queue::Waits;
+use super::queue::{Common, Waits};
 use super::{Failure, Initiator};
 use crate::Error;
-use crate::error::Calling;
-
-/// Memory of the consumer that requests may name.
-pub struct Region {
-    buffer: Arc<DmaBuffer>,
-    address: IoAddr,
-}
-
-impl Region {
-    /// The memory.
-    pub fn buffer(&self) -> &Arc<DmaBuffer> {
-        &self.buffer
-    }
-}
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,22 +56,6 @@ pub enum NotSent {
 }
 
 impl Initiator {
-    /// Lets requests name a buffer. It lives as long as the region.
-    pub fn register(&mut self, buffer: Arc<DmaBuffer>) -> Result<Region, Failure> {
-        let (address, len) =
-            self.ia.mem_map(buffer.addr(), ASPACE_KERNEL, buffer.len()).calling("it_mem_map")?;
-        if len != buffer.len() {
-            return Err(Failure::Local(Error::OutOfMemory));
-        }
-        Ok(Region { buffer, address })
-    }
-
-    /// Ends a region. No request that names it may be outstanding.
-    pub fn unregister(&mut self, region: Region) {
-        // Fails only if the IA is dead.
-        let _ = self.ia.mem_unmap(region.address, region.buffer.len());
-    }
-
     /// Sends a request by an I/O queue, counted from 0. `token` comes back with its completion.
     pub fn submit(&mut self, queue: usize, request: &Request<'_>, token: u64) -> Result<(), NotSent> {
         let blocks = request.blocks;
@@ -125,89 +88,73 @@ impl Initiator {
     }
 
     /// Sends a command, with the data that it names.
-    pub(super) fn send(
+    pub(super) fn send<'a>(
         &mut self,
         queue: usize,
         command: Command,
-        data: Option<(&Region, usize, usize)>,
+        data: Option<(&'a Region, usize, usize)>,
         is_read: bool,
         token: u64,
     ) -> Result<(), NotSent> {
         if let Some(failure) = self.failed {
             return Err(NotSent::Lost(failure));
         }
-        let data = data.filter(|&(_, _, len)| len > 0);
-        if let Some((region, offset, len)) = data
-            && (offset.checked_add(len).is_none_or(|end| end > region.buffer.len())
-                || len > self.limits.transfer)
-        {
-            return Err(NotSent::Invalid);
-        }
+        let slice = |(region, offset, len): (&'a Region, usize, usize)| {
+            let end = offset.checked_add(len).filter(|_| len <= self.limits.transfer);
+            end.and_then(|end| region.get(offset..end)).ok_or(NotSent::Invalid)
+        };
+        let data = data.filter(|&(_, _, len)| len > 0).map(slice).transpose()?;
         let in_capsule = if queue == 0 { 0 } else { self.limits.in_capsule };
-        let ia = &self.ia;
         let queue = &mut self.queues[queue];
         let number = queue.take(token).ok_or(NotSent::Full)?;
         let slot = &mut queue.slots[usize::from(number)];
         let (mut sgl, mut inline) = (Descriptor::none(), None);
-        let mut failed = Ok(());
-        if let Some((region, offset, len)) = data {
-            let address = IoAddr(region.address.0 + offset as u64);
-            if !is_read && len <= in_capsule {
-                sgl = Descriptor::offset(0, len as u32);
-                inline = Some(LmrTriplet::direct(address, len as u64));
+        let mut linked = Ok(());
+        if let Some(data) = data {
+            let len = data.len() as u32;
+            if !is_read && data.len() <= in_capsule {
+                sgl = Descriptor::offset(0, len);
+                inline = Some(data);
             } else {
-                let none = DtoFlags::empty();
-                if slot.is_linked {
-                    failed = ia.lmr_unlink(slot.lmr, queue.ep, 0, none);
-                }
-                let privileges = if is_read {
-                    MemPriv::REMOTE_WRITE | MemPriv::LOCAL_WRITE
-                } else {
-                    MemPriv::REMOTE_READ | MemPriv::LOCAL_READ
-                };
-                let list = Iobl::blocks(from_ref(&address), len as u64, 0);
-                let (mode, base) = (AddrMode::Absolute, region.buffer.addr() + offset);
-                let linked =
-                    ia.lmr_link(slot.lmr, base, &list, len as u64, mode, privileges, queue.ep, 0, none);
-                match linked {
-                    Ok(Some(context)) => {
-                        slot.is_linked = true;
-                        sgl = Descriptor::keyed(base as u64, len as u32, u32::from_be(context.0), true);
-                    }
-                    Ok(None) => failed = Err(privileged_api::Error::InvalidLmr),
-                    Err(error) => failed = Err(error),
-                }
+                let link = slot.data.link(data, if is_read { Access::WRITE } else { Access::READ });
+                linked = link.map(|to| sgl = Descriptor::keyed(to.addr(), len, to.key(), true));
             }
         }
         let capsule = queue.write(number, &command.with_cid(number).with_sgl(sgl));
-        let cookie = u64::from(number);
-        let sent = failed.and_then(|()| match inline {
-            Some(data) => ia.post_send(queue.ep, &[capsule, data], cookie, DtoFlags::COMPLETION),
-            None => ia.post_send(queue.ep, &[capsule], cookie, DtoFlags::COMPLETION),
+        let id = u64::from(number);
+        let sent = linked.and_then(|()| match inline {
+            Some(data) => queue.endpoint.post(Work::send(&[capsule, data]).id(id)),
+            None => queue.endpoint.post(Work::send(capsule).id(id)),
         });
         sent.map_err(|error| {
             queue.give(number);
-            // The connection is over, and its event says why.
-            NotSent::Lost(Failure::Local(Error::Api("it_post_send", error)))
+            // The connection is over, and the next poll says so.
+            NotSent::Lost(Failure::Local(Error::Post(error)))
         })
     }
 
     /// Takes completions, and sends a Keep Alive when it is time.
     pub(super) fn take(&mut self, into: &mut dyn FnMut(u64, Status, u64)) -> Result<usize, Failure> {
         let mut count = 0;
-        for evd in [self.receives, self.requests] {
-            let came = match self.ia.evd_dequeue_n(evd, &mut self.taken) {
-                Ok(came) => came,
-                Err(privileged_api::Error::QueueEmpty) => continue,
-                Err(error) => return Err(Failure::Local(Error::Api("it_evd_dequeue", error))),
-            };
-            let taken = core::mem::take(&mut self.taken);
+        let mut taken = core::mem::take(&mut self.taken);
+        for are_receives in [true, false] {
+            let Common { receives, requests, .. } = &self.common;
+            let came = if are_receives { receives } else { requests }.poll(&mut taken);
             let complete = taken.iter().take(came).map(|done| self.completed(done, into).map(usize::from));
             let complete = complete.sum::<Result<usize, Failure>>();
-            self.taken = taken;
-            count += complete?;
+            match complete {
+                Ok(complete) => count += complete,
+                Err(failure) => {
+                    self.taken = taken;
+                    return Err(failure);
+                }
+            }
         }
-        if let Some(Event::ConnDisconnect { .. } | Event::ConnBroken { .. }) = self.take_messages()? {
+        self.taken = taken;
+        if self.common.domain.nic().is_dead() {
+            return Err(Error::DeviceDead.into());
+        }
+        if self.attention.take_connections() && self.is_disconnected() {
             return Err(Failure::Disconnected);
         }
         let now = self.platform.now();
@@ -224,34 +171,30 @@ impl Initiator {
     /// A Send or a Receive is complete. True if a request of the consumer is complete by it.
     fn completed(
         &mut self,
-        done: &DtoCompletion,
+        done: &Completion,
         into: &mut dyn FnMut(u64, Status, u64),
     ) -> Result<bool, Failure> {
-        let Some(place) = self.queues.iter().position(|queue| queue.ep == done.ep) else { return Ok(false) };
-        if done.dto_status != DtoStatus::Success {
-            return Err(Failure::Disconnected);
-        }
+        let place = self.queues.iter().position(|queue| queue.endpoint.id() == done.endpoint());
+        let Some(place) = place else { return Ok(false) };
+        let Ok(len) = done.result() else { return Err(Failure::Disconnected) };
         let queue = &mut self.queues[place];
-        let number = match done.event_number {
-            EventType::DTO_RC_RECV_CMPL => {
-                let receive = done.cookie as u16;
-                if done.transferred_length as usize != size_of::<nvme::completion::Completion>() {
+        let number = match done.operation() {
+            rdma::Operation::Receive => {
+                let receive = done.id() as u16;
+                if len != size_of::<nvme::completion::Completion>() {
                     return Err(Failure::Protocol("a response has 16 bytes"));
                 }
                 let response = queue.response(receive);
                 // It fails only if the connection is over.
-                let _ = queue.post_receive(&self.ia, receive);
+                let _ = queue.post_receive(receive);
                 let number = response.cid.get();
                 let slot = queue.slots.get_mut(usize::from(number));
                 let slot = slot.filter(|slot| matches!(slot.waits, Waits::Both | Waits::Response));
                 let Some(slot) = slot else {
                     return Err(Failure::Protocol("a response to a command that was not sent"));
                 };
-                if done.unlinked_mr_handle != Handle::NULL {
-                    if done.unlinked_mr_handle != Handle::from(slot.lmr) {
-                        return Err(Failure::Protocol("a response invalidated another command's key"));
-                    }
-                    slot.is_linked = false;
+                if !slot.data.is_ended_by(done) && done.invalidated().is_some() {
+                    return Err(Failure::Protocol("a response invalidated another command's key"));
                 }
                 slot.response = response;
                 if slot.waits == Waits::Both {
@@ -261,8 +204,8 @@ impl Initiator {
                 }
                 number
             }
-            EventType::DTO_SEND_CMPL => {
-                let number = done.cookie as u16;
+            rdma::Operation::Send => {
+                let number = done.id() as u16;
                 let Some(slot) = queue.slots.get_mut(usize::from(number)) else { return Ok(false) };
                 if slot.waits == Waits::Both {
                     slot.waits = Waits::Response;

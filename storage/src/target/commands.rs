@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use nvme::command::Command;
 use nvme::status::Status;
 
+use super::capsule::Capsule;
 use super::earlier::HostNumber;
 use super::pool::Buffer;
-use super::receives::Place;
 use super::work::Task;
 
 /// Where an entry is.
@@ -84,7 +84,7 @@ pub(crate) struct Entry {
     pub(crate) command: Command,
     pub(crate) host: HostData,
     /// The capsule whose data is still needed.
-    pub(crate) place: Option<Place>,
+    pub(crate) capsule: Option<Capsule>,
     /// The memory of the command's data, and in a Compare that of the disk's.
     pub(crate) buffer: Buffer,
     pub(crate) second: Buffer,
@@ -113,7 +113,7 @@ impl Entry {
             owner: HostNumber::default(),
             command: zerocopy::FromZeros::new_zeroed(),
             host: HostData::Capsule { offset: 0, len: 0 },
-            place: None,
+            capsule: None,
             buffer: Buffer::default(),
             second: Buffer::default(),
             owner_of_memory: 0,
@@ -196,7 +196,7 @@ impl Commands {
         Some(index)
     }
 
-    /// Gives an entry back. The caller has taken its memory and its place.
+    /// Gives an entry back. The caller has taken its memory and its capsule.
     pub(crate) fn give(&mut self, index: Index) {
         self.fetch(index, false);
         self.orphans -= usize::from(self[index].queue.is_none());

@@ -64,11 +64,11 @@ impl Target {
             self.respond(index, status, 0);
             return true;
         }
-        let submitted = match (entry.place, entry.host) {
+        let submitted = match (&entry.capsule, entry.host) {
             // The data are in the capsule.
-            (Some(place), HostData::Capsule { offset, len }) => {
-                let piece = self.receives.data(place, offset as usize, len as usize);
-                namespace.submit(index, operation, Some(&self.receives.mapped.memory), &[piece])
+            (Some(capsule), HostData::Capsule { offset, len }) => {
+                let (memory, piece) = capsule.data(offset as usize, len as usize);
+                namespace.submit(index, operation, Some(memory), &[piece])
             }
             _ => {
                 let buffer = if uses_second { &entry.second } else { &entry.buffer };
@@ -181,10 +181,10 @@ impl Target {
             let len = ours.len().min(entry.second.len() - offset);
             let (ours, theirs) = (&mut ours[..len], &mut theirs[..len]);
             pool.read_at(&entry.second, offset, ours);
-            match entry.place {
-                Some(place) => match entry.host {
+            match &entry.capsule {
+                Some(capsule) => match entry.host {
                     HostData::Capsule { offset: from, .. } => {
-                        self.receives.read(place, from as usize + offset, theirs);
+                        capsule.read(from as usize + offset, theirs);
                     }
                     HostData::Memory { .. } => return false,
                 },

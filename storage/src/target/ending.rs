@@ -8,7 +8,6 @@ use platform::Instant;
 use super::pool::Pool;
 use super::server::{TICK, Target};
 use crate::Error;
-use crate::events;
 
 /// How long the commands that are outstanding may take at the end.
 const ANSWERING: Duration = Duration::from_secs(2);
@@ -20,10 +19,7 @@ impl Target {
     /// Ends all connections, after the commands that are outstanding, waits for the disks, and
     /// frees everything.
     pub(super) fn end(mut self) -> Result<(), Error> {
-        if let Some(listen) = self.listen.take() {
-            // It fails only if the IA is dead.
-            let _ = self.ia.listen_free(listen);
-        }
+        self.listener = None;
         // Commands that come from now on get no response, so their hosts send them again elsewhere.
         self.is_stopping = true;
         let begun = self.platform.now();
@@ -48,19 +44,6 @@ impl Target {
         // No command keeps its memory, unless the disk or the host did not end in time.
         let pools = || self.subsystem.namespaces.iter().map(|namespace| &namespace.pool);
         debug_assert!(self.commands.used() > 0 || pools().chain([&self.admin_pool]).all(Pool::is_whole));
-        let Target { ia, receives, responses, admin_pool, subsystem, queues, .. } = self;
-        // Each call fails only if the IA is dead.
-        for (_, queue) in queues.iter() {
-            let _ = ia.ep_free(queue.ep);
-        }
-        receives.free(&ia);
-        responses.free(&ia);
-        admin_pool.free(&ia);
-        for namespace in subsystem.namespaces {
-            namespace.pool.free(&ia);
-        }
-        events::free(&ia, &*self.platform, &[self.requests, self.receives_evd, self.messages, self.asked]);
-        let _ = ia.pz_free(self.pz);
         failed
     }
 
@@ -74,13 +57,13 @@ impl Target {
     /// Works until something holds, or until a time.
     fn work_until(&mut self, deadline: Instant, holds: impl Fn(&mut Target) -> bool) -> Result<(), Error> {
         loop {
-            let seen = self.shared.signal.value();
+            let seen = self.shared.attention.signal.value();
             if holds(self) || self.platform.now() >= deadline {
                 return Ok(());
             }
             if !self.round()? && !self.arm_disks() {
                 let next = deadline.min(self.platform.now() + TICK);
-                self.shared.signal.wait(seen, Some(next));
+                self.shared.attention.signal.wait(seen, Some(next));
             }
         }
     }

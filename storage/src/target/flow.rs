@@ -4,15 +4,13 @@ use nvme::command::Command;
 use nvme::completion::Completion;
 use nvme::sgl::Sgl;
 use nvme::status::Status;
-use privileged_api::{
-    DtoCompletion, DtoFlags, DtoStatus, EventType, LmrTriplet, RmrContext, make_rdma_addr_absolute,
-};
+use rdma::{Operation, RemoteMemory, RequestError, Slice, Work};
 use zerocopy::IntoBytes;
 
+use super::capsule::{COMMAND, Capsule};
 use super::commands::{HostData, Index, Stage};
 use super::pool::MOST_CHUNKS;
 use super::queue::Role;
-use super::receives::{COMMAND, Place};
 use super::server::{RESPONSE, Target};
 use super::statistics::Counter;
 use super::work::{self, Task};
@@ -20,32 +18,19 @@ use super::work::{self, Task};
 /// How a command is refused, or answered at once: its status and its result.
 pub(super) type Answer = (Status, u64);
 
-/// A capsule that has arrived.
-#[derive(Clone, Copy)]
-pub(super) struct Capsule {
-    /// The endpoint, by its handle.
-    ep: u64,
-    place: Place,
-    /// Its bytes.
-    len: usize,
-}
-
 impl Target {
-    /// A capsule arrived, or a Receive failed.
-    pub(super) fn capsule(&mut self, done: &DtoCompletion) {
-        let Some(place) = self.receives.place(done.cookie) else { return };
-        if done.dto_status == DtoStatus::Success {
-            self.arrived(Capsule { ep: done.ep.as_raw(), place, len: done.transferred_length as usize });
-        } else {
-            self.receives.post(&self.ia, place);
+    /// A capsule arrived, or a Receive failed, whose buffer is posted again.
+    pub(super) fn capsule(&mut self, done: &rdma::Completion) {
+        if let Some(message) = self.receives.message(done) {
+            self.arrived(Capsule { endpoint: done.endpoint(), message });
         }
     }
 
     /// Takes a capsule that has arrived, or one again that was postponed.
     fn arrived(&mut self, capsule: Capsule) {
-        let number = self.by_ep.get(&capsule.ep).copied().filter(|_| !self.is_stopping);
-        if !number.is_some_and(|number| self.command(number, capsule)) {
-            self.receives.post(&self.ia, capsule.place);
+        let number = self.by_endpoint.get(&capsule.endpoint).copied().filter(|_| !self.is_stopping);
+        if let Some(number) = number {
+            self.command(number, capsule);
         }
     }
 
@@ -53,7 +38,7 @@ impl Target {
     pub(super) fn take_postponed(&mut self) {
         for _ in 0..self.postponed.len() {
             let Some(capsule) = self.postponed.pop_front() else { break };
-            let number = self.by_ep.get(&capsule.ep).copied();
+            let number = self.by_endpoint.get(&capsule.endpoint).copied();
             if let Some(queue) = number.and_then(|number| self.queues.get(number)) {
                 queue.postponed -= 1;
             }
@@ -61,12 +46,12 @@ impl Target {
         }
     }
 
-    /// Takes a command out of a capsule. True if the place is kept.
-    fn command(&mut self, number: u32, capsule: Capsule) -> bool {
-        let Capsule { place, len, .. } = capsule;
-        let Some(queue) = self.queues.get(number) else { return false };
+    /// Takes a command out of a capsule.
+    fn command(&mut self, number: u32, capsule: Capsule) {
+        let len = capsule.len();
+        let Some(queue) = self.queues.get(number) else { return };
         if queue.is_ending {
-            return false;
+            return;
         }
         // A host that sends less than a command, or more commands than it said, has lost its way.
         let overruns = queue.outstanding + queue.postponed >= queue.size;
@@ -77,30 +62,30 @@ impl Target {
             );
             self.statistics().count(Counter::Broken);
             self.break_queue(number);
-            return false;
+            return;
         }
         // A long RDMA Read delays the completions of all Sends behind it, but not their arrival. So
         // a host may have had the responses of all entries, and send more.
         if queue.entries >= 2 * queue.size {
             queue.postponed += 1;
             self.postponed.push_back(capsule);
-            return true;
+            return;
         }
-        let command = self.receives.command(place);
+        let command = capsule.command();
         let (is_new, owner) = (queue.begin(command.cid.get()), queue.owner);
         let host = host_data(&command, len - COMMAND);
         let data = host.unwrap_or(HostData::Capsule { offset: 0, len: 0 });
         // The queue has as many entries promised as it may use.
         let Some(index) = self.commands.take(number, owner, command, data) else {
             self.break_queue(number);
-            return false;
+            return;
         };
         let entry = &mut self.commands[index];
         entry.is_duplicate = !is_new;
-        let mut kept = false;
         if let HostData::Capsule { len: 1.., .. } = data {
-            entry.place = Some(place);
-            kept = true;
+            entry.capsule = Some(capsule);
+        } else {
+            drop(capsule);
         }
         let decided = match (host, is_new) {
             (_, false) => Err((Status::CID_CONFLICT.dnr(), 0)),
@@ -111,7 +96,6 @@ impl Target {
             Ok(()) => self.begin(index),
             Err((status, result)) => self.respond(index, status, result),
         }
-        kept
     }
 
     /// What the command asks for, which is noted in its entry; or its answer.
@@ -163,14 +147,13 @@ impl Target {
         match entry.host {
             HostData::Capsule { offset, .. } => {
                 if entry.buffer.len() > 0 {
-                    let Some(place) = entry.place.take() else { return };
-                    self.receives.copy(place, offset as usize, pool, &entry.buffer);
-                    self.receives.post(&self.ia, place);
+                    let Some(capsule) = entry.capsule.take() else { return };
+                    capsule.copy(offset as usize, pool, &entry.buffer);
                 }
                 self.fetched(index);
             }
-            HostData::Memory { address, key, .. } => {
-                let segments = pool.sinks(&entry.buffer);
+            HostData::Memory { address, key, len, .. } => {
+                let sinks = pool.sinks(&entry.buffer);
                 let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return };
                 if !queue.is_established {
                     entry.stage = Stage::ConnectionToFetch;
@@ -178,41 +161,38 @@ impl Target {
                 }
                 queue.posted += 1;
                 self.commands.fetch(index, true);
-                let (address, key) = (make_rdma_addr_absolute(address as usize), RmrContext(key.to_be()));
-                let cookie = u64::from(index.0);
+                let from = RemoteMemory::new(address, len.into(), key);
                 // It fails only if the connection is over: then the queue's end frees the entry.
-                let _ =
-                    self.ia.post_rdma_read(queue.ep, &segments, cookie, DtoFlags::COMPLETION, address, key);
+                let _ = queue.endpoint.post(Work::read(&sinks[..], from).id(index.0.into()));
             }
         }
     }
 
     /// A request to the NIC is complete.
-    pub(super) fn completed(&mut self, done: &DtoCompletion) {
-        let Some(index) = self.commands.named(done.cookie) else { return };
+    pub(super) fn completed(&mut self, done: &rdma::Completion) {
+        let Some(index) = self.commands.named(done.id()) else { return };
         let entry = &self.commands[index];
-        if done.dto_status != DtoStatus::Success {
-            // The connection is over, and its event frees the entry. The host learns from the
+        let Some(number) = entry.queue else { return };
+        let queue = self.queues.get(number).filter(|queue| queue.endpoint.id() == done.endpoint());
+        // Otherwise it is of a queue that has ended, and the entry of a later command.
+        let Some(queue) = queue else { return };
+        if let Err(error) = done.result() {
+            // The connection is over, and its end frees the entry. The host learns from the
             // connection's end that its key or its memory was wrong.
-            if let Some(number) = entry.queue
-                && done.dto_status != DtoStatus::Flushed
-            {
-                log::info!("a connection broke: {:?}: {:?}", done.event_number, done.dto_status);
+            if error != RequestError::Flushed {
+                log::info!("a connection broke: {:?}: {error}", done.operation());
                 self.statistics().count(Counter::Broken);
                 self.break_queue(number);
             }
             return;
         }
-        let stage = entry.stage;
-        if let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) {
-            queue.done += 1;
-        }
-        match (done.event_number, stage) {
-            (EventType::DTO_RDMA_READ_CMPL, Stage::Data) => {
+        queue.done += 1;
+        match (done.operation(), entry.stage) {
+            (Operation::Read, Stage::Data) => {
                 self.commands.fetch(index, false);
                 self.fetched(index);
             }
-            (EventType::DTO_SEND_CMPL, Stage::Response) => self.finish(index),
+            (Operation::Send, Stage::Response) => self.finish(index),
             _ => {}
         }
     }
@@ -244,9 +224,7 @@ impl Target {
         self.unleave(index);
         let entry = &mut self.commands[index];
         (entry.status, entry.result) = (status, result);
-        if let Some(place) = entry.place.take() {
-            self.receives.post(&self.ia, place);
-        }
+        entry.capsule = None;
         let is_io = status.is_success() || self.note(index, status);
         let statistics = self.statistics();
         let entry = &self.commands[index];
@@ -289,7 +267,7 @@ impl Target {
         let entry = &mut self.commands[index];
         let queue = entry.queue.and_then(|number| self.queues.get(number));
         let Some(queue) = queue.filter(|queue| !queue.is_ending) else {
-            // The event of the connection's end frees the entry, unless it has come already.
+            // The connection's end frees the entry, unless that has come already.
             entry.stage = Stage::Response;
             if entry.queue.is_none() {
                 self.finish(index);
@@ -308,31 +286,26 @@ impl Target {
         let head = queue.advance();
         let response = Completion::new(identifier, entry.status).with_result(entry.result).with_sqhd(head);
         let at = index.0 as usize * RESPONSE;
-        // The response lies in the memory.
-        let _ = self.responses.memory.write(at, response.as_bytes());
-        let send = [self.responses.segment(at, RESPONSE)];
-        let cookie = u64::from(index.0);
+        let send = self.responses.slice(at..at + RESPONSE);
+        send.write(response.as_bytes());
         let is_read = matches!(entry.task, Task::Reply { .. } | Task::Read { .. });
-        let write: heapless::Vec<LmrTriplet, MOST_CHUNKS> = match entry.task.namespace() {
+        let write: heapless::Vec<Slice<'_>, MOST_CHUNKS> = match entry.task.namespace() {
             _ if !is_read || !entry.status.is_success() => heapless::Vec::new(),
-            None => self.admin_pool.segments(&entry.buffer),
-            Some(place) => self.subsystem.namespaces[place].pool.segments(&entry.buffer),
+            None => self.admin_pool.slices(&entry.buffer),
+            Some(place) => self.subsystem.namespaces[place].pool.slices(&entry.buffer),
         };
         // A post fails only if the connection is over: then the queue's end frees the entry.
-        let ep = queue.ep;
-        let (address, key, invalidate) = match entry.host {
-            HostData::Memory { address, key, len, invalidate } => (address, key, invalidate && len > 0),
-            HostData::Capsule { .. } => (0, 0, false),
-        };
-        let (address, key) = (make_rdma_addr_absolute(address as usize), RmrContext(key.to_be()));
-        if !write.is_empty() {
-            let _ = self.ia.post_rdma_write(ep, &write, cookie, DtoFlags::empty(), address, key);
+        let mut work = Work::send(send);
+        if let HostData::Memory { address, key, len, invalidate } = entry.host {
+            if !write.is_empty() {
+                let to = RemoteMemory::new(address, len.into(), key);
+                let _ = queue.endpoint.post(Work::write(&write[..], to).unsignalled().id(index.0.into()));
+            }
+            if invalidate && len > 0 {
+                work = Work::send_and_invalidate(send, key);
+            }
         }
-        if invalidate {
-            let _ = self.ia.post_send_and_unlink(ep, &send, cookie, DtoFlags::COMPLETION, key);
-        } else {
-            let _ = self.ia.post_send(ep, &send, cookie, DtoFlags::COMPLETION);
-        }
+        let _ = queue.endpoint.post(work.id(index.0.into()));
     }
 
     /// Frees an entry that neither the NIC nor a disk names any more.
@@ -340,9 +313,7 @@ impl Target {
         self.unleave(index);
         self.give_memory(index);
         let entry = &mut self.commands[index];
-        if let Some(place) = entry.place.take() {
-            self.receives.post(&self.ia, place);
-        }
+        entry.capsule = None;
         if let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) {
             queue.entries -= 1;
         }
@@ -405,13 +376,12 @@ mod tests {
         let disks = vec![Export { disk, uuid: [1; 16] }];
         let config =
             Config { commands: 256, memory: 4 << 20, ..Config::new("nqn.2026-01.org.ferrovia:test", disks) };
-        let ia = node.ia(0).expect("an interface adapter");
-        let mut target = Target::new(ia, platform.clone(), config).expect("a target");
+        let nic = node.nic(0).expect("an opening");
+        let mut target = Target::new(&nic, machine.privileged(), config).expect("a target");
         let (control, place) = (target.control(), (target.addresses()[0], PORT));
-        let ia = node.ia(1).expect("an interface adapter");
-        let connecting = thread::spawn(move || {
-            RawQueue::connect(ia, &platform, place, Request::new(0, SIZE, SIZE - 1).as_bytes())
-        });
+        let nic = node.nic(1).expect("an opening");
+        let connecting =
+            thread::spawn(move || RawQueue::connect(&nic, place, Request::new(0, SIZE, SIZE - 1).as_bytes()));
         work(&mut target, "no connection", |_| connecting.is_finished());
         let mut host = connecting.join().expect("no panic").expect("resources");
         assert_eq!(host.end(), None);
@@ -421,7 +391,6 @@ mod tests {
         let queue = target.queues.get(0).expect("the queue");
         queue.entries += 2 * queue.size;
         test(&mut target, &mut host);
-        host.free();
         control.stop();
         target.run().expect("its end");
     }

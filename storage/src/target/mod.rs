@@ -2,13 +2,12 @@
 //!
 //! One thread does everything ([`Target::run`]): it takes capsules, carries out commands, gives the
 //! disks their requests, and answers. So nothing here has a lock. The thread polls while there is
-//! work, and sleeps on a signal otherwise, which callbacks of the event dispatchers and the disks
-//! raise.
+//! work, and sleeps on a signal otherwise, which the wakers of queues, connections and disks raise.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `config`, `statistics` | what a target serves, and what it counts |
-//! | `pool`, `receives` | memory: of commands' data; of capsules |
+//! | `pool`, `capsule` | memory: of commands' data; of capsules |
 //! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
 //! | `queue`, `commands` | hosts' queues, and the commands that are outstanding |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
@@ -30,6 +29,7 @@
 //! If the host's connection ends meanwhile, the entry stays until the disk is done with its memory.
 
 mod admin;
+mod capsule;
 mod commands;
 mod config;
 mod connect;
@@ -43,7 +43,6 @@ mod flow;
 mod namespace;
 mod pool;
 mod queue;
-mod receives;
 mod reply;
 mod said;
 mod server;

@@ -111,7 +111,7 @@ impl Namespace {
         memory: Option<&Arc<DmaBuffer>>,
         pieces: &[Piece],
     ) -> Result<(), Submit> {
-        let buffer = memory.unwrap_or(&self.pool.mapped.memory);
+        let buffer = memory.unwrap_or(self.pool.memory.buffer());
         let data = Data { buffer, pieces };
         let request = match what {
             Operation::Read { block } => Request::Read { block, into: data },

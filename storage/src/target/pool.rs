@@ -1,19 +1,14 @@
-//! Memory for commands' data: chunks of two sizes, which the NIC reaches by their I/O addresses and
-//! the disk by their bus addresses.
+//! Memory for commands' data: chunks of two sizes, which the NIC and the disk reach by their bus
+//! addresses.
 //!
 //! A pool never grows. A command for which it has no chunks waits until other commands give theirs
 //! back.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use block::Piece;
-use platform::Platform;
-use privileged_api::{AddrMode, Ia, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv, PzHandle};
-
-use crate::Error;
-use crate::error::Calling;
-use crate::mapped::Mapped;
+use platform::Privileged;
+use rdma::{Access, CreateError, Domain, Region, Slice};
 
 /// The most chunks of a buffer.
 pub(crate) const MOST_CHUNKS: usize = 8;
@@ -58,37 +53,23 @@ pub(crate) struct Sizes {
 
 /// The chunks.
 pub(crate) struct Pool {
-    pub(crate) mapped: Mapped,
-    /// The same memory as the sink of RDMA Reads, for which the direct LMR handle is not allowed
-    /// (page it_post_rdma_read).
-    sink: LmrHandle,
+    pub(crate) memory: Region,
+    /// The same memory as the sink of RDMA Reads, which has to be registered.
+    sink: Region,
     small: Vec<u32>,
     large: Vec<u32>,
     sizes: Sizes,
 }
 
 impl Pool {
-    pub(crate) fn new(
-        ia: &Ia,
-        platform: &Arc<dyn Platform>,
-        pz: PzHandle,
-        sizes: Sizes,
-    ) -> Result<Pool, Error> {
+    pub(crate) fn new(domain: &Domain, privileged: Privileged, sizes: Sizes) -> Result<Pool, CreateError> {
         let split = sizes.small * SMALL;
         let end = split + sizes.large * LARGE;
-        let mapped = Mapped::new(ia, platform, end)?;
-        let (memory, mode) = (LmrMemory::buffer(&mapped.memory), AddrMode::Absolute);
-        let sink = ia.lmr_create(pz, memory, end as u64, mode, MemPriv::LOCAL, LmrFlags::NONE, 0);
-        let sink = match sink.calling("it_lmr_create") {
-            Ok((sink, _)) => sink,
-            Err(error) => {
-                mapped.free(ia);
-                return Err(error);
-            }
-        };
+        let memory = domain.direct(end, privileged)?;
+        let sink = domain.register(memory.buffer().clone(), Access::empty())?;
         let free =
             |from: usize, to: usize, size: usize| (from..to).step_by(size).map(|at| at as u32).collect();
-        Ok(Pool { mapped, sink, small: free(0, split, SMALL), large: free(split, end, LARGE), sizes })
+        Ok(Pool { memory, sink, small: free(0, split, SMALL), large: free(split, end, LARGE), sizes })
     }
 
     /// Whether no command has a chunk.
@@ -125,23 +106,13 @@ impl Pool {
     }
 
     /// A buffer's pieces, as a request names them.
-    pub(crate) fn segments(&self, buffer: &Buffer) -> heapless::Vec<LmrTriplet, MOST_CHUNKS> {
-        buffer.pieces().iter().map(|piece| self.mapped.segment(piece.offset, piece.len)).collect()
+    pub(crate) fn slices(&self, buffer: &Buffer) -> heapless::Vec<Slice<'_>, MOST_CHUNKS> {
+        slices(&self.memory, buffer)
     }
 
     /// A buffer's pieces as the sink of an RDMA Read.
-    pub(crate) fn sinks(&self, buffer: &Buffer) -> heapless::Vec<LmrTriplet, MOST_CHUNKS> {
-        let base = self.mapped.memory.addr();
-        let pieces = buffer.pieces();
-        let sink = |piece: &Piece| LmrTriplet::new(self.sink, (base + piece.offset) as u64, piece.len as u64);
-        pieces.iter().map(sink).collect()
-    }
-
-    /// Frees the memory. No request may use it any more.
-    pub(crate) fn free(self, ia: &Ia) {
-        // Fails only if the IA is dead.
-        let _ = ia.lmr_free(self.sink);
-        self.mapped.free(ia);
+    pub(crate) fn sinks(&self, buffer: &Buffer) -> heapless::Vec<Slice<'_>, MOST_CHUNKS> {
+        slices(&self.sink, buffer)
     }
 
     /// Copies bytes into a buffer, from `offset` on. What lies beyond its end is left out.
@@ -153,7 +124,7 @@ impl Pool {
             }
             let (now, later) = from.split_at((piece.len - offset).min(from.len()));
             // The piece lies in the memory.
-            let _ = self.mapped.memory.write(piece.offset + offset, now);
+            let _ = self.memory.buffer().write(piece.offset + offset, now);
             (from, offset) = (later, 0);
         }
     }
@@ -172,8 +143,13 @@ impl Pool {
             }
             let (now, later) = into.split_at_mut((piece.len - offset).min(into.len()));
             // The piece lies in the memory.
-            let _ = self.mapped.memory.read(piece.offset + offset, now);
+            let _ = self.memory.buffer().read(piece.offset + offset, now);
             (into, offset) = (later, 0);
         }
     }
+}
+
+fn slices<'a>(memory: &'a Region, buffer: &Buffer) -> heapless::Vec<Slice<'a>, MOST_CHUNKS> {
+    // The pieces lie in the memory.
+    buffer.pieces().iter().filter_map(|piece| memory.get(piece.offset..piece.offset + piece.len)).collect()
 }

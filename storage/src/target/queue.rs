@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use privileged_api::EpHandle;
+use rdma::Endpoint;
 
 use super::controller::Kind;
 use super::earlier::HostNumber;
@@ -27,10 +27,10 @@ pub(crate) enum Role {
 
 /// A host's queue.
 pub(crate) struct Queue {
-    pub(crate) ep: EpHandle,
+    pub(crate) endpoint: Endpoint,
     /// The endpoint is connected.
     pub(crate) is_established: bool,
-    /// The target has disconnected it, and waits for the event that says so.
+    /// The target has disconnected it, and waits for its end.
     pub(crate) is_ending: bool,
     pub(crate) role: Role,
     /// The host, once it has connected.
@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     /// Responses tell the host the queue's head.
     pub(crate) has_flow_control: bool,
     /// The host's address.
-    pub(crate) address: Option<IpAddr>,
+    pub(crate) address: IpAddr,
     /// The commands that it has outstanding.
     pub(crate) outstanding: u16,
     /// The entries that its commands use. An entry is in use until the Send of its response is
@@ -68,9 +68,9 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue that has just been accepted.
-    pub(crate) fn new(ep: EpHandle, id: u16, size: u16, address: Option<IpAddr>, deadline: u64) -> Queue {
+    pub(crate) fn new(endpoint: Endpoint, id: u16, size: u16, address: IpAddr, deadline: u64) -> Queue {
         Queue {
-            ep,
+            endpoint,
             is_established: false,
             is_ending: false,
             role: Role::New,

@@ -12,9 +12,9 @@ use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::capsule::COMMAND;
 use super::commands::Index;
 use super::controller::{KEEP_ALIVE_STEP, Kind, MOST_EVENTS};
-use super::receives::COMMAND;
 use super::server::{RESPONSE, Target};
 use super::subsystem::ControllerId;
 

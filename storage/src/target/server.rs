@@ -8,42 +8,30 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use platform::sync::atomic::{AtomicBool, Ordering};
-use platform::{Instant, Platform, Signal};
-use privileged_api::{
-    ConnQual, DtoCompletion, EvdFlags, EvdHandle, EvdParam, EvdParamMask, Event, EventType, Ia, ListenFlags,
-    ListenHandle, PzHandle, SpigotInfo,
-};
+use platform::{Instant, Platform, Privileged};
+use rdma::{Completion, CreateError, Domain, Listener, Nic, Region, SharedReceives};
 
+use super::capsule::{self, Capsule};
 use super::commands::{Commands, Index};
 use super::config::Config;
 use super::earlier::Leftovers;
-use super::flow::Capsule;
 use super::namespace::{MEMORY, Namespace};
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
-use super::receives::Receives;
 use super::said::Said;
 use super::shares::Shares;
 use super::statistics::{Snapshot, Statistics};
 use super::subsystem::{Controllers, Subsystem};
 use crate::Error;
-use crate::error::Calling;
-use crate::events;
-use crate::mapped::Mapped;
-use crate::net;
+use crate::attention::Attention;
 
-/// Events that are taken at once.
+/// Completions and requests for connections that are taken at once.
 const BATCH: usize = 64;
 /// Rounds without work after which the thread sleeps. Few, since a round costs as much as a tenth
 /// of a wake-up, and more rounds find little.
 const IDLE_ROUNDS: u32 = 4;
-/// Rounds with work, one soon after the other, after which the target is under load: from then on
-/// until it sleeps, it polls.
-const BUSY_ROUNDS: u32 = 8;
 /// How often timers are looked at.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// Connection requests that may wait.
-const BACKLOG: usize = 64;
 /// The bytes of a response.
 pub(super) const RESPONSE: usize = size_of::<nvme::completion::Completion>();
 /// Large chunks for the data of commands about no namespace. There is a small one for each queue.
@@ -51,10 +39,7 @@ const ADMIN_LARGE: usize = 16;
 
 /// What other threads share with the target's.
 pub(super) struct Shared {
-    pub(super) signal: Arc<Signal>,
-    /// Events of connections may be queued. A callback of the agent sets it, and the target's
-    /// thread dequeues such events only while it is set.
-    has_messages: AtomicBool,
+    pub(super) attention: Arc<Attention>,
     stops: AtomicBool,
     statistics: Statistics,
 }
@@ -68,7 +53,7 @@ impl Control {
     /// and return. That takes 5 seconds at most, whatever hosts and disks do.
     pub fn stop(&self) {
         self.0.stops.store(true, Ordering::Release);
-        self.0.signal.raise();
+        self.0.attention.signal.raise();
     }
 
     /// The target's counters.
@@ -79,29 +64,26 @@ impl Control {
 
 /// A target that listens. [`Target::run`] serves its hosts.
 pub struct Target {
-    pub(super) ia: Ia,
+    pub(super) nic: Nic,
+    pub(super) privileged: Privileged,
+    // Its endpoints end before the memory that their requests name.
+    pub(super) queues: Queues,
+    pub(super) domain: Domain,
     pub(super) platform: Arc<dyn Platform>,
     pub(super) config: Config,
     pub(super) shared: Arc<Shared>,
-    pub(super) spigot: SpigotInfo,
-    pub(super) pz: PzHandle,
-    /// Completions of Sends and RDMA operations.
-    pub(super) requests: EvdHandle,
-    /// Completions of Receives.
-    pub(super) receives_evd: EvdHandle,
-    /// Events of connections.
-    pub(super) messages: EvdHandle,
-    /// Requests for connections.
-    pub(super) asked: EvdHandle,
-    pub(super) listen: Option<ListenHandle>,
-    pub(super) receives: Receives,
+    /// Where Sends and RDMA operations end.
+    pub(super) requests: rdma::Queue,
+    /// Where Receives end.
+    pub(super) arrivals: rdma::Queue,
+    pub(super) listener: Option<Listener>,
+    pub(super) receives: SharedReceives,
     /// A response for each command.
-    pub(super) responses: Mapped,
+    pub(super) responses: Region,
     pub(super) commands: Commands,
-    pub(super) queues: Queues,
     /// The queues, by endpoint.
-    pub(super) by_ep: BTreeMap<u64, u32>,
-    /// Capsules for which their queues have no entry, oldest first. Each keeps its place.
+    pub(super) by_endpoint: BTreeMap<u64, u32>,
+    /// Capsules for which their queues have no entry, oldest first. Each keeps its buffer.
     pub(super) postponed: VecDeque<Capsule>,
     /// Entries that are promised to queues.
     pub(super) promised: usize,
@@ -114,11 +96,9 @@ pub struct Target {
     /// A page on its way into DMA memory.
     pub(super) page: Vec<u8>,
     /// Where completions are taken: kept, since it takes longer to fill than to take some.
-    taken: Vec<DtoCompletion>,
+    taken: Vec<Completion>,
     /// The entries of a queue that ends.
     pub(super) ending: Vec<Index>,
-    /// The event dispatchers of completions that run their callbacks.
-    heard: Heard,
     next_tick: Instant,
     /// The time of the last round, in nanoseconds of the platform's clock.
     pub(super) clock: u64,
@@ -136,36 +116,27 @@ pub struct Target {
     pub(super) said_failed: Said,
 }
 
-/// Which event dispatchers of completions are enabled, so that their callbacks wake the thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Heard {
-    requests: bool,
-    receives: bool,
-}
-
 impl Target {
-    /// A target that listens on all addresses of the IA. The IA has to be that of a privileged
-    /// consumer.
+    /// A target that listens on all addresses of the NIC.
     ///
-    /// Fails if the configuration is wrong, or resources are missing; then everything that was made
-    /// on the IA is freed with it.
-    pub fn new(ia: Ia, platform: Arc<dyn Platform>, config: Config) -> Result<Target, Error> {
+    /// Fails if the configuration is wrong, or resources are missing.
+    pub fn new(nic: &Nic, privileged: Privileged, config: Config) -> Result<Target, Error> {
         config.check()?;
-        let info = ia.ia_query().calling("it_ia_query")?;
-        let spigot = info.spigot_info.into_iter().next();
-        let spigot = spigot.ok_or(Error::Config("the interface adapter has no spigot"))?;
-        let evd = |stream, size| {
-            ia.evd_create(stream, EvdFlags::empty(), size, 1, EvdHandle::NULL).calling("it_evd_create")
+        let platform = nic.agent().platform().clone();
+        let attention = Attention::new(&platform);
+        let queue = |entries: usize| {
+            let queue = nic.queue(entries as u32)?;
+            queue.watch(attention.waker());
+            Ok::<_, CreateError>(queue)
         };
-        let pz = ia.pz_create().calling("it_pz_create")?;
+        let domain = nic.domain()?;
         // A command has two requests at most at a time: an RDMA Write and a Send.
-        let requests = evd(EventType::DTO_EVENT_STREAM, 2 * config.commands)?;
-        let receives_evd = evd(EventType::DTO_EVENT_STREAM, config.commands / 2)?;
-        let messages = evd(EventType::CM_MSG_EVENT_STREAM, 4 * config.queues)?;
-        let asked = evd(EventType::CM_REQ_EVENT_STREAM, BACKLOG)?;
-        let receives = Receives::new(&ia, &platform, pz, config.commands / 2, config.in_capsule)?;
-        let responses = Mapped::new(&ia, &platform, config.commands * RESPONSE)?;
-        let admin_pool = Pool::new(&ia, &platform, pz, Sizes { small: config.queues, large: ADMIN_LARGE })?;
+        let requests = queue(2 * config.commands)?;
+        let arrivals = queue(config.commands / 2)?;
+        let receives = capsule::receives(&domain, privileged, config.commands / 2, config.in_capsule)?;
+        let responses = domain.direct(config.commands * RESPONSE, privileged)?;
+        let sizes = Sizes { small: config.queues, large: ADMIN_LARGE };
+        let admin_pool = Pool::new(&domain, privileged, sizes)?;
         let (mut namespaces, mut transfer) = (Vec::new(), LONGEST);
         for export in &config.disks {
             let geometry = export.disk.geometry();
@@ -179,52 +150,33 @@ impl Target {
             transfer = transfer.min(pieces).min(geometry.most_bytes as usize);
             // A quarter in small chunks.
             let sizes = Sizes { small: config.memory / 4 / SMALL, large: config.memory * 3 / 4 / LARGE };
-            let pool = Pool::new(&ia, &platform, pz, sizes)?;
+            let pool = Pool::new(&domain, privileged, sizes)?;
             namespaces.push(Namespace::new(export, pool, config.controllers));
         }
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
         }
-        let shared = Arc::new(Shared {
-            signal: Arc::new(Signal::new(platform.clone())),
-            has_messages: AtomicBool::new(true),
-            stops: AtomicBool::new(false),
-            statistics: Statistics::default(),
-        });
-        let signal = shared.signal.clone();
-        events::attach(&ia, &[requests, receives_evd], move || signal.raise())?;
-        let note = {
-            let shared = shared.clone();
-            move || {
-                // Before the signal, so that the thread finds the mark when it wakes.
-                shared.has_messages.store(true, Ordering::Release);
-                shared.signal.raise();
-            }
-        };
-        events::attach(&ia, &[messages, asked], note)?;
+        let listener = nic.listen(config.port)?;
+        listener.watch(attention.connection_waker());
         for namespace in &namespaces {
-            let signal = shared.signal.clone();
-            namespace.disk.watch(Some(Arc::new(move || signal.raise())));
+            let attention = attention.clone();
+            namespace.disk.watch(Some(Arc::new(move || attention.signal.raise())));
         }
-        let qualifier = ConnQual::rdma_tcp(config.port);
-        let listen = ia
-            .listen_create(spigot.spigot_id, asked, ListenFlags::CONN_QUAL_INPUT, Some(&qualifier))
-            .calling("it_listen_create")?;
+        let (stops, statistics) = (AtomicBool::new(false), Statistics::default());
         Ok(Target {
+            nic: nic.clone(),
+            privileged,
+            queues: Queues::new(config.queues),
+            domain,
             next_tick: platform.now(),
-            shared,
-            spigot,
-            pz,
+            shared: Arc::new(Shared { attention, stops, statistics }),
             requests,
-            receives_evd,
-            messages,
-            asked,
-            listen: Some(listen.0),
+            arrivals,
+            listener: Some(listener),
             receives,
             responses,
             commands: Commands::new(config.commands),
-            queues: Queues::new(config.queues),
-            by_ep: BTreeMap::new(),
+            by_endpoint: BTreeMap::new(),
             postponed: VecDeque::with_capacity(config.commands / 2),
             promised: 0,
             subsystem: Subsystem {
@@ -239,9 +191,8 @@ impl Target {
             admin_pool,
             admin_shares: Shares::new(config.queues),
             page: alloc::vec![0; 4096],
-            taken: alloc::vec![DtoCompletion::default(); BATCH],
+            taken: alloc::vec![Completion::EMPTY; BATCH],
             ending: Vec::with_capacity(config.commands),
-            heard: Heard { requests: true, receives: true },
             clock: platform.now().as_nanos(),
             is_stopping: false,
             leftovers: Leftovers::default(),
@@ -250,7 +201,6 @@ impl Target {
             may_settle: false,
             said_refused: Said::default(),
             said_failed: Said::default(),
-            ia,
             platform,
             config,
         })
@@ -258,7 +208,7 @@ impl Target {
 
     /// The IP addresses at which the target listens, IPv4 first.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = self.spigot.net_addr.iter().filter_map(net::ip).collect();
+        let mut addresses: Vec<IpAddr> = self.nic.addresses().map(|address| address.to_ip()).collect();
         addresses.sort_unstable();
         addresses.dedup();
         addresses
@@ -278,8 +228,8 @@ impl Target {
         self.platform.now().as_nanos()
     }
 
-    /// Serves hosts until [`Control::stop`] is called or the interface adapter dies, and frees all
-    /// that the target made on the interface adapter.
+    /// Serves hosts until [`Control::stop`] is called or the device dies, and frees all that the
+    /// target made.
     pub fn run(mut self) -> Result<(), Error> {
         let served = self.serve();
         let ended = self.end();
@@ -287,18 +237,14 @@ impl Target {
     }
 
     fn serve(&mut self) -> Result<(), Error> {
-        let (mut busy, mut idle) = (0, 0);
+        let mut idle = 0;
         loop {
-            let seen = self.shared.signal.value();
+            let seen = self.shared.attention.signal.value();
             if self.shared.stops.load(Ordering::Acquire) {
                 return Ok(());
             }
             if self.round()? {
-                (busy, idle) = (busy + 1, 0);
-                if busy == BUSY_ROUNDS {
-                    // The device sends no interrupts for what the thread finds anyway.
-                    self.hear(Heard { requests: false, receives: false })?;
-                }
+                idle = 0;
                 continue;
             }
             idle += 1;
@@ -306,12 +252,12 @@ impl Target {
                 core::hint::spin_loop();
                 continue;
             }
-            // Another look finds what came before an event dispatcher was enabled, or a disk armed.
-            if self.hear(Heard { requests: self.awaits_requests(), receives: true })? || self.arm_disks() {
+            // Only now: the device sends no interrupts for what the thread finds anyway.
+            if self.arm() || self.arm_disks() {
                 continue;
             }
-            self.shared.signal.wait(seen, Some(self.next_tick));
-            (busy, idle) = (0, 0);
+            self.shared.attention.signal.wait(seen, Some(self.next_tick));
+            idle = 0;
         }
     }
 
@@ -326,31 +272,27 @@ impl Target {
             || self.subsystem.namespaces.iter().any(waits)
     }
 
-    /// Lets the event dispatchers of completions run their callbacks, or not. True if one does that
-    /// did not before.
-    fn hear(&mut self, wanted: Heard) -> Result<bool, Error> {
-        let old = core::mem::replace(&mut self.heard, wanted);
-        for (evd, was, is) in [
-            (self.requests, old.requests, wanted.requests),
-            (self.receives_evd, old.receives, wanted.receives),
-        ] {
-            if was != is {
-                let param = EvdParam { evd_enabled: is, ..EvdParam::default() };
-                self.ia.evd_modify(evd, EvdParamMask::ENABLED, &param).calling("it_evd_modify")?;
-            }
-        }
-        Ok(wanted.requests && !old.requests || wanted.receives && !old.receives)
+    /// Lets completions wake the thread. True if one has come already.
+    fn arm(&self) -> bool {
+        let has_completed = self.awaits_requests() && self.requests.arm();
+        self.arrivals.arm() || has_completed
     }
 
     /// Looks everywhere once. True if there was something to do.
     pub(super) fn round(&mut self) -> Result<bool, Error> {
         let now = self.platform.now();
         self.clock = now.as_nanos();
-        let mut worked = self.take_messages()?;
+        if self.nic.is_dead() {
+            return Err(Error::DeviceDead);
+        }
+        if self.requests.has_failed() || self.arrivals.has_failed() {
+            return Err(Error::QueueFailed);
+        }
+        let mut worked = self.take_connections();
         // Before the capsules, which need the entries of the commands that are complete.
-        worked |= self.take_completions()?;
+        worked |= self.take_completions();
         self.take_postponed();
-        worked |= self.take_capsules()?;
+        worked |= self.take_capsules();
         worked |= self.take_disks();
         self.follow_earlier();
         self.serve_waiting();
@@ -362,65 +304,40 @@ impl Target {
     }
 
     /// Takes completed Receives.
-    pub(super) fn take_capsules(&mut self) -> Result<bool, Error> {
-        self.take(self.receives_evd, Target::capsule)
+    fn take_capsules(&mut self) -> bool {
+        let mut taken = core::mem::take(&mut self.taken);
+        let count = self.arrivals.poll(&mut taken);
+        taken[..count].iter().for_each(|done| self.capsule(done));
+        self.taken = taken;
+        count > 0
     }
 
     /// Takes completed Sends and RDMA operations.
-    fn take_completions(&mut self) -> Result<bool, Error> {
-        self.take(self.requests, Target::completed)
-    }
-
-    /// Takes completions. True if there were some.
-    fn take(&mut self, evd: EvdHandle, each: fn(&mut Target, &DtoCompletion)) -> Result<bool, Error> {
-        let count = match self.ia.evd_dequeue_n(evd, &mut self.taken) {
-            Ok(count) => count,
-            Err(privileged_api::Error::QueueEmpty) => return Ok(false),
-            Err(error) => return Err(Error::Api("it_evd_dequeue", error)),
-        };
-        let taken = core::mem::take(&mut self.taken);
-        for done in taken.iter().take(count) {
-            each(self, done);
-        }
+    fn take_completions(&mut self) -> bool {
+        let mut taken = core::mem::take(&mut self.taken);
+        let count = self.requests.poll(&mut taken);
+        taken[..count].iter().for_each(|done| self.completed(done));
         self.taken = taken;
-        Ok(count > 0)
+        count > 0
     }
 
-    /// Takes requests for connections, and events of connections.
-    fn take_messages(&mut self) -> Result<bool, Error> {
-        let mut worked = false;
-        // A callback that sets the mark again after this has an event for the next round.
-        if !self.shared.has_messages.swap(false, Ordering::AcqRel) {
-            return Ok(false);
+    /// Looks at the connections, and takes requests for others.
+    fn take_connections(&mut self) -> bool {
+        if !self.shared.attention.take_connections() {
+            return false;
         }
-        for evd in [self.messages, self.asked] {
-            for taken in 0..=BATCH {
-                if taken == BATCH {
-                    // The callback runs again only after the queue was found empty.
-                    self.shared.has_messages.store(true, Ordering::Release);
-                    break;
-                }
-                let event = match self.ia.evd_dequeue(evd) {
-                    Ok(event) => event,
-                    Err(privileged_api::Error::QueueEmpty) => break,
-                    Err(error) => {
-                        self.shared.has_messages.store(true, Ordering::Release);
-                        return Err(Error::Api("it_evd_dequeue", error));
-                    }
-                };
-                worked = true;
-                match &event {
-                    Event::ConnRequest(request) => self.request(request),
-                    Event::ConnEstablished { ep, .. } => self.established(ep.as_raw()),
-                    Event::ConnDisconnect { ep, .. }
-                    | Event::ConnBroken { ep, .. }
-                    | Event::ConnPeerReject { ep, .. }
-                    | Event::ConnNonpeerReject { ep, .. } => self.ended(ep.as_raw())?,
-                    _ => {}
-                }
+        let mut worked = self.look_at_connections();
+        for taken in 0..=BATCH {
+            let incoming = self.listener.as_ref().and_then(Listener::try_accept);
+            let Some(incoming) = incoming else { break };
+            worked = true;
+            self.request(incoming);
+            if taken == BATCH {
+                // The rest is for the next round.
+                self.shared.attention.mark_connections();
             }
         }
-        Ok(worked)
+        worked
     }
 
     /// Takes what the disks have done.

@@ -38,9 +38,8 @@ pub fn run_for(
         depth: host.depth().saturating_sub(1),
     };
     let mut run = Run::new(platform, &extent, plan)?;
-    let region = host.register(run.memory.clone())?;
+    let region = host.register(run.memory.clone());
     let ended = run.all(&mut Queues { host, namespace, plan, region: &region }, time, progress);
-    host.unregister(region);
     ended.map(|()| run.done)
 }
 

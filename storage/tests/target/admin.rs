@@ -82,8 +82,8 @@ fn log_pages_say_what_was_done_and_what_failed() {
     ] {
         assert_eq!(admin.status(page.command().with_sgl(sgl)), status.dnr(), "{page:?}");
     }
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -140,7 +140,7 @@ fn features_keep_what_was_set_and_wrong_ones_are_refused() {
         assert_eq!(early.status(set(features::NUMBER_OF_QUEUES, value)), Status::INVALID_FIELD.dnr());
     }
     for queue in [admin, io, early] {
-        queue.0.free();
+        drop(queue);
     }
     serves(&machine, &target);
     machine.stop(target);
@@ -209,8 +209,8 @@ fn features_that_mean_nothing_here_are_kept_until_a_reset() {
         admin.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(cid).as_bytes());
     }
     assert_eq!(admin.status(Command::new(opcode::admin::KEEP_ALIVE)), Status::SUCCESS);
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     machine.stop(target);
 }
 
@@ -232,7 +232,7 @@ fn hosts_are_granted_the_queues_that_are_left_and_the_next_one_finds_some() {
         assert_eq!(granted, expected);
         hosts.push(admin);
     }
-    hosts.into_iter().for_each(|admin| admin.0.free());
+    hosts.into_iter().for_each(drop);
     target.wait_for(|counted| counted.connections == 0);
     machine.stop(target);
 }
@@ -251,8 +251,8 @@ fn a_disk_that_is_read_only_is_no_warning_and_a_failure_of_a_disk_is_counted() {
     let smart: [u8; 512] = bytes(&mut admin, page(logs::SMART, 512, 0).command());
     let smart = Smart::read_from_bytes(&smart).expect("512 bytes");
     assert_eq!((smart.critical_warning, smart.media_errors.get()), (0, 1));
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     machine.stop(target);
     let geometry = block::Geometry { is_read_only: true, ..block::Disk::geometry(&*disk) };
     let disk = block::simulated::SimulatedDisk::new(geometry, 1);
@@ -260,8 +260,8 @@ fn a_disk_that_is_read_only_is_no_warning_and_a_failure_of_a_disk_is_counted() {
     let (mut admin, io) = controller(&machine, &target);
     let smart: [u8; 512] = bytes(&mut admin, page(logs::SMART, 512, 0).command());
     assert_eq!(smart[0], 0);
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     machine.stop(target);
 }
 
@@ -299,8 +299,8 @@ fn identify_and_abort_answer_or_say_what_is_wrong() {
         let response = admin.ask(Command::abort(queue, command));
         assert_eq!((response.status(), response.result.get()), (Status::SUCCESS, 1));
     }
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }

@@ -67,7 +67,7 @@ fn a_disk_that_fails_fails_its_requests_and_a_disk_that_is_gone_all_of_them() {
     let failed = workload::run(&mut host, &platform, &first, &write, &mut |_| ());
     assert_eq!(failed, Err(Trouble::Failed(0, nvme::Status::WRITE_FAULT)));
     // A Compare has the disk read; the others have it change something, with data or without.
-    let region = machine.region(&mut host, 512);
+    let region = machine.region(&host, 512);
     let request = |operation, data| Request { operation, namespace: 1, block: 3, blocks: 1, data };
     let compare = request(Operation::Compare, Some((&region, 0, 512)));
     let status = nvme::Status::UNRECOVERED_READ.dnr();
@@ -75,7 +75,7 @@ fn a_disk_that_fails_fails_its_requests_and_a_disk_that_is_gone_all_of_them() {
     let zeroes = request(Operation::WriteZeroes, None);
     let status = nvme::Status::WRITE_FAULT;
     assert_eq!(host.carry_out("Write Zeroes", &zeroes), Err(Failure::Command("Write Zeroes", status, 0)));
-    host.unregister(region);
+    drop(region);
     bad.fail_flushes(Some(Fault::Media));
     assert_eq!(host.flush(1), Err(Failure::Command("Flush", status, 0)));
     bad.repair();
@@ -96,7 +96,7 @@ fn a_disk_that_shrinks_fails_requests_behind_its_end_and_no_others() {
     let shrinking = disk(1);
     let target = machine.target(vec![shrinking.clone() as Arc<dyn Disk>]);
     let mut host = machine.host(&target);
-    let region = machine.region(&mut host, 512);
+    let region = machine.region(&host, 512);
     let read = |block| {
         let data = Some((&region, 0, 512));
         Request { operation: Operation::Read, namespace: 1, block, blocks: 1, data }
@@ -110,7 +110,7 @@ fn a_disk_that_shrinks_fails_requests_behind_its_end_and_no_others() {
     assert_eq!(host.carry_out("Read", &read(4096)), behind);
     let namespace = host.namespaces()[0];
     workload::run(&mut host, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
-    host.unregister(region);
+    drop(region);
     machine.end(host, target);
 }
 
@@ -123,7 +123,7 @@ fn a_disk_that_stalls_stops_neither_the_others_nor_the_end_of_its_hosts() {
     stalled.stall();
     // This host fills the disk's queue and its namespace's memory, and vanishes.
     let mut first = machine.host(&target);
-    let region = machine.region(&mut first, 1 << 20);
+    let region = machine.region(&first, 1 << 20);
     for token in 0..100 {
         let request = Request {
             operation: Operation::Read,
@@ -137,8 +137,8 @@ fn a_disk_that_stalls_stops_neither_the_others_nor_the_end_of_its_hosts() {
     let mut second = machine.host(&target);
     let namespace = second.namespaces()[1];
     workload::run(&mut second, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
-    first.unregister(region);
-    first.abandon().ia_free().unwrap();
+    drop(region);
+    drop(first);
     target.wait_for(|counted| counted.connections == 2);
     workload::run(&mut second, &machine.platform(), &namespace, &PLAN, &mut |_| ()).unwrap();
     stalled.release();
@@ -197,7 +197,7 @@ fn a_disk_that_does_not_answer_is_given_up_until_it_has_ended_its_requests() {
     let target = machine.target_with(config);
     let options = Options { depth: 16, ..Options::new(target.address, NQN) };
     let mut host = machine.host_with(options.clone()).unwrap();
-    let region = machine.region(&mut host, 1 << 20);
+    let region = machine.region(&host, 1 << 20);
     silent.stall();
     for token in 0..15 {
         let request = Request {
@@ -217,8 +217,8 @@ fn a_disk_that_does_not_answer_is_given_up_until_it_has_ended_its_requests() {
         }
     };
     assert_eq!(end, Failure::Disconnected);
-    host.unregister(region);
-    host.abandon().ia_free().unwrap();
+    drop(region);
+    drop(host);
 
     // The host had memory for one of the commands. Its entry is promised to no other queue.
     assert_eq!(silent.under_way(), 1);

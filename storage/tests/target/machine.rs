@@ -8,7 +8,7 @@ use std::time::Duration;
 use block::Disk;
 use block::ram::RamDisk;
 use platform::{DmaBuffer, Platform};
-use privileged_api::Ia;
+use rdma::Nic;
 use storage::Error;
 use storage::initiator::{Initiator, Options, Region};
 use storage::target::{Config, Control, Export, Snapshot, Target};
@@ -87,15 +87,15 @@ impl Machine {
     }
 
     pub fn target_with(&self, config: Config) -> Running {
-        let target = Target::new(self.node.ia(0).unwrap(), self.platform(), config).unwrap();
+        let target = Target::new(&self.node.nic(0).unwrap(), self.node.privileged, config).unwrap();
         let (control, addresses) = (target.control(), target.addresses());
         let thread = std::thread::spawn(move || target.run());
         Running { control, address: addresses[0], thread }
     }
 
-    /// An interface adapter on the second NIC.
-    pub fn ia(&self) -> Ia {
-        self.node.ia(1).unwrap()
+    /// An opening of the second NIC.
+    pub fn nic(&self) -> Nic {
+        self.node.nic(1).unwrap()
     }
 
     pub fn host(&self, target: &Running) -> Initiator {
@@ -103,19 +103,18 @@ impl Machine {
     }
 
     pub fn host_with(&self, options: Options) -> Result<Initiator, storage::initiator::Failure> {
-        Initiator::connect(self.ia(), self.platform(), options)
+        Initiator::connect(&self.nic(), self.node.privileged, options)
     }
 
-    pub fn region(&self, host: &mut Initiator, bytes: usize) -> Region {
-        host.register(Arc::new(DmaBuffer::new(&self.platform(), bytes, 4096).unwrap())).unwrap()
+    pub fn region(&self, host: &Initiator, bytes: usize) -> Region {
+        host.register(Arc::new(DmaBuffer::new(&self.platform(), bytes, 4096).unwrap()))
     }
 
     /// Ends both, and checks that nothing is left.
     pub fn end(&self, host: Initiator, target: Running) {
-        let ia = host.disconnect();
-        assert_eq!(ia.object_counts(), Default::default());
-        ia.ia_free().unwrap();
+        host.disconnect();
         self.stop(target);
+        assert!(self.node.agents.iter().all(|agent| agent.counts() == Default::default()));
     }
 
     /// Stops a target.

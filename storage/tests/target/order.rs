@@ -62,7 +62,7 @@ fn a_reset_is_complete_when_the_disk_has_ended_what_it_had() {
     wait_for(|| slow.under_way() == 1);
     configure(&mut admin, Cc::new());
     assert!(io.0.ended().is_some());
-    io.0.free();
+    drop(io);
     target.wait_for(|counted| counted.connections == 1);
     assert!(status_of(&mut admin).is_ready());
     // The host does not wait, as it should: the controller is enabled when the reset is complete.
@@ -76,7 +76,7 @@ fn a_reset_is_complete_when_the_disk_has_ended_what_it_had() {
     assert_eq!((slow.under_way(), slow.contents(8)), (0, vec![1; 512]));
     configure(&mut admin, Cc::new().with_enabled(true));
     assert_eq!(admin.status(identify.with_sgl(sgl)), Status::SUCCESS);
-    admin.0.free();
+    drop(admin);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -88,13 +88,13 @@ fn a_shutdown_is_complete_when_the_disk_has_ended_what_it_had() {
     let (mut admin, mut io) = controller(&machine, &target);
     write(&mut io, 1, 1);
     wait_for(|| slow.under_way() == 1);
-    io.0.free();
+    drop(io);
     target.wait_for(|counted| counted.connections == 1);
     configure(&mut admin, Cc::new().with_enabled(true).with_shutdown(1));
     assert_eq!(status_of(&mut admin).shutdown(), Some(Shst::Occurring));
     slow.release();
     wait_for(|| status_of(&mut admin).shutdown() == Some(Shst::Complete));
-    admin.0.free();
+    drop(admin);
     machine.stop(target);
 }
 
@@ -110,8 +110,8 @@ fn a_host_that_connects_again_waits_for_what_it_has_left_to_the_disk() {
         wait_for(|| slow.under_way() == 1);
         let mut left = Some((admin, io));
         if vanishes && let Some((admin, io)) = left.take() {
-            admin.0.free();
-            io.0.free();
+            drop(admin);
+            drop(io);
             target.wait_for(|counted| counted.connections == 0);
         }
         let mut again = Queue::open(&machine, &target, 0, 32);
@@ -124,10 +124,10 @@ fn a_host_that_connects_again_waits_for_what_it_has_left_to_the_disk() {
         slow.release();
         let response = again.0.response().unwrap();
         assert_eq!((response.cid.get(), response.status(), slow.under_way()), (7, Status::SUCCESS, 0));
-        again.0.free();
+        drop(again);
         if let Some((admin, io)) = left {
-            admin.0.free();
-            io.0.free();
+            drop(admin);
+            drop(io);
         }
         target.wait_for(|counted| counted.connections == 0);
     }
@@ -137,10 +137,10 @@ fn a_host_that_connects_again_waits_for_what_it_has_left_to_the_disk() {
 /// Checks that the namespace of the RAM disk is served.
 fn serves_second(machine: &Machine, target: &Running) {
     let mut host = machine.host(target);
-    let region = machine.region(&mut host, 4096);
+    let region = machine.region(&host, 4096);
     host.write(2, 0, 8, (&region, 0, 4096)).unwrap();
-    host.unregister(region);
-    host.disconnect().ia_free().unwrap();
+    drop(region);
+    host.disconnect();
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn a_write_by_another_path_follows_what_the_lost_one_has_left_to_the_disk() {
     let (second, mut second_io) = controller(&machine, &target);
     write(&mut first_io, 1, 1);
     wait_for(|| slow.under_way() == 1);
-    first.0.free();
-    first_io.0.free();
+    drop(first);
+    drop(first_io);
     target.wait_for(|counted| counted.connections == 2);
     write(&mut second_io, 2, 0x100);
     // Reads, and another namespace, do not wait.
@@ -164,8 +164,8 @@ fn a_write_by_another_path_follows_what_the_lost_one_has_left_to_the_disk() {
     let response = second_io.0.response().unwrap();
     assert_eq!((response.cid.get(), response.status()), (0x100, Status::SUCCESS));
     assert_eq!(slow.contents(8), [2; 512]);
-    second.0.free();
-    second_io.0.free();
+    drop(second);
+    drop(second_io);
     machine.stop(target);
 }
 
@@ -211,7 +211,7 @@ fn a_disk_that_answers_again_serves_again_and_no_flush_succeeds_meanwhile() {
     is_told(&mut watcher, 0x901);
     assert_eq!(watching.status(flush), Status::SUCCESS);
     for queue in [admin, io, watcher, watching] {
-        queue.0.free();
+        drop(queue);
     }
     serves(&machine, &target);
     machine.stop(target);
@@ -229,7 +229,7 @@ fn a_target_that_is_stopped_answers_what_is_outstanding_first() {
     let response = io.0.response().expect("a response before the connection ends");
     assert_eq!((response.cid.get(), response.status()), (1, Status::SUCCESS));
     assert!(io.0.ended().is_some());
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     machine.stop(target);
 }

@@ -86,10 +86,10 @@ fn connect_is_refused_with_the_field_to_blame() {
         if queue == 0 {
             raw.begin();
         }
-        raw.0.free();
+        drop(raw);
     }
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -124,8 +124,8 @@ fn nothing_but_connect_comes_first_and_nothing_before_the_controller_is_enabled(
     let status = raw.ask(PropertyGet::new(Property::Csts).command()).result.get();
     assert_eq!(status, 2);
     assert_eq!(raw.status(identify), Status::SEQUENCE_ERROR.dnr());
-    io.0.free();
-    raw.0.free();
+    drop(io);
+    drop(raw);
     machine.stop(target);
 }
 
@@ -181,8 +181,8 @@ fn wrong_commands_get_their_status_and_change_nothing() {
         let command = Command { nsid: 1.into(), ..Command::new(operation) };
         assert_eq!(io.status(command), Status::INVALID_OPCODE.dnr());
     }
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -195,8 +195,8 @@ fn a_host_that_breaks_the_protocol_loses_its_connection_only() {
         let (admin, mut io) = controller(&machine, &target);
         io.0.send(capsule);
         assert_eq!(io.0.ended(), Some(End::Disconnected));
-        admin.0.free();
-        io.0.free();
+        drop(admin);
+        drop(io);
     }
     // A key that was never given: the NIC of the host refuses the RDMA operation.
     for operation in [opcode::io::READ, opcode::io::WRITE] {
@@ -204,15 +204,15 @@ fn a_host_that_breaks_the_protocol_loses_its_connection_only() {
         let sgl = Descriptor::keyed(0x1000, 512, 0xdead_beef, false);
         io.0.send(Command::blocks(operation, 1, 0, 1).with_sgl(sgl).as_bytes());
         assert_eq!(io.0.ended(), Some(End::Disconnected));
-        admin.0.free();
-        io.0.free();
+        drop(admin);
+        drop(io);
     }
     // A capsule that is longer than the target's Receives.
     let (admin, mut io) = controller(&machine, &target);
     io.0.send(&[0; 64 + 8192 + 1]);
     assert_eq!(io.0.ended(), Some(End::Disconnected));
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -235,8 +235,8 @@ fn the_same_identifier_twice_is_a_conflict() {
     admin.0.send(event.with_cid(4).as_bytes());
     let response = admin.0.response().unwrap();
     assert_eq!((response.cid.get(), response.status()), (4, Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr()));
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -290,8 +290,8 @@ fn a_disk_that_is_gone_is_reported_and_its_namespace_is_inactive() {
     let active = nvme::identify::Identify { cns: nvme::identify::cns::ACTIVE_LIST, cntid: 0, nsid: 0 };
     assert_eq!(admin.status(active.command().with_sgl(sgl)), Status::SUCCESS);
     assert_eq!([word(&admin, 0), word(&admin, 1)], [1, 0]);
-    admin.0.free();
-    io.0.free();
+    drop(admin);
+    drop(io);
     serves(&machine, &target);
     machine.stop(target);
 }

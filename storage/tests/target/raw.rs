@@ -37,15 +37,9 @@ impl Queue {
         private_data: &[u8],
         count: usize,
     ) -> Result<Queue, End> {
-        let (place, platform) = ((target.address, storage::target::PORT), machine.platform());
-        let mut queue = RawQueue::connect_with(machine.ia(), &platform, place, private_data, count).unwrap();
-        match queue.end() {
-            None => Ok(Queue(queue, 0)),
-            Some(end) => {
-                queue.free();
-                Err(end)
-            }
-        }
+        let place = (target.address, storage::target::PORT);
+        let mut queue = RawQueue::connect_with(&machine.nic(), place, private_data, count).unwrap();
+        queue.end().map_or(Ok(Queue(queue, 0)), Err)
     }
 
     /// Sends a command with an identifier of its own; returns the response.
@@ -102,13 +96,13 @@ pub fn controller(machine: &Machine, target: &Running) -> (Queue, Queue) {
 /// Checks that a proper host is served.
 pub fn serves(machine: &Machine, target: &Running) {
     let mut host = machine.host(target);
-    let region = machine.region(&mut host, 8192);
+    let region = machine.region(&host, 8192);
     region.buffer().write(0, &[0x5a; 4096]).unwrap();
     host.write(1, 0, 8, (&region, 0, 4096)).unwrap();
     host.read(1, 0, 8, (&region, 4096, 4096)).unwrap();
     let mut read = [0; 4096];
     region.buffer().read(4096, &mut read).unwrap();
     assert_eq!(read, [0x5a; 4096]);
-    host.unregister(region);
-    host.disconnect().ia_free().unwrap();
+    drop(region);
+    host.disconnect();
 }

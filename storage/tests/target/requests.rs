@@ -11,7 +11,7 @@ fn what_is_written_is_read_again() {
     assert_eq!(host.namespaces().len(), 2);
     let first = host.namespaces()[0];
     assert_eq!((first.id, u64::from(first.block_size) * first.blocks), (1, 8 << 20));
-    let region = machine.region(&mut host, 2 << 20);
+    let region = machine.region(&host, 2 << 20);
     // In the capsule, a small chunk, some large ones, the most.
     let sizes = [512, 4096, 8192, 12 << 10, 64 << 10, 128 << 10, 200 << 10, 1 << 20];
     for (seed, bytes) in (1..).zip(sizes) {
@@ -31,7 +31,7 @@ fn what_is_written_is_read_again() {
     let mut read = vec![1; 64 * first.block_size as usize];
     region.buffer().read(0, &mut read).unwrap();
     assert!(read.iter().all(|&byte| byte == 0));
-    host.unregister(region);
+    drop(region);
     machine.end(host, target);
 }
 
@@ -40,7 +40,7 @@ fn many_requests_at_once_complete_once_each() {
     let machine = Machine::new();
     let target = machine.target(machine.ram_disks(&[16 << 20]));
     let mut host = machine.host(&target);
-    let region = machine.region(&mut host, 4096 * 128);
+    let region = machine.region(&host, 4096 * 128);
     let (mut sent, mut done, total) = (0_u64, Vec::new(), 5_000);
     while done.len() < total {
         while sent < total as u64 {
@@ -72,7 +72,7 @@ fn many_requests_at_once_complete_once_each() {
     assert!(done.iter().copied().eq(0..total as u64));
     let counted = target.control.statistics();
     assert_eq!(counted.reads + counted.writes, total as u64);
-    host.unregister(region);
+    drop(region);
     machine.end(host, target);
 }
 
@@ -82,7 +82,7 @@ fn a_compare_finds_differences_and_a_deallocate_takes_many_ranges() {
     let target = machine.target(machine.ram_disks(&[8 << 20]));
     let mut host = machine.host(&target);
     assert!(host.limits().compare && host.limits().deallocate);
-    let region = machine.region(&mut host, 1 << 20);
+    let region = machine.region(&host, 1 << 20);
     for bytes in [512, 8192, 512 << 10] {
         let blocks = bytes as u32 / 512;
         region.buffer().write(0, &pattern(5, bytes)).unwrap();
@@ -125,7 +125,7 @@ fn a_compare_finds_differences_and_a_deallocate_takes_many_ranges() {
     let status = nvme::Status::LBA_OUT_OF_RANGE.dnr();
     let failed = host.carry_out("Dataset Management", &request);
     assert_eq!(failed, Err(storage::initiator::Failure::Command("Dataset Management", status, 0)));
-    host.unregister(region);
+    drop(region);
     machine.end(host, target);
 }
 
@@ -135,12 +135,13 @@ fn twenty_hosts_one_after_the_other_leave_nothing() {
     let target = machine.target(machine.ram_disks(&[1 << 20]));
     for turn in 0..20 {
         let mut host = machine.host(&target);
-        let region = machine.region(&mut host, 4096);
+        let region = machine.region(&host, 4096);
         host.read(1, 0, 8, (&region, 0, 4096)).unwrap();
-        host.unregister(region);
+        drop(region);
         // Half of them vanish.
-        let ia = if turn % 2 == 0 { host.disconnect() } else { host.abandon() };
-        ia.ia_free().unwrap();
+        if turn % 2 == 0 {
+            host.disconnect();
+        }
     }
     target.wait_for(|counted| counted.connections == 0 && counted.controllers == 0);
     assert_eq!(target.control.statistics().accepted, 40);
@@ -180,7 +181,7 @@ fn a_silent_host_loses_its_controller() {
         }
     };
     assert_eq!(lost, storage::initiator::Failure::Disconnected);
-    host.disconnect().ia_free().unwrap();
+    host.disconnect();
     machine.stop(target);
 }
 

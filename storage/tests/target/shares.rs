@@ -33,7 +33,7 @@ fn overwhelm(queue: &mut Queue, commands: u16, command: Command) {
 
 fn free(target: &Running, queues: Vec<Queue>) {
     assert_eq!(target.control.statistics().broken, 0, "nobody has lost a connection so far");
-    queues.into_iter().for_each(|queue| queue.0.free());
+    drop(queues);
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn one_that_takes_no_responses_to_reads_leaves_memory_for_others() {
     let sgl = io.0.keyed(0, 128 << 10);
     overwhelm(&mut io, 31, Command::blocks(opcode::io::READ, 1, 0, 256).with_sgl(sgl));
     let mut host = machine.host(&target);
-    let region = machine.region(&mut host, 128 << 10);
+    let region = machine.region(&host, 128 << 10);
     host.read(1, 0, 256, (&region, 0, 128 << 10)).unwrap();
-    host.unregister(region);
+    drop(region);
     free(&target, vec![admin, io]);
     machine.end(host, target);
 }
@@ -141,7 +141,7 @@ fn one_that_takes_no_responses_loses_its_connection_in_the_end() {
     admin.begin();
     overwhelm(&mut admin, 4, Command::new(opcode::admin::KEEP_ALIVE));
     target.wait_for(|counted| counted.broken == 1 && counted.connections == 0 && counted.controllers == 0);
-    admin.0.free();
+    drop(admin);
     serves(&machine, &target);
     machine.stop(target);
 }
@@ -166,7 +166,7 @@ fn connections_that_say_nothing_leave_room_for_others() {
         "as many as a host opens at once"
     );
     // They are of one address, on which no other host is served before one of them ends.
-    strangers.pop().unwrap().0.free();
+    drop(strangers.pop());
     target.wait_for(|counted| counted.connections == 4);
     serves(&machine, &target);
     free(&target, strangers);

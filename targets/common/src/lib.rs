@@ -20,6 +20,7 @@ use kernel_agent::{Agent, Config};
 use nic_hal::Transport;
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, Provider};
+use rdma::Nic;
 
 pub use pair::{Listener, Pair, Side, Sizes};
 pub use target::Target;
@@ -95,6 +96,13 @@ impl Node {
         for agent in &self.agents {
             agent.close();
         }
+    }
+
+    /// An opening of NIC `number`.
+    pub fn nic(&self, number: usize) -> Result<Nic, Failure> {
+        let agent =
+            self.agents.get(number).ok_or_else(|| Failure::new(format!("there is no NIC {number}")))?;
+        Nic::open(agent).trying("opening a NIC")
     }
 
     /// A privileged IA on interface `number`.

@@ -71,7 +71,7 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
     let loads = Loads::read()?;
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
     let platform = node.platform.clone();
-    let mut host = Initiator::connect(node.ia(0)?, platform.clone(), options).trying("connecting")?;
+    let mut host = Initiator::connect(&node.nic(0)?, node.privileged, options).trying("connecting")?;
     let Some(&namespace) = host.namespaces().first() else {
         return Err(Failure::new("the target has no namespace"));
     };
@@ -87,8 +87,8 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
     loads.carry_out(|plan, time, report| {
         workload::run_for(&mut host, &platform, &namespace, plan, time, report)
     })?;
-    let ia = host.disconnect();
-    ia.ia_free().trying("it_ia_free")
+    host.disconnect();
+    Ok(())
 }
 
 fn on_disk(boot: Boot) -> Result<(), Failure> {

@@ -70,7 +70,7 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let (nqn, port) = (config.nqn.clone(), config.port);
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
     let disks = config.disks.len();
-    let target = Target::new(node.ia(0)?, node.platform.clone(), config);
+    let target = Target::new(&node.nic(0)?, node.privileged, config);
     let target = target.map_err(|error| match error {
         storage::Error::OutOfMemory => Failure::new(too_little(disks)),
         other => Failure::new(format!("the target: {other}")),
