@@ -10,6 +10,7 @@ use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
 use nic_abi::registers::{RQ_RECORDS, SQ_RECORDS};
 use nic_abi::vi::{self, Reliability};
 use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
+use roce::transport::Persistence;
 use roce::{PathMtu, Psn};
 
 use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
@@ -23,7 +24,7 @@ use crate::nic::Nic;
 use crate::node::Node;
 use crate::qp::state::transition;
 use crate::qp::vi::Vi;
-use crate::qp::{GSI_QKEY, Inbound, KeyKind, PSN_MASK, Qp, ReceiveQueue, SendQueue, Wait, Way, Work};
+use crate::qp::{GSI_QKEY, Inbound, KeyKind, PSN_MASK, Qp, ReceiveQueue, SendQueue, Way, Work, limits};
 use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
@@ -137,7 +138,7 @@ impl<F: Frontend> Node<F> {
             stalled: false,
             unresolved: false,
             unreached: false,
-            wait: Wait::No,
+            persistence: Persistence::new(limits(&ModifyQp::default())),
             deadline: None,
             active: false,
             draining: false,
@@ -443,7 +444,7 @@ impl Qp {
         self.send.work = Work::new();
         self.inbound = Inbound::default();
         self.send_psn = Psn::new(0);
-        self.wait = Wait::No;
+        self.persistence = Persistence::new(limits(&self.attributes));
         self.unreached = false;
         (self.draining, self.last_wqe) = (false, false);
         self.faults = Faults::default();
@@ -511,7 +512,8 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     if mask.contains(QpMask::MAX_MESSAGE) {
         qp.max_message = a.max_message;
     }
-    let limits = qp.limits();
+    let limits = limits(&qp.attributes);
+    qp.persistence.set_limits(limits);
     if let Some(requests) = &mut qp.requests {
         requests.set_limits(limits);
     }

@@ -8,8 +8,8 @@ use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
 use nic_abi::vi::ViError;
 use nic_abi::wqe::{Header, SendFlags};
 
+use super::Qp;
 use super::vi::{Descriptor, Left};
-use super::{Qp, Wait};
 use crate::Frontend;
 use crate::nic::Nic;
 use crate::report::event;
@@ -26,8 +26,8 @@ pub(crate) enum Outcome {
     Failed(Status, u32),
     /// No answer came.
     Lost,
-    /// The receiver has no buffer; it states how long the requester should wait.
-    NotReady(Duration),
+    /// The receiver has no buffer; the timer code of how long the requester should wait.
+    NotReady(u8),
     /// Fault injection delays the request.
     Delayed(Duration),
 }
@@ -50,7 +50,7 @@ impl Qp {
             }
             self.state = QpState::Error;
             self.error = status as u8;
-            self.wait = Wait::No;
+            self.persistence.start_over();
             self.draining = false;
             self.last_wqe = self.srq.is_some();
             if let Some((event, detail)) = event {
@@ -94,6 +94,7 @@ impl Qp {
         length: u64,
         field: u32,
     ) {
+        self.persistence.start_over();
         let work = &mut self.send.work;
         work.loaded = false;
         self.send.head = self.send.head.wrapping_add(work.blocks);

@@ -1,7 +1,5 @@
 //! A queue pair's turn, and its effects: completions, waiting, the error state.
 
-use core::time::Duration;
-
 use nic_abi::admin::{QpState, QpType};
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::eqe::EventType;
@@ -12,7 +10,8 @@ use super::completion::Outcome;
 use super::message::{Answer, Request};
 use super::responder::Responder;
 use super::send::BadEntry;
-use super::{Qp, Wait, Way};
+use super::wire::status_of;
+use super::{Qp, Way};
 use crate::Frontend;
 use crate::fabric::{Ends, Fabric};
 use crate::ids::{NicId, QpId};
@@ -31,11 +30,6 @@ pub(super) enum Step {
     Yield,
     /// There is nothing to do.
     Idle,
-}
-
-/// The time of a local ACK timeout field: 4.096 us times a power of two.
-fn ack_timeout(field: u8) -> Duration {
-    Duration::from_nanos(4096 << (field & 31))
 }
 
 impl<F: Frontend> Fabric<F> {
@@ -202,7 +196,7 @@ impl Qp {
             QpState::Error => return Err(if self.flush(nic, schedule) { Step::Yield } else { Step::Idle }),
             _ => return Err(Step::Idle),
         }
-        if self.wait != Wait::No {
+        if self.persistence.is_waiting() {
             return Err(Step::Idle);
         }
         if self.send.work.loaded {
@@ -272,7 +266,7 @@ impl Qp {
         let work = &mut self.send.work;
         match outcome {
             Outcome::More => {
-                (work.retries, work.rnr_retries) = (0, 0);
+                self.persistence.start_over();
                 Step::Yield
             }
             Outcome::Done(length) => {
@@ -298,33 +292,29 @@ impl Qp {
                 if self.vi.is_some() {
                     self.leave(nic, schedule);
                 }
-                let timeout = self.attributes.timeout;
-                if timeout == 0 {
-                    self.wait = Wait::Forever;
-                } else {
-                    self.wait = Wait::Answer;
-                    schedule.start_timer(self, schedule.now + ack_timeout(timeout));
-                }
-                Step::Idle
+                self.persistence.lost(schedule.now);
+                self.sleep(schedule)
             }
-            Outcome::NotReady(delay) => {
+            Outcome::NotReady(timer) => {
                 work.started = false;
-                work.retries = 0;
-                let limit = self.attributes.rnr_retry;
-                if limit < 7 && work.rnr_retries >= limit {
-                    self.fail_request(nic, schedule, Status::RnrRetryExceeded, NO_FIELD);
+                if let Err(status) = self.persistence.not_ready(timer, schedule.now) {
+                    self.fail_request(nic, schedule, status_of(status), NO_FIELD);
                     return Step::Again;
                 }
-                work.rnr_retries = work.rnr_retries.saturating_add(1);
-                self.pause(schedule, delay)
+                self.sleep(schedule)
             }
-            Outcome::Delayed(delay) => self.pause(schedule, delay),
+            Outcome::Delayed(delay) => {
+                self.persistence.pause(schedule.now + delay);
+                self.sleep(schedule)
+            }
         }
     }
 
-    fn pause(&mut self, schedule: &mut Schedule, delay: Duration) -> Step {
-        self.wait = Wait::Pause;
-        schedule.start_timer(self, schedule.now + delay);
+    /// Sets the timer for what the requester waits for.
+    fn sleep(&mut self, schedule: &mut Schedule) -> Step {
+        if let Some(at) = self.persistence.timer() {
+            schedule.start_timer(self, at);
+        }
         Step::Idle
     }
 
@@ -338,12 +328,10 @@ impl Qp {
         if self.way == Way::Port {
             return self.requests_timer(nic, schedule);
         }
-        let waited = core::mem::replace(&mut self.wait, Wait::No);
-        if waited == Wait::Answer {
-            if self.send.work.retries >= self.attributes.retry_count {
-                return self.fail_request(nic, schedule, Status::RetryExceeded, NO_FIELD);
-            }
-            self.send.work.retries += 1;
+        if self.persistence.expired(schedule.now)
+            && let Err(status) = self.persistence.retry()
+        {
+            return self.fail_request(nic, schedule, status_of(status), NO_FIELD);
         }
         schedule.activate(self);
     }

@@ -1,11 +1,10 @@
 //! Requests, from a requester to a responder, and their answers.
 
-use core::time::Duration;
-
 use nic_abi::wqe::{Opcode, SendFlags};
 use roce::Psn;
-use roce::transport::{Extra, Operation, Piece, Reason, Remote};
+use roce::transport::{Extra, Message, Operation, Piece, Reason, Remote};
 
+use super::Work;
 use crate::ids::NicId;
 use crate::keys::Span;
 
@@ -71,6 +70,29 @@ impl Request<'_> {
     }
 }
 
+impl Work {
+    /// The message that it sends, with this name for it.
+    #[inline(always)]
+    pub fn message(&self, id: u32) -> Message {
+        let operands = match self.opcode {
+            Opcode::CompareSwap | Opcode::FetchAdd => (self.atomic().compare_add, self.atomic().swap),
+            _ => (0, 0),
+        };
+        let (operation, extra) = operation(self.opcode, operands, self.header.immediate);
+        Message {
+            id,
+            operation,
+            // The longest message has been compared with it.
+            length: self.total as u32,
+            addr: self.header.remote_addr,
+            key: self.header.remote_key,
+            extra,
+            solicited: self.flags.contains(SendFlags::SOLICITED),
+            fence: self.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES),
+        }
+    }
+}
+
 /// The operation that a work request asks of the peer, and what its last packet carries besides the
 /// payload.
 #[inline(always)]
@@ -101,8 +123,8 @@ pub(super) enum Answer {
     Ack,
     /// An atomic operation was done; the original value.
     Original(u64),
-    /// No receive is posted.
-    NotReady(Duration),
+    /// No receive is posted; the code of the timer.
+    NotReady(u8),
     /// The responder refused the request for this reason, and is in the error state.
     Refused(Reason),
     /// The requester's own memory cannot be accessed.

@@ -44,7 +44,7 @@ mod wire;
 use alloc::boxed::Box;
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use platform::Instant;
-use roce::transport::Service;
+use roce::transport::{Persistence, Service};
 use roce::{PathMtu, Psn};
 
 use crate::ids::{NicId, QpId};
@@ -58,6 +58,7 @@ pub(crate) use send::Work;
 use services::ResponderEngine;
 use vi::Vi;
 use wire::Requests;
+pub(crate) use wire::limits;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
 pub(crate) const GSI_QKEY: u32 = 0x8001_0000;
@@ -84,19 +85,6 @@ pub(crate) struct ReceiveQueue {
     pub max_segments: u32,
     /// Entries taken since creation.
     pub head: u32,
-}
-
-/// Why a queue pair sends nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Nothing holds it up.
-    No,
-    /// No answer came: the requester retries when the timer fires.
-    Answer,
-    /// No answer came, and the timeout is infinite.
-    Forever,
-    /// The receiver was not ready, or injection delays the request.
-    Pause,
 }
 
 /// How a connected queue pair reaches its peer.
@@ -169,7 +157,8 @@ pub(crate) struct Qp {
     pub unresolved: bool,
     /// The peer did not answer the port's questions: the next packet to it is lost.
     pub unreached: bool,
-    pub wait: Wait,
+    /// For what it waits where it sends by the short cut, and how often it still repeats a request.
+    pub persistence: Persistence,
     /// When the timer fires; the schedule sets it.
     pub deadline: Option<Instant>,
     /// The queue pair has work; the schedule sets it.

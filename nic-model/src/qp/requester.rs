@@ -6,7 +6,7 @@ use core::time::Duration;
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::wqe::{LinkFlags, Opcode};
 use platform::planted::{Bug, planted};
-use roce::transport::Reason;
+use roce::transport::{Message, PostError, Status as Failure};
 
 use super::Qp;
 use super::completion::{Outcome, header_field};
@@ -14,25 +14,18 @@ use super::message::{ATOMIC_BYTES, Answer, Request};
 use super::segments::KeyKind;
 use super::send::Work;
 use super::vi::Descriptor;
+use super::wire::status_of;
 use crate::Frontend;
 use crate::keys::Span;
 use crate::nic::Nic;
 use crate::transfer::{Side, Spans, put};
 
-/// The completion status of a request that was refused.
-const fn refused(reason: Reason) -> Status {
-    match reason {
-        Reason::RespRemoteAccessErrors => Status::RemoteAccess,
-        Reason::RespOperationalError => Status::RemoteOperation,
-        _ => Status::RemoteInvalidRequest,
+/// How a work request fails that the transport does not take.
+pub(super) const fn refused(error: PostError) -> (Status, u32) {
+    match error {
+        PostError::Length => (Status::LocalLength, NO_FIELD),
+        _ => (Status::LocalQpOperation, header_field!(opcode)),
     }
-}
-
-/// Whether an operation is atomic, and whether it writes into the requester's memory.
-#[inline(always)]
-const fn kind(opcode: Opcode) -> (bool, bool) {
-    let atomic = matches!(opcode, Opcode::CompareSwap | Opcode::FetchAdd);
-    (atomic, atomic || matches!(opcode, Opcode::Read | Opcode::ReadInvalidate))
 }
 
 impl Qp {
@@ -51,25 +44,20 @@ impl Qp {
         match self.send.work.opcode {
             // These send nothing.
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => 0,
-            _ => self.mtu.packets(self.send.work.total as u32),
+            _ => {
+                let Message { operation, length, .. } = self.send.work.message(0);
+                operation.psns(self.mtu, length)
+            }
         }
     }
 
-    /// Checks the current work request of a connected queue pair, except its memory.
+    /// Checks the length of the current work request.
     #[inline(always)]
-    pub fn check_work(&self) -> Result<(), Outcome> {
-        let work = &self.send.work;
-        if work.total > self.max_message {
-            return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
+    pub(super) fn check_length(&self) -> Result<(), (Status, u32)> {
+        match self.send.work.total > self.max_message {
+            true => Err((Status::LocalLength, NO_FIELD)),
+            false => Ok(()),
         }
-        let (atomic, reads) = kind(work.opcode);
-        if reads && self.attributes.max_rd_atomic == 0 {
-            return Err(Outcome::Failed(Status::LocalQpOperation, header_field!(opcode)));
-        }
-        if atomic && work.total != ATOMIC_BYTES {
-            return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
-        }
-        Ok(())
     }
 
     /// Checks the memory of a work request of a connected queue pair and puts it into `local`. An
@@ -81,7 +69,8 @@ impl Qp {
         work: &Work,
         local: &mut Spans,
     ) -> Result<(), (Status, u32)> {
-        let (atomic, reads) = kind(work.opcode);
+        let atomic = matches!(work.opcode, Opcode::CompareSwap | Opcode::FetchAdd);
+        let reads = atomic || matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate);
         let right = if reads { LinkFlags::LOCAL_WRITE } else { LinkFlags::LOCAL_READ };
         let kind = self.key_kind(atomic || !reads);
         if nic.local_spans(&work.segments, self.pd, right, kind, local).is_err() {
@@ -99,10 +88,12 @@ impl Qp {
     /// An error is the outcome of a work request that cannot be sent.
     #[inline(always)]
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
-        self.check_work()?;
+        let failed = |(status, field)| Outcome::Failed(status, field);
+        self.check_length().map_err(failed)?;
+        let admitted = self.persistence.limits().admit(&self.send.work.message(0));
+        admitted.map_err(|error| failed(refused(error)))?;
         if self.vi.is_none() || self.copy_of(nic, &self.send.work).is_none() {
-            self.check_memory(nic, &self.send.work, local)
-                .map_err(|(status, field)| Outcome::Failed(status, field))?;
+            self.check_memory(nic, &self.send.work, local).map_err(failed)?;
         }
         if !self.send.work.started
             && let Some(outcome) = self.hold_back()
@@ -166,8 +157,8 @@ impl Qp {
         let (opcode, total, immediate) = (work.opcode, work.total, work.header.immediate);
         match answer {
             Answer::NotReady(_) if planted(Bug::RnrIgnored) => Outcome::Done(0),
-            Answer::NotReady(delay) => Outcome::NotReady(delay),
-            Answer::Refused(reason) => Outcome::Failed(refused(reason), NO_FIELD),
+            Answer::NotReady(timer) => Outcome::NotReady(timer),
+            Answer::Refused(reason) => Outcome::Failed(status_of(Failure::of_refusal(reason)), NO_FIELD),
             Answer::Original(value) => {
                 let sink = Side { memory: nic.frontend.memory(), keys: &nic.keys, spans: local, skip: 0 };
                 match put(&sink, &value.to_le_bytes()) {
@@ -189,14 +180,9 @@ impl Qp {
     /// Applies fault injection to an answer.
     #[cold]
     fn spoil_answer<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
-        let work = &mut self.send.work;
         if self.faults.drop_responses > 0 {
             self.faults.drop_responses -= 1;
             nic.stats.lost_answers += 1;
-            // The requester asks for a Read again from the start.
-            if matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate) {
-                work.done = 0;
-            }
             return Some(Outcome::Lost);
         }
         if self.faults.bad_responses > 0 {

@@ -10,7 +10,7 @@ use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::{EventType, REFUSED};
 use nic_abi::wqe::LinkFlags;
 use platform::planted::{Bug, planted};
-use roce::transport::{Body, Execution, Extra, Operation, Outcome, Piece, Reason, Remote, Verdict, code};
+use roce::transport::{Body, Execution, Extra, Operation, Outcome, Piece, Reason, Remote, Verdict};
 
 use super::Qp;
 use super::completion::Received;
@@ -391,7 +391,7 @@ impl<F: Frontend> Responder<'_, F> {
     fn stop(&mut self, stop: Stop) -> Answer {
         match stop {
             Stop::SourceFault => Answer::SourceFault,
-            Stop::NotReady => Answer::NotReady(code::rnr_delay(self.qp.attributes.min_rnr_timer)),
+            Stop::NotReady => Answer::NotReady(self.qp.attributes.min_rnr_timer),
             Stop::Dead => Answer::None,
             Stop::Fault(fault) => self.refuse(&fault),
         }

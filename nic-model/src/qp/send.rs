@@ -38,9 +38,6 @@ pub(crate) struct Work {
     pub started: bool,
     /// Injection has delayed the request.
     pub delayed: bool,
-    /// Retries after a missing answer, and after a missing receive.
-    pub retries: u8,
-    pub rnr_retries: u8,
 }
 
 impl Work {
@@ -67,8 +64,6 @@ impl Work {
             done: 0,
             started: false,
             delayed: false,
-            retries: 0,
-            rnr_retries: 0,
         }
     }
 
@@ -81,7 +76,6 @@ impl Work {
         self.header = Header::default();
         (self.done, self.total) = (0, 0);
         (self.started, self.delayed) = (false, false);
-        (self.retries, self.rnr_retries) = (0, 0);
         self.segments.clear();
     }
 

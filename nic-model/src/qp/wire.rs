@@ -16,7 +16,7 @@ use nic_abi::vi::Reliability;
 use nic_abi::wqe::{Opcode, SendFlags};
 use platform::Instant;
 use roce::transport::{
-    Answer, Config, Event, Limits, Message, Piece, PostError, Reason, Received, Status as Failure, Transmit,
+    Answer, Config, Event, Limits, Piece, PostError, Reason, Received, Status as Failure, Transmit,
 };
 use roce::wire::datagram::Network;
 use roce::wire::packet;
@@ -24,7 +24,8 @@ use roce::{Gid, Path, Qpn, TimeoutCode};
 
 use super::Qp;
 use super::completion::{Outcome, header_field};
-use super::message::{ATOMIC_BYTES, operation};
+use super::message::ATOMIC_BYTES;
+use super::requester::refused;
 use super::send::{BadEntry, Work};
 use super::services::{RequesterEngine, service};
 use super::vi::Left;
@@ -154,7 +155,7 @@ impl Requests {
 }
 
 /// The completion status of a failure that the engine reports.
-const fn status_of(failure: Failure) -> Status {
+pub(super) const fn status_of(failure: Failure) -> Status {
     match failure {
         Failure::RetryExceeded => Status::RetryExceeded,
         Failure::RnrRetryExceeded => Status::RnrRetryExceeded,
@@ -170,14 +171,14 @@ const fn is_local(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow)
 }
 
-impl Qp {
-    /// What the requester's engine may do.
-    pub fn limits(&self) -> Limits {
-        let ModifyQp { max_rd_atomic, timeout, retry_count, rnr_retry, .. } = self.attributes;
-        let timeout = TimeoutCode::new(timeout).unwrap_or_default();
-        Limits { max_rd_atomic, timeout, retry_count, rnr_retry }
-    }
+/// What the requester of a queue pair with these attributes may do.
+pub(crate) fn limits(attributes: &ModifyQp) -> Limits {
+    let ModifyQp { max_rd_atomic, timeout, retry_count, rnr_retry, .. } = *attributes;
+    let timeout = TimeoutCode::new(timeout).unwrap_or_default();
+    Limits { max_rd_atomic, timeout, retry_count, rnr_retry }
+}
 
+impl Qp {
     /// The addresses of packets to the peer; `None` if no packet can have them.
     pub(super) fn network<F: Frontend>(&self, nic: &Nic<F>) -> Option<Network> {
         let ModifyQp { remote_gid, source_gid, hop_limit, traffic_class, flow_label, .. } = self.attributes;
@@ -199,7 +200,7 @@ impl Qp {
             window: WINDOW,
             first_window: FIRST_WINDOW,
             credits: false,
-            limits: self.limits(),
+            limits: *self.persistence.limits(),
         };
         self.requests.get_or_insert_with(|| Box::new(Requests::new(self.kind, &config)))
     }
@@ -288,10 +289,7 @@ impl Qp {
             self.faults.failures -= 1;
             return Some((self.faults.failure, NO_FIELD));
         }
-        match self.check_work() {
-            Err(Outcome::Failed(status, field)) => Some((status, field)),
-            _ => None,
-        }
+        self.check_length().err()
     }
 
     /// Delays a work request if injection asks for that.
@@ -313,7 +311,7 @@ impl Qp {
         let Some(requests) = &mut self.requests else { return false };
         let (work, mut failure) = (&mut self.send.work, requests.refusal);
         let id = requests.tail;
-        let fence = work.flags.intersects(SendFlags::FENCE_READS | SendFlags::FENCE_INVALIDATES);
+        let message = work.message(id);
         // Local requests are carried out once all earlier ones are complete. An earlier request may
         // need memory that a local one invalidates, when it is sent again; and the peer must not
         // use what a local one links or binds before it gets there.
@@ -322,34 +320,14 @@ impl Qp {
             return false;
         }
         let mut posted = if failure.is_some() || is_local(work.opcode) {
-            requests.engine.post_local(id, fence)
+            requests.engine.post_local(id, message.fence)
         } else {
-            let operands = match work.opcode {
-                Opcode::CompareSwap | Opcode::FetchAdd => (work.atomic().compare_add, work.atomic().swap),
-                _ => (0, 0),
-            };
-            let (operation, extra) = operation(work.opcode, operands, work.header.immediate);
-            requests.engine.post(Message {
-                id,
-                operation,
-                // `check_work` has compared it with the longest message.
-                length: work.total as u32,
-                addr: work.header.remote_addr,
-                key: work.header.remote_key,
-                extra,
-                solicited: work.flags.contains(SendFlags::SOLICITED),
-                fence,
-            })
+            requests.engine.post(message)
         };
-        // The limits may have changed since the request was checked. It fails in its place.
-        let changed = match posted {
-            Ok(()) | Err(PostError::Full | PostError::Closed) => None,
-            Err(PostError::Operation) => Some((Status::LocalQpOperation, header_field!(opcode))),
-            Err(PostError::Length) => Some((Status::LocalLength, NO_FIELD)),
-        };
-        if changed.is_some() {
-            failure = changed;
-            posted = requests.engine.post_local(id, fence);
+        // What the engine does not take fails in its place.
+        if let Err(error @ (PostError::Operation | PostError::Length)) = posted {
+            failure = Some(refused(error));
+            posted = requests.engine.post_local(id, message.fence);
         }
         // After a failure the request stays in `work`: to be flushed, or on a connection that
         // survives to be passed once the failed one is complete.

@@ -14,6 +14,7 @@ mod invalidates;
 mod keys;
 mod overflow;
 mod packets;
+mod persistence;
 mod queues;
 mod random;
 mod refusals;

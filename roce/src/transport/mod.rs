@@ -22,7 +22,10 @@
 //!
 //! Two queue pairs of one process need no packets. The same engines then exchange [`Piece`]s and
 //! [`Answer`]s that cover as many packets as the device likes: the requester's device passes each
-//! piece to the responder at once, and the bytes go from memory to memory.
+//! piece to the responder at once, and the bytes go from memory to memory. A device that passes one
+//! whole message after the other ([`Message::whole`]), and gets its answer at once, needs no
+//! [`Requester`]: it asks [`Limits::admit`] whether the connection takes the message, and
+//! [`Persistence`] when to repeat one that was not carried out.
 //!
 //! ```
 //! use ferrovia_roce::transport::*;
@@ -100,7 +103,9 @@ pub use answer::{Answer, Body};
 pub use message::{Execution, Outcome};
 pub use piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
 pub use reason::Reason;
-pub use requester::{Config, Event, Limits, Message, PostError, Received, Requester, Status, Transmit};
+pub use requester::{
+    Config, Event, Limits, Message, Persistence, PostError, Received, Requester, Status, Transmit,
+};
 pub use responder::{Responder, Response, Verdict};
 
 /// How many PSNs may be outstanding: half of the circle (IBTA vol. 1 section 9.7.1).

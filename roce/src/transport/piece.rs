@@ -38,6 +38,12 @@ impl Operation {
         matches!(self, Operation::Send | Operation::Write)
     }
 
+    /// How many PSNs a message of so many bytes takes.
+    #[inline]
+    pub const fn psns(self, mtu: PathMtu, length: u32) -> u32 {
+        if self.is_atomic() { 1 } else { mtu.packets(length) }
+    }
+
     /// Whether it is an atomic operation.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Operation::CompareSwap { .. } | Operation::FetchAdd { .. })

@@ -44,7 +44,7 @@ pub struct Response {
 }
 
 /// The NAK code of a refusal (IBTA vol. 1 section 9.7.5.2, table 44).
-const fn nak(reason: Reason) -> Nak {
+pub(super) const fn nak(reason: Reason) -> Nak {
     match reason {
         Reason::RespRemoteAccessErrors => Nak::RemoteAccessError,
         Reason::RespOperationalError => Nak::RemoteOperationalError,

@@ -114,7 +114,7 @@ impl Requester {
                 return Some(Transmit::Local { id });
             }
         };
-        let left = self.mtu.packets(message.length).saturating_sub(self.packets);
+        let left = message.operation.psns(self.mtu, message.length).saturating_sub(self.packets);
         let count = left.min(max_packets.max(1));
         let (piece, offset) = message.piece(self.mtu, self.next, self.packets, count, count == left);
         self.next = self.next.add(count);

@@ -12,8 +12,10 @@
 //! | `window` | how many packets may be under way, and how long to wait for an acknowledgement |
 //! | `receive` | what an answer means |
 //! | `reads` | RDMA Reads outstanding, and how much of their answers is asked for at once |
-//! | `retry` | timers, retry counts, going back |
+//! | `retry` | going back |
+//! | `persistence` | timers and retry counts, also of messages that go by the short cut |
 
+mod persistence;
 mod reads;
 mod receive;
 mod retry;
@@ -24,14 +26,17 @@ use alloc::collections::VecDeque;
 
 use platform::Instant;
 
+use crate::wire::aeth::Nak;
 use crate::{PathMtu, Psn, TimeoutCode};
 
 use super::code::credits;
 use super::piece::{Extra, MAX_MESSAGE, Operation};
 use super::reason::Reason;
+use super::responder::nak;
 use reads::Reads;
 use window::Window;
 
+pub use persistence::Persistence;
 pub use transmit::Transmit;
 
 /// What a requester is created with.
@@ -69,8 +74,25 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// How long to wait in nanoseconds; `None` is for ever.
     fn timeout(&self) -> Option<u64> {
         (self.timeout.get() != 0).then(|| 4096 << self.timeout.get())
+    }
+
+    /// Whether a reliable connection takes this message.
+    #[inline]
+    pub fn admit(&self, message: &Message) -> Result<(), PostError> {
+        let operation = message.operation;
+        let lengths = if operation.is_atomic() { 8..=8 } else { 0..=MAX_MESSAGE };
+        if !lengths.contains(&message.length) {
+            return Err(PostError::Length);
+        }
+        let possible = match (operation, message.extra) {
+            (Operation::Send, _) | (Operation::Write, Extra::None | Extra::Immediate(_)) => true,
+            (_, Extra::None) => self.max_rd_atomic > 0,
+            _ => false,
+        };
+        if possible { Ok(()) } else { Err(PostError::Operation) }
     }
 }
 
@@ -126,6 +148,22 @@ pub enum Status {
     /// The device aborted it by [`Requester::abort`], or set [`Limits::max_rd_atomic`] to 0 before
     /// it was sent.
     Aborted,
+}
+
+impl Status {
+    /// How a request fails that the responder has refused for this reason.
+    pub const fn of_refusal(reason: Reason) -> Status {
+        refused(nak(reason)).0
+    }
+}
+
+/// How a request fails that a NAK refuses, and the reason to count.
+const fn refused(nak: Nak) -> (Status, Reason) {
+    match nak {
+        Nak::RemoteAccessError => (Status::RemoteAccess, Reason::ReqRemoteAccessErrors),
+        Nak::RemoteOperationalError => (Status::RemoteOperation, Reason::ReqRemoteOperationalErrors),
+        _ => (Status::RemoteInvalidRequest, Reason::ReqRemoteInvalidRequest),
+    }
 }
 
 /// What became of a work request.
@@ -219,7 +257,7 @@ pub struct Requester {
     mtu: PathMtu,
     window: Window,
     counts_credits: bool,
-    limits: Limits,
+    persistence: Persistence,
 
     /// Work requests in the order of posting; the first has the number `first`, at most `depth`.
     slots: VecDeque<Slot>,
@@ -254,15 +292,8 @@ pub struct Requester {
     /// A packet without a credit that was sent and is not acknowledged.
     limited: Option<Psn>,
 
-    /// Retries that are left.
-    retries: u8,
-    rnr_retries: u8,
     /// It went back because of a gap, and nothing was acknowledged since.
     went_back: bool,
-    /// When to give up waiting for an acknowledgement.
-    deadline: Option<Instant>,
-    /// Until when nothing is sent, because there was no receive.
-    pause: Option<Instant>,
 
     fault: Option<Fault>,
     /// A refusal of this PSN that came before the answers of earlier RDMA Reads.
@@ -279,7 +310,7 @@ impl Requester {
             mtu,
             window: Window::new(first_window, window, limits.timeout()),
             counts_credits: credits,
-            limits,
+            persistence: Persistence::new(limits),
             slots: VecDeque::with_capacity(depth.into()),
             first: 0,
             depth: depth.into(),
@@ -296,11 +327,7 @@ impl Requester {
             divisions: 0,
             lsn: credits.then_some(0),
             limited: None,
-            retries: limits.retry_count,
-            rnr_retries: limits.rnr_retry,
             went_back: false,
-            deadline: None,
-            pause: None,
             fault: None,
             doom: None,
             draining: false,
@@ -310,28 +337,15 @@ impl Requester {
 
     /// Changes the limits. A timer that runs keeps its time; retry counts start again.
     pub fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
+        self.persistence.set_limits(limits);
         self.window.set_timeout(limits.timeout());
-        (self.retries, self.rnr_retries) = (limits.retry_count, limits.rnr_retry);
         self.reads.reserve(limits.max_rd_atomic.into());
     }
 
     /// Takes a work request.
     pub fn post(&mut self, message: Message) -> Result<(), PostError> {
-        let operation = message.operation;
-        let lengths = if operation.is_atomic() { 8..=8 } else { 0..=MAX_MESSAGE };
-        if !lengths.contains(&message.length) {
-            return Err(PostError::Length);
-        }
-        let possible = match (operation, message.extra) {
-            (Operation::Send, _) | (Operation::Write, Extra::None | Extra::Immediate(_)) => true,
-            (_, Extra::None) => self.limits.max_rd_atomic > 0,
-            _ => false,
-        };
-        if !possible {
-            return Err(PostError::Operation);
-        }
-        let packets = if operation.is_atomic() { 1 } else { self.mtu.packets(message.length) };
+        self.persistence.limits().admit(&message)?;
+        let packets = message.operation.psns(self.mtu, message.length);
         self.push(message.id, message.fence, packets, Work::Message(message))?;
         self.ssn = self.ssn.wrapping_add(1) & 0xff_ffff;
         Ok(())
@@ -447,7 +461,7 @@ impl Requester {
             self.fault = Some(Fault { seq, status });
         }
         if self.is_failing() {
-            (self.deadline, self.pause) = (None, None);
+            self.persistence.start_over();
         }
     }
 

@@ -6,7 +6,7 @@ use platform::Instant;
 use platform::planted::{Bug, planted};
 
 use super::reads::Question;
-use super::{Received, Requester, Status, Work};
+use super::{Received, Requester, Status, Work, refused};
 use crate::Psn;
 use crate::transport::answer::{Answer, Body};
 use crate::transport::piece::Operation;
@@ -56,15 +56,7 @@ impl Requester {
             }
             Syndrome::RnrNak(_) if planted(Bug::RnrIgnored) => (psn.add(1), None),
             Syndrome::RnrNak(_) | Syndrome::Nak(Nak::PsnSequenceError) => (psn, None),
-            Syndrome::Nak(Nak::RemoteAccessError) => {
-                (psn, Some((Status::RemoteAccess, Reason::ReqRemoteAccessErrors)))
-            }
-            Syndrome::Nak(Nak::RemoteOperationalError) => {
-                (psn, Some((Status::RemoteOperation, Reason::ReqRemoteOperationalErrors)))
-            }
-            Syndrome::Nak(Nak::InvalidRequest | Nak::InvalidRdRequest) => {
-                (psn, Some((Status::RemoteInvalidRequest, Reason::ReqRemoteInvalidRequest)))
-            }
+            Syndrome::Nak(nak) => (psn, Some(refused(nak))),
         };
         if !self.acknowledge(until, now) {
             self.doom = refused.map(|(status, _)| (psn, status)).or(self.doom);

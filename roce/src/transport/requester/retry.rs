@@ -1,37 +1,23 @@
-//! Timers, retry counts, and going back (IBTA vol. 1 sections 9.7.5.1, 9.7.5.2 and 9.7.6.1.3).
-
-use core::time::Duration;
+//! Going back (IBTA vol. 1 sections 9.7.5.1, 9.7.5.2 and 9.7.6.1.3).
 
 use platform::Instant;
 use platform::planted::{Bug, planted};
 
-use super::transmit::deadline;
-use super::{Received, Requester, Status};
-use crate::transport::code::rnr_delay;
+use super::{Received, Requester};
 use crate::transport::reason::Reason;
-
-/// The RNR retry count that means "for ever".
-const FOR_EVER: u8 = 7;
 
 impl Requester {
     /// When to call [`Requester::expired`].
     pub fn timer(&self) -> Option<Instant> {
-        match (self.pause, self.deadline) {
-            (Some(pause), Some(deadline)) => Some(pause.min(deadline)),
-            (pause, deadline) => pause.or(deadline),
-        }
+        self.persistence.timer()
     }
 
     /// The time of [`Requester::timer`] has come; before that nothing happens. Returns the reason
     /// to count if no acknowledgement came in time.
     pub fn expired(&mut self, now: Instant) -> Option<Reason> {
-        if self.pause.is_some_and(|until| until <= now) {
-            self.pause = None;
-        }
-        if self.deadline.is_none_or(|deadline| now < deadline) {
+        if !self.persistence.expired(now) {
             return None;
         }
-        self.deadline = None;
         if !self.is_failing() {
             self.went_back = false;
             self.reads.timed_out();
@@ -53,15 +39,13 @@ impl Requester {
     /// Starts again with the oldest PSN that is not acknowledged, or fails if that was done too
     /// often.
     fn retry(&mut self, now: Instant) {
-        match self.retries.checked_sub(1) {
-            Some(left) => {
-                self.retries = left;
-                if !planted(Bug::RetryForgotten) {
-                    self.window.repeats(now);
-                    self.rewind();
-                }
+        match self.persistence.retry() {
+            Ok(()) if planted(Bug::RetryForgotten) => {}
+            Ok(()) => {
+                self.window.repeats(now);
+                self.rewind();
             }
-            None => self.fail(Status::RetryExceeded),
+            Err(status) => self.fail(status),
         }
     }
 
@@ -69,7 +53,7 @@ impl Requester {
     fn rewind(&mut self) {
         (self.next, self.asked) = (self.una, self.una);
         self.cursor = self.settled;
-        self.deadline = None;
+        self.persistence.ask_again();
     }
 
     /// Goes back because the responder missed a packet, or an answer of its was lost. It does so
@@ -95,21 +79,13 @@ impl Requester {
         if self.next == self.una {
             return Received::Dropped(Reason::DuplicateAnswer);
         }
-        if self.limits.rnr_retry < FOR_EVER {
-            match self.rnr_retries.checked_sub(1) {
-                Some(left) => self.rnr_retries = left,
-                None => {
-                    self.fail(Status::RnrRetryExceeded);
-                    return Received::Retry(reason);
-                }
+        match self.persistence.not_ready(timer, now) {
+            Ok(()) => {
+                self.window.ignore();
+                self.rewind();
             }
+            Err(status) => self.fail(status),
         }
-        // The peer answers, so what gets lost from now on is counted anew.
-        self.retries = self.limits.retry_count;
-        self.window.ignore();
-        self.rewind();
-        let delay: Duration = rnr_delay(timer);
-        self.pause = Some(now + delay);
         Received::Retry(reason)
     }
 
@@ -118,9 +94,8 @@ impl Requester {
     pub(super) fn advance(&mut self, psns: u32, now: Instant) {
         self.una = self.una.add(psns);
         self.window.reached(self.una, self.frontier, now);
-        (self.retries, self.rnr_retries) = (self.limits.retry_count, self.limits.rnr_retry);
+        self.persistence.start_over();
         self.went_back = false;
-        self.pause = None;
         self.settle();
         // What was about to be sent again need not be.
         if self.next.offset_from(self.una) > self.in_flight() {
@@ -130,12 +105,13 @@ impl Requester {
         if self.limited.is_some_and(|psn| psn.is_before(self.una)) {
             self.limited = None;
         }
-        let wait = match self.awaits() {
-            true => self.window.wait(),
-            false => self.window.longest_wait(),
-        };
-        let waits = self.in_flight() > 0 && !self.is_failing();
-        self.deadline = deadline(now, wait.filter(|_| waits));
+        if self.in_flight() > 0 && !self.is_failing() {
+            let wait = match self.awaits() {
+                true => self.window.wait(),
+                false => self.window.longest_wait(),
+            };
+            self.persistence.await_answer(now, wait);
+        }
         if self.in_flight() == 0 {
             self.idle_since = now;
         }

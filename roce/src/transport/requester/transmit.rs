@@ -7,11 +7,6 @@ use crate::transport::HALF;
 use crate::transport::piece::{Extra, Operation, Piece, Remote};
 use crate::{PathMtu, Psn};
 
-/// The time that lies so many nanoseconds ahead.
-pub(super) fn deadline(now: Instant, wait: Option<u64>) -> Option<Instant> {
-    wait.map(|wait| Instant::from_nanos(now.as_nanos().saturating_add(wait)))
-}
-
 /// What the device shall do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -40,10 +35,9 @@ impl Requester {
             self.window.suffices();
             return None;
         }
-        if self.pause.is_some_and(|until| now < until) {
+        if self.persistence.pauses(now) {
             return None;
         }
-        self.pause = None;
         loop {
             let seq = self.first + self.cursor as u64;
             if self.fault.is_some_and(|fault| fault.seq <= seq) {
@@ -161,15 +155,15 @@ impl Requester {
         if piece.ack_request {
             let awaited = self.awaits();
             self.asked = self.next;
-            if !awaited || self.deadline.is_none() {
-                self.deadline = deadline(now, self.window.wait());
+            if !awaited || !self.persistence.times_answer() {
+                self.persistence.await_answer(now, self.window.wait());
             }
             // The answers of RDMA Reads hold up the acknowledgements behind them.
             if self.reads.is_empty() {
                 self.window.ask(piece.psn.add(piece.packets - 1), now);
             }
-        } else if self.deadline.is_none() {
-            self.deadline = deadline(now, self.window.longest_wait());
+        } else if !self.persistence.times_answer() {
+            self.persistence.await_answer(now, self.window.longest_wait());
         }
     }
 
@@ -210,7 +204,7 @@ impl Requester {
         let count = if psn == self.frontier {
             let left = slot.end().offset_from(psn);
             let count = self.reads.share(left, psn.offset_from(self.una))?;
-            let allowed = usize::from(self.limits.max_rd_atomic);
+            let allowed = usize::from(self.persistence.limits().max_rd_atomic);
             if allowed == 0 {
                 // The limit has changed since the request was posted, and nothing says that it
                 // changes again.
@@ -233,26 +227,44 @@ impl Requester {
         // All bytes to the message's end, or those of whole packets.
         let asked = count.saturating_mul(self.mtu.bytes());
         let skipped = psn.offset_from(slot.psn).saturating_mul(self.mtu.bytes());
-        Some(Piece {
-            psn,
-            packets: 1,
-            operation: message.operation,
-            first: true,
-            last: true,
-            length: 0,
-            remote: Some(Remote {
-                addr: message.addr.wrapping_add(skipped.into()),
-                key: message.key,
-                length: message.length.saturating_sub(skipped).min(asked),
-            }),
-            extra: Extra::None,
-            solicited: false,
-            ack_request: true,
-        })
+        Some(message.question(psn, skipped, asked))
     }
 }
 
 impl Message {
+    /// The message in one piece, for a device that has nothing else under way and gets the answer
+    /// at once.
+    #[inline(always)]
+    pub fn whole(&self, mtu: PathMtu, psn: Psn) -> Piece {
+        let piece = match self.operation.carries_payload() {
+            true => self.piece(mtu, psn, 0, self.operation.psns(mtu, self.length), true).0,
+            false => self.question(psn, 0, self.length),
+        };
+        Piece { ack_request: false, ..piece }
+    }
+
+    /// The request of an RDMA Read for `asked` bytes at most, after the first `skipped`, or that of
+    /// an atomic operation.
+    #[inline]
+    fn question(&self, psn: Psn, skipped: u32, asked: u32) -> Piece {
+        Piece {
+            psn,
+            packets: 1,
+            operation: self.operation,
+            first: true,
+            last: true,
+            length: 0,
+            remote: Some(Remote {
+                addr: self.addr.wrapping_add(skipped.into()),
+                key: self.key,
+                length: self.length.saturating_sub(skipped).min(asked),
+            }),
+            extra: Extra::None,
+            solicited: false,
+            ack_request: true,
+        }
+    }
+
     /// The piece of a Send or RDMA Write that begins with packet `done` of the message, and its
     /// offset in the message. Its last packet asks for an acknowledgement.
     #[inline]
