@@ -30,6 +30,11 @@ macro_rules! bugs {
                 matches!(self, Bug::LeftoverForgotten)
             }
 
+            /// Whether it is one of the API for Rust, which other workloads do not reach.
+            pub const fn is_of_face(self) -> bool {
+                matches!(self, Bug::RegionEarly)
+            }
+
             /// What is wrong.
             pub const fn about(self) -> &'static str {
                 match self {
@@ -55,6 +60,7 @@ bugs! {
     PsnReversed = "psn-reversed", "The responder compares a PSN the wrong way round.";
     ReadOffset = "read-offset", "A Read that is asked for again in part is answered from its start.";
     ReceiveTwice = "receive-twice", "A receive of a shared queue is taken and stays in the queue.";
+    RegionEarly = "region-early", "A dropped region is released while requests name it.";
     RnrIgnored = "rnr-ignored", "The requester takes \"receiver not ready\" for an acknowledgement.";
     RetryForgotten = "retry-forgotten", "A requester sends nothing again when an acknowledgement is late.";
     StaleKey = "stale-key", "A remote key that was replaced is accepted.";

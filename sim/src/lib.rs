@@ -18,6 +18,7 @@
 //! kernel is not part of it: under QEMU the suite and the kernel's own tests run there
 //! (docs/testing.md).
 
+pub mod face;
 mod harness;
 mod network;
 mod nic;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use options::{Asked, Options};
 use platform::planted::Bug;
 use progress::Progress;
-use sim::{Tally, storage, workload};
+use sim::{Tally, face, storage, workload};
 
 /// Seeds that may fail before the run ends.
 const FAILURES: u64 = 10;
@@ -39,8 +39,12 @@ fn run(options: &Options) -> ExitCode {
     let mut progress = Progress::new(options.seeds);
     let mut all = Tally::default();
     let mut failures = 0;
-    let of_storage = options.planted.is_some_and(Bug::is_of_storage);
-    let check = if options.storage || of_storage { storage::check } else { workload::check };
+    let planted = |is: fn(Bug) -> bool| options.planted.is_some_and(is);
+    let check = match () {
+        () if options.storage || planted(Bug::is_of_storage) => storage::check,
+        () if options.face || planted(Bug::is_of_face) => face::check,
+        () => workload::check,
+    };
     for seed in options.from..options.from.saturating_add(options.seeds) {
         let checked = check(seed, options.trace);
         progress.done();

@@ -7,11 +7,12 @@ use crate::breaking;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 Runs mixed streams over every operation in the simulation, and checks them against a model; or the
-storage target, with hosts and disks that fail.
+storage target, with hosts and disks that fail; or consumers of the API for Rust.
 
     cargo run -p sim --release -- [OPTION…]
 
     --storage      runs the storage target with hosts and disks instead
+    --face         runs consumers of the API for Rust instead
     --seeds N      runs N seeds (1)
     --from S       the first of them (0)
     --trace        tells the story of each seed, with virtual time
@@ -36,6 +37,8 @@ pub(crate) enum Asked {
 pub(crate) struct Options {
     /// The workload of the storage target.
     pub(crate) storage: bool,
+    /// The consumers of the API for Rust.
+    pub(crate) face: bool,
     pub(crate) seeds: u64,
     pub(crate) from: u64,
     pub(crate) trace: bool,
@@ -45,11 +48,13 @@ pub(crate) struct Options {
 impl Options {
     /// Reads the arguments.
     pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
-        let (mut storage, mut seeds, mut from, mut trace, mut planted) = (false, None, 0, false, None);
+        let (mut storage, mut face) = (false, false);
+        let (mut seeds, mut from, mut trace, mut planted) = (None, 0, false, None);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--storage" => storage = true,
+                "--face" => face = true,
                 "--seeds" => seeds = Some(number("--seeds", arguments.next())?),
                 "--from" => from = number("--from", arguments.next())?,
                 "--trace" => trace = true,
@@ -66,7 +71,7 @@ impl Options {
             }
         }
         let usual = if planted.is_some() { 1000 } else { 1 };
-        Ok(Asked::Run(Options { storage, seeds: seeds.unwrap_or(usual), from, trace, planted }))
+        Ok(Asked::Run(Options { storage, face, seeds: seeds.unwrap_or(usual), from, trace, planted }))
     }
 }
 
@@ -80,8 +85,9 @@ pub(crate) fn replay(seed: u64, options: &Options) -> String {
     // With debug assertions, threads are preempted at locks as well.
     let profile = if cfg!(debug_assertions) { "" } else { " --release" };
     let storage = if options.storage { " --storage" } else { "" };
+    let face = if options.face { " --face" } else { "" };
     let planted = options.planted.map_or(String::new(), |bug| format!(" --break {} --seeds 1", bug.name()));
-    format!("cargo run -p sim{profile} --{storage} --from {seed} --trace{planted}")
+    format!("cargo run -p sim{profile} --{storage}{face} --from {seed} --trace{planted}")
 }
 
 #[cfg(test)]
@@ -94,12 +100,11 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let all = Options { storage: true, seeds: 10, from: 7, trace: true, planted: None };
-        assert_eq!(read("--storage --seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
-        let usual = Options { storage: false, seeds: 1, from: 0, trace: false, planted: None };
-        assert_eq!(read(""), Ok(Asked::Run(usual)));
-        let broken =
-            Options { storage: false, seeds: 1000, from: 0, trace: false, planted: Some(Bug::StaleKey) };
+        let all = Options { storage: true, face: true, seeds: 10, from: 7, trace: true, planted: None };
+        assert_eq!(read("--storage --face --seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
+        let usual = Options { storage: false, face: false, seeds: 1, from: 0, trace: false, planted: None };
+        assert_eq!(read(""), Ok(Asked::Run(Options { ..usual })));
+        let broken = Options { seeds: 1000, planted: Some(Bug::StaleKey), ..usual };
         assert_eq!(read("--break stale-key"), Ok(Asked::Run(broken)));
         assert_eq!(read("--from 3 --help"), Ok(Asked::Help));
         assert_eq!(read("--break list"), Ok(Asked::List));

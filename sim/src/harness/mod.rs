@@ -11,11 +11,11 @@ pub(crate) mod panics;
 pub(crate) mod story;
 pub(crate) mod wrong;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kernel_agent::{Agent, Config, Counts};
-use platform::sync::atomic::AtomicU32;
+use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, ObjectCounts, Provider};
 use rdma::Nic;
@@ -26,8 +26,47 @@ use wrong::{Must, Step, hold};
 
 /// Between two looks at something that takes a while.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long the release of a connection takes at most.
+const RELEASE: Duration = Duration::from_secs(60);
 /// How long what is left of ended threads may be held, and last messages may take, in such pauses.
 const LATER: u32 = 1000;
+
+/// What a thread of a workload does.
+pub(crate) type Body<T> = Box<dyn FnOnce() -> Step<T> + Send>;
+
+/// Runs threads with these names, the first one in this thread; returns what they return.
+pub(crate) fn run_all<T: Send + 'static>(
+    platform: &Arc<dyn Platform>,
+    threads: Vec<(String, Body<T>)>,
+) -> Step<Vec<T>> {
+    let mut threads = threads.into_iter();
+    let Some((_, first)) = threads.next() else { return Ok(Vec::new()) };
+    let results = Arc::new((Mutex::new(Vec::new()), AtomicU32::new(0)));
+    let mut count = 0;
+    for (name, body) in threads {
+        let (results, own) = (results.clone(), platform.clone());
+        let main = Box::new(move || {
+            let result = body();
+            let (list, done) = &*results;
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+            done.fetch_add(1, Ordering::Release);
+            own.wake(done);
+        });
+        platform.spawn(&name, main).must("a thread")?;
+        count += 1;
+    }
+    let first = first()?;
+    let (list, done) = &*results;
+    loop {
+        let now = done.load(Ordering::Acquire);
+        if now == count {
+            break;
+        }
+        platform.wait(done, now, None);
+    }
+    let others: Vec<_> = list.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+    std::iter::once(Ok(first)).chain(others).collect()
+}
 
 /// Runs a workload's `life` in a world of two NICs, as `seed` decides. Returns what happened how
 /// often, or what was wrong: a rule that was broken, a deadlock, a panic, a thread that is left.
@@ -145,6 +184,32 @@ impl Nodes {
         }
         drop(agents);
         hold!(world.memory().lent() == before, "{} bytes of DMA memory are left", world.memory().lent());
+        Ok(())
+    }
+
+    /// Waits until the agents have released all connections.
+    pub(crate) fn released(&self, world: &World) -> Step {
+        let begin = world.clock().peek();
+        while !self.are_released() {
+            let took = Duration::from_nanos(world.clock().peek() - begin);
+            hold!(took < RELEASE, "connections are left after {took:?}");
+            let platform = &self.adapters.platform;
+            platform.wait(&AtomicU32::new(0), 0, Some(platform.now() + PAUSE));
+        }
+        Ok(())
+    }
+
+    /// Ends both after the device was killed, or the agents were closed: then all memory is back.
+    pub(crate) fn end_early(self, world: &World, closed: bool) -> Step {
+        let Nodes { agents, adapters, before, .. } = self;
+        for agent in &agents {
+            agent.close();
+            hold!(agent.counts() == Counts::default(), "objects of an agent are left: {:?}", agent.counts());
+        }
+        drop((agents, adapters));
+        let (lent, strays) = (world.memory().lent(), world.strays());
+        hold!(!closed || lent == before, "{lent} bytes of DMA memory are left, not {before}");
+        hold!(strays.is_none(), "the device reached for {}", strays.unwrap_or_default());
         Ok(())
     }
 

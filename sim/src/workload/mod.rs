@@ -26,15 +26,15 @@ mod node;
 mod stream;
 mod unreliable;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kernel_agent::Config;
 use platform::random::Random;
-use platform::sync::atomic::{AtomicU32, Ordering};
+use platform::sync::atomic::AtomicU32;
 
 use crate::harness::story::{Story, Tally};
-use crate::harness::wrong::{Must, Step, hold};
+use crate::harness::wrong::{Step, hold};
 use crate::harness::{self, Nodes};
 use crate::{Network, World};
 use consumer::{Consumer, Shared};
@@ -111,32 +111,14 @@ fn released(world: &World, shared: &Shared, nodes: &Nodes) -> Step {
 
 /// Runs the consumers, the first one in this thread.
 fn consumers(shared: &Arc<Shared>, random: &mut Random, story: &Story) -> Step<Vec<Consumer>> {
-    let count = 1 + random.small(3);
-    let results = Arc::new((Mutex::new(Vec::new()), AtomicU32::new(0)));
-    for number in 1..count {
-        let (shared, results, story, seed) = (shared.clone(), results.clone(), story.clone(), random.word());
-        let name = format!("c{number}");
-        let platform = shared.platform.clone();
-        let body = Box::new(move || {
-            let result = Consumer::live(&shared, number.into(), seed, &story);
-            let platform = shared.platform.clone();
-            drop(shared);
-            let (list, done) = &*results;
-            list.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-            done.fetch_add(1, Ordering::Release);
-            platform.wake(done);
-        });
-        platform.spawn(&name, body).must("a thread")?;
+    let mut threads: Vec<(String, harness::Body<Consumer>)> = Vec::new();
+    let (count, platform) = (1 + random.small(3), shared.platform.clone());
+    // The seeds of the others are drawn first.
+    let seeds: Vec<_> = (1..count).map(|_| random.word()).collect();
+    for (number, seed) in (0..count).zip(std::iter::once(random.word()).chain(seeds)) {
+        let (shared, story) = (shared.clone(), story.clone());
+        let live = move || Consumer::live(&shared, number.into(), seed, &story);
+        threads.push((format!("c{number}"), Box::new(live)));
     }
-    let first = Consumer::live(shared, 0, random.word(), story)?;
-    let (list, done) = &*results;
-    loop {
-        let now = done.load(Ordering::Acquire);
-        if now == count - 1 {
-            break;
-        }
-        shared.platform.wait(done, now, None);
-    }
-    let others: Vec<_> = list.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
-    std::iter::once(Ok(first)).chain(others).collect()
+    harness::run_all(&platform, threads)
 }
