@@ -164,7 +164,8 @@ impl Inner {
         let is_watched = self.watch.wake();
         let waits = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
         if is_watched && !waits(&self.waiters) && !waits(&self.tasks) {
-            // Who watches polls, and what it takes needs no stage. Who closes a region takes it, too.
+            // Who watches polls, and what it takes needs no stage; who closes a region takes some,
+            // too.
             self.nic.dropped.wake_closers();
             return;
         }

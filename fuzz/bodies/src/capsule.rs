@@ -185,9 +185,8 @@ impl Attacker<'_> {
         let nic = self.node.nic(1).expect("an opening");
         let queue = RawQueue::connect(&nic, (self.address, PORT), &private_data);
         let mut queue = queue.expect("resources");
-        match queue.end() {
-            None => self.queues.push((queue, 0)),
-            Some(_) => {}
+        if queue.end().is_none() {
+            self.queues.push((queue, 0));
         }
     }
 
