@@ -12,8 +12,9 @@
 //! | end | the face agrees; close the queues, free, close them again; stop the callback thread; wake all; wait for calls; destroy the objects; detach; forget what upcalls left |
 //! | last clone dropped | the same as the end, without those that can't be there: waiters and calls |
 //!
-//! Locks: `ending` (sleeps) is held while the face decides whether the adapter can end, and while
-//! the queues are closed.
+//! Locks: `ending` (sleeps) is held from the face's decision until the end: whoever finds the
+//! adapter ended finds nothing left of it. A face lets no callback begin in an upcall meanwhile,
+//! since the agent waits for upcalls, and the callback could call for the end, too.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -136,7 +137,7 @@ pub struct Adapter<F> {
     name: String,
     number: Number,
     life: Life,
-    /// Held by a call that decides whether the adapter can end.
+    /// Held by a call that ends the adapter.
     ending: SleepLock,
     callbacks: CallbackThread,
 }
@@ -227,17 +228,15 @@ impl<F: Face> Adapter<F> {
     }
 
     /// Ends the adapter, unless it has ended, or `may_end` refuses, which changes nothing. Of
-    /// several calls one decides after the other. Waiters return; after the call the device
-    /// accesses none of the adapter's memory.
+    /// several calls one ends it, and the others return after that. Waiters return; after the call
+    /// the device accesses none of the adapter's memory, and nothing is left of its objects.
     pub fn end<E: From<Ended>>(&self, face: &F, may_end: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        {
-            let _deciding = self.ending.lock(self.platform());
-            if self.life.is_freed() {
-                return Err(Ended::Freed.into());
-            }
-            may_end()?;
-            self.life.free(|| face.close_queues());
+        let _ending = self.ending.lock(self.platform());
+        if self.life.is_freed() {
+            return Err(Ended::Freed.into());
         }
+        may_end()?;
+        self.life.free(|| face.close_queues());
         self.callbacks.stop();
         face.wake_all();
         self.life.wait_for_calls();
