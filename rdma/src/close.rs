@@ -13,9 +13,10 @@ use core::task::{Context, Poll};
 
 use crate::connection::Listener;
 use crate::datagram::DatagramEndpoint;
+use crate::dropped::Until;
 use crate::endpoint::Endpoint;
 use crate::error::CloseError;
-use crate::memory::{Domain, Region, Until};
+use crate::memory::{Domain, Region};
 use crate::nic::{Inner as NicInner, Nic};
 use crate::queue::Queue;
 use crate::resolve::DatagramService;

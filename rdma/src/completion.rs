@@ -3,7 +3,6 @@
 use kernel_agent::{CompletionFlags, CompletionStatus, Done};
 
 use crate::datagram::Sender;
-
 use crate::error::RequestError;
 
 /// What a completed request was.

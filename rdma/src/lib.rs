@@ -38,6 +38,7 @@ mod completion;
 mod connection;
 mod context;
 mod datagram;
+mod dropped;
 mod endpoint;
 mod error;
 mod fast;

@@ -9,28 +9,22 @@
 //!
 //! Safe code never gets a reference to registered memory, since the device may change it at any
 //! time: [`Slice::read`] and [`Slice::write`] copy.
-//!
-//! Locks: `Dropped::waiting` and `Dropped::closers` (spin, leaves).
 
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
-use core::task::Waker;
 
 use bitflags::bitflags;
-use kernel_agent::{Agent, LinkFlags, MemoryList, Pd, Posted, Segment};
-use platform::planted::{Bug, planted};
-use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use platform::{DmaBuffer, Platform, Privileged, Signal, heap};
+use kernel_agent::{Agent, LinkFlags, MemoryList, Pd, Segment};
+use platform::sync::atomic::{AtomicU64, Ordering};
+use platform::{DmaBuffer, Privileged, heap};
 
 use crate::datagram::DatagramBuilder;
+use crate::dropped::Until;
 use crate::endpoint::{Builder, Inner as Endpoint};
 use crate::error::CreateError;
 use crate::nic::{Inner as NicInner, Nic};
-use crate::queue::Inner as QueueInner;
 use crate::shared::SharedReceives;
-use crate::wakers::Wakers;
 
 bitflags! {
     /// What peers may do with a region.
@@ -63,7 +57,7 @@ const NONE: u64 = 0;
 /// More endpoints have than are remembered.
 const SEVERAL: u64 = u64::MAX;
 /// How many endpoints are remembered for each kind of work queue.
-const USERS: usize = 4;
+pub(crate) const USERS: usize = 4;
 
 /// Memory that requests name.
 pub(crate) struct Memory {
@@ -140,15 +134,24 @@ impl Memory {
 
     /// Deregisters the memory, and releases it unless the device may still access it. Blocks for
     /// the device.
-    fn release(self, agent: &Agent) -> Result<(), kernel_agent::Error> {
+    pub(crate) fn release(self, agent: &Agent) -> Result<(), kernel_agent::Error> {
         let destroyed = self.region.as_ref().map_or(Ok(()), |region| region.destroy());
         agent.release(self.buffer, destroyed);
         destroyed
     }
 
+    /// The same while requests name it: those fail.
+    pub(crate) fn release_in_use(self, agent: &Agent) {
+        if self.region.is_none() {
+            // Nothing keeps the device from memory that is named by its bus address.
+            self.buffer.abandon();
+        }
+        let _ = self.release(agent);
+    }
+
     /// The requests that name the memory, if there is memory for a list of them.
-    fn until(&self, nic: &NicInner) -> Option<Until> {
-        let mut until = Until { few: Default::default(), more: Vec::new() };
+    pub(crate) fn until(&self, nic: &NicInner) -> Option<Until> {
+        let mut until = Until::new();
         for work_queue in [WorkQueue::Send, WorkQueue::Receive] {
             let mut all = true;
             let mut add = |endpoint: Arc<Endpoint>| all &= until.add(&endpoint, work_queue);
@@ -161,179 +164,6 @@ impl Memory {
             }
         }
         Some(until)
-    }
-}
-
-type Use = (Weak<Endpoint>, WorkQueue, Posted);
-
-/// The end of all requests that name some memory: up to where the endpoints that used it had posted
-/// when the region was dropped, or was to be closed.
-pub(crate) struct Until {
-    few: [Option<Use>; 2 * USERS],
-    more: Vec<Use>,
-}
-
-impl Until {
-    /// Adds an endpoint, unless its requests have ended. False if there is no memory.
-    fn add(&mut self, endpoint: &Arc<Endpoint>, work_queue: WorkQueue) -> bool {
-        let posted = endpoint.posted();
-        if endpoint.is_past(work_queue, posted) {
-            return true;
-        }
-        let one = (Arc::downgrade(endpoint), work_queue, posted);
-        if let Some(place) = self.few.iter_mut().find(|place| place.is_none()) {
-            *place = Some(one);
-            return true;
-        }
-        let room = self.more.try_reserve(1).is_ok();
-        if room {
-            self.more.push(one);
-        }
-        room
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Use> {
-        self.few.iter().flatten().chain(&self.more)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.all().all(|(endpoint, work_queue, posted)| {
-            endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*work_queue, *posted))
-        })
-    }
-
-    /// The completion queues where the requests end.
-    fn queues(&self) -> impl Iterator<Item = Arc<QueueInner>> {
-        self.all().filter_map(|(endpoint, work_queue, _)| {
-            endpoint.upgrade().map(|endpoint| endpoint.queue_of(*work_queue).clone())
-        })
-    }
-
-    /// Takes what has completed on the endpoints' queues.
-    pub(crate) fn drain(&self) {
-        self.queues().for_each(|queue| queue.drain());
-    }
-
-    /// Has what completes next on the endpoints' queues announced.
-    pub(crate) fn arm(&self) {
-        self.queues().for_each(|queue| queue.arm());
-    }
-}
-
-/// Memory of a dropped region.
-struct Waiting {
-    memory: Memory,
-    until: Until,
-}
-
-/// Regions that were dropped while requests named them, and those that are being closed.
-pub(crate) struct Dropped {
-    /// How many there are, of both.
-    count: AtomicUsize,
-    waiting: Mutex<Vec<Waiting>>,
-    /// How many are being closed.
-    closing: AtomicUsize,
-    /// Tasks that close regions, and what threads that do so sleep on.
-    closers: Mutex<Wakers>,
-    pub(crate) signal: Signal,
-}
-
-impl Dropped {
-    pub(crate) fn new(platform: &Arc<dyn Platform>) -> Dropped {
-        Dropped {
-            count: AtomicUsize::new(0),
-            waiting: Mutex::default(),
-            closing: AtomicUsize::new(0),
-            closers: Mutex::default(),
-            signal: Signal::new(platform.clone()),
-        }
-    }
-
-    /// Whether there are any.
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
-    }
-
-    /// Counts a region that is being closed, or is not any more. Meanwhile no poll takes
-    /// completions without [`Dropped::wake_closers`].
-    pub(crate) fn closing(&self, begins: bool) {
-        for count in [&self.closing, &self.count] {
-            if begins {
-                count.fetch_add(1, Ordering::SeqCst)
-            } else {
-                count.fetch_sub(1, Ordering::SeqCst)
-            };
-        }
-    }
-
-    /// Has a task woken when requests have ended.
-    pub(crate) fn wake_when_over(&self, task: Waker) {
-        let added = self.closers.lock().add(task);
-        if let Err(task) = added {
-            task.wake();
-        }
-    }
-
-    /// Requests have ended: wakes who closes a region, to look whether it was waiting for these.
-    pub(crate) fn wake_closers(&self) {
-        if self.closing.load(Ordering::SeqCst) > 0 {
-            let tasks = self.closers.lock().take();
-            self.signal.raise();
-            tasks.wake();
-        }
-    }
-
-    /// Releases those that were dropped and whose requests have ended. Blocks for the device if
-    /// there are any.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn sweep(&self, agent: &Agent) {
-        loop {
-            let over = {
-                let mut waiting = self.waiting.lock();
-                let at = waiting.iter().position(|waiting| waiting.until.is_over());
-                at.map(|at| waiting.swap_remove(at))
-            };
-            let Some(over) = over else { return };
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            // If it fails the memory is kept.
-            let _ = over.memory.release(agent);
-        }
-    }
-
-    /// Releases all, when no endpoint is left.
-    pub(crate) fn release_all(&self, agent: &Agent) {
-        let all = core::mem::take(&mut *self.waiting.lock());
-        self.count.fetch_sub(all.len(), Ordering::Relaxed);
-        for waiting in all {
-            let _ = waiting.memory.release(agent);
-        }
-    }
-
-    /// Takes over the memory of a dropped region. Blocks for the device.
-    fn take(&self, nic: &NicInner, memory: Memory) {
-        if let Some(until) = memory.until(nic) {
-            if until.is_over() || planted(Bug::RegionEarly) {
-                let _ = memory.release(nic.agent());
-                return;
-            }
-            let mut waiting = self.waiting.lock();
-            if waiting.try_reserve(1).is_ok() {
-                waiting.push(Waiting { memory, until });
-                self.count.fetch_add(1, Ordering::Relaxed);
-                drop(waiting);
-                // The endpoint may have ended meanwhile, after its last look here.
-                return self.sweep(nic.agent());
-            }
-        }
-        log::warn!("out of memory: a region ends although requests name it");
-        if memory.region.is_none() {
-            // Nothing keeps the device from memory that is named by its bus address.
-            memory.buffer.abandon();
-        }
-        // Requests that still name it fail.
-        let _ = memory.release(nic.agent());
     }
 }
 

@@ -165,6 +165,26 @@ fn an_end_waits_for_calls_in_progress_before_it_destroys_their_objects() {
 }
 
 #[test]
+fn who_finds_an_adapter_ended_finds_nothing_left_of_it() {
+    let steps = with(|face, told| {
+        let call = face.adapter().begin_call(&face).expect("it is enabled");
+        let (begins, begun) = channel();
+        thread::scope(|threads| {
+            threads.spawn(|| face.adapter().end(&face, || Ok::<(), Ended>(())));
+            assert_eq!([(); 3].map(|()| told.recv()), [Ok(CloseQueues), Ok(CloseQueues), Ok(WakeAll)]);
+            threads.spawn(|| {
+                begins.send(()).expect("somebody listens");
+                assert_eq!(face.adapter().end(&face, || panic!("it is decided")), Err(Ended::Freed));
+                face.tell(Callbacks(1));
+            });
+            begun.recv().expect("the second call begins");
+            drop(call);
+        });
+    });
+    assert_eq!(steps, [DestroyObjects, Forget, Callbacks(1)]);
+}
+
+#[test]
 fn handles_of_two_adapters_differ() {
     let _ = with(|first, _| {
         let agent = first.adapter().agent().clone();

@@ -1,0 +1,192 @@
+//! Regions that end while requests name them: those that were dropped, and those that are being
+//! closed. Each waits for the requests that the endpoints had posted by then.
+//!
+//! Locks: `Dropped::waiting` and `Dropped::closers` (spin, leaves).
+
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use kernel_agent::{Agent, Posted};
+use platform::planted::{Bug, planted};
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicUsize, Ordering};
+use platform::{Platform, Signal};
+
+use crate::endpoint::Inner as Endpoint;
+use crate::memory::{Memory, USERS, WorkQueue};
+use crate::nic::Inner as NicInner;
+use crate::queue::Inner as QueueInner;
+use crate::wakers::Wakers;
+
+type Use = (Weak<Endpoint>, WorkQueue, Posted);
+
+/// The end of all requests that name some memory: up to where the endpoints that used it had posted
+/// when the region was dropped, or was to be closed.
+pub(crate) struct Until {
+    few: [Option<Use>; 2 * USERS],
+    more: Vec<Use>,
+}
+
+impl Until {
+    pub(crate) fn new() -> Until {
+        Until { few: Default::default(), more: Vec::new() }
+    }
+
+    /// Adds an endpoint, unless its requests have ended. False if there is no memory.
+    pub(crate) fn add(&mut self, endpoint: &Arc<Endpoint>, work_queue: WorkQueue) -> bool {
+        let posted = endpoint.posted();
+        if endpoint.is_past(work_queue, posted) {
+            return true;
+        }
+        let one = (Arc::downgrade(endpoint), work_queue, posted);
+        if let Some(place) = self.few.iter_mut().find(|place| place.is_none()) {
+            *place = Some(one);
+            return true;
+        }
+        let room = self.more.try_reserve(1).is_ok();
+        if room {
+            self.more.push(one);
+        }
+        room
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Use> {
+        self.few.iter().flatten().chain(&self.more)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.all().all(|(endpoint, work_queue, posted)| {
+            endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*work_queue, *posted))
+        })
+    }
+
+    /// The completion queues where the requests end.
+    fn queues(&self) -> impl Iterator<Item = Arc<QueueInner>> {
+        self.all().filter_map(|(endpoint, work_queue, _)| {
+            endpoint.upgrade().map(|endpoint| endpoint.queue_of(*work_queue).clone())
+        })
+    }
+
+    /// Takes what has completed on the endpoints' queues.
+    pub(crate) fn drain(&self) {
+        self.queues().for_each(|queue| queue.drain());
+    }
+
+    /// Has what completes next on the endpoints' queues announced.
+    pub(crate) fn arm(&self) {
+        self.queues().for_each(|queue| queue.arm());
+    }
+}
+
+/// Memory of a dropped region.
+struct Waiting {
+    memory: Memory,
+    until: Until,
+}
+
+/// Regions that were dropped while requests named them, and those that are being closed.
+pub(crate) struct Dropped {
+    /// How many there are, of both.
+    count: AtomicUsize,
+    waiting: Mutex<Vec<Waiting>>,
+    /// How many are being closed.
+    closing: AtomicUsize,
+    /// Tasks that close regions, and what threads that do so sleep on.
+    closers: Mutex<Wakers>,
+    pub(crate) signal: Signal,
+}
+
+impl Dropped {
+    pub(crate) fn new(platform: &Arc<dyn Platform>) -> Dropped {
+        Dropped {
+            count: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+            closing: AtomicUsize::new(0),
+            closers: Mutex::default(),
+            signal: Signal::new(platform.clone()),
+        }
+    }
+
+    /// Whether there are any.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Counts a region that is being closed, or is not any more. Meanwhile no poll takes
+    /// completions without [`Dropped::wake_closers`].
+    pub(crate) fn closing(&self, begins: bool) {
+        for count in [&self.closing, &self.count] {
+            if begins {
+                count.fetch_add(1, Ordering::SeqCst)
+            } else {
+                count.fetch_sub(1, Ordering::SeqCst)
+            };
+        }
+    }
+
+    /// Has a task woken when requests have ended.
+    pub(crate) fn wake_when_over(&self, task: Waker) {
+        let added = self.closers.lock().add(task);
+        if let Err(task) = added {
+            task.wake();
+        }
+    }
+
+    /// Requests have ended: wakes who closes a region, to look whether it was waiting for these.
+    pub(crate) fn wake_closers(&self) {
+        if self.closing.load(Ordering::SeqCst) > 0 {
+            let tasks = self.closers.lock().take();
+            self.signal.raise();
+            tasks.wake();
+        }
+    }
+
+    /// Releases those that were dropped and whose requests have ended. Blocks for the device if
+    /// there are any.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn sweep(&self, agent: &Agent) {
+        loop {
+            let over = {
+                let mut waiting = self.waiting.lock();
+                let at = waiting.iter().position(|waiting| waiting.until.is_over());
+                at.map(|at| waiting.swap_remove(at))
+            };
+            let Some(over) = over else { return };
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            // If it fails the memory is kept.
+            let _ = over.memory.release(agent);
+        }
+    }
+
+    /// Releases all, when no endpoint is left.
+    pub(crate) fn release_all(&self, agent: &Agent) {
+        let all = core::mem::take(&mut *self.waiting.lock());
+        self.count.fetch_sub(all.len(), Ordering::Relaxed);
+        for waiting in all {
+            let _ = waiting.memory.release(agent);
+        }
+    }
+
+    /// Takes over the memory of a dropped region. Blocks for the device.
+    pub(crate) fn take(&self, nic: &NicInner, memory: Memory) {
+        if let Some(until) = memory.until(nic) {
+            if until.is_over() || planted(Bug::RegionEarly) {
+                let _ = memory.release(nic.agent());
+                return;
+            }
+            let mut waiting = self.waiting.lock();
+            if waiting.try_reserve(1).is_ok() {
+                waiting.push(Waiting { memory, until });
+                self.count.fetch_add(1, Ordering::Relaxed);
+                drop(waiting);
+                // The endpoint may have ended meanwhile, after its last look here.
+                return self.sweep(nic.agent());
+            }
+        }
+        log::warn!("out of memory: a region ends although requests name it");
+        memory.release_in_use(nic.agent());
+    }
+}
