@@ -12,5 +12,7 @@ pub(crate) const DISABLED: u32 = 1 << 4;
 pub(crate) const FREED: u32 = 1 << 5;
 /// Only the EVD's aggregate takes its events.
 pub(crate) const CAPTIVE: u32 = 1 << 6;
+/// Events that software made are queued on the EVD.
+pub(crate) const MADE: u32 = 1 << 8;
 /// The EVD is reserved: the short way of [`Ia::evd_take`](crate::Ia::evd_take) takes nothing.
 pub(crate) const RESERVED: u32 = 1 << 7;

@@ -21,6 +21,7 @@ use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Pat
 use crate::ep::Ep;
 use crate::ep::connect::received;
 use crate::ep::state::{Trigger, is_pending};
+use crate::evd::EventStreams;
 use crate::evd::callback::Origin;
 use crate::event::{ConnRequest, Event, RejectReason};
 use crate::handle::{EpHandle, ListenHandle};
@@ -232,7 +233,7 @@ impl Core {
         match pushed {
             Some(_) => {
                 self.discard(connection);
-                self.overflow(evd, origin);
+                self.overflow(evd, EventStreams::REQUESTS, origin);
             }
             None => self.no_listen_point(connection),
         }

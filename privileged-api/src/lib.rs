@@ -72,7 +72,9 @@ pub use attributes::*;
 pub use ep::atomic::AtomicOp;
 pub use ep::borrowed::{Batch, EpRef};
 pub use evd::callback::EvdCallback;
-pub use evd::{ExtendedEvent, Immediate, Notification, PlainCompletion, Posted, Taken, WaitError, WaitFor};
+pub use evd::{
+    EventStreams, ExtendedEvent, Immediate, Notification, PlainCompletion, Posted, Taken, WaitError, WaitFor,
+};
 pub use event::*;
 pub use flags::*;
 pub use handle::{

@@ -9,8 +9,7 @@ use rdma::Context;
 use crate::address::ConnQual;
 use crate::attributes::ListenParam;
 use crate::ep::connect::service;
-use crate::evd::Feed;
-use crate::event::EventType;
+use crate::evd::{EventStreams, Feed};
 use crate::flags::{ListenFlags, ListenParamMask};
 use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
@@ -50,7 +49,7 @@ impl Core {
 
     fn listen(&self, evd: EvdHandle, qual: ConnQual) -> Result<ListenHandle> {
         let service = self.service(&qual)?;
-        let feed = self.feed(evd, EventType::CM_REQ_EVENT_STREAM, Error::InvalidConnEvd)?;
+        let feed = self.feed(evd, EventStreams::REQUESTS, Error::InvalidConnEvd)?;
         let reservation = self.listens.reserve()?;
         let handle = reservation.handle();
         let context = Context::new();

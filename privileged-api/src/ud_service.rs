@@ -23,9 +23,9 @@ use platform::heap;
 use crate::address::{ConnQual, NetAddr, Path, PrivateData, RemoteEpInfo};
 use crate::attributes::UdSvcReqParam;
 use crate::ep::connect::{fit, received, service};
-use crate::evd::Feed;
 use crate::evd::callback::Origin;
-use crate::event::{Event, EventType, UdServiceReply, UdServiceRequest, UdSvcStatus};
+use crate::evd::{EventStreams, Feed};
+use crate::event::{Event, UdServiceReply, UdServiceRequest, UdSvcStatus};
 use crate::flags::UdSvcReqParamMask;
 use crate::handle::{EvdHandle, ListenHandle, UdSvcReqHandle};
 use crate::ia::{Core, Ia, SPIGOT, private_data};
@@ -187,7 +187,7 @@ impl Core {
         let origin = Origin::Dispatcher(ia);
         match self.listens.with(listen.handle, |_| evd.push(event)) {
             Some(true) => return self.announce(evd, origin),
-            Some(false) => self.overflow(evd, origin),
+            Some(false) => self.overflow(evd, EventStreams::REQUESTS, origin),
             None => {}
         }
         self.ud_requests.lock().forget(request);
@@ -251,7 +251,7 @@ impl Core {
         let (evd, origin) = (&*asked.feed, Origin::Dispatcher(ia));
         match self.ud_svc_reqs.with(asked.handle, |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
-            Some(false) => self.overflow(evd, origin),
+            Some(false) => self.overflow(evd, EventStreams::MESSAGES, origin),
             None => {}
         }
     }
@@ -292,7 +292,7 @@ impl Ia {
     ) -> Result<UdSvcReqHandle> {
         let core = self.call()?;
         core.shared.not_in_callback()?;
-        let feed = core.feed(reply_evd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
+        let feed = core.feed(reply_evd, EventStreams::MESSAGES, Error::InvalidConnEvd)?;
         if private_data.len() > private_data::UD_REQUEST {
             return Err(Error::InvalidPdataLength);
         }

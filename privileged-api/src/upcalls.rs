@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls, ViError};
 
 use crate::ep::Ep;
+use crate::evd::EventStreams;
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
 use crate::handle::{EpHandle, EvdHandle, SrqHandle};
@@ -28,7 +29,7 @@ impl Upcalls for Core {
             }
             AsyncEvent::Cq { context } => {
                 if let Some(evd) = self.evds.get(EvdHandle::from_raw(context)) {
-                    self.overflow(&evd, origin);
+                    self.overflow(&evd, EventStreams::COMPLETIONS, origin);
                     self.lose_endpoints(&evd, origin);
                     evd.wake();
                 }

@@ -151,7 +151,7 @@ impl Inner {
                 };
                 event(number, EventData::AsynchError(error))
             }
-            it::Event::Software { evd: stream, data } if evd.streams.made == Some(stream) => {
+            it::Event::Software { evd: own, data } if own.is_null() => {
                 let made = evd.take_made(data)?;
                 // The consumer may have freed the endpoint, and with it the address handle of the
                 // event.
@@ -235,9 +235,9 @@ impl Inner {
     ) -> Option<(EventNumber, AsynchError)> {
         let error = |dat_handle: Handle, reason| AsynchError { dat_handle, reason };
         Some(match cause {
-            it::AffiliatedCause::Sevd(stream) => {
-                // Such events are rare, so a search of all event dispatchers is cheap enough.
-                let evd = self.evds.all().find(|evd| evd.streams.all().any(|one| one == stream))?;
+            it::AffiliatedCause::Sevd(evd) => {
+                // IT-API's event dispatcher for unwanted completions is none of the consumer's.
+                let evd = self.evds.get(EvdHandle::of(evd))?;
                 let error = error(evd.handle.into(), AsyncReason::EvdOverflow);
                 (EventNumber::ASYNC_ERROR_EVD_OVERFLOW, error)
             }

@@ -1,6 +1,7 @@
 //! Creating, querying, resizing and freeing event dispatchers (dat_evd_create, dat_evd_query,
 //! dat_evd_resize, dat_evd_free, dat_evd_post_se).
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use platform::SleepLock;
@@ -8,7 +9,7 @@ use platform::sync::Mutex;
 use platform::sync::atomic::AtomicU32;
 use privileged_api as it;
 
-use super::{Control, Evd, EventCell, Streams};
+use super::{COMPLETIONS, Control, Evd, EventCell, MESSAGES, REQUESTS};
 use crate::attr::EvdParam;
 use crate::error::{NO_MEMORY, as_argument, handle, parameter, state};
 use crate::event::{Event, EventData, EventNumber};
@@ -16,11 +17,6 @@ use crate::flags::{CompletionFlags, EvdFlags, EvdState};
 use crate::handle::{CnoHandle, EvdHandle};
 use crate::ia::{Ia, Inner, MAX_SOFT_EVENTS};
 use crate::ret::{Result, Subtype};
-
-/// The streams of completions.
-const COMPLETIONS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
-/// The streams of connection events.
-const MESSAGES: EvdFlags = EvdFlags::CONNECTION.union(EvdFlags::IB_EXTENSION);
 
 impl Ia {
     /// Creates an event dispatcher for these streams, whose queue holds at least `evd_min_qlen`
@@ -67,14 +63,18 @@ impl Ia {
         if min_qlen == 0 || min_qlen > most {
             return Err(parameter(Subtype::InvalidArg2));
         }
-        let (top, streams) = inner.open_streams(min_qlen, flags)?;
-        let made = inner.new_evd(top, streams, flags, min_qlen).and_then(|evd| {
+        let top = self.it.evd_create_for(streams(flags), min_qlen);
+        let top = top.map_err(as_argument(Subtype::InvalidArg2))?;
+        let made = inner.new_evd(EvdHandle::of(top), flags, min_qlen).and_then(|evd| {
             complete(&evd).inspect_err(|_| {
                 inner.evds.remove(evd.handle);
             })?;
             Ok(evd.handle)
         });
-        made.inspect_err(|_| inner.close_streams(top, &streams))
+        made.inspect_err(|_| {
+            // Nothing uses it yet.
+            let _ = self.it.evd_free(top);
+        })
     }
 
     /// Returns an event dispatcher's parameters.
@@ -132,19 +132,16 @@ impl Ia {
                 return Err(state(Subtype::InvalidStateEvdWaiter));
             }
         }
-        // If one resize fails, the queues that were resized before get their former sizes back. A
-        // queue for which that fails too keeps its new size, which does no harm.
-        let mut resized = Vec::new();
-        resized.try_reserve(8)?;
-        for stream in evd.streams.all() {
-            let before = self.it.evd_query(stream, it::EvdParamMask::QUEUE_SIZE)?.sevd_queue_size;
-            if let Err(error) = inner.resize_stream(&evd, stream, evd_min_qlen) {
-                for (stream, before) in resized {
-                    let _ = inner.resize_stream(&evd, stream, before);
-                }
-                return Err(error);
-            }
-            resized.push((stream, before));
+        // The threshold of a queue of completions is 0 or 1, so the queue may have any size.
+        let (mask, size) = (it::EvdParamMask::QUEUE_SIZE, it::EvdParam::default());
+        let param = it::EvdParam { sevd_queue_size: evd_min_qlen, ..size };
+        self.it.evd_modify(evd.handle.inner(), mask, &param).map_err(|error| match error {
+            it::Error::InvalidQueueSize => state(Subtype::None),
+            other => other.into(),
+        })?;
+        // Without memory for more slots, fewer of DAT's own events than that are queued.
+        if evd.flags.intersects(MESSAGES) {
+            evd.add_slots(evd_min_qlen)?;
         }
         Ok(())
     }
@@ -190,7 +187,6 @@ impl Ia {
             return Err(error);
         }
         inner.evds.remove(evd.handle);
-        inner.close_streams(evd.handle.inner(), &evd.streams);
         Ok(())
     }
 
@@ -205,10 +201,12 @@ impl Ia {
         let inner = &self.inner;
         inner.live()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
-        let stream = evd.streams.software.ok_or(handle(Subtype::InvalidHandle1))?;
+        if !evd.flags.contains(EvdFlags::SOFTWARE) {
+            return Err(handle(Subtype::InvalidHandle1));
+        }
         match event.event_data {
             EventData::Software(data) if event.event_number == EventNumber::SOFTWARE => {
-                Ok(self.it.evd_post_se(stream, data)?)
+                Ok(self.it.evd_post_se(evd.handle.inner(), data)?)
             }
             _ => Err(parameter(Subtype::InvalidArg2)),
         }
@@ -240,71 +238,19 @@ impl Ia {
     }
 }
 
+/// IT-API's streams of an event dispatcher with these flags.
+fn streams(flags: EvdFlags) -> it::EventStreams {
+    use it::EventStreams as Streams;
+    let when = |of, streams| if flags.intersects(of) { streams } else { Streams::empty() };
+    when(COMPLETIONS, Streams::COMPLETIONS)
+        | when(REQUESTS, Streams::REQUESTS)
+        | when(MESSAGES, Streams::MESSAGES | Streams::OWN)
+        | when(EvdFlags::SOFTWARE, Streams::SOFTWARE)
+        | when(EvdFlags::ASYNC, Streams::AFFILIATED | Streams::UNAFFILIATED)
+}
+
 impl Inner {
-    fn open_streams(&self, qlen: usize, flags: EvdFlags) -> Result<(it::EvdHandle, Streams)> {
-        use it::EventType as Type;
-        let asynchronous = flags.contains(EvdFlags::ASYNC);
-        let messages = flags.intersects(MESSAGES);
-        let wanted = [
-            (flags.intersects(COMPLETIONS), Type::DTO_EVENT_STREAM),
-            (flags.intersects(EvdFlags::CR | EvdFlags::IB_EXTENSION), Type::CM_REQ_EVENT_STREAM),
-            (messages, Type::CM_MSG_EVENT_STREAM),
-            (messages, Type::SOFTWARE_EVENT_STREAM),
-            (flags.contains(EvdFlags::SOFTWARE), Type::SOFTWARE_EVENT_STREAM),
-            (asynchronous, Type::ASYNC_AFF_EVENT_STREAM),
-            (asynchronous, Type::ASYNC_UNAFF_EVENT_STREAM),
-        ];
-        let several = wanted.iter().filter(|(wants, _)| *wants).count() > 1;
-        let aggregate = match several {
-            true => {
-                let stream = Type::AEVD_NOTIFICATION_EVENT_STREAM;
-                self.it.evd_create(stream, it::EvdFlags::empty(), 0, 0, it::EvdHandle::NULL)?
-            }
-            false => it::EvdHandle::NULL,
-        };
-        let mut made = [None; 7];
-        for (place, (wants, stream)) in made.iter_mut().zip(wanted) {
-            if !wants {
-                continue;
-            }
-            let policy = it::EvdFlags::OVERFLOW_DEFAULT;
-            match self.it.evd_create(stream, policy, qlen, 1, aggregate) {
-                Ok(evd) => *place = Some(evd),
-                Err(error) => {
-                    self.close_streams(aggregate, &Streams::of(made));
-                    return Err(as_argument(Subtype::InvalidArg2)(error));
-                }
-            }
-        }
-        let streams = Streams::of(made);
-        let only = || streams.all().next().unwrap_or_default();
-        Ok((if several { aggregate } else { only() }, streams))
-    }
-
-    /// Frees the IT-API event dispatchers of an event dispatcher that nothing uses.
-    fn close_streams(&self, top: it::EvdHandle, streams: &Streams) {
-        for stream in streams.all() {
-            // Fails only if the IA has ended.
-            let _ = self.it.evd_free(stream);
-        }
-        if !top.is_null() && streams.all().all(|stream| stream != top) {
-            let _ = self.it.evd_free(top);
-        }
-    }
-
-    fn new_evd(
-        &self,
-        top: it::EvdHandle,
-        streams: Streams,
-        flags: EvdFlags,
-        qlen: usize,
-    ) -> Result<alloc::sync::Arc<Evd>> {
-        let handle = EvdHandle::of(top);
-        let mut made = Vec::new();
-        if streams.made.is_some() {
-            made.try_reserve_exact(qlen.min(MAX_MADE))?;
-            made.resize(qlen.min(MAX_MADE), EventCell::Free);
-        }
+    fn new_evd(&self, handle: EvdHandle, flags: EvdFlags, qlen: usize) -> Result<Arc<Evd>> {
         let control = Control {
             users: 0,
             mode: CompletionFlags::DEFAULT,
@@ -317,53 +263,35 @@ impl Inner {
         let evd = Inner::shared(Evd {
             handle,
             flags,
-            streams,
             changes: SleepLock::new(),
             control: Mutex::new(control),
-            made: Mutex::new(made),
+            made: Mutex::new(Vec::new()),
             agents: AtomicU32::new(0),
         })?;
+        if flags.intersects(MESSAGES) {
+            evd.add_slots(qlen)?;
+        }
         self.evds.insert(handle, evd.clone())?;
         Ok(evd)
     }
 
-    /// The number of events that each of its queues holds.
+    /// The number of events of each stream that its queue holds.
     pub(super) fn capacity(&self, evd: &Evd) -> Result<usize> {
-        let mut least = usize::MAX;
-        for stream in evd.streams.all() {
-            let size = self.it.evd_query(stream, it::EvdParamMask::QUEUE_SIZE)?.sevd_queue_size;
-            least = least.min(size);
-        }
-        Ok(least)
+        Ok(self.it.evd_query(evd.handle.inner(), it::EvdParamMask::QUEUE_SIZE)?.sevd_queue_size)
     }
+}
 
-    fn resize_stream(&self, evd: &Evd, stream: it::EvdHandle, qlen: usize) -> Result<()> {
-        // The threshold of a queue of completions is 0 or 1, so the queue may have any size.
-        let (mask, size) = (it::EvdParamMask::QUEUE_SIZE, it::EvdParam::default());
-        let resized = self.it.evd_modify(stream, mask, &it::EvdParam { sevd_queue_size: qlen, ..size });
-        resized.map_err(|error| match error {
-            it::Error::InvalidQueueSize => state(Subtype::None),
-            other => other.into(),
-        })?;
-        if evd.streams.made == Some(stream) {
-            let mut made = evd.made.lock();
-            let more = qlen.min(MAX_MADE).saturating_sub(made.len());
-            made.try_reserve_exact(more).map_err(|_| NO_MEMORY)?;
-            let len = made.len() + more;
-            made.resize(len, EventCell::Free);
-        }
+impl Evd {
+    /// Adds slots for DAT's own events, for a queue of this length.
+    fn add_slots(&self, qlen: usize) -> Result<()> {
+        let mut made = self.made.lock();
+        let more = qlen.min(MAX_MADE).saturating_sub(made.len());
+        made.try_reserve_exact(more).map_err(|_| NO_MEMORY)?;
+        let len = made.len() + more;
+        made.resize(len, EventCell::Free);
         Ok(())
     }
 }
 
 /// The most events of DAT's own that one event dispatcher holds before the consumer takes them.
 const MAX_MADE: usize = 256;
-
-impl Streams {
-    fn of(
-        [completions, requests, messages, made, software, affiliated, unaffiliated]: [Option<it::EvdHandle>;
-            7],
-    ) -> Streams {
-        Streams { completions, requests, messages, made, software, affiliated, unaffiliated }
-    }
-}

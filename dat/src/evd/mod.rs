@@ -5,11 +5,8 @@
 //! - `take`: dequeues and waits; `convert`: translates IT-API's events to DAT's.
 //! - `notify`: triggering the CNO.
 //!
-//! A DAT event dispatcher has one IT-API event dispatcher for each kind of event that it takes:
-//! completions, requests, connection events, software events. If it has several, an aggregate
-//! collects them. Its handle is that of the aggregate, or of the only one. So IT-API implements
-//! queues, overflow and waits, and a dequeue of an event dispatcher with completions only costs
-//! what it costs in IT-API.
+//! A DAT event dispatcher is an event dispatcher of IT-API for all its streams, with the same handle.
+//! So IT-API implements queues, overflow and waits, and a dequeue costs what it costs in IT-API.
 
 mod convert;
 mod create;
@@ -39,43 +36,14 @@ pub use take::WaitError;
 pub(crate) struct Evd {
     pub(crate) handle: EvdHandle,
     flags: EvdFlags,
-    streams: Streams,
     /// Serializes changes of the CNO and of the mode, and begins and ends of waits.
     changes: SleepLock,
     control: Mutex<Control>,
-    /// Slots for DAT's own events. A software event with the slot's index announces the event in
-    /// it.
+    /// Slots for DAT's own events. An entry of the queue with the slot's index announces the event
+    /// in it.
     made: Mutex<Vec<EventCell>>,
     /// How many agents run for the event dispatcher now. Incremented under the lock of the CNO.
     pub(crate) agents: AtomicU32,
-}
-
-/// The IT-API event dispatchers, by the events that they collect.
-#[derive(Clone, Copy, Default)]
-struct Streams {
-    /// Completions, of binds too.
-    completions: Option<it::EvdHandle>,
-    /// Connection requests.
-    requests: Option<it::EvdHandle>,
-    /// Connection events.
-    messages: Option<it::EvdHandle>,
-    /// Connection events that DAT makes itself.
-    made: Option<it::EvdHandle>,
-    /// The consumer's software events.
-    software: Option<it::EvdHandle>,
-    /// Asynchronous events of an object.
-    affiliated: Option<it::EvdHandle>,
-    /// Asynchronous events of the adapter.
-    unaffiliated: Option<it::EvdHandle>,
-}
-
-impl Streams {
-    fn all(&self) -> impl Iterator<Item = it::EvdHandle> {
-        let (connections, asynchronous) =
-            ([self.requests, self.messages, self.made], [self.affiliated, self.unaffiliated]);
-        let others = connections.into_iter().chain(asynchronous).chain([self.software]);
-        self.completions.into_iter().chain(others.flatten())
-    }
 }
 
 struct Control {
@@ -112,20 +80,31 @@ pub(crate) struct Made {
     pub(crate) extension: Option<IbExtensionEventData>,
 }
 
+/// The streams of completions.
+const COMPLETIONS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
+/// The streams of connection events.
+const MESSAGES: EvdFlags = EvdFlags::CONNECTION.union(EvdFlags::IB_EXTENSION);
+/// The streams of requests for connections.
+const REQUESTS: EvdFlags = EvdFlags::CR.union(EvdFlags::IB_EXTENSION);
+
 impl Evd {
-    /// The IT-API event dispatcher for completions.
+    /// IT-API's event dispatcher, if it takes completions.
     pub(crate) fn completions(&self) -> Option<it::EvdHandle> {
-        self.streams.completions
+        self.inner_for(COMPLETIONS)
     }
 
-    /// The IT-API event dispatcher for connection events.
+    /// IT-API's event dispatcher, if it takes connection events.
     pub(crate) fn messages(&self) -> Option<it::EvdHandle> {
-        self.streams.messages
+        self.inner_for(MESSAGES)
     }
 
-    /// The IT-API event dispatcher for connection requests.
+    /// IT-API's event dispatcher, if it takes connection requests.
     pub(crate) fn requests(&self) -> Option<it::EvdHandle> {
-        self.streams.requests
+        self.inner_for(REQUESTS)
+    }
+
+    fn inner_for(&self, streams: EvdFlags) -> Option<it::EvdHandle> {
+        self.flags.intersects(streams).then_some(self.handle.inner())
     }
 }
 
@@ -142,12 +121,11 @@ impl Inner {
         Some(free)
     }
 
-    /// Queues an event of DAT's own in a reserved slot. The stream's queue is as long as the number
-    /// of slots, so queuing fails only if the IA has ended.
+    /// Queues an event of DAT's own in a reserved slot. The queue has room for as many such events
+    /// as there are slots, so queuing fails only if the IA has ended.
     pub(crate) fn make_event(&self, evd: &Evd, place: usize, event: Made) {
         evd.fill(place, EventCell::Filled(event));
-        let posted = evd.streams.made.map(|stream| self.it.evd_post_se(stream, place));
-        if !matches!(posted, Some(Ok(()))) {
+        if self.it.evd_post_own(evd.handle.inner(), place).is_err() {
             evd.fill(place, EventCell::Free);
         }
     }

@@ -50,8 +50,7 @@ impl Inner {
     pub(super) fn detach_cno(&self, evd: &Evd) -> core::result::Result<(), (Error, Option<Arc<Cno>>)> {
         let (handle, cno) = (evd.handle.inner(), evd.control.lock().cno.clone());
         // No thread waits on an event dispatcher that is being freed. Once the callback is detached
-        // no upcall begins. IT-API's free fails with `InvalidEvdState` while an upcall runs. It
-        // does not free an aggregate yet, which its streams still feed; `close_streams` does.
+        // no upcall begins. IT-API's free fails with `InvalidEvdState` while an upcall runs.
         if cno.is_some() {
             let _ = self.it.evd_callback_detach(handle);
         }

@@ -106,11 +106,10 @@ impl Inner {
 
     /// Sets which completions notify.
     fn set_mode(&self, evd: &Evd, mode: CompletionFlags) -> Result<()> {
-        let Some(completions) = evd.streams.completions else { return Ok(()) };
         // With a threshold of 0, only completions that ask for a notification notify.
         let threshold = usize::from(!selects(mode));
         let param = it::EvdParam { sevd_threshold: threshold, ..it::EvdParam::default() };
-        Ok(self.it.evd_modify(completions, it::EvdParamMask::THRESHOLD, &param)?)
+        Ok(self.it.evd_modify(evd.handle.inner(), it::EvdParamMask::THRESHOLD, &param)?)
     }
 }
 

@@ -13,8 +13,8 @@ use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, access};
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
 use crate::closed;
+use crate::evd::EventStreams;
 use crate::evd::dto::DtoQueue;
-use crate::event::EventType;
 use crate::flags::EpFlags;
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
@@ -73,14 +73,14 @@ impl Core {
         ep_attr: &EpAttributes,
     ) -> Result<(Arc<Common>, Limits, EpAttributes)> {
         let zone = self.enter_zone(pz)?;
-        let dto = EventType::DTO_EVENT_STREAM;
+        let dto = EventStreams::COMPLETIONS;
         let request = self.feed(request_sevd, dto, Error::InvalidReqEvd)?;
         let recv = self.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
-        let connect = self.feed(connect_sevd, EventType::CM_MSG_EVENT_STREAM, Error::InvalidConnEvd)?;
-        if request.has_overflowed() {
+        let connect = self.feed(connect_sevd, EventStreams::MESSAGES, Error::InvalidConnEvd)?;
+        if request.has_lost_completions() {
             return Err(Error::InvalidReqEvdState);
         }
-        if recv.has_overflowed() {
+        if recv.has_lost_completions() {
             return Err(Error::InvalidRecvEvdState);
         }
         if EpFlags::from_bits(flags.bits()).is_none() {

@@ -37,7 +37,7 @@ use crate::address::Path;
 use crate::attributes::{EpAttributes, EpParam, EpState, EpStateRc, EpStateUd};
 use crate::closed;
 use crate::evd::callback::Origin;
-use crate::evd::{Evd, Feed};
+use crate::evd::{Evd, EventStreams, Feed};
 use crate::event::{Event, RejectReason};
 use crate::flags::{EpParamMask, ServiceTypes};
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
@@ -318,7 +318,7 @@ impl Core {
         let Some(evd) = ep.connect.0.as_deref() else { return };
         match queued.0 {
             Some(true) => self.announce(evd, origin),
-            Some(false) => self.overflow(evd, origin),
+            Some(false) => self.overflow(evd, EventStreams::MESSAGES, origin),
             None => {}
         }
     }
@@ -329,7 +329,7 @@ impl Core {
         let Some(evd) = ep.connect.0.as_deref() else { return };
         match self.eps.with(ep.handle, |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
-            Some(false) => self.overflow(evd, origin),
+            Some(false) => self.overflow(evd, EventStreams::MESSAGES, origin),
             None => {}
         }
     }

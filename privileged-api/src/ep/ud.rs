@@ -16,7 +16,7 @@ use rdma::Context;
 use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
 use crate::attributes::{EpAttributes, RcAttributes};
-use crate::event::EventType;
+use crate::evd::EventStreams;
 use crate::flags::EpParamMask;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
@@ -66,13 +66,13 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let zone = core.enter_zone(pz)?;
-        let dto = EventType::DTO_EVENT_STREAM;
+        let dto = EventStreams::COMPLETIONS;
         let request = core.feed(request_sevd, dto, Error::InvalidReqEvd)?;
         let recv = core.feed(recv_sevd, dto, Error::InvalidRecvEvd)?;
-        if request.has_overflowed() {
+        if request.has_lost_completions() {
             return Err(Error::InvalidReqEvdState);
         }
-        if recv.has_overflowed() {
+        if recv.has_lost_completions() {
             return Err(Error::InvalidRecvEvdState);
         }
         if spigot_id != SPIGOT || !core.features().contains(Features::UD) {

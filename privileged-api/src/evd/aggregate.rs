@@ -267,7 +267,7 @@ impl Aggregate {
                 seat += 1;
                 continue;
             };
-            let Queue::Dto(queue) = &sevd.queue else { return false };
+            let Some(queue) = sevd.dto() else { return false };
             match queue.take_success::<F>(&mut put) {
                 TookAny::Taken { .. } => {
                     state.count_taken(seat);
@@ -413,7 +413,7 @@ impl Evd {
     /// Sets whether the consumer can take the events only from the aggregate.
     fn set_captive(&self, captive: bool) {
         self.captive.store(captive, Ordering::Release);
-        if let Queue::Dto(queue) = &self.queue {
+        if let Some(queue) = self.dto() {
             queue.set_captive(captive);
         }
     }

@@ -1,6 +1,7 @@
 //! Creating an event dispatcher (page it_evd_create).
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
 use kernel_agent::SlotParams;
 use platform::Signal;
@@ -10,13 +11,14 @@ use platform::sync::Mutex;
 use platform::use_count::UseCount;
 use rdma::{Context, handle};
 
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, Reservation};
 use super::callback::Origin;
-use super::deliver::policy;
+use super::deliver::{OverflowPolicy, policy};
 use super::dto::{DtoQueue, Source};
 use super::notification::Notifier;
 use super::queue::SoftQueue;
-use super::{Control, Evd, Queue};
+use super::simple::Simple;
+use super::{Control, Evd, EventStreams, Queue};
 use crate::closed;
 use crate::event::EventType;
 use crate::flags::EvdFlags;
@@ -25,17 +27,17 @@ use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 use crate::via::queue::ViaQueue;
 
-/// Whether a simple event dispatcher can have this stream.
-fn is_simple(stream: EventType) -> bool {
-    matches!(
-        stream,
-        EventType::DTO_EVENT_STREAM
-            | EventType::CM_REQ_EVENT_STREAM
-            | EventType::CM_MSG_EVENT_STREAM
-            | EventType::ASYNC_AFF_EVENT_STREAM
-            | EventType::ASYNC_UNAFF_EVENT_STREAM
-            | EventType::SOFTWARE_EVENT_STREAM
-    )
+/// What an event dispatcher is created with.
+struct Wanted {
+    /// The stream that a query names.
+    stream: EventType,
+    /// The streams of a simple event dispatcher; none for an aggregate.
+    streams: EventStreams,
+    flags: EvdFlags,
+    policy: OverflowPolicy,
+    size: usize,
+    threshold: usize,
+    aggregate: Option<Reservation>,
 }
 
 /// Flags that only a simple event dispatcher can have.
@@ -77,9 +79,11 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let aggregate = event_number == EventType::AEVD_NOTIFICATION_EVENT_STREAM;
-        if !aggregate && !is_simple(event_number) {
-            return Err(Error::InvalidEvdType);
-        }
+        let streams = match EventStreams::of(event_number) {
+            Some(streams) => streams,
+            None if aggregate => EventStreams::empty(),
+            None => return Err(Error::InvalidEvdType),
+        };
         if aggregate && !aevd.is_null() {
             return Err(Error::AevdNotAllowed);
         }
@@ -91,95 +95,129 @@ impl Ia {
         if evd_flag.intersects(others) || EvdFlags::from_bits(evd_flag.bits()).is_none() {
             return Err(Error::InvalidFlags);
         }
-        let policy = policy(event_number, evd_flag)?;
-        let feed = if aevd.is_null() { None } else { Some(core.feed_aggregate(aevd)?) };
-        let reservation = core.evds.reserve()?;
-        let handle = reservation.handle();
-        core.adapter.reserve_callbacks(handle::index(handle.as_raw()) as u32)?;
-        let singleton = core.singleton(event_number);
-        if let Some((place, exists)) = singleton
-            && place.compare_exchange(0, handle.as_raw(), Ordering::AcqRel, Ordering::Relaxed).is_err()
-        {
-            return Err(exists);
-        }
-        let queue = core.new_queue(event_number, evd_flag, sevd_queue_size, sevd_threshold, handle);
-        let made = queue.and_then(|queue| {
-            let evd = heap::arc(Evd {
-                handle,
-                stream: event_number,
-                flags: evd_flag.difference(EvdFlags::CREATE_FD),
-                queue,
-                policy,
-                threshold: AtomicUsize::new(if aggregate { 0 } else { sevd_threshold }),
-                enabled: AtomicBool::new(true),
-                overflowed: AtomicBool::new(false),
-                feeds: UseCount::new(),
-                control: Mutex::new(Control {
-                    waiters: 0,
-                    waits_for_several: false,
-                    callback: None,
-                    running: false,
-                    serials: 0,
-                    aevd: None,
-                    notifier: fd.then(Notifier::default),
-                    gone: false,
-                }),
-                callback_attached: AtomicBool::new(false),
-                linked: AtomicBool::new(fd),
-                captive: AtomicBool::new(false),
-                seat: AtomicUsize::new(0),
-                changes: SleepLock::new(),
-                signal: Signal::new(core.shared.platform.clone()),
-                context: Context::new(),
-            });
-            let evd = evd.map_err(|evd| {
-                evd.destroy_queue();
-                Error::Resources
-            })?;
-            match evd.set_aggregate(feed) {
-                Ok(()) => Ok(evd),
-                Err(error) => {
-                    evd.destroy_queue();
-                    Err(error)
-                }
-            }
-        });
-        let evd = match made {
-            Ok(evd) => evd,
-            Err(error) => {
-                if let Some((place, _)) = singleton {
-                    place.store(0, Ordering::Release);
-                }
-                return Err(error);
-            }
+        let policy = policy(streams, evd_flag)?;
+        let wanted = Wanted {
+            stream: event_number,
+            streams,
+            flags: evd_flag,
+            policy,
+            size: sevd_queue_size.max(1),
+            threshold: if aggregate { 0 } else { sevd_threshold },
+            aggregate: if aevd.is_null() { None } else { Some(core.feed_aggregate(aevd)?) },
         };
-        reservation.fill(evd.clone());
-        core.adapter.created(|| evd.set_closed(closed::DISABLED, || true));
-        if !aevd.is_null() {
-            // The aggregate may already have waiters that expect a notification.
-            core.announce(&evd, Origin::Call);
-        }
-        Ok(handle)
+        core.create_evd(wanted)
+    }
+
+    /// Creates a simple event dispatcher for several streams: for an interface whose event
+    /// dispatchers take events of different kinds. Its queue has room for at least `size` events of
+    /// each stream; it has the default overflow policy of each stream, and a threshold of 1. It
+    /// feeds no aggregate. A query names the first of its streams. Its events come in the order of
+    /// each stream; a completion and an event that software made take turns. An extension of the
+    /// API.
+    ///
+    /// Errors: `InvalidEvdType` (no stream); `AsyncAffEvdExists`; `AsyncUnaffEvdExists`;
+    /// `ResourceQueueSize`; `Resources`; `InvalidIa`; `IaCatastrophe`. Blocks for the device
+    /// (completions). Not for callbacks. Thread-safe.
+    pub fn evd_create_for(&self, streams: EventStreams, size: usize) -> Result<EvdHandle> {
+        let core = self.call()?;
+        core.shared.not_in_callback()?;
+        let first = streams.iter().next().ok_or(Error::InvalidEvdType)?;
+        let flags = EvdFlags::OVERFLOW_DEFAULT;
+        core.create_evd(Wanted {
+            stream: first.event_type(),
+            streams,
+            flags,
+            policy: policy(streams, flags)?,
+            size: size.max(1),
+            threshold: 1,
+            aggregate: None,
+        })
     }
 }
 
 impl Core {
-    fn new_queue(
-        &self,
-        stream: EventType,
-        flags: EvdFlags,
-        size: usize,
-        threshold: usize,
-        handle: EvdHandle,
-    ) -> Result<Queue> {
-        let size = size.max(1);
-        if stream == EventType::AEVD_NOTIFICATION_EVENT_STREAM {
-            return Ok(Queue::Aggregate(Aggregate::new(flags.contains(EvdFlags::DEQUEUE_NOTIFICATIONS))));
+    fn create_evd(&self, wanted: Wanted) -> Result<EvdHandle> {
+        let reservation = self.evds.reserve()?;
+        let handle = reservation.handle();
+        self.adapter.reserve_callbacks(handle::index(handle.as_raw()) as u32)?;
+        self.claim_singletons(wanted.streams, handle)?;
+        let feeds = wanted.aggregate.is_some();
+        let evd = self.new_evd(wanted, handle).inspect_err(|_| self.release_singletons(handle))?;
+        reservation.fill(evd.clone());
+        self.adapter.created(|| evd.set_closed(closed::DISABLED, || true));
+        if feeds {
+            // The aggregate may already have waiters that expect a notification.
+            self.announce(&evd, Origin::Call);
         }
-        if stream != EventType::DTO_EVENT_STREAM {
-            let queue = SoftQueue::new(size)?;
-            return if threshold <= size { Ok(Queue::Soft(queue)) } else { Err(Error::InvalidThreshold) };
+        Ok(handle)
+    }
+
+    fn new_evd(&self, wanted: Wanted, handle: EvdHandle) -> Result<Arc<Evd>> {
+        let queue = self.new_queue(&wanted, handle)?;
+        let Wanted { stream, streams, flags, policy, threshold, aggregate, .. } = wanted;
+        let fd = flags.contains(EvdFlags::CREATE_FD);
+        let evd = heap::arc(Evd {
+            handle,
+            stream,
+            streams,
+            flags: flags.difference(EvdFlags::CREATE_FD),
+            queue,
+            policy,
+            threshold: AtomicUsize::new(threshold),
+            enabled: AtomicBool::new(true),
+            overflowed: AtomicU8::new(0),
+            feeds: UseCount::new(),
+            control: Mutex::new(Control {
+                waiters: 0,
+                waits_for_several: false,
+                callback: None,
+                running: false,
+                serials: 0,
+                aevd: None,
+                notifier: fd.then(Notifier::default),
+                gone: false,
+            }),
+            callback_attached: AtomicBool::new(false),
+            linked: AtomicBool::new(fd),
+            captive: AtomicBool::new(false),
+            seat: AtomicUsize::new(0),
+            changes: SleepLock::new(),
+            signal: Signal::new(self.shared.platform.clone()),
+            context: Context::new(),
+        });
+        let evd = evd.map_err(|evd| {
+            evd.destroy_queue();
+            Error::Resources
+        })?;
+        evd.set_aggregate(aggregate).inspect_err(|_| evd.destroy_queue())?;
+        Ok(evd)
+    }
+
+    fn new_queue(&self, wanted: &Wanted, handle: EvdHandle) -> Result<Queue> {
+        let &Wanted { streams, size, threshold, .. } = wanted;
+        if streams.is_empty() {
+            let names = wanted.flags.contains(EvdFlags::DEQUEUE_NOTIFICATIONS);
+            return Ok(Queue::Aggregate(Aggregate::new(names)));
         }
+        let of_software = streams & EventStreams::MADE;
+        let made = if of_software.is_empty() { None } else { Some(SoftQueue::new(of_software, size)?) };
+        if !streams.contains(EventStreams::COMPLETIONS) {
+            let fits = threshold <= size;
+            return if fits {
+                Ok(Queue::Simple(Simple::new(None, made)))
+            } else {
+                Err(Error::InvalidThreshold)
+            };
+        }
+        let completions = self.new_completions(size, handle)?;
+        if threshold > completions.capacity() {
+            let _ = completions.source().destroy();
+            return Err(Error::InvalidThreshold);
+        }
+        Ok(Queue::Simple(Simple::new(Some(completions), made)))
+    }
+
+    fn new_completions(&self, size: usize, handle: EvdHandle) -> Result<DtoQueue> {
         let entries = u32::try_from(size).map_err(|_| Error::ResourceQueueSize)?;
         let slot = self.evd_slots.get_or_create(handle.as_raw())?;
         let client = self.client()?;
@@ -201,12 +239,7 @@ impl Core {
             other => self.error(other),
         })?;
         let undo = source.clone();
-        let made = match DtoQueue::new(source, slot.clone(), handle, self.owners.clone()) {
-            Ok(queue) if threshold <= queue.capacity() => Ok(Queue::Dto(queue)),
-            Ok(_) => Err(Error::InvalidThreshold),
-            Err(error) => Err(error),
-        };
-        made.inspect_err(|_| {
+        DtoQueue::new(source, slot.clone(), handle, self.owners.clone()).inspect_err(|_| {
             let _ = undo.destroy();
         })
     }

@@ -4,80 +4,81 @@
 use core::sync::atomic::Ordering;
 
 use super::callback::Origin;
-use super::queue::SoftQueue;
-use super::{Evd, Queue};
+use super::{Evd, EventStreams};
 use crate::event::{AffiliatedCause, Event, EventType};
 use crate::flags::EvdFlags;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 
-/// The effects of an overflow of an EVD's queue.
+/// The effects of an overflow of an EVD's queue, by the stream that overflows.
 #[derive(Clone, Copy)]
 pub(super) struct OverflowPolicy {
     /// An asynchronous event reports the overflow.
-    pub(super) notify: bool,
+    pub(super) notify: EventStreams,
     /// The overflowed state ends when an event is taken or the queue is resized.
-    pub(super) auto_reset: bool,
+    pub(super) auto_reset: EventStreams,
 }
 
 /// The policy that the flags specify, or the default for the stream (it_evd_create). Fails with
 /// `InvalidFlags` if the flags contradict each other or the stream does not allow them.
-pub(super) fn policy(stream: EventType, flags: EvdFlags) -> Result<OverflowPolicy> {
+pub(super) fn policy(streams: EventStreams, flags: EvdFlags) -> Result<OverflowPolicy> {
     let default = flags.contains(EvdFlags::OVERFLOW_DEFAULT);
     let notify = flags.contains(EvdFlags::OVERFLOW_NOTIFY);
     let auto_reset = flags.contains(EvdFlags::OVERFLOW_AUTO_RESET);
-    let dto = stream == EventType::DTO_EVENT_STREAM;
     if default && (notify || auto_reset)
-        || auto_reset && (!notify || dto)
-        || notify && stream == EventType::ASYNC_UNAFF_EVENT_STREAM
+        || auto_reset && (!notify || streams.contains(EventStreams::COMPLETIONS))
+        || notify && streams.contains(EventStreams::UNAFFILIATED)
     {
         return Err(Error::InvalidFlags);
     }
-    if !default {
-        return Ok(OverflowPolicy { notify, auto_reset });
-    }
-    Ok(match stream {
-        EventType::DTO_EVENT_STREAM => OverflowPolicy { notify: true, auto_reset: false },
-        EventType::CM_MSG_EVENT_STREAM | EventType::ASYNC_AFF_EVENT_STREAM => {
-            OverflowPolicy { notify: true, auto_reset: true }
-        }
-        _ => OverflowPolicy { notify: false, auto_reset: false },
+    let set = |of: EventStreams, wanted: bool| if wanted { of } else { EventStreams::empty() };
+    Ok(match default {
+        true => OverflowPolicy {
+            notify: streams & (EventStreams::COMPLETIONS | RESET_BY_DEFAULT),
+            auto_reset: streams & RESET_BY_DEFAULT,
+        },
+        false => OverflowPolicy { notify: set(streams, notify), auto_reset: set(streams, auto_reset) },
     })
 }
 
+/// The streams whose overflowed state ends by itself if the flags are the default.
+const RESET_BY_DEFAULT: EventStreams = EventStreams::MESSAGES.union(EventStreams::AFFILIATED);
+
 impl Evd {
-    /// Takes the oldest event of a queue of software events.
-    pub(super) fn take_soft(&self, queue: &SoftQueue) -> Option<Event> {
-        let event = queue.pop()?;
-        if self.policy.auto_reset {
-            self.overflowed.store(false, Ordering::Release);
+    /// Ends the overflowed state of the stream of an event that was taken, if that is its policy.
+    #[inline(never)]
+    pub(super) fn after_soft(&self, event: &Event) {
+        let reset = self.policy.auto_reset & EventStreams::of_event(event);
+        if !reset.is_empty() {
+            self.clear_overflow(reset);
         }
-        Some(event)
     }
 }
 
 impl Core {
     /// Queues an event that software made. If the queue is full, applies the EVD's overflow policy.
     pub(crate) fn deliver(&self, evd: &Evd, event: Event, origin: Origin<'_>) {
+        let stream = EventStreams::of_event(&event);
         if evd.push(event) {
             self.announce(evd, origin);
         } else {
-            self.overflow(evd, origin);
+            self.overflow(evd, stream, origin);
         }
     }
 
-    /// Applies the EVD's overflow policy after an event that did not fit in its queue.
-    pub(crate) fn overflow(&self, evd: &Evd, origin: Origin<'_>) {
+    /// Applies the EVD's overflow policy after an event of this stream that did not fit in its
+    /// queue.
+    pub(crate) fn overflow(&self, evd: &Evd, stream: EventStreams, origin: Origin<'_>) {
         // The unaffiliated stream loses events silently (it_unaffiliated_event_t).
-        if evd.stream == EventType::ASYNC_UNAFF_EVENT_STREAM {
+        if stream == EventStreams::UNAFFILIATED {
             return;
         }
-        let before = evd.overflowed.swap(true, Ordering::AcqRel);
-        if before || !evd.policy.notify {
+        let before = evd.overflowed.fetch_or(stream.bits(), Ordering::AcqRel);
+        if before & stream.bits() != 0 || !evd.policy.notify.contains(stream) {
             return;
         }
-        if evd.stream == EventType::ASYNC_AFF_EVENT_STREAM {
+        if stream == EventStreams::AFFILIATED {
             self.report_unaffiliated(EventType::ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE, origin);
         } else {
             let cause = AffiliatedCause::Sevd(evd.handle);
@@ -116,13 +117,29 @@ impl Ia {
     pub fn evd_post_se(&self, evd: EvdHandle, data: usize) -> Result<()> {
         let core = self.live()?;
         let evd = core.evd(evd)?;
-        match &evd.queue {
-            Queue::Soft(queue) if evd.stream == EventType::SOFTWARE_EVENT_STREAM => {
-                if !queue.push(Event::Software { evd: evd.handle, data }) {
-                    return Err(Error::EvdQueueFull);
-                }
-            }
-            _ => return Err(Error::InvalidSoftEvd),
+        if !evd.streams.contains(EventStreams::SOFTWARE) {
+            return Err(Error::InvalidSoftEvd);
+        }
+        if !evd.push(Event::Software { evd: evd.handle, data }) {
+            return Err(Error::EvdQueueFull);
+        }
+        core.announce(&evd, Origin::Call);
+        Ok(())
+    }
+
+    /// Posts an entry of the interface that created the event dispatcher with the stream
+    /// [`EventStreams::OWN`]. It is taken as an [`Event::Software`] whose event dispatcher is null.
+    /// An extension of the API.
+    ///
+    /// Errors: as [`Ia::evd_post_se`]. Does not block. May be called in callbacks. Thread-safe.
+    pub fn evd_post_own(&self, evd: EvdHandle, data: usize) -> Result<()> {
+        let core = self.live()?;
+        let evd = core.evd(evd)?;
+        if !evd.streams.contains(EventStreams::OWN) {
+            return Err(Error::InvalidSoftEvd);
+        }
+        if !evd.push(Event::Software { evd: EvdHandle::NULL, data }) {
+            return Err(Error::EvdQueueFull);
         }
         core.announce(&evd, Origin::Call);
         Ok(())

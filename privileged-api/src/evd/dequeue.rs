@@ -5,7 +5,7 @@ use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
 
 use super::callback::Origin;
 use super::extended::Form;
-use super::{Evd, Queue, dto};
+use super::{Evd, dto};
 use crate::closed;
 use crate::event::{DtoCompletion, Event};
 use crate::handle::{EpHandle, EvdHandle};
@@ -66,7 +66,7 @@ impl Ia {
             Err(_) if taken > 0 => return Ok(taken),
             Err(error) => return Err(error),
         };
-        let Queue::Dto(queue) = &evd.queue else { return Err(Error::InvalidEvdType) };
+        let Some(queue) = evd.dto() else { return Err(Error::InvalidEvdType) };
         while taken < into.len() {
             let end = into.len().min(taken + CHUNK);
             let (came, other) = queue.take_successes(into.get_mut(taken..end).unwrap_or_default());

@@ -48,7 +48,7 @@ pub(crate) mod tag {
 }
 
 /// The reasons why a slot may be closed while the oldest completion is in the CQ.
-const UNSTAGED: u32 = closed::CALLBACK | closed::CAPTIVE | closed::RESERVED;
+const UNSTAGED: u32 = closed::CALLBACK | closed::CAPTIVE | closed::RESERVED | closed::MADE;
 
 struct Stage {
     /// The staged completions, oldest first.

@@ -3,9 +3,8 @@
 
 use platform::use_count::{Counted, Use, UseCount};
 
-use super::Evd;
 use super::aggregate::Reservation;
-use crate::event::EventType;
+use super::{Evd, EventStreams};
 use crate::handle::EvdHandle;
 use crate::ia::Core;
 use crate::status::{Error, Result};
@@ -25,11 +24,11 @@ impl Core {
         Reservation::of(self.evds.get(aevd).ok_or(Error::InvalidAevd)?)
     }
 
-    /// Begins to feed an EVD. Fails with `InvalidEvdType` if its stream is not `stream`, and with
+    /// Begins to feed an EVD. Fails with `InvalidEvdType` if it does not have this stream, and with
     /// `invalid` if the handle is not valid.
-    pub(crate) fn feed(&self, evd: EvdHandle, stream: EventType, invalid: Error) -> Result<Feed> {
+    pub(crate) fn feed(&self, evd: EvdHandle, stream: EventStreams, invalid: Error) -> Result<Feed> {
         let evd = self.evds.get(evd).ok_or(invalid)?;
-        if evd.stream != stream {
+        if !evd.streams.contains(stream) {
             return Err(Error::InvalidEvdType);
         }
         Feed::begin(evd).ok_or(invalid)

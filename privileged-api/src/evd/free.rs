@@ -6,7 +6,7 @@ use platform::use_count::NotClosed;
 
 use super::callback::Attached;
 use super::notification::Notifier;
-use super::{Control, Evd, Feed, Queue};
+use super::{Control, Evd, Feed};
 use crate::closed;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
@@ -15,7 +15,7 @@ use crate::status::{Error, Result};
 impl Evd {
     /// Destroys the NIC's queue.
     pub(super) fn destroy_queue(&self) {
-        if let Queue::Dto(queue) = &self.queue {
+        if let Some(queue) = self.dto() {
             // Nothing uses the CQ, so this fails only if the device is dead, and then the CQ is
             // destroyed with the device.
             let _ = queue.source().destroy();
@@ -69,9 +69,7 @@ impl Core {
 
     /// Frees an EVD that [`Evd::close`] has closed.
     fn free_closed_evd(&self, evd: &Evd, remains: Remains) {
-        if let Some((place, _)) = self.singleton(evd.stream) {
-            let _ = place.compare_exchange(evd.handle.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
+        self.release_singletons(evd.handle);
         let removed = self.evds.invalidate(evd.handle).is_some();
         evd.callback_attached.store(false, Ordering::Release);
         evd.linked.store(false, Ordering::Release);
@@ -86,9 +84,9 @@ impl Core {
             notifier.wake();
         }
         evd.destroy_queue();
-        if let Queue::Soft(queue) = &evd.queue {
+        if let Some(made) = evd.simple().and_then(|simple| simple.made.as_ref()) {
             // The events are lost (it_evd_free), and with them the requests that they report.
-            self.lose_requests(core::iter::from_fn(|| queue.pop()));
+            self.lose_requests(core::iter::from_fn(|| made.pop()));
         }
         // The index can be reused only after the CQ was destroyed, which empties its slot.
         if removed {

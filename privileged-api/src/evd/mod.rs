@@ -1,7 +1,8 @@
 //! Event dispatchers.
 //!
 //! - `create`, `modify` (and query), `free`: the life of an event dispatcher (EVD).
-//! - `queue`, `dto`: the two kinds of queue, for events that software makes and for completions.
+//! - `queue`, `dto`: the two kinds of queue, for events that software makes and for completions;
+//!   `simple`: those of a simple EVD; `streams`: which events it takes.
 //! - `aggregate`: aggregate EVDs, which collect the notifications of simple EVDs.
 //! - `feed`: counts the objects that feed an EVD.
 //! - `deliver`: queues events that software makes.
@@ -30,11 +31,13 @@ mod line;
 mod modify;
 mod notification;
 pub(crate) mod queue;
+mod simple;
+mod streams;
 mod take;
 mod wait;
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use aggregate::Aggregate;
 use callback::Attached;
@@ -45,8 +48,8 @@ use platform::Signal;
 use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
-use queue::SoftQueue;
 use rdma::{Context, handle};
+use simple::Simple;
 
 use crate::attributes::THRESHOLD_DISABLE;
 use crate::closed;
@@ -59,11 +62,11 @@ use crate::status::{Error, Result};
 pub use extended::{ExtendedEvent, Immediate, PlainCompletion, Posted, Taken, WaitFor};
 pub(crate) use feed::Feed;
 pub use notification::Notification;
+pub use streams::EventStreams;
 pub use wait::WaitError;
 
 pub(crate) enum Queue {
-    Dto(DtoQueue),
-    Soft(SoftQueue),
+    Simple(Simple),
     Aggregate(Aggregate),
 }
 
@@ -85,14 +88,18 @@ struct Control {
 
 pub(crate) struct Evd {
     pub(crate) handle: EvdHandle,
-    pub(crate) stream: EventType,
+    /// The stream that a query names: the first of `streams`, or that of an aggregate.
+    stream: EventType,
+    /// The streams of a simple EVD.
+    streams: EventStreams,
     /// The flags at creation, without CREATE_FD: a query derives that flag from `notifier`.
     flags: EvdFlags,
     queue: Queue,
     policy: OverflowPolicy,
     threshold: AtomicUsize,
     enabled: AtomicBool,
-    overflowed: AtomicBool,
+    /// The streams that have overflowed, as [`EventStreams`].
+    overflowed: AtomicU8,
     /// Counts the endpoints, listen points, UD service requests and simple EVDs that feed this EVD.
     pub(crate) feeds: UseCount,
     control: Mutex<Control>,
@@ -110,8 +117,19 @@ pub(crate) struct Evd {
 }
 
 impl Evd {
-    pub(crate) fn has_overflowed(&self) -> bool {
-        self.overflowed.load(Ordering::Acquire)
+    /// Whether one of these streams has overflowed.
+    fn have_overflowed(&self, streams: EventStreams) -> bool {
+        EventStreams::from_bits_truncate(self.overflowed.load(Ordering::Acquire)).intersects(streams)
+    }
+
+    /// Whether completions were lost.
+    pub(crate) fn has_lost_completions(&self) -> bool {
+        self.have_overflowed(EventStreams::COMPLETIONS)
+    }
+
+    /// Ends the overflowed state of these streams.
+    fn clear_overflow(&self, streams: EventStreams) {
+        self.overflowed.fetch_and(streams.complement().bits(), Ordering::AcqRel);
     }
 
     /// The EVD's place in the table.
@@ -121,23 +139,25 @@ impl Evd {
 
     /// The NIC's queue, if this EVD is for completions of queue pairs.
     pub(crate) fn cq(&self) -> Option<&Arc<kernel_agent::Cq>> {
+        self.dto().and_then(DtoQueue::cq)
+    }
+
+    /// The queues, if this is a simple EVD.
+    fn simple(&self) -> Option<&Simple> {
         match &self.queue {
-            Queue::Dto(queue) => queue.cq(),
-            _ => None,
+            Queue::Simple(simple) => Some(simple),
+            Queue::Aggregate(_) => None,
         }
     }
 
     /// The queue of completions, if this EVD is for completions.
     pub(crate) fn dto(&self) -> Option<&DtoQueue> {
-        match &self.queue {
-            Queue::Dto(queue) => Some(queue),
-            _ => None,
-        }
+        self.simple().and_then(|simple| simple.completions.as_ref())
     }
 
     /// Forgets the completions of a virtual interface that was destroyed.
     pub(crate) fn forget_completions(&self, number: u32) {
-        if let Queue::Dto(queue) = &self.queue {
+        if let Some(queue) = self.dto() {
             queue.forget(number);
         }
     }
@@ -157,7 +177,7 @@ impl Evd {
     /// Adds or removes one of the reasons for which the CQ's slot is closed. Does nothing if this
     /// EVD has no CQ.
     pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
-        if let Queue::Dto(queue) = &self.queue {
+        if let Some(queue) = self.dto() {
             queue.set_closed(reason, closed);
         }
     }
@@ -185,24 +205,21 @@ impl Evd {
 
     fn len(&self) -> usize {
         match &self.queue {
-            Queue::Dto(queue) => queue.len(),
-            Queue::Soft(queue) => queue.len(),
+            Queue::Simple(simple) => simple.len(),
             Queue::Aggregate(_) => 0,
         }
     }
 
     fn is_empty(&self) -> bool {
         match &self.queue {
-            Queue::Dto(queue) => queue.is_empty(),
-            Queue::Soft(queue) => queue.len() == 0,
+            Queue::Simple(simple) => simple.is_empty(),
             Queue::Aggregate(aggregate) => aggregate.is_empty(),
         }
     }
 
     fn capacity(&self) -> usize {
         match &self.queue {
-            Queue::Dto(queue) => queue.capacity(),
-            Queue::Soft(queue) => queue.capacity(),
+            Queue::Simple(simple) => simple.capacity(),
             Queue::Aggregate(_) => 0,
         }
     }
@@ -218,26 +235,30 @@ impl Evd {
     /// The number of events for which there is room: for an aggregate, in all its EVDs.
     fn total_capacity(&self) -> usize {
         match &self.queue {
-            Queue::Aggregate(aggregate) => aggregate.sum(Evd::capacity),
-            _ => self.capacity(),
+            Queue::Simple(simple) => simple.total_capacity(),
+            Queue::Aggregate(aggregate) => aggregate.sum(Evd::total_capacity),
         }
     }
 
     /// Whether the notification criteria are present.
     fn notified(&self) -> bool {
         match &self.queue {
-            Queue::Dto(queue) => queue.notified(self.threshold()),
-            Queue::Soft(queue) => queue.len() > 0,
+            Queue::Simple(simple) => simple.notified(self.threshold()),
             Queue::Aggregate(aggregate) => aggregate.notified(),
         }
+    }
+
+    /// Whether events can come that are announced only while the EVD is armed: all but those that
+    /// software makes.
+    fn can_arm(&self) -> bool {
+        self.simple().is_none_or(|simple| simple.completions.is_some())
     }
 
     /// Arms the CQ, so that the next event is announced. A queue of software events needs no
     /// arming: all its events are announced.
     fn arm(&self) {
         match &self.queue {
-            Queue::Dto(queue) => queue.arm(),
-            Queue::Soft(_) => {}
+            Queue::Simple(simple) => simple.arm(),
             Queue::Aggregate(aggregate) => aggregate.arm(),
         }
     }
@@ -247,7 +268,7 @@ impl Evd {
         if self.notified() {
             return true;
         }
-        if matches!(self.queue, Queue::Soft(_)) {
+        if !self.can_arm() {
             return false;
         }
         self.arm();
@@ -262,20 +283,12 @@ impl Evd {
 
     /// Whether software can queue events at any time.
     fn feeds_itself(&self) -> bool {
-        matches!(
-            self.stream,
-            EventType::ASYNC_AFF_EVENT_STREAM
-                | EventType::ASYNC_UNAFF_EVENT_STREAM
-                | EventType::SOFTWARE_EVENT_STREAM
-        )
+        self.streams.intersects(EventStreams::UNBOUND)
     }
 
     /// Queues an event that software made. False if the queue is full.
     pub(crate) fn push(&self, event: Event) -> bool {
-        match &self.queue {
-            Queue::Soft(queue) => queue.push(event),
-            _ => false,
-        }
+        self.simple().is_some_and(|simple| simple.push(event))
     }
 }
 
@@ -284,13 +297,26 @@ impl Core {
         self.evds.get(evd).ok_or(Error::InvalidEvd)
     }
 
-    /// For an asynchronous stream, which can have one EVD: the word that records this EVD's handle,
-    /// and the error if the stream already has an EVD.
-    fn singleton(&self, stream: EventType) -> Option<(&core::sync::atomic::AtomicU64, Error)> {
-        match stream {
-            EventType::ASYNC_AFF_EVENT_STREAM => Some((&self.affiliated, Error::AsyncAffEvdExists)),
-            EventType::ASYNC_UNAFF_EVENT_STREAM => Some((&self.unaffiliated, Error::AsyncUnaffEvdExists)),
-            _ => None,
+    /// Records the EVD as that of each asynchronous stream in the set, which can have one. Fails
+    /// without a change if one of them already has an EVD.
+    fn claim_singletons(&self, streams: EventStreams, evd: EvdHandle) -> Result<()> {
+        let claim = |word: &AtomicU64| {
+            word.compare_exchange(0, evd.as_raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if streams.contains(EventStreams::AFFILIATED) && !claim(&self.affiliated) {
+            return Err(Error::AsyncAffEvdExists);
+        }
+        if streams.contains(EventStreams::UNAFFILIATED) && !claim(&self.unaffiliated) {
+            self.release_singletons(evd);
+            return Err(Error::AsyncUnaffEvdExists);
+        }
+        Ok(())
+    }
+
+    /// Takes back the record of an EVD as that of an asynchronous stream.
+    fn release_singletons(&self, evd: EvdHandle) {
+        for word in [&self.affiliated, &self.unaffiliated] {
+            let _ = word.compare_exchange(evd.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::aggregate::Reservation;
 use super::callback::Origin;
-use super::{Evd, Queue};
+use super::{Evd, EventStreams};
 use crate::attributes::EvdParam;
 use crate::flags::{EvdFlags, EvdParamMask};
 use crate::handle::EvdHandle;
@@ -69,7 +69,7 @@ impl Ia {
             param.evd_enabled = evd.is_enabled();
         }
         if wants(EvdParamMask::OVERFLOWED) {
-            param.evd_overflowed = evd.has_overflowed();
+            param.evd_overflowed = evd.have_overflowed(EventStreams::all());
         }
         if wants(EvdParamMask::CALLBACK) {
             param.evd_callback = evd.has_callback();
@@ -145,11 +145,8 @@ impl Ia {
         if mask.contains(EvdParamMask::THRESHOLD) {
             evd.threshold.store(params.sevd_threshold, Ordering::Release);
         }
-        if mask.contains(EvdParamMask::OVERFLOWED)
-            && !params.evd_overflowed
-            && matches!(evd.queue, Queue::Soft(_))
-        {
-            evd.overflowed.store(false, Ordering::Release);
+        if mask.contains(EvdParamMask::OVERFLOWED) && !params.evd_overflowed {
+            evd.clear_overflow(EventStreams::MADE);
         }
         // The new parameters may make the notification criteria present.
         core.announce(&evd, Origin::Call);
@@ -181,17 +178,21 @@ impl Core {
     }
 
     fn resize(&self, evd: &Evd, size: usize) -> Result<()> {
-        match &evd.queue {
-            Queue::Dto(queue) => {
-                let resized = queue.resize(&self.shared.platform, size);
-                resized.map_err(|error| self.disable_on_catastrophe(error))?;
+        let simple = evd.simple().ok_or(Error::InvalidMask)?;
+        let before = simple.capacity();
+        if let Some(made) = &simple.made {
+            made.resize(size)?;
+        }
+        if let Some(completions) = &simple.completions
+            && let Err(error) = completions.resize(&self.shared.platform, size)
+        {
+            if let Some(made) = &simple.made {
+                // If this fails, the queue keeps its new size, which does no harm.
+                let _ = made.resize(before);
             }
-            Queue::Soft(queue) => queue.resize(size)?,
-            Queue::Aggregate(_) => return Err(Error::InvalidMask),
+            return Err(self.disable_on_catastrophe(error));
         }
-        if evd.policy.auto_reset {
-            evd.overflowed.store(false, Ordering::Release);
-        }
+        evd.clear_overflow(evd.policy.auto_reset);
         Ok(())
     }
 }

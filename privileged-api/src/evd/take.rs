@@ -5,7 +5,7 @@ use kernel_agent::Completion;
 
 use super::aggregate::Look;
 use super::extended::{Form, WaitFor};
-use super::queue::SoftQueue;
+use super::simple::Next;
 use super::{Evd, Queue, dto};
 use crate::event::{DtoStatus, Event};
 use crate::handle::EvdHandle;
@@ -26,8 +26,7 @@ impl Evd {
     /// Takes the oldest event; one that software made goes to `soft`.
     pub(super) fn take(&self, soft: &mut Option<Event>) -> Option<Taken> {
         match &self.queue {
-            Queue::Soft(queue) => self.take_into(queue, soft),
-            Queue::Dto(queue) => Some(Taken::Completion(self.handle, queue.take()?)),
+            Queue::Simple(simple) => self.taken(simple.take(soft)?, soft),
             Queue::Aggregate(aggregate) if aggregate.names() => {
                 aggregate.take_notified(Look::All, self.waiters() > 0, soft)
             }
@@ -49,22 +48,19 @@ impl Evd {
             return if due { self.take(soft) } else { None };
         }
         match &self.queue {
-            Queue::Soft(queue) => self.take_into(queue, soft),
-            Queue::Dto(queue) => {
-                let completion = match self.threshold() {
-                    1 => queue.take()?,
-                    threshold => queue.take_if_notified(threshold)?,
-                };
-                Some(Taken::Completion(self.handle, completion))
-            }
+            Queue::Simple(simple) => self.taken(simple.take_if_notified(self.threshold(), soft)?, soft),
             Queue::Aggregate(aggregate) => aggregate.take_notified(look, self.waiters() > 1, soft),
         }
     }
 
-    #[inline(never)]
-    fn take_into(&self, queue: &SoftQueue, soft: &mut Option<Event>) -> Option<Taken> {
-        *soft = self.take_soft(queue);
-        soft.is_some().then_some(Taken::Soft)
+    fn taken(&self, next: Next, soft: &Option<Event>) -> Option<Taken> {
+        match next {
+            Next::Completion(completion) => Some(Taken::Completion(self.handle, completion)),
+            Next::Soft => {
+                soft.as_ref().inspect(|event| self.after_soft(event))?;
+                Some(Taken::Soft)
+            }
+        }
     }
 }
 

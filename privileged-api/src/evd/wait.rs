@@ -12,7 +12,8 @@ use platform::{Instant, Wake};
 
 use super::aggregate::{Aggregate, Look};
 use super::extended::{Form, WaitFor};
-use super::{Control, Evd, Queue};
+use super::simple::Simple;
+use super::{Control, Evd};
 use crate::attributes::TIMEOUT_INFINITE;
 use crate::event::Event;
 use crate::handle::EvdHandle;
@@ -129,7 +130,7 @@ impl Ia {
         core.shared.not_in_callback()?;
         let evd = core.evds.get(evd).ok_or(Error::InvalidEvd)?;
         let _waiter = Waiter::enter(&evd, wait_for)?;
-        if let Queue::Dto(queue) = &evd.queue
+        if let Some(queue) = evd.simple().and_then(Simple::only_completions)
             && wait_for.is_any(evd.threshold())
         {
             let mut event = Err(Error::QueueEmpty.into());
@@ -196,7 +197,7 @@ impl Ia {
                     continue;
                 }
             }
-            if look == Look::All && !matches!(evd.queue, Queue::Soft(_)) {
+            if look == Look::All && evd.can_arm() {
                 evd.arm();
                 // An event that arrived before the EVD was armed is not announced.
                 if !planted(Bug::WakeLost)

@@ -1,6 +1,7 @@
 //! Event dispatchers: streams that share one, thresholds, the only waiter, overflow, resizing,
 //! frees.
 
+use alloc::format;
 use alloc::vec::Vec;
 
 use dat::*;
@@ -291,6 +292,49 @@ pub(crate) const TESTS: &[Test] = &[
                 nothing(&w.a, w.asynchronous[0])?;
             }
             Ok(())
+        })
+    }),
+    // Completions and software events that are queued on one event dispatcher take turns, so that
+    // neither kind starves; each kind comes in its own order. The last event of all may be of
+    // either kind.
+    test("dat_evd::kinds_of_events_take_turns", &[], |f| {
+        world(f, |w| {
+            const EACH: u64 = 6;
+            let (far, mut own) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?);
+            let all = evd(&w.b, EvdFlags::DTO | EvdFlags::CONNECTION | EvdFlags::SOFTWARE)?;
+            w.b.ep_free(own.ep)?;
+            let ep = w.b.ep_create(own.pz, all, own.request, own.connect, Some(&attributes()))?;
+            (own.ep, own.recv) = (ep, all);
+            w.connect(&far, &own)?;
+            for cookie in 0..EACH {
+                own.receive(&[], cookie)?;
+            }
+            // The Receives are flushed when the connection has ended.
+            far.disconnect()?;
+            expect(&w.b, own.connect, EventNumber::CONNECTION_DISCONNECTED)?;
+            let (first, _) = w.b.evd_wait(all, LONG, EACH as usize)?;
+            check_eq!(first.dto().map(|done| done.user_cookie), Some(0));
+            for data in 1..EACH {
+                post(&w.b, all, data as usize)?;
+            }
+            let (mut completions, mut others) = (1, 1);
+            while completions + others < 2 * EACH {
+                let event = w.b.evd_dequeue(all)?;
+                match (event.dto(), event.event_data) {
+                    (Some(done), _) => {
+                        check_eq!((done.user_cookie, done.status), (completions, DtoStatus::Flushed));
+                        completions += 1;
+                    }
+                    (None, EventData::Software(data)) => {
+                        check_eq!(data as u64, others);
+                        others += 1;
+                    }
+                    other => return Err(Failure::new(format!("{other:?}"))),
+                }
+                check!(completions.abs_diff(others) <= 1, "{completions} completions, {others} others");
+            }
+            refused(w.b.evd_dequeue(all), ErrorType::QueueEmpty.into())?;
+            Ok(w.b.ep_free(ep)?)
         })
     }),
     // Only software events can be posted, and only to an event dispatcher for them.

@@ -1,0 +1,113 @@
+//! Sets of event streams.
+//!
+//! An EVD of the specification has one stream. One that [`Ia::evd_create_for`] creates may have
+//! several: an interface with other event dispatchers than IT-API's stands on it.
+//!
+//! [`Ia::evd_create_for`]: crate::Ia::evd_create_for
+
+use bitflags::bitflags;
+
+use crate::event::{Event, EventType};
+
+bitflags! {
+    /// Streams of events.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct EventStreams: u8 {
+        /// [`EventType::DTO_EVENT_STREAM`].
+        const COMPLETIONS = 1 << 0;
+        /// [`EventType::CM_REQ_EVENT_STREAM`].
+        const REQUESTS = 1 << 1;
+        /// [`EventType::CM_MSG_EVENT_STREAM`].
+        const MESSAGES = 1 << 2;
+        /// [`EventType::ASYNC_AFF_EVENT_STREAM`].
+        const AFFILIATED = 1 << 3;
+        /// [`EventType::ASYNC_UNAFF_EVENT_STREAM`].
+        const UNAFFILIATED = 1 << 4;
+        /// [`EventType::SOFTWARE_EVENT_STREAM`].
+        const SOFTWARE = 1 << 5;
+        /// Entries of the interface that created the event dispatcher
+        /// ([`Ia::evd_post_own`](crate::Ia::evd_post_own)).
+        const OWN = 1 << 6;
+    }
+}
+
+impl EventStreams {
+    /// The streams whose events software makes.
+    pub(super) const MADE: EventStreams = EventStreams::COMPLETIONS.complement();
+    /// The streams to which software can add an event at any time.
+    pub(super) const UNBOUND: EventStreams =
+        EventStreams::AFFILIATED.union(EventStreams::UNAFFILIATED).union(EventStreams::SOFTWARE);
+
+    /// The stream of a simple event dispatcher; `None` for another number.
+    pub(super) const fn of(stream: EventType) -> Option<EventStreams> {
+        Some(match stream {
+            EventType::DTO_EVENT_STREAM => EventStreams::COMPLETIONS,
+            EventType::CM_REQ_EVENT_STREAM => EventStreams::REQUESTS,
+            EventType::CM_MSG_EVENT_STREAM => EventStreams::MESSAGES,
+            EventType::ASYNC_AFF_EVENT_STREAM => EventStreams::AFFILIATED,
+            EventType::ASYNC_UNAFF_EVENT_STREAM => EventStreams::UNAFFILIATED,
+            EventType::SOFTWARE_EVENT_STREAM => EventStreams::SOFTWARE,
+            _ => return None,
+        })
+    }
+
+    /// The number of the first stream of the set. [`EventStreams::OWN`] has the number of software
+    /// events.
+    pub(super) const fn event_type(self) -> EventType {
+        match self.index() {
+            0 => EventType::DTO_EVENT_STREAM,
+            1 => EventType::CM_REQ_EVENT_STREAM,
+            2 => EventType::CM_MSG_EVENT_STREAM,
+            3 => EventType::ASYNC_AFF_EVENT_STREAM,
+            4 => EventType::ASYNC_UNAFF_EVENT_STREAM,
+            _ => EventType::SOFTWARE_EVENT_STREAM,
+        }
+    }
+
+    /// The stream of an event that software made.
+    pub(super) fn of_event(event: &Event) -> EventStreams {
+        match event {
+            Event::Software { evd, .. } if evd.is_null() => EventStreams::OWN,
+            event => EventStreams::of(event.event_number().stream()).unwrap_or_default(),
+        }
+    }
+
+    /// The position among all streams of the first stream of the set.
+    pub(super) const fn index(self) -> usize {
+        self.bits().trailing_zeros() as usize
+    }
+
+    /// The number of streams in the set.
+    pub(super) const fn count(self) -> usize {
+        self.bits().count_ones() as usize
+    }
+
+    /// The number of streams that there are.
+    pub(super) const ALL: usize = EventStreams::all().count();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::EvdHandle;
+
+    #[test]
+    fn an_event_belongs_to_the_stream_of_its_number() {
+        let evd = EvdHandle::from_raw(3);
+        let software = |evd| Event::Software { evd, data: 1 };
+        assert_eq!(EventStreams::of_event(&software(evd)), EventStreams::SOFTWARE);
+        assert_eq!(EventStreams::of_event(&software(EvdHandle::NULL)), EventStreams::OWN);
+        let online = Event::Unaffiliated {
+            event_number: EventType::ASYNC_UNAFF_SPIGOT_ONLINE,
+            evd,
+            ia: crate::IaHandle::NULL,
+            spigot_id: 1,
+        };
+        assert_eq!(EventStreams::of_event(&online), EventStreams::UNAFFILIATED);
+        assert_eq!(EventStreams::of(EventType::AEVD_NOTIFICATION_EVENT_STREAM), None);
+        for stream in EventStreams::all() - EventStreams::OWN {
+            assert_eq!(EventStreams::of(stream.event_type()), Some(stream));
+        }
+        assert!(EventStreams::all().iter().all(|stream| stream.index() < EventStreams::ALL));
+    }
+}
