@@ -17,6 +17,9 @@
 //!   progress and its callback thread; [`Face`]: what a face adds to that;
 //! - [`InCallbacks`]: the threads that run the consumer's callbacks now;
 //! - [`Context`]: the consumer's context of an object;
+//! - [`events::EventQueue`]: completions and entries that software makes, in one queue, with the
+//!   criteria by which they notify;
+//! - [`WorkQueues`]: the work queues of an endpoint, of entries or of descriptors;
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces;
 //! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
 //!
@@ -41,6 +44,7 @@ mod datagram;
 mod dropped;
 mod endpoint;
 mod error;
+pub mod events;
 mod fast;
 pub mod handle;
 mod interfaces;
@@ -61,6 +65,7 @@ pub mod wait;
 mod wakers;
 mod watch;
 mod work;
+mod work_queues;
 
 pub use adapter::{Adapter, Face, Opening};
 pub use address::{Address, Service, own_gid, path_to, sender_gid};
@@ -86,6 +91,7 @@ pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};
 pub use work::{Slices, Work};
+pub use work_queues::WorkQueues;
 
 /// There is no memory, or no free index or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //! - `take`: dequeues and waits; `convert`: translates IT-API's events to DAT's.
 //! - `notify`: triggering the CNO.
 //!
-//! A DAT event dispatcher is an event dispatcher of IT-API for all its streams, with the same handle.
-//! So IT-API implements queues, overflow and waits, and a dequeue costs what it costs in IT-API.
+//! A DAT event dispatcher is one of IT-API's for all its streams, with the same handle. So IT-API
+//! implements queues, overflow and waits, and a dequeue costs what it costs in IT-API.
 
 mod convert;
 mod create;

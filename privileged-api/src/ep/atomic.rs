@@ -82,6 +82,6 @@ impl Ia {
         };
         let shadow = Shadow { cookie, data: data(dto_flags, event) };
         let request = Request { operation, flags: send_flags(dto_flags), shadow };
-        core.posted(ep.pair.qp()?.post_plain(&request).map(drop).map_err(|error| core.not_posted(error)))
+        core.posted(ep.qp()?.post_plain(&request).map(drop).map_err(|error| core.not_posted(error)))
     }
 }

@@ -208,7 +208,7 @@ impl EpRef<'_> {
             let ep = core.rc(self.ep)?;
             ep.takes_requests()?;
             // Only a queue pair is in the slot, where a batch is written.
-            Ok(core.not_posted_to(self.ep, ep.pair.qp()?.why_no_batch()))
+            Ok(core.not_posted_to(self.ep, ep.qp()?.why_no_batch()))
         });
         why.unwrap_or_else(|error| error)
     }

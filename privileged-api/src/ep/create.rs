@@ -9,18 +9,18 @@ use platform::heap;
 use platform::sync::Mutex;
 use rdma::Context;
 
-use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, access};
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
 use crate::closed;
 use crate::evd::EventStreams;
-use crate::evd::dto::DtoQueue;
 use crate::flags::EpFlags;
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
 use crate::via;
-use crate::via::ep::{Sizes, ViEp};
+use rdma::WorkQueues;
+use rdma::events::Completions;
+use rdma::via::{DescriptorEndpoint, Sizes};
 
 impl Ia {
     /// Creates an RC endpoint in UNCONNECTED.
@@ -180,15 +180,25 @@ impl Core {
     }
 
     /// Creates a queue pair or a virtual interface for an endpoint, ready for Receives.
-    pub(super) fn new_pair(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Pair> {
+    pub(super) fn new_pair(
+        &self,
+        common: &Common,
+        limits: &Limits,
+        attr: &EpAttributes,
+    ) -> Result<WorkQueues> {
         match self.via {
-            false => self.new_qp(common, limits, attr).map(Pair::Qp),
-            true => self.new_vi(common, limits, attr).map(Pair::Vi),
+            false => self.new_qp(common, limits, attr).map(WorkQueues::Entries),
+            true => self.new_vi(common, limits, attr).map(WorkQueues::Descriptors),
         }
     }
 
-    fn new_vi(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<ViEp>> {
-        let (Some(request), Some(recv)) = (common.request.dto(), common.recv.dto()) else {
+    fn new_vi(
+        &self,
+        common: &Common,
+        limits: &Limits,
+        attr: &EpAttributes,
+    ) -> Result<Arc<DescriptorEndpoint>> {
+        let (Some(request), Some(recv)) = (common.request.completions(), common.recv.completions()) else {
             return Err(Error::InvalidEvdType);
         };
         let entries = [attr.max_request_dtos.max(1) as u32, attr.max_recv_dtos.max(1) as u32];
@@ -200,16 +210,18 @@ impl Core {
         };
         let client = self.client()?;
         let reserve = |queue, entries| {
-            DtoQueue::reserve(queue, &self.shared.platform, entries).map_err(|error| self.error(error))
+            Completions::reserve(queue, &self.shared.platform, entries).map_err(|error| self.error(error))
         };
         let sends = reserve(request, entries[0])?;
         let receives = reserve(recv, entries[1]).inspect_err(|_| sends.give_back(entries[0]))?;
         let (handle, pd) = (common.handle.as_raw(), &common.zone.pd);
-        ViEp::create(client, handle, pd, &attributes, &sizes, [sends, receives]).map_err(|error| {
-            sends.give_back(entries[0]);
-            receives.give_back(entries[1]);
-            self.error(error)
-        })
+        DescriptorEndpoint::create(client, handle, pd, &attributes, &sizes, [sends, receives]).map_err(
+            |error| {
+                sends.give_back(entries[0]);
+                receives.give_back(entries[1]);
+                self.error(error)
+            },
+        )
     }
 
     /// Creates a queue pair for an endpoint, ready for Receives.

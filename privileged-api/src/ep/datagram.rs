@@ -45,7 +45,7 @@ impl Ep {
         let to = vector.flatten().ok_or(Error::InvalidAh)?;
         let shadow = Shadow { cookie, data: data | with(Posted::DATAGRAM) };
         let request = Request { operation: operation(to), flags: head.flags(), shadow };
-        match self.pair.qp()?.post(&request, segments, |triplet| core.segment(triplet)) {
+        match self.qp()?.post(&request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
@@ -66,7 +66,7 @@ impl Ep {
             return Err(Error::InvalidNumSegments);
         }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_UD_RECV_CMPL) };
-        match self.pair.qp()?.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {
+        match self.qp()?.post_receive(false, segments, |triplet| core.segment(triplet), shadow) {
             Ok(()) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }

@@ -17,7 +17,6 @@ mod create;
 mod datagram;
 mod immediate;
 mod modify;
-pub(crate) mod pair;
 pub(crate) mod post;
 mod recreate;
 pub(crate) mod state;
@@ -28,7 +27,7 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use kernel_agent::{ConnectionId, LinkFlags, SendSlot};
+use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{SleepLock, heap};
 use rdma::Context;
@@ -45,7 +44,7 @@ use crate::ia::{Core, Ia, SPIGOT};
 use crate::pz::InZone;
 use crate::srq::Srq;
 use crate::status::{Error, Result};
-use pair::Pair;
+use rdma::WorkQueues;
 use state::Trigger;
 
 /// The EVD of an endpoint's connection events. A datagram endpoint has none.
@@ -97,7 +96,7 @@ pub(crate) struct Control {
 /// An endpoint with its present queue pair. A reset replaces it with one that has a new queue pair.
 /// So an earlier connection, in TimeWait for example, does not affect the next one.
 pub(crate) struct Ep {
-    pub(crate) pair: Pair,
+    pub(crate) pair: WorkQueues,
     limits: Limits,
     common: Arc<Common>,
 }
@@ -186,10 +185,16 @@ impl Common {
 }
 
 impl Ep {
+    /// The queue pair, for requests that only queue pairs have.
+    #[inline(always)]
+    pub(crate) fn qp(&self) -> Result<&Arc<Qp>> {
+        self.pair.qp().ok_or(Error::OpNotSupported)
+    }
+
     /// The endpoint as the table holds it. If there is no memory, destroys the queue pair.
-    fn shared(pair: Pair, limits: Limits, common: Arc<Common>) -> Result<Arc<Ep>> {
+    fn shared(pair: WorkQueues, limits: Limits, common: Arc<Common>) -> Result<Arc<Ep>> {
         let pair = match pair {
-            Pair::Qp(qp) if limits.recv_end <= 1 => Pair::Receiveless(qp),
+            WorkQueues::Entries(qp) if limits.recv_end <= 1 => WorkQueues::Receiveless(qp),
             pair => pair,
         };
         heap::arc(Ep { pair, limits, common }).map_err(|ep| {

@@ -17,7 +17,6 @@ use kernel_agent::{
     SendSlot, Shadow, Transfer,
 };
 
-use super::pair::Pair;
 use super::{Common, Ep, Limits, state};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::evd::Posted;
@@ -29,6 +28,7 @@ use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::lmr::keys::Keys;
 use crate::status::{Error, Result};
+use rdma::WorkQueues;
 
 /// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
 /// the choice is left.
@@ -282,7 +282,7 @@ impl Ep {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
-        match self.pair.qp()?.post(request, segments, |triplet| core.segment(triplet)) {
+        match self.qp()?.post(request, segments, |triplet| core.segment(triplet)) {
             Ok(_) => Ok(()),
             Err(error) => Err(core.not_posted(error)),
         }
@@ -322,7 +322,7 @@ impl Ep {
         flags: DtoFlags,
     ) -> Option<()> {
         check_recv_flags(flags).ok()?;
-        let Pair::Qp(qp) = &self.pair else { return None };
+        let WorkQueues::Entries(qp) = &self.pair else { return None };
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
         qp.post_single_receive(|| keys.segment(segment), shadow)
     }
@@ -333,7 +333,7 @@ impl Ep {
             return Err(self.takes_no_such_receive());
         }
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_RC_RECV_CMPL) };
-        let Ok(qp) = self.pair.qp() else { return self.post_recv_via(core, segments, shadow) };
+        let Some(qp) = self.pair.qp() else { return self.post_recv_via(core, segments, shadow) };
         let posted = qp.post_receive(false, segments, |triplet| core.segment(triplet), shadow);
         match posted {
             Ok(()) => Ok(()),

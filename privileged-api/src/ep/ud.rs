@@ -13,7 +13,6 @@ use platform::heap;
 use platform::sync::Mutex;
 use rdma::Context;
 
-use super::pair::Pair;
 use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
 use crate::attributes::{EpAttributes, RcAttributes};
 use crate::evd::EventStreams;
@@ -21,6 +20,7 @@ use crate::flags::EpParamMask;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
+use rdma::WorkQueues;
 
 /// Endpoint keys with this bit are for privileged consumers (IBTA 10.2.5).
 const CONTROLLED: u32 = 1 << 31;
@@ -111,7 +111,7 @@ impl Ia {
         let common = common.map_err(|_| Error::Resources)?;
         let qp = core.new_ud_qp(&common, &attr)?;
         common.control.lock().attr.ud.ep_info.ud_ep_id = qp.qpn();
-        reservation.fill(Ep::shared(Pair::Qp(qp), limits, common)?);
+        reservation.fill(Ep::shared(WorkQueues::Entries(qp), limits, common)?);
         Ok(handle)
     }
 }

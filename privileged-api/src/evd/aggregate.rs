@@ -26,7 +26,8 @@ use platform::sync::Mutex;
 use super::extended::{Form, WaitFor};
 use super::line::Line;
 use super::take::Taken;
-use super::{Control, Evd, Feed, Queue};
+use super::{Control, Evd, Feed, Queue, dto};
+use crate::closed;
 use crate::event::{DtoCompletion, Event};
 use crate::status::{Error, Result};
 
@@ -267,8 +268,9 @@ impl Aggregate {
                 seat += 1;
                 continue;
             };
-            let Some(queue) = sevd.dto() else { return false };
-            match queue.take_success::<F>(&mut put) {
+            let Some(queue) = sevd.completions() else { return false };
+            let evd = sevd.handle;
+            match queue.take_success(|taken| put(dto::success(taken, evd), F::beside(taken))) {
                 TookAny::Taken { .. } => {
                     state.count_taken(seat);
                     return true;
@@ -413,8 +415,8 @@ impl Evd {
     /// Sets whether the consumer can take the events only from the aggregate.
     fn set_captive(&self, captive: bool) {
         self.captive.store(captive, Ordering::Release);
-        if let Some(queue) = self.dto() {
-            queue.set_captive(captive);
+        if let Some(queue) = self.completions() {
+            queue.set_closed(closed::CAPTIVE, || captive);
         }
     }
 

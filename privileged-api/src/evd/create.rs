@@ -9,23 +9,24 @@ use platform::SleepLock;
 use platform::heap;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
+use rdma::events::{Completions, EventQueue, Made, Source};
+use rdma::via::DescriptorQueue;
 use rdma::{Context, handle};
 
 use super::aggregate::{Aggregate, Reservation};
 use super::callback::Origin;
 use super::deliver::{OverflowPolicy, policy};
-use super::dto::{DtoQueue, Source};
 use super::notification::Notifier;
-use super::queue::SoftQueue;
-use super::simple::Simple;
 use super::{Control, Evd, EventStreams, Queue};
 use crate::closed;
-use crate::event::EventType;
+use crate::event::{Event, EventType};
 use crate::flags::EvdFlags;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::status::{Error, Result};
-use crate::via::queue::ViaQueue;
+
+/// The most events of one stream that software's queue can hold.
+pub(crate) const MAX_EVENTS: usize = 1 << 15;
 
 /// What an event dispatcher is created with.
 struct Wanted {
@@ -200,11 +201,11 @@ impl Core {
             return Ok(Queue::Aggregate(Aggregate::new(names)));
         }
         let of_software = streams & EventStreams::MADE;
-        let made = if of_software.is_empty() { None } else { Some(SoftQueue::new(of_software, size)?) };
+        let made = if of_software.is_empty() { None } else { Some(new_made(of_software, size)?) };
         if !streams.contains(EventStreams::COMPLETIONS) {
             let fits = threshold <= size;
             return if fits {
-                Ok(Queue::Simple(Simple::new(None, made)))
+                Ok(Queue::Simple(EventQueue::new(None, made)))
             } else {
                 Err(Error::InvalidThreshold)
             };
@@ -214,33 +215,43 @@ impl Core {
             let _ = completions.source().destroy();
             return Err(Error::InvalidThreshold);
         }
-        Ok(Queue::Simple(Simple::new(Some(completions), made)))
+        Ok(Queue::Simple(EventQueue::new(Some(completions), made)))
     }
 
-    fn new_completions(&self, size: usize, handle: EvdHandle) -> Result<DtoQueue> {
+    fn new_completions(&self, size: usize, handle: EvdHandle) -> Result<Completions> {
         let entries = u32::try_from(size).map_err(|_| Error::ResourceQueueSize)?;
         let slot = self.evd_slots.get_or_create(handle.as_raw())?;
         let client = self.client()?;
         let created = if self.via {
             let created = client.create_vi_cq(entries, handle.as_raw());
             created.and_then(|cq| {
-                let queue = heap::arc(ViaQueue::new(cq, entries));
-                queue.map(Source::Via).map_err(|queue| {
+                let queue = heap::arc(DescriptorQueue::new(cq, entries));
+                queue.map(Source::Descriptors).map_err(|queue| {
                     let _ = queue.cq().destroy();
                     kernel_agent::Error::OutOfMemory
                 })
             })
         } else {
             let slot_params = SlotParams { slot, handle: handle.as_raw(), closed: 0 };
-            client.create_cq_in(entries, handle.as_raw(), slot_params).map(Source::Cq)
+            client.create_cq_in(entries, handle.as_raw(), slot_params).map(Source::Entries)
         };
         let source = created.map_err(|error| match error {
             kernel_agent::Error::OutOfRange(_) => Error::ResourceQueueSize,
             other => self.error(other),
         })?;
         let undo = source.clone();
-        DtoQueue::new(source, slot.clone(), handle, self.owners.clone()).inspect_err(|_| {
+        let made = Completions::new(source, slot.clone(), handle.as_raw(), closed::BUT_FOR_THE_EVD);
+        made.map_err(|_| {
             let _ = undo.destroy();
+            Error::ResourceQueueSize
         })
     }
+}
+
+/// The queue of the events of these streams, which software makes.
+fn new_made(streams: EventStreams, share: usize) -> Result<Made<Event>> {
+    if share > MAX_EVENTS {
+        return Err(Error::ResourceQueueSize);
+    }
+    Made::new(streams.count(), share).map_err(|_| Error::ResourceQueueSize)
 }

@@ -66,10 +66,12 @@ impl Ia {
             Err(_) if taken > 0 => return Ok(taken),
             Err(error) => return Err(error),
         };
-        let Some(queue) = evd.dto() else { return Err(Error::InvalidEvdType) };
+        let Some(queue) = evd.completions() else { return Err(Error::InvalidEvdType) };
         while taken < into.len() {
             let end = into.len().min(taken + CHUNK);
-            let (came, other) = queue.take_successes(into.get_mut(taken..end).unwrap_or_default());
+            let (came, other) = queue.take_successes(into.get_mut(taken..end).unwrap_or_default(), |taken| {
+                dto::success(taken, evd.handle)
+            });
             taken += came;
             match (came, other) {
                 (_, false) => break,
@@ -77,7 +79,7 @@ impl Ia {
                 _ => continue,
             }
             let (Some(completion), Some(place)) = (queue.take(), into.get_mut(taken)) else { break };
-            *place = queue.event(&completion);
+            *place = dto::event(&completion, evd.handle, &core.owners);
             taken += 1;
             // Apply the effects of a failure before later completions are taken.
             core.completion_failed(&completion);

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use platform::use_count::NotClosed;
+use rdma::events::EventQueue;
 
 use super::callback::Attached;
 use super::notification::Notifier;
@@ -15,7 +16,7 @@ use crate::status::{Error, Result};
 impl Evd {
     /// Destroys the NIC's queue.
     pub(super) fn destroy_queue(&self) {
-        if let Some(queue) = self.dto() {
+        if let Some(queue) = self.completions() {
             // Nothing uses the CQ, so this fails only if the device is dead, and then the CQ is
             // destroyed with the device.
             let _ = queue.source().destroy();
@@ -84,7 +85,7 @@ impl Core {
             notifier.wake();
         }
         evd.destroy_queue();
-        if let Some(made) = evd.simple().and_then(|simple| simple.made.as_ref()) {
+        if let Some(made) = evd.simple().and_then(EventQueue::made) {
             // The events are lost (it_evd_free), and with them the requests that they report.
             self.lose_requests(core::iter::from_fn(|| made.pop()));
         }

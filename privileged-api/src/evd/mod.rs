@@ -1,8 +1,8 @@
 //! Event dispatchers.
 //!
 //! - `create`, `modify` (and query), `free`: the life of an event dispatcher (EVD).
-//! - `queue`, `dto`: the two kinds of queue, for events that software makes and for completions;
-//!   `simple`: those of a simple EVD; `streams`: which events it takes.
+//! - `streams`: which events a simple EVD takes; `dto`: what a completion means. The queue is
+//!   [`rdma::events::EventQueue`].
 //! - `aggregate`: aggregate EVDs, which collect the notifications of simple EVDs.
 //! - `feed`: counts the objects that feed an EVD.
 //! - `deliver`: queues events that software makes.
@@ -30,8 +30,6 @@ mod free;
 mod line;
 mod modify;
 mod notification;
-pub(crate) mod queue;
-mod simple;
 mod streams;
 mod take;
 mod wait;
@@ -42,14 +40,13 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering}
 use aggregate::Aggregate;
 use callback::Attached;
 use deliver::OverflowPolicy;
-use dto::DtoQueue;
 use notification::Notifier;
 use platform::Signal;
 use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
+use rdma::events::{Completions, EventQueue};
 use rdma::{Context, handle};
-use simple::Simple;
 
 use crate::attributes::THRESHOLD_DISABLE;
 use crate::closed;
@@ -66,7 +63,7 @@ pub use streams::EventStreams;
 pub use wait::WaitError;
 
 pub(crate) enum Queue {
-    Simple(Simple),
+    Simple(EventQueue<Event>),
     Aggregate(Aggregate),
 }
 
@@ -139,11 +136,11 @@ impl Evd {
 
     /// The NIC's queue, if this EVD is for completions of queue pairs.
     pub(crate) fn cq(&self) -> Option<&Arc<kernel_agent::Cq>> {
-        self.dto().and_then(DtoQueue::cq)
+        self.completions().and_then(Completions::cq)
     }
 
     /// The queues, if this is a simple EVD.
-    fn simple(&self) -> Option<&Simple> {
+    fn simple(&self) -> Option<&EventQueue<Event>> {
         match &self.queue {
             Queue::Simple(simple) => Some(simple),
             Queue::Aggregate(_) => None,
@@ -151,13 +148,13 @@ impl Evd {
     }
 
     /// The queue of completions, if this EVD is for completions.
-    pub(crate) fn dto(&self) -> Option<&DtoQueue> {
-        self.simple().and_then(|simple| simple.completions.as_ref())
+    pub(crate) fn completions(&self) -> Option<&Completions> {
+        self.simple().and_then(EventQueue::completions)
     }
 
     /// Forgets the completions of a virtual interface that was destroyed.
     pub(crate) fn forget_completions(&self, number: u32) {
-        if let Some(queue) = self.dto() {
+        if let Some(queue) = self.completions() {
             queue.forget(number);
         }
     }
@@ -177,7 +174,7 @@ impl Evd {
     /// Adds or removes one of the reasons for which the CQ's slot is closed. Does nothing if this
     /// EVD has no CQ.
     pub(crate) fn set_closed(&self, reason: u32, closed: impl FnOnce() -> bool) {
-        if let Some(queue) = self.dto() {
+        if let Some(queue) = self.completions() {
             queue.set_closed(reason, closed);
         }
     }
@@ -251,7 +248,7 @@ impl Evd {
     /// Whether events can come that are announced only while the EVD is armed: all but those that
     /// software makes.
     fn can_arm(&self) -> bool {
-        self.simple().is_none_or(|simple| simple.completions.is_some())
+        self.simple().is_none_or(|simple| simple.completions().is_some())
     }
 
     /// Arms the CQ, so that the next event is announced. A queue of software events needs no

@@ -2,8 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
+use rdma::events::NotResized;
+
 use super::aggregate::Reservation;
 use super::callback::Origin;
+use super::create::MAX_EVENTS;
 use super::{Evd, EventStreams};
 use crate::attributes::EvdParam;
 use crate::flags::{EvdFlags, EvdParamMask};
@@ -179,19 +182,14 @@ impl Core {
 
     fn resize(&self, evd: &Evd, size: usize) -> Result<()> {
         let simple = evd.simple().ok_or(Error::InvalidMask)?;
-        let before = simple.capacity();
-        if let Some(made) = &simple.made {
-            made.resize(size)?;
+        if simple.made().is_some() && size > MAX_EVENTS {
+            return Err(Error::ResourceQueueSize);
         }
-        if let Some(completions) = &simple.completions
-            && let Err(error) = completions.resize(&self.shared.platform, size)
-        {
-            if let Some(made) = &simple.made {
-                // If this fails, the queue keeps its new size, which does no harm.
-                let _ = made.resize(before);
-            }
-            return Err(self.disable_on_catastrophe(error));
-        }
+        simple.resize(&self.shared.platform, size).map_err(|why| match why {
+            NotResized::Occupied => Error::InvalidQueueSize,
+            NotResized::OutOfResources => Error::ResourceQueueSize,
+            NotResized::Dead => self.disable_on_catastrophe(Error::IaCatastrophe),
+        })?;
         evd.clear_overflow(evd.policy.auto_reset);
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! [`Ia::evd_create_for`]: crate::Ia::evd_create_for
 
 use bitflags::bitflags;
+use rdma::events::Stream;
 
 use crate::event::{Event, EventType};
 
@@ -81,9 +82,14 @@ impl EventStreams {
     pub(super) const fn count(self) -> usize {
         self.bits().count_ones() as usize
     }
+}
 
-    /// The number of streams that there are.
-    pub(super) const ALL: usize = EventStreams::all().count();
+impl Stream for Event {
+    const STREAMS: usize = EventStreams::all().count();
+
+    fn stream(&self) -> usize {
+        EventStreams::of_event(self).index()
+    }
 }
 
 #[cfg(test)]
@@ -108,6 +114,6 @@ mod tests {
         for stream in EventStreams::all() - EventStreams::OWN {
             assert_eq!(EventStreams::of(stream.event_type()), Some(stream));
         }
-        assert!(EventStreams::all().iter().all(|stream| stream.index() < EventStreams::ALL));
+        assert!(EventStreams::all().iter().all(|stream| stream.index() < Event::STREAMS));
     }
 }

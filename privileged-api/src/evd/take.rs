@@ -2,10 +2,10 @@
 //! second makes the consumer's event and applies the effects without locks.
 
 use kernel_agent::Completion;
+use rdma::events::Taken as Next;
 
 use super::aggregate::Look;
 use super::extended::{Form, WaitFor};
-use super::simple::Next;
 use super::{Evd, Queue, dto};
 use crate::event::{DtoStatus, Event};
 use crate::handle::EvdHandle;
@@ -56,7 +56,7 @@ impl Evd {
     fn taken(&self, next: Next, soft: &Option<Event>) -> Option<Taken> {
         match next {
             Next::Completion(completion) => Some(Taken::Completion(self.handle, completion)),
-            Next::Soft => {
+            Next::Made => {
                 soft.as_ref().inspect(|event| self.after_soft(event))?;
                 Some(Taken::Soft)
             }

@@ -6,14 +6,14 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use kernel_agent::{Behind, TookAny};
+use kernel_agent::{Behind, Completion, TookAny};
 use platform::planted::{Bug, planted};
 use platform::{Instant, Wake};
+use rdma::events::EventQueue;
 
 use super::aggregate::{Aggregate, Look};
 use super::extended::{Form, WaitFor};
-use super::simple::Simple;
-use super::{Control, Evd};
+use super::{Control, Evd, dto};
 use crate::attributes::TIMEOUT_INFINITE;
 use crate::event::Event;
 use crate::handle::EvdHandle;
@@ -130,16 +130,13 @@ impl Ia {
         core.shared.not_in_callback()?;
         let evd = core.evds.get(evd).ok_or(Error::InvalidEvd)?;
         let _waiter = Waiter::enter(&evd, wait_for)?;
-        if let Some(queue) = evd.simple().and_then(Simple::only_completions)
+        if let Some(queue) = evd.simple().and_then(EventQueue::only_completions)
             && wait_for.is_any(evd.threshold())
         {
-            let mut event = Err(Error::QueueEmpty.into());
-            let took = queue.take_success::<F>(|done, beside| event = Ok((F::completed(done, beside), 0)));
-            if let (TookAny::Taken { behind, .. }, Ok((_, nmore))) = (took, &mut event) {
-                if behind != Behind::Nothing {
-                    *nmore = evd.len();
-                }
-                return event;
+            let make = |taken: &Completion| F::completed(dto::success(taken, evd.handle), F::beside(taken));
+            if let TookAny::Taken { value, behind, .. } = queue.take_success(make) {
+                let nmore = if behind == Behind::Nothing { 0 } else { evd.len() };
+                return Ok((value, nmore));
             }
         }
         self.wait_slow(core, &evd, wait_for, timeout)

@@ -125,7 +125,7 @@ impl Core {
     fn post_invalidate(&self, ep: &Ep, key: u32, cookie: u64, flags: DtoFlags) -> Result<()> {
         let shadow = Shadow { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
         let operation = Operation::LocalInvalidate { key };
-        match ep.pair.qp()?.post_plain(&Request { operation, flags: send_flags(flags), shadow }) {
+        match ep.qp()?.post_plain(&Request { operation, flags: send_flags(flags), shadow }) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.not_posted_to(ep.handle, error)),
         }
@@ -143,7 +143,7 @@ impl Core {
         flags: DtoFlags,
     ) -> Result<Option<u32>> {
         let shadow = Shadow { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
-        match ep.pair.qp()?.post_link(&lmr.region, link, send_flags(flags), shadow) {
+        match ep.qp()?.post_link(&lmr.region, link, send_flags(flags), shadow) {
             Ok(key) => Ok(Some(key)),
             Err(PostError::BadList(_)) => self.post_refused(ep, cookie, flags).map(|()| None),
             Err(PostError::Gone) if lmr.region.is_gone() => Err(Error::InvalidLmr),

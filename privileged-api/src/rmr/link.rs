@@ -97,7 +97,7 @@ impl Ia {
             let shadow = Shadow { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
             let operation = Operation::LocalInvalidate { key: rmr.window.key() };
             let request = Request { operation, flags: send_flags(dto_flags), shadow };
-            return match ep.pair.qp()?.post_plain(&request) {
+            return match ep.qp()?.post_plain(&request) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(core.not_posted_to(ep.handle, error)),
             };
@@ -112,7 +112,7 @@ impl Core {
     /// Posts a bind to a range of a region. Returns the window's new remote key.
     fn post_bind(&self, ep: &Ep, rmr: &Rmr, to: Bind, cookie: u64, flags: DtoFlags) -> Result<u32> {
         let shadow = Shadow { cookie, data: data(flags, EventType::RMR_LINK_CMPL) };
-        let posted = ep.pair.qp()?.post_bind(&rmr.window, to, send_flags(flags), shadow);
+        let posted = ep.qp()?.post_bind(&rmr.window, to, send_flags(flags), shadow);
         posted.map_err(|error| self.not_posted_to(ep.handle, error))
     }
 }

@@ -2,11 +2,12 @@
 //! (pages it_ia_info_t, it_net_addr_t, it_conn_qual_t, it_path_t, and the VIA tables of
 //! it_dto_status_t, it_dto_flags_t, it_affiliated_event_t, it_cm_msg_events).
 //!
-//! - `ep`: an endpoint's virtual interface, its descriptors, and what was posted with each.
-//! - `queue`: the completion queue of an EVD, which leads to the descriptors that are complete.
 //! - `status`: what descriptors and asynchronous errors mean in IT-API.
 //! - `names`: discriminators, host addresses and paths.
-//! - `connect`: making connections. What the ends tell each other is in [`rdma::via`].
+//! - `connect`: making connections.
+//!
+//! An endpoint's virtual interface with its descriptors, the completion queue that leads to them,
+//! and what the ends of a connection tell each other are in [`rdma::via`].
 //!
 //! VIA has neither datagrams, atomic operations, shared receive queues, links of memory regions nor
 //! private data. So an IA over VIA lacks these features of the NIC, and the calls for them fail as
@@ -16,9 +17,7 @@
 //! VIA has nothing in its slot, and an EVD of completions neither.
 
 pub(crate) mod connect;
-pub(crate) mod ep;
 pub(crate) mod names;
-pub(crate) mod queue;
 pub(crate) mod status;
 
 use kernel_agent::{Features, LinkFlags, PROVIDER_VERSION, Reliability};
@@ -60,5 +59,45 @@ impl Core {
         }
         let hardware = self.agent().hardware_version();
         VendorVia { name: padded, hardware, provider: PROVIDER_VERSION }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::Machine;
+    use kernel_agent::{Agent, Config};
+
+    use alloc::sync::Arc;
+
+    use crate::{EpAttributes, EpFlags, EvdFlags, EvdHandle, EventType, Limits, Provider};
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a device takes long")]
+    fn memory_of_descriptors_that_a_dead_device_may_still_write_is_kept() {
+        let mut machine = Machine::new(1);
+        let agent =
+            Agent::open(machine.platform(), machine.transport(0), 0, Config::default()).expect("an agent");
+        let provider = Provider::new(machine.platform());
+        provider.add_via("via", agent.clone(), Limits::NONE).expect("a name");
+        let ia = provider.ia_create("via", 2, 1, None).expect("an IA");
+        let pz = ia.pz_create().expect("a zone");
+        let evd = |stream| {
+            ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 64, 1, EvdHandle::NULL).expect("an EVD")
+        };
+        let [sends, receives] = [EventType::DTO_EVENT_STREAM; 2].map(evd);
+        let messages = evd(EventType::CM_MSG_EVENT_STREAM);
+        let few = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..EpAttributes::default() };
+        let ep = ia.ep_rc_create(pz, sends, receives, messages, EpFlags::empty(), &few).expect("an endpoint");
+        let memory = {
+            let core = ia.live().expect("alive");
+            let ep = core.eps.get(ep).expect("it is new");
+            Arc::downgrade(ep.pair.vi().expect("a virtual interface").memory())
+        };
+        machine.kill();
+        let _ = ia.ep_free(ep);
+        ia.ia_free().expect("the first free");
+        drop(ia);
+        assert!(memory.upgrade().is_some());
+        agent.close();
     }
 }

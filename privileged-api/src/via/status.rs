@@ -1,20 +1,10 @@
 //! What the status of a descriptor and an asynchronous error of a virtual interface mean in IT-API
 //! (it_dto_status_t and it_affiliated_event_t, tables for VIA).
 
+use kernel_agent::ViError;
 use kernel_agent::descriptor::Status;
-use kernel_agent::{CompletionStatus, ViError};
 
 use crate::event::{DtoStatus, EventType};
-
-/// Whether a descriptor that is complete has failed, and whether it was flushed.
-pub(super) fn failed(status: Status) -> Option<CompletionStatus> {
-    match of(status) {
-        DtoStatus::Success => None,
-        DtoStatus::Flushed => Some(CompletionStatus::Flushed),
-        // Which error it is says the descriptor's status, which goes along.
-        _ => Some(CompletionStatus::LocalQpOperation),
-    }
-}
 
 /// The status of a completion.
 ///
@@ -77,10 +67,7 @@ mod tests {
             (Status::PARTIAL_ERROR, DtoStatus::PartialPacket),
         ] {
             assert_eq!(of(Status::DONE | bits), status, "{bits:?}");
-            assert!(failed(Status::DONE | bits).is_some());
         }
-        assert_eq!(failed(Status::DESC_FLUSHED_ERROR), Some(CompletionStatus::Flushed));
-        assert_eq!(failed(Status::DONE), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! An endpoint's virtual interface.
+//! A virtual interface as an endpoint's work queues.
 //!
 //! A descriptor for each request and each Receive that can be outstanding lies in memory that
 //! belongs to the endpoint, in a ring for each queue. So a post writes the descriptor in the next
@@ -15,16 +15,18 @@ use alloc::vec::Vec;
 
 use kernel_agent::descriptor::{AddressSegment, Control, DataSegment, Descriptor, Status, descriptor_len};
 use kernel_agent::{
-    Agent, Client, Completion, CompletionFlags, Connectable, DESCRIPTOR_ALIGN, LinkFlags, MemoryList,
-    Operation, Pd, PostError, QpChanges, Region, Remote, Request, Segment, SendFlags, Shadow, Vi,
+    Agent, Client, Completion, CompletionFlags, CompletionStatus, Connectable, DESCRIPTOR_ALIGN, LinkFlags,
+    MemoryList, Operation, Pd, PostError, QpChanges, Region, Remote, Request, Segment, SendFlags, Shadow, Vi,
     ViAttributes, ViPostError, ViSide, ViTaken,
 };
 use platform::sync::Mutex;
 use platform::{DmaBuffer, heap};
 
-use super::queue::ViaQueue;
-use super::status;
-use crate::evd::dto::tag;
+use super::queue::DescriptorQueue;
+
+/// The bit of the word that is posted with a request ([`Completion::data`]) that says of a
+/// completion: it is a failure of a virtual interface, and `detail` is its descriptor's status.
+pub const FAILED: u32 = 1 << 8;
 
 /// What was posted with a request.
 #[derive(Clone, Copy, Default)]
@@ -52,15 +54,15 @@ struct Ring {
 
 /// How large the queues of an endpoint are.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     /// Requests, and Receives, that can be outstanding.
-    pub(crate) entries: [u32; 2],
+    pub entries: [u32; 2],
     /// The most local segments of each.
-    pub(crate) segments: [usize; 2],
+    pub segments: [usize; 2],
 }
 
 /// See the module's documentation.
-pub(crate) struct ViEp {
+pub struct DescriptorEndpoint {
     vi: Arc<Vi>,
     agent: Arc<Agent>,
     handle: u64,
@@ -68,7 +70,7 @@ pub(crate) struct ViEp {
     memory: Arc<DmaBuffer>,
     rings: [Mutex<Ring>; 2],
     /// Those of the EVDs of the send queue and of the receive queue.
-    queues: [Arc<ViaQueue>; 2],
+    queues: [Arc<DescriptorQueue>; 2],
     entries: [u32; 2],
 }
 
@@ -134,18 +136,18 @@ fn write<T>(
     Ok(room)
 }
 
-impl ViEp {
+impl DescriptorEndpoint {
     /// Makes the virtual interface of the endpoint with this handle, and its descriptors. Its
     /// completions go to `queues`, which have room for them; if it fails, the caller gives the room
     /// back.
-    pub(crate) fn create(
+    pub fn create(
         client: &Arc<Client>,
         handle: u64,
         pd: &Arc<Pd>,
         attributes: &ViAttributes,
         sizes: &Sizes,
-        queues: [&Arc<ViaQueue>; 2],
-    ) -> Result<Arc<ViEp>, kernel_agent::Error> {
+        queues: [&Arc<DescriptorQueue>; 2],
+    ) -> Result<Arc<DescriptorEndpoint>, kernel_agent::Error> {
         use kernel_agent::Error;
         // A request may have an address segment before its data.
         let segments = [sizes.segments[0] + 1, sizes.segments[1]];
@@ -169,7 +171,7 @@ impl ViEp {
         let vi = client.create_vi(pd, attributes, cqs, sizes.entries, handle).inspect_err(|_| {
             let _ = region.destroy();
         })?;
-        let ep = ViEp {
+        let ep = DescriptorEndpoint {
             vi,
             agent: client.agent().clone(),
             handle,
@@ -201,23 +203,28 @@ impl ViEp {
         }
     }
 
+    /// The memory of its descriptors.
+    pub fn memory(&self) -> &Arc<DmaBuffer> {
+        &self.memory
+    }
+
     /// The number of the queue pair that it is.
-    pub(crate) fn number(&self) -> u32 {
+    pub fn number(&self) -> u32 {
         self.vi.qpn()
     }
 
     /// What the agent connects.
-    pub(crate) fn connectable(&self) -> Connectable {
+    pub fn connectable(&self) -> Connectable {
         Connectable::from(&self.vi)
     }
 
     /// Requests and Receives whose completions were not taken.
-    pub(crate) fn outstanding(&self) -> (u32, u32) {
+    pub fn outstanding(&self) -> (u32, u32) {
         (self.vi.queued(ViSide::Send), self.vi.queued(ViSide::Receive))
     }
 
     /// Posts a request.
-    pub(crate) fn post<T>(
+    pub fn post<T>(
         &self,
         request: &Request,
         segments: &[T],
@@ -230,7 +237,7 @@ impl ViEp {
     }
 
     /// Posts a Receive.
-    pub(crate) fn post_receive<T>(
+    pub fn post_receive<T>(
         &self,
         segments: &[T],
         segment: impl Fn(&T) -> Option<Segment>,
@@ -269,7 +276,7 @@ impl ViEp {
 
     /// Takes the oldest descriptor off a queue if it is complete. `Some(None)`: it was, and was to
     /// have no completion.
-    pub(crate) fn take(&self, side: ViSide) -> Option<Option<Completion>> {
+    pub fn take(&self, side: ViSide) -> Option<Option<Completion>> {
         let ring = self.ring(side).lock();
         let at = |address: u64| {
             let offset = (address as usize).checked_sub(self.memory.addr())?.checked_sub(ring.first)?;
@@ -300,16 +307,16 @@ impl ViEp {
             let operation = status.intersection(Status::OP_MASK);
             flags.set(CompletionFlags::WRITE, operation == Status::OP_REMOTE_RDMA_WRITE);
         }
-        let failed = status::failed(status);
+        let failed = failure(status);
         if failed.is_none() && !posted.signalled {
             return Some(None);
         }
         let (mut data, mut detail) = (posted.shadow.data, 0);
         if failed.is_some() {
-            (data, detail) = (data | tag::VIA, status.bits());
+            (data, detail) = (data | FAILED, status.bits());
         }
         Some(Some(Completion {
-            status: failed.unwrap_or(kernel_agent::CompletionStatus::Success),
+            status: failed.unwrap_or(CompletionStatus::Success),
             flags,
             context: self.handle,
             cookie: posted.shadow.cookie,
@@ -323,7 +330,7 @@ impl ViEp {
     }
 
     /// The control field of the request that was posted last; `None` if there was none.
-    pub(crate) fn last_control(&self) -> Option<Control> {
+    pub fn last_control(&self) -> Option<Control> {
         let ring = self.ring(ViSide::Send).lock();
         let last = ring.next.checked_sub(1).unwrap_or(ring.posted.len() - 1);
         let descriptor = ring.descriptor(&self.memory, last)?;
@@ -332,7 +339,7 @@ impl ViEp {
     }
 
     /// Changes attributes: those that virtual interfaces have.
-    pub(crate) fn change(&self, changes: &QpChanges) -> Result<(), kernel_agent::Error> {
+    pub fn change(&self, changes: &QpChanges) -> Result<(), kernel_agent::Error> {
         let rights = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE;
         match (changes.access.map(|access| access & rights), changes.max_message) {
             (None, None) => Ok(()),
@@ -341,14 +348,14 @@ impl ViEp {
     }
 
     /// Has everything flushed that is posted, and that will be.
-    pub(crate) fn to_error(&self) -> Result<(), kernel_agent::Error> {
+    pub fn to_error(&self) -> Result<(), kernel_agent::Error> {
         self.vi.to_error()
     }
 
     /// Destroys the virtual interface, and ends its connection. When this returns, the device
     /// touches none of its descriptors, and its completions are lost that were not taken. Fails if
     /// it was destroyed before or if the device is dead.
-    pub(crate) fn destroy(&self) -> Result<(), kernel_agent::Error> {
+    pub fn destroy(&self) -> Result<(), kernel_agent::Error> {
         let ended = self.end();
         if ended != Err(kernel_agent::Error::Gone) {
             self.leave();
@@ -377,41 +384,32 @@ impl ViEp {
     }
 }
 
+/// Whether a descriptor that is complete has failed, and whether it was only flushed. Which error
+/// it is says the descriptor's status, which goes along.
+fn failure(status: Status) -> Option<CompletionStatus> {
+    let errors = status & Status::ERROR_MASK;
+    if errors.is_empty() {
+        None
+    } else if errors == Status::DESC_FLUSHED_ERROR {
+        Some(CompletionStatus::Flushed)
+    } else {
+        Some(CompletionStatus::LocalQpOperation)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use host::Machine;
-    use kernel_agent::{Agent, Config};
-
     use super::*;
-    use crate::{EpAttributes, EpFlags, EvdFlags, EvdHandle, EventType, Limits, Provider};
 
     #[test]
-    #[cfg_attr(miri, ignore = "a device takes long")]
-    fn memory_of_descriptors_that_a_dead_device_may_still_write_is_kept() {
-        let mut machine = Machine::new(1);
-        let agent =
-            Agent::open(machine.platform(), machine.transport(0), 0, Config::default()).expect("an agent");
-        let provider = Provider::new(machine.platform());
-        provider.add_via("via", agent.clone(), Limits::NONE).expect("a name");
-        let ia = provider.ia_create("via", 2, 1, None).expect("an IA");
-        let pz = ia.pz_create().expect("a zone");
-        let evd = |stream| {
-            ia.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 64, 1, EvdHandle::NULL).expect("an EVD")
-        };
-        let [sends, receives] = [EventType::DTO_EVENT_STREAM; 2].map(evd);
-        let messages = evd(EventType::CM_MSG_EVENT_STREAM);
-        let few = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..EpAttributes::default() };
-        let ep = ia.ep_rc_create(pz, sends, receives, messages, EpFlags::empty(), &few).expect("an endpoint");
-        let memory = {
-            let core = ia.live().expect("alive");
-            let ep = core.eps.get(ep).expect("it is new");
-            Arc::downgrade(&ep.pair.vi().expect("a virtual interface").memory)
-        };
-        machine.kill();
-        let _ = ia.ep_free(ep);
-        ia.ia_free().expect("the first free");
-        drop(ia);
-        assert!(memory.upgrade().is_some());
-        agent.close();
+    fn each_error_bit_is_a_failure_and_only_that_of_a_flush_alone_says_so() {
+        assert_eq!(failure(Status::DONE | Status::OP_RDMA_READ | Status::IMMEDIATE), None);
+        assert_eq!(failure(Status::DONE | Status::DESC_FLUSHED_ERROR), Some(CompletionStatus::Flushed));
+        for error in (Status::ERROR_MASK - Status::DESC_FLUSHED_ERROR).iter() {
+            for other in [Status::empty(), Status::DESC_FLUSHED_ERROR] {
+                let expected = Some(CompletionStatus::LocalQpOperation);
+                assert_eq!(failure(Status::DONE | error | other), expected, "{error:?}");
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The completion queue of an EVD over VIA.
+//! A completion queue of virtual interfaces, as a queue of completions.
 //!
 //! An entry of the NIC's queue names a virtual interface and one of its work queues. The completion
 //! itself is in the oldest descriptor of that work queue. Each descriptor has one entry, also one
@@ -17,7 +17,7 @@ use kernel_agent::{Completion, Error, ViCq};
 use platform::sync::Mutex;
 use platform::{Platform, SleepLock, heap};
 
-use super::ep::ViEp;
+use super::endpoint::DescriptorEndpoint;
 
 /// Numbers of entries.
 #[derive(Clone, Copy)]
@@ -29,10 +29,10 @@ struct Sizes {
 }
 
 /// See the module's documentation.
-pub(crate) struct ViaQueue {
+pub struct DescriptorQueue {
     cq: Arc<ViCq>,
     /// The endpoints that feed it, by handle.
-    members: Mutex<BTreeMap<u64, Arc<ViEp>>>,
+    members: Mutex<BTreeMap<u64, Arc<DescriptorEndpoint>>>,
     sizes: Mutex<Sizes>,
     changes: SleepLock,
 }
@@ -40,23 +40,25 @@ pub(crate) struct ViaQueue {
 /// What an insertion into the map may allocate.
 const NODES: usize = 4096;
 
-impl ViaQueue {
-    pub(crate) fn new(cq: Arc<ViCq>, asked: u32) -> ViaQueue {
+impl DescriptorQueue {
+    /// A queue on this one of the NIC's, whose consumer asked for so many events.
+    pub fn new(cq: Arc<ViCq>, asked: u32) -> DescriptorQueue {
         let sizes = Mutex::new(Sizes { asked, reserved: 0 });
-        ViaQueue { cq, members: Mutex::new(BTreeMap::new()), sizes, changes: SleepLock::new() }
+        DescriptorQueue { cq, members: Mutex::new(BTreeMap::new()), sizes, changes: SleepLock::new() }
     }
 
-    pub(crate) fn cq(&self) -> &Arc<ViCq> {
+    /// The NIC's queue.
+    pub fn cq(&self) -> &Arc<ViCq> {
         &self.cq
     }
 
     /// The number of events for which the consumer asked.
-    pub(crate) fn asked(&self) -> usize {
+    pub fn asked(&self) -> usize {
         self.sizes.lock().asked as usize
     }
 
     /// Makes room for so many descriptors. Blocks for the device.
-    pub(crate) fn reserve(&self, platform: &Arc<dyn Platform>, count: u32) -> Result<(), Error> {
+    pub fn reserve(&self, platform: &Arc<dyn Platform>, count: u32) -> Result<(), Error> {
         let _changes = self.changes.lock(platform);
         let Sizes { asked, reserved } = *self.sizes.lock();
         let reserved = reserved.checked_add(count).ok_or(Error::OutOfRange("entries"))?;
@@ -69,12 +71,12 @@ impl ViaQueue {
     }
 
     /// Gives room back.
-    pub(crate) fn give_back(&self, count: u32) {
+    pub fn give_back(&self, count: u32) {
         self.sizes.lock().reserved -= count;
     }
 
     /// Makes room for another number of events. Blocks for the device.
-    pub(crate) fn resize(&self, platform: &Arc<dyn Platform>, asked: u32) -> Result<(), Error> {
+    pub fn resize(&self, platform: &Arc<dyn Platform>, asked: u32) -> Result<(), Error> {
         let _changes = self.changes.lock(platform);
         let reserved = self.sizes.lock().reserved;
         self.cq.resize(asked.max(reserved))?;
@@ -83,7 +85,7 @@ impl ViaQueue {
     }
 
     /// Adds an endpoint, in the place of one with the same handle.
-    pub(super) fn join(&self, handle: u64, ep: &Arc<ViEp>) -> Result<(), Error> {
+    pub(super) fn join(&self, handle: u64, ep: &Arc<DescriptorEndpoint>) -> Result<(), Error> {
         heap::room(NODES)?;
         let former = self.members.lock().insert(handle, ep.clone());
         drop(former);
@@ -91,7 +93,7 @@ impl ViaQueue {
     }
 
     /// Removes an endpoint, unless another one has its place.
-    pub(super) fn leave(&self, handle: u64, ep: &ViEp) {
+    pub(super) fn leave(&self, handle: u64, ep: &DescriptorEndpoint) {
         let mut members = self.members.lock();
         if members.get(&handle).is_some_and(|member| core::ptr::eq(&**member, ep)) {
             let removed = members.remove(&handle);
@@ -101,7 +103,7 @@ impl ViaQueue {
     }
 
     /// Takes the oldest completion. One thread at a time: a completion is taken off in two steps.
-    pub(crate) fn next(&self) -> Option<Completion> {
+    pub fn next(&self) -> Option<Completion> {
         // At most one turn for each entry: the device may write as fast as this loop reads.
         for _ in 0..self.cq.entries() {
             let (handle, side) = self.cq.take()?;
