@@ -6,7 +6,7 @@ use kernel_agent::wire::{self, Gid, PKey, PathMtu, ServiceId, ip_cm};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::handle::AddrHandle;
-use crate::ia::private_data;
+use crate::private_data;
 
 /// Packet lifetime on RoCE: 4.096 us * 2^14, 67 ms.
 pub(crate) const PACKET_LIFETIME: u8 = 14;

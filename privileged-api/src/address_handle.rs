@@ -11,51 +11,16 @@ use alloc::sync::Arc;
 
 use kernel_agent::wire::{Gid, PKey, PathMtu, QKey, Qpn};
 use kernel_agent::{DatagramAddress, Features, datagram_address};
-use rdma::Context;
-
 use platform::heap;
+use rdma::Context;
 
 use crate::address::{IbNetEndpoint, NetEndpoint, Path};
 use crate::attributes::AddrParam;
 use crate::flags::{AddrParamMask, AhFlags};
 use crate::handle::{AddrHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
-use crate::pz::{InZone, Pz};
+use crate::objects::address_handle::{AddressHandle, Common};
 use crate::status::{Error, Result};
-
-/// The most address handles that an IA can have.
-pub(crate) const MAX_ADDRESS_HANDLES: u32 = 4096;
-
-pub(crate) struct AddressHandle {
-    /// The address vector, except the queue pair and key of the destination.
-    vector: DatagramAddress,
-    path: Path,
-    common: Arc<Common>,
-}
-
-/// The part of a handle that modifying does not change.
-struct Common {
-    handle: AddrHandle,
-    zone: InZone,
-    context: Context,
-}
-
-impl AddressHandle {
-    pub(crate) fn context(&self) -> &Context {
-        &self.common.context
-    }
-
-    /// Whether an endpoint in this zone may use the handle.
-    pub(crate) fn is_in(&self, pz: &Pz) -> bool {
-        self.common.zone.handle == pz.handle
-    }
-
-    /// The address vector of a datagram to this queue pair.
-    #[inline(always)]
-    pub(crate) fn to(&self, qpn: u32, qkey: u32) -> DatagramAddress {
-        DatagramAddress { qpn, qkey, ..self.vector }
-    }
-}
 
 impl Core {
     /// Checks a complete path; returns the address vector of datagrams along it.

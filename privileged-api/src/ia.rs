@@ -9,6 +9,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
@@ -16,29 +17,28 @@ use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, heap};
 use rdma::{Adapter, Context, Endpoints, Face, Limits, Opening, Slots, Table};
 
-use crate::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
+use crate::address::IoAddr;
 use crate::attributes::ObjectCounts;
-use crate::closed;
-use crate::cm::Unanswered;
-use crate::ep::Ep;
-use crate::evd::Evd;
 use crate::handle::{
     AddrHandle, EpHandle, EvdHandle, IaHandle, ListenHandle, LmrHandle, PzHandle, RmrHandle, SrqHandle,
     UdSvcReqHandle,
 };
 use crate::info::TransportType;
-use crate::listen::Listen;
-use crate::lmr::Lmr;
 use crate::lmr::keys::Keys;
 use crate::lmr::owners::Owners;
-use crate::mem_map::Mappings;
-use crate::provider::Shared;
-use crate::pz::Pz;
-use crate::rmr::Rmr;
-use crate::srq::Srq;
+use crate::objects::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
+use crate::objects::ep::Ep;
+use crate::objects::evd::Evd;
+use crate::objects::listen::Listen;
+use crate::objects::lmr::Lmr;
+use crate::objects::pz::Pz;
+use crate::objects::rmr::Rmr;
+use crate::objects::shared::Shared;
+use crate::objects::srq::Srq;
+use crate::objects::ud_requests::{MAX_REQUESTS, UdRequests, UdSvcReq};
+use crate::objects::unanswered::Unanswered;
 use crate::status::{Error, Result};
-use crate::ud_service::{MAX_REQUESTS, UdRequests, UdSvcReq};
-use crate::via;
+use crate::{closed, via};
 
 mod query;
 
@@ -48,22 +48,6 @@ pub(crate) const SPIGOT: usize = 1;
 const CALLBACKS: usize = 2;
 /// The most listen points of an IA.
 const MAX_LISTENS: u32 = 1024;
-
-/// The bytes of private data that InfiniBand's messages carry (IBTA 12.6, 12.11).
-pub(crate) mod private_data {
-    /// REQ.
-    pub(crate) const CONNECT: usize = 92;
-    /// The lesser of REP (two-way, and three-way passive) and RTU (three-way active).
-    pub(crate) const ACCEPT: usize = 196;
-    /// REJ.
-    pub(crate) const REJECT: usize = 148;
-    /// The lesser of DREQ and REJ (appendix A).
-    pub(crate) const DISCONNECT: usize = 148;
-    /// SIDR_REQ.
-    pub(crate) const UD_REQUEST: usize = 216;
-    /// SIDR_REP.
-    pub(crate) const UD_REPLY: usize = 136;
-}
 
 pub(crate) struct Core {
     pub(crate) adapter: Adapter<Core>,
@@ -96,7 +80,8 @@ pub(crate) struct Core {
     pub(crate) unaffiliated: AtomicU64,
     pub(crate) unanswered: Mutex<Unanswered>,
     pub(crate) ud_requests: Mutex<UdRequests>,
-    pub(crate) mappings: Mutex<Mappings>,
+    /// What mem_map has mapped and mem_unmap has not unmapped yet.
+    pub(crate) mappings: Mutex<Vec<(IoAddr, usize)>>,
     /// What runs when the IA is disabled. Spins, leaf.
     when_disabled: Mutex<Option<WhenDisabled>>,
     /// What runs when a marker has completed.
@@ -199,7 +184,7 @@ impl Core {
             unaffiliated: AtomicU64::new(0),
             unanswered: Mutex::new(Unanswered::default()),
             ud_requests: Mutex::new(UdRequests::default()),
-            mappings: Mutex::new(Mappings::default()),
+            mappings: Mutex::new(Vec::new()),
             when_disabled: Mutex::new(None),
             when_drained: Once::new(),
             _room: room,

@@ -30,11 +30,14 @@
 //! Where the specification leaves a choice, the documentation of the call states the choice made
 //! here; docs/decisions lists all choices.
 //!
-//! The modules are `handle` (typed handles), `evd` (events), `ep` (endpoints, their state machine
-//! and the data path), `srq` (Receives shared by endpoints), `address_handle` and `ud_service`
-//! (destinations of datagrams), `lmr`, `rmr` and `mem_map` (memory), `listen` and `cm`
-//! (connections), `upcalls` (events of the agent), `via` (IAs over the VIA transport). Handle
-//! words, object tables, queue slots, the life of an IA and callback threads are in `rdma`.
+//! `ia` has the interface adapter, which owns the objects of `objects` in tables. The calls, and
+//! what happens to the objects, are in the modules beside these: `evd` (events), `ep` (endpoints,
+//! their state machine and the data path), `srq` (Receives shared by endpoints), `address_handle`
+//! and `ud_service` (destinations of datagrams), `pz`, `lmr`, `rmr` and `mem_map` (memory),
+//! `listen` and `cm` (connections), `upcalls` (events of the agent), `via` (IAs over VIA).
+//! Handle words, object tables, queue slots, event queues, the life of an IA and callback threads
+//! are in `rdma`.
+
 #![no_std]
 
 extern crate alloc;
@@ -56,7 +59,9 @@ mod iobl;
 mod listen;
 mod lmr;
 mod mem_map;
+mod objects;
 mod path;
+mod private_data;
 mod provider;
 mod pz;
 mod rmr;
@@ -71,10 +76,10 @@ pub use address::*;
 pub use attributes::*;
 pub use ep::atomic::AtomicOp;
 pub use ep::borrowed::{Batch, EpRef};
-pub use evd::callback::EvdCallback;
-pub use evd::{
-    EventStreams, ExtendedEvent, Immediate, Notification, PlainCompletion, Posted, Taken, WaitError, WaitFor,
-};
+pub use evd::attached::EvdCallback;
+pub use evd::forms::{ExtendedEvent, PlainCompletion, Taken, WaitFor};
+pub use evd::posted::Posted;
+pub use evd::{EventStreams, Notification, WaitError};
 pub use event::*;
 pub use flags::*;
 pub use handle::{
@@ -84,7 +89,7 @@ pub use handle::{
 pub use ia::Ia;
 pub use info::*;
 pub use iobl::*;
-pub use kernel_agent::{Features, Identity};
+pub use kernel_agent::{Features, Identity, Immediate};
 pub use lmr::LmrMemory;
 pub use mem_map::ASPACE_KERNEL;
 pub use platform::Privileged;

@@ -1,7 +1,6 @@
 //! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
 
-use kernel_agent::wire;
-use kernel_agent::{ListenId, Transports};
+use kernel_agent::{Transports, wire};
 use platform::heap;
 use platform::sync::Mutex;
 use rdma::Context;
@@ -9,10 +8,11 @@ use rdma::Context;
 use crate::address::ConnQual;
 use crate::attributes::ListenParam;
 use crate::ep::connect::service;
-use crate::evd::{EventStreams, Feed};
+use crate::evd::EventStreams;
 use crate::flags::{ListenFlags, ListenParamMask};
 use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
+use crate::objects::listen::Listen;
 use crate::status::{Error, Result};
 use crate::via::names::{discriminator, port};
 
@@ -21,16 +21,6 @@ use crate::via::names::{discriminator, port};
 const SYSTEM_PORTS_END: u16 = 1024;
 /// The ports for listen points whose consumer names none (RFC 6335, dynamic ports).
 const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
-
-pub(crate) struct Listen {
-    pub(crate) handle: ListenHandle,
-    pub(crate) qual: ConnQual,
-    pub(crate) service: wire::ServiceId,
-    pub(crate) feed: Feed,
-    /// The agent's id; none until the agent listens.
-    id: Mutex<Option<ListenId>>,
-    pub(crate) context: Context,
-}
 
 impl Core {
     /// The service ID of a qualifier.

@@ -1,7 +1,5 @@
 //! I/O addresses of memory (pages it_mem_map, it_mem_unmap).
 
-use alloc::vec::Vec;
-
 use kernel_agent::ListElement;
 
 use crate::address::IoAddr;
@@ -10,9 +8,6 @@ use crate::status::{Error, Result};
 
 /// The kernel's address space, which is the only one.
 pub const ASPACE_KERNEL: u64 = 0;
-
-/// The mappings that mem_map made and mem_unmap has not removed yet.
-pub(crate) type Mappings = Vec<(IoAddr, usize)>;
 
 impl Ia {
     /// Returns the I/O address of a virtually addressed buffer, and how many bytes from there are

@@ -6,37 +6,17 @@ use alloc::vec::Vec;
 
 use kernel_agent::Agent;
 use platform::{Platform, Privileged};
-use rdma::{Endpoints, InCallbacks, Interfaces, Limits, Offer};
+use rdma::{Endpoints, Interfaces, Limits, Offer};
 
 use crate::ia::{Core, Ia};
 use crate::info::{INTERFACE_NAME_SIZE, Interface, TransportType};
-use crate::lmr::sharing::Shareable;
+use crate::objects::shared::Shared;
 use crate::status::{Error, Result};
 
 /// The major version of the API.
 pub(crate) const MAJOR: u32 = 2;
 /// The newest minor version of the API.
 pub(crate) const MINOR: u32 = 1;
-
-/// The state that all IAs of a provider share.
-pub(crate) struct Shared {
-    pub(crate) platform: Arc<dyn Platform>,
-    pub(crate) shareable: Shareable,
-    pub(crate) callbacks: InCallbacks,
-}
-
-impl Shared {
-    fn new(platform: Arc<dyn Platform>) -> Shared {
-        let callbacks = InCallbacks::new(platform.clone());
-        Shared { platform, shareable: Shareable::new(), callbacks }
-    }
-
-    /// Fails with `CallbackContext` if this thread runs a callback. For the calls that their pages
-    /// exclude from callbacks.
-    pub(crate) fn not_in_callback(&self) -> Result<()> {
-        if self.callbacks.contains_this_thread() { Err(Error::CallbackContext) } else { Ok(()) }
-    }
-}
 
 struct Inner {
     shared: Arc<Shared>,

@@ -1,35 +1,15 @@
 //! Protection zones (pages it_pz_create, it_pz_query, it_pz_free).
 
-use alloc::sync::Arc;
-
-use kernel_agent::Pd;
 use platform::heap;
-use platform::use_count::{Counted, NotClosed, Use, UseCount};
+use platform::use_count::{NotClosed, UseCount};
 use rdma::Context;
 
 use crate::attributes::PzParam;
 use crate::flags::PzParamMask;
 use crate::handle::PzHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::pz::{InZone, Pz};
 use crate::status::{Error, Result};
-
-pub(crate) struct Pz {
-    pub(crate) handle: PzHandle,
-    pub(crate) pd: Arc<Pd>,
-    /// Counts the objects in the zone.
-    uses: UseCount,
-    pub(crate) context: Context,
-}
-
-impl Counted for Pz {
-    fn uses(&self) -> &UseCount {
-        &self.uses
-    }
-}
-
-/// The record that an object is in a protection zone. The zone cannot be freed before it is
-/// dropped.
-pub(crate) type InZone = Use<Pz>;
 
 impl Core {
     /// Counts an object into a zone. Fails with `InvalidPz` if the zone does not exist or is being

@@ -17,16 +17,8 @@ use crate::flags::{DtoFlags, SrqParamMask};
 use crate::handle::{PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
-use crate::pz::InZone;
+use crate::objects::srq::Srq;
 use crate::status::{Error, Result};
-
-pub(crate) struct Srq {
-    pub(crate) handle: SrqHandle,
-    zone: InZone,
-    srq: Arc<kernel_agent::Srq>,
-    max_recv_segs: usize,
-    pub(crate) context: Context,
-}
 
 impl Srq {
     /// The agent's SRQ.

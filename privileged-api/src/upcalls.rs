@@ -5,12 +5,12 @@ use alloc::sync::Arc;
 
 use kernel_agent::{AsyncEvent, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls, ViError};
 
-use crate::ep::Ep;
 use crate::evd::EventStreams;
 use crate::evd::callback::Origin;
 use crate::event::{AffiliatedCause, EventType};
 use crate::handle::{EpHandle, EvdHandle, SrqHandle};
 use crate::ia::{Core, Ia};
+use crate::objects::ep::Ep;
 use crate::via;
 
 impl Upcalls for Core {

@@ -10,15 +10,17 @@ use kernel_agent::wire::{self, PKey, PathMtu, ReadDepths, TimeoutCode};
 use kernel_agent::{AcceptParams, ConnectParams, ConnectionId, Handshake};
 
 use super::state::Trigger;
-use super::{Common, Control, Ep};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, Path, PrivateData};
 use crate::attributes::EpStateRc;
-use crate::cm::{PeerRequest, Role, nonpeer};
+use crate::cm::nonpeer;
 use crate::evd::callback::Origin;
 use crate::event::{Event, RejectReason};
 use crate::flags::CnEstFlags;
 use crate::handle::EpHandle;
-use crate::ia::{Core, Ia, private_data};
+use crate::ia::{Core, Ia};
+use crate::objects::ep::{Common, Control, Ep};
+use crate::objects::unanswered::{PeerRequest, Role};
+use crate::private_data;
 use crate::status::{Error, Result};
 use crate::via::connect::{Asking, reply};
 

@@ -4,23 +4,20 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
 use kernel_agent::{Features, Qp, QpAttributes, QpType, SegmentLimits, SlotParams, ViAttributes};
-use platform::SleepLock;
-use platform::heap;
 use platform::sync::Mutex;
-use rdma::Context;
+use platform::{SleepLock, heap};
+use rdma::events::Completions;
+use rdma::via::{DescriptorEndpoint, Sizes};
+use rdma::{Context, WorkQueues};
 
-use super::{Common, Control, Ep, Limits, Messages, access};
 use crate::attributes::{EpAttributes, EpStateRc, UdAttributes};
-use crate::closed;
 use crate::evd::EventStreams;
 use crate::flags::EpFlags;
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Core, Ia};
+use crate::objects::ep::{Common, Control, Ep, Limits, Messages, access};
 use crate::status::{Error, Result};
-use crate::via;
-use rdma::WorkQueues;
-use rdma::events::Completions;
-use rdma::via::{DescriptorEndpoint, Sizes};
+use crate::{closed, via};
 
 impl Ia {
     /// Creates an RC endpoint in UNCONNECTED.
@@ -206,7 +203,7 @@ impl Core {
         let attributes = ViAttributes {
             reliability: via::LEVEL,
             max_transfer: attr.max_dto_payload_size as u64,
-            access: via::access(attr),
+            access: via::peer_access(attr),
         };
         let client = self.client()?;
         let reserve = |queue, entries| {

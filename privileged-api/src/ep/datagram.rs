@@ -5,15 +5,15 @@
 
 use kernel_agent::{DatagramAddress, Direction, Operation, Request, Shadow};
 
-use super::Ep;
 use super::post::{Encoded, FLAG_BITS, RECV_FLAGS, check_recv_flags, data, encoded, with};
 use crate::address::{DgRemoteEpAddr, RemoteEpInfo};
-use crate::evd::Posted;
+use crate::evd::posted::Posted;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
+use crate::objects::ep::Ep;
 use crate::status::{Error, Result};
 
 /// What the flags of a datagram become.

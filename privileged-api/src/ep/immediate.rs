@@ -7,7 +7,7 @@ use kernel_agent::{Operation, Remote, Request, SendFlags, Shadow};
 
 use super::post::{SEND_FLAGS, check_flags, data, remote, send_flags, with};
 use crate::address::{RdmaAddr, RmrContext};
-use crate::evd::Posted;
+use crate::evd::posted::Posted;
 use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::EpHandle;

@@ -2,11 +2,11 @@
 
 use kernel_agent::QpChanges;
 
-use super::{Control, Ep, access};
 use crate::attributes::{EpAttributes, EpStateRc};
 use crate::flags::EpParamMask;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::ep::{Control, Ep, access};
 use crate::status::{Error, Result};
 
 /// The attributes that may be modified. `ATOMICS_ENABLE` is not on the page's list, but

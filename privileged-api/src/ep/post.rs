@@ -16,19 +16,19 @@ use kernel_agent::{
     Direction, Head, Operation, PostError, Remote, RemoteWords, Request, Segment, SegmentLimits, SendFlags,
     SendSlot, Shadow, Transfer,
 };
+use rdma::WorkQueues;
 
-use super::{Common, Ep, Limits, state};
+use super::state;
 use crate::address::{RdmaAddr, RmrContext};
-use crate::evd::Posted;
-use crate::evd::dto::tag;
+use crate::evd::posted::{Posted, tag};
 use crate::event::EventType;
 use crate::flags::DtoFlags;
 use crate::handle::{EpHandle, Handle, HandleType, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
 use crate::lmr::keys::Keys;
+use crate::objects::ep::{Common, Ep, Limits};
 use crate::status::{Error, Result};
-use rdma::WorkQueues;
 
 /// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
 /// the choice is left.

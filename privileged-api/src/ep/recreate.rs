@@ -1,10 +1,10 @@
 //! Replacing an unconnected endpoint under the same handle. An extension of the API.
 
-use super::Ep;
 use crate::attributes::{EpAttributes, EpStateRc};
 use crate::flags::EpFlags;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::Ia;
+use crate::objects::ep::Ep;
 use crate::status::{Error, Result};
 
 impl Ia {

@@ -8,19 +8,18 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use kernel_agent::{Features, Qp, QpChanges, QpType};
-use platform::SleepLock;
-use platform::heap;
 use platform::sync::Mutex;
-use rdma::Context;
+use platform::{SleepLock, heap};
+use rdma::{Context, WorkQueues};
 
-use super::{Common, Control, Ep, Limits, Messages, RC_ONLY, state};
+use super::{RC_ONLY, state};
 use crate::attributes::{EpAttributes, RcAttributes};
 use crate::evd::EventStreams;
 use crate::flags::EpParamMask;
 use crate::handle::{EpHandle, EvdHandle, PzHandle};
 use crate::ia::{Core, Ia, SPIGOT};
+use crate::objects::ep::{Common, Control, Ep, Limits, Messages};
 use crate::status::{Error, Result};
-use rdma::WorkQueues;
 
 /// Endpoint keys with this bit are for privileged consumers (IBTA 10.2.5).
 const CONTROLLED: u32 = 1 << 31;

@@ -2,7 +2,6 @@
 
 use kernel_agent::{Features, Operation, Request, Shadow};
 
-use super::Ep;
 use super::post::{SEND_FLAGS, check_flags, data, send_flags};
 use crate::address::{RdmaAddr, RmrContext};
 use crate::event::EventType;
@@ -10,6 +9,7 @@ use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia};
 use crate::iobl::{LmrTriplet, RmrTriplet};
+use crate::objects::ep::Ep;
 use crate::status::{Error, Result};
 
 impl Ep {

@@ -23,12 +23,13 @@ use core::sync::atomic::Ordering;
 use kernel_agent::TookAny;
 use platform::sync::Mutex;
 
-use super::extended::{Form, WaitFor};
+use super::dto;
 use super::line::Line;
 use super::take::Taken;
-use super::{Control, Evd, Feed, Queue, dto};
 use crate::closed;
+use crate::evd::forms::{Form, WaitFor};
 use crate::event::{DtoCompletion, Event};
+use crate::objects::evd::{Control, Evd, Feed, Queue};
 use crate::status::{Error, Result};
 
 /// The number of events that are taken before all EVDs are checked again.
@@ -60,12 +61,12 @@ struct State {
 
 /// A seat that is reserved in an aggregate: filling it cannot fail. Dropping this cancels the
 /// reservation.
-pub(super) struct Reservation(Option<Feed>);
+pub(crate) struct Reservation(Option<Feed>);
 
 impl Reservation {
     /// Reserves a seat in an aggregate and begins to use it. Fails with `InvalidAevd` if `aevd` is
     /// not an aggregate or is being freed.
-    pub(super) fn of(aevd: Arc<Evd>) -> Result<Reservation> {
+    pub(crate) fn of(aevd: Arc<Evd>) -> Result<Reservation> {
         let aggregate = aevd.aggregate().ok_or(Error::InvalidAevd)?;
         aggregate.reserve()?;
         match Feed::begin(aevd.clone()) {
@@ -95,7 +96,7 @@ impl Drop for Reservation {
 
 /// The EVDs that a thread checks before it takes an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(crate) enum Look {
     /// All enabled EVDs.
     All,
     /// The EVDs that notified since the last check of all.
@@ -103,12 +104,12 @@ pub(super) enum Look {
 }
 
 impl Aggregate {
-    pub(super) fn new(names: bool) -> Aggregate {
+    pub(crate) fn new(names: bool) -> Aggregate {
         let (seats, free, ready) = (Vec::new(), Vec::new(), Line::new());
         Aggregate { names, state: Mutex::new(State { seats, free, ready, next: 0, taken: 0, reserved: 0 }) }
     }
 
-    pub(super) fn names(&self) -> bool {
+    pub(crate) fn names(&self) -> bool {
         self.names
     }
 
@@ -152,7 +153,7 @@ impl Aggregate {
     }
 
     /// Removes an EVD, and the record that it notified.
-    pub(super) fn remove(&self, sevd: &Evd) {
+    pub(crate) fn remove(&self, sevd: &Evd) {
         let left = {
             let mut state = self.state.lock();
             let Some(seat) = state.seat(sevd) else { return };
@@ -165,7 +166,7 @@ impl Aggregate {
     }
 
     /// Removes all EVDs.
-    pub(super) fn remove_all(&self) {
+    pub(crate) fn remove_all(&self) {
         let seats = {
             let mut state = self.state.lock();
             state.ready = Line::new();
@@ -176,7 +177,7 @@ impl Aggregate {
     }
 
     /// Records that an EVD notified, if it still feeds this aggregate.
-    pub(super) fn notified_by(&self, sevd: &Evd) {
+    pub(crate) fn notified_by(&self, sevd: &Evd) {
         let mut state = self.state.lock();
         if let Some(seat) = state.seat(sevd) {
             state.ready.append(seat);
@@ -253,7 +254,7 @@ impl Aggregate {
     /// As [`Aggregate::take_any`], if the next event is a success of an EVD near the seat of the
     /// last event; passes it to `put`. False for an aggregate whose events name the EVDs.
     #[inline(always)]
-    pub(super) fn take_success<F: Form>(&self, mut put: impl FnMut(DtoCompletion, F::Beside)) -> bool {
+    pub(crate) fn take_success<F: Form>(&self, mut put: impl FnMut(DtoCompletion, F::Beside)) -> bool {
         if self.names {
             return false;
         }
@@ -316,7 +317,7 @@ impl Aggregate {
     }
 
     /// Whether an EVD meets the notification criteria.
-    pub(super) fn notified(&self) -> bool {
+    pub(crate) fn notified(&self) -> bool {
         self.look_at_all();
         // Bounded, as in `take_from_ready`.
         let most = self.state.lock().ready.len();
@@ -333,7 +334,7 @@ impl Aggregate {
     }
 
     /// Whether a dequeue would find nothing.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         if self.names {
             return !self.notified();
         }
@@ -342,7 +343,7 @@ impl Aggregate {
     }
 
     /// The sum of a number over all enabled EVDs.
-    pub(super) fn sum(&self, number: impl Fn(&Evd) -> usize) -> usize {
+    pub(crate) fn sum(&self, number: impl Fn(&Evd) -> usize) -> usize {
         let mut sum = 0;
         let _: Option<()> = self.search(|state, seat| {
             sum += number(state.member(seat).filter(|sevd| sevd.is_enabled())?);
@@ -352,7 +353,7 @@ impl Aggregate {
     }
 
     /// Arms all enabled EVDs: each announces its next event.
-    pub(super) fn arm(&self) {
+    pub(crate) fn arm(&self) {
         let _: Option<()> = self.search(|state, seat| {
             state.member(seat).filter(|sevd| sevd.is_enabled())?.arm();
             None
@@ -382,7 +383,7 @@ impl State {
 impl Evd {
     /// Replaces the aggregate that this EVD feeds; `None` for no aggregate. Fails without a change
     /// if the EVD is freed.
-    pub(super) fn set_aggregate(self: &Arc<Evd>, reservation: Option<Reservation>) -> Result<()> {
+    pub(crate) fn set_aggregate(self: &Arc<Evd>, reservation: Option<Reservation>) -> Result<()> {
         let former = {
             let mut control = self.control.lock();
             if control.gone {
@@ -402,7 +403,7 @@ impl Evd {
 
     /// Ends feeding the aggregate, and removes the record there that this EVD notified. The caller
     /// drops the result after it has released the control lock.
-    pub(super) fn leave_aggregate(&self, control: &mut Control) -> Option<Feed> {
+    pub(crate) fn leave_aggregate(&self, control: &mut Control) -> Option<Feed> {
         let feed = control.aevd.take()?;
         if let Some(aggregate) = feed.aggregate() {
             aggregate.remove(self);
@@ -421,7 +422,7 @@ impl Evd {
     }
 
     /// The aggregate part, if this is an aggregate.
-    pub(super) fn aggregate(&self) -> Option<&Aggregate> {
+    pub(crate) fn aggregate(&self) -> Option<&Aggregate> {
         match &self.queue {
             Queue::Aggregate(aggregate) => Some(aggregate),
             _ => None,
@@ -430,7 +431,7 @@ impl Evd {
 
     /// Whether the events of the EVDs that feed this EVD can be taken only from it: it is an
     /// aggregate that returns their events.
-    pub(super) fn captures(&self) -> bool {
+    pub(crate) fn captures(&self) -> bool {
         self.aggregate().is_some_and(|aggregate| !aggregate.names)
     }
 }

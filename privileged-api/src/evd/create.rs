@@ -4,25 +4,23 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
 use kernel_agent::SlotParams;
-use platform::Signal;
-use platform::SleepLock;
-use platform::heap;
 use platform::sync::Mutex;
 use platform::use_count::UseCount;
+use platform::{Signal, SleepLock, heap};
 use rdma::events::{Completions, EventQueue, Made, Source};
 use rdma::via::DescriptorQueue;
 use rdma::{Context, handle};
 
+use super::EventStreams;
 use super::aggregate::{Aggregate, Reservation};
 use super::callback::Origin;
-use super::deliver::{OverflowPolicy, policy};
-use super::notification::Notifier;
-use super::{Control, Evd, EventStreams, Queue};
+use super::deliver::policy;
 use crate::closed;
 use crate::event::{Event, EventType};
 use crate::flags::EvdFlags;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::evd::{Control, Evd, Notifier, OverflowPolicy, Queue};
 use crate::status::{Error, Result};
 
 /// The most events of one stream that software's queue can hold.

@@ -3,22 +3,14 @@
 
 use core::sync::atomic::Ordering;
 
+use super::EventStreams;
 use super::callback::Origin;
-use super::{Evd, EventStreams};
 use crate::event::{AffiliatedCause, Event, EventType};
 use crate::flags::EvdFlags;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::evd::{Evd, OverflowPolicy};
 use crate::status::{Error, Result};
-
-/// The effects of an overflow of an EVD's queue, by the stream that overflows.
-#[derive(Clone, Copy)]
-pub(super) struct OverflowPolicy {
-    /// An asynchronous event reports the overflow.
-    pub(super) notify: EventStreams,
-    /// The overflowed state ends when an event is taken or the queue is resized.
-    pub(super) auto_reset: EventStreams,
-}
 
 /// The policy that the flags specify, or the default for the stream (it_evd_create). Fails with
 /// `InvalidFlags` if the flags contradict each other or the stream does not allow them.

@@ -4,12 +4,14 @@
 use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
 
 use super::callback::Origin;
-use super::extended::Form;
-use super::{Evd, dto};
+use super::dto;
+use super::take::Taken;
 use crate::closed;
-use crate::event::{DtoCompletion, Event};
+use crate::evd::forms::Form;
+use crate::event::{DtoCompletion, DtoStatus, Event};
 use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Core, Ia};
+use crate::objects::evd::Evd;
 use crate::status::{Error, Result};
 
 /// The most completions that are taken while the lock is held once.
@@ -199,6 +201,25 @@ impl Core {
         if completion.status != CompletionStatus::Flushed {
             let ep = EpHandle::from_raw(completion.context);
             self.broken(ep, Some(completion.qpn), Origin::Call);
+        }
+    }
+}
+
+impl Core {
+    /// Makes the event that was taken from `evd`, and applies the effects of a failed completion.
+    /// `None` only if `soft` is missing. The caller holds no lock.
+    #[inline(always)]
+    pub(super) fn event<F: Form>(&self, evd: &Evd, taken: &Taken, soft: Option<Event>) -> Option<F> {
+        match taken {
+            Taken::Soft => soft.map(F::other),
+            Taken::Name(sevd) => Some(F::other(Event::AevdNotification { aevd: evd.handle, sevd: *sevd })),
+            Taken::Completion(sevd, completion) => {
+                let event = dto::event(completion, *sevd, &self.owners);
+                if event.dto_status != DtoStatus::Success {
+                    self.completion_failed(completion);
+                }
+                Some(F::completed(event, F::beside(completion)))
+            }
         }
     }
 }

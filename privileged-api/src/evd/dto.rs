@@ -4,33 +4,12 @@
 use kernel_agent::descriptor::Status;
 use kernel_agent::{Completion, CompletionFlags, CompletionStatus, Done};
 
-use super::extended::Posted;
+use super::posted::tag;
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
 use crate::handle::{EpHandle, EvdHandle, Handle};
 use crate::lmr::owners::Owners;
-use crate::via;
-
-/// The word that is posted with each work request and returned in its completion.
-///
-/// | bits | meaning |
-/// |---|---|
-/// | 0..4 | the number of the event |
-/// | 4 | the completion is a notification event |
-/// | 5..8 | [`Posted`] |
-/// | 8 | the completion is a failure of a virtual interface, and `detail` its descriptor's status |
-pub(crate) mod tag {
-    pub(crate) const EVENT: u32 = 0xf;
-    pub(crate) const NOTIFY: u32 = rdma::events::NOTIFY;
-    pub(crate) const POSTED: u32 = 5;
-    pub(crate) const VIA: u32 = rdma::via::FAILED;
-}
-
-/// How the request of a completion was posted, from the completion's data word.
-#[inline(always)]
-pub(crate) fn posted(data: u32) -> Posted {
-    Posted::from_bits_truncate((data >> tag::POSTED) as u8)
-}
+use crate::via::status as via_status;
 
 /// The event for a successful completion that needs no further fields.
 #[inline(always)]
@@ -73,7 +52,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
     let event_number = EventType(completion.data & tag::EVENT);
     let dto_status = match completion.status {
         CompletionStatus::Success => DtoStatus::Success,
-        _ if completion.data & tag::VIA != 0 => via::status::of(Status::from_bits_retain(completion.detail)),
+        _ if completion.data & tag::VIA != 0 => via_status::of(Status::from_bits_retain(completion.detail)),
         failed => failure(failed, event_number),
     };
     let mut flags = DtoUdFlags::empty();

@@ -1,22 +1,12 @@
 //! The objects that feed an EVD: endpoints, listen points and UD service requests feed a simple
 //! EVD, and simple EVDs feed an aggregate. An EVD cannot be freed while an object feeds it.
 
-use platform::use_count::{Counted, Use, UseCount};
-
+use super::EventStreams;
 use super::aggregate::Reservation;
-use super::{Evd, EventStreams};
 use crate::handle::EvdHandle;
 use crate::ia::Core;
+use crate::objects::evd::Feed;
 use crate::status::{Error, Result};
-
-impl Counted for Evd {
-    fn uses(&self) -> &UseCount {
-        &self.feeds
-    }
-}
-
-/// The use count's record that an object feeds an EVD.
-pub(crate) type Feed = Use<Evd>;
 
 impl Core {
     /// Begins to feed an aggregate, and reserves a seat in it.

@@ -5,12 +5,11 @@ use core::sync::atomic::Ordering;
 use platform::use_count::NotClosed;
 use rdma::events::EventQueue;
 
-use super::callback::Attached;
-use super::notification::Notifier;
-use super::{Control, Evd, Feed};
 use crate::closed;
+use crate::evd::attached::Attached;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::evd::{Control, Evd, Feed, Notifier};
 use crate::status::{Error, Result};
 
 impl Evd {

@@ -4,14 +4,15 @@ use core::sync::atomic::Ordering;
 
 use rdma::events::NotResized;
 
+use super::EventStreams;
 use super::aggregate::Reservation;
 use super::callback::Origin;
 use super::create::MAX_EVENTS;
-use super::{Evd, EventStreams};
 use crate::attributes::EvdParam;
 use crate::flags::{EvdFlags, EvdParamMask};
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::evd::Evd;
 use crate::status::{Error, Result};
 
 /// The parameters of every event dispatcher that can be changed.

@@ -11,25 +11,16 @@
 use alloc::sync::{Arc, Weak};
 use core::future::{Future, poll_fn};
 use core::sync::atomic::Ordering;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use core::time::Duration;
 
 use platform::Wake;
 
-use super::Evd;
 use crate::attributes::TIMEOUT_INFINITE;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::evd::{Evd, Notifier};
 use crate::status::{Error, Result};
-
-/// The EVD's state for its notification object.
-#[derive(Default)]
-pub(super) struct Notifier {
-    /// The object was ready when the EVD was disabled, and remains ready until the notification
-    /// criteria are absent.
-    kept: bool,
-    waker: Option<Waker>,
-}
 
 /// An object that is ready while an event dispatcher notifies: the equivalent of the file
 /// descriptor of IT_EVD_CREATE_FD.

@@ -34,13 +34,13 @@ bitflags! {
 
 impl EventStreams {
     /// The streams whose events software makes.
-    pub(super) const MADE: EventStreams = EventStreams::COMPLETIONS.complement();
+    pub(crate) const MADE: EventStreams = EventStreams::COMPLETIONS.complement();
     /// The streams to which software can add an event at any time.
-    pub(super) const UNBOUND: EventStreams =
+    pub(crate) const UNBOUND: EventStreams =
         EventStreams::AFFILIATED.union(EventStreams::UNAFFILIATED).union(EventStreams::SOFTWARE);
 
     /// The stream of a simple event dispatcher; `None` for another number.
-    pub(super) const fn of(stream: EventType) -> Option<EventStreams> {
+    pub(crate) const fn of(stream: EventType) -> Option<EventStreams> {
         Some(match stream {
             EventType::DTO_EVENT_STREAM => EventStreams::COMPLETIONS,
             EventType::CM_REQ_EVENT_STREAM => EventStreams::REQUESTS,
@@ -54,7 +54,7 @@ impl EventStreams {
 
     /// The number of the first stream of the set. [`EventStreams::OWN`] has the number of software
     /// events.
-    pub(super) const fn event_type(self) -> EventType {
+    pub(crate) const fn event_type(self) -> EventType {
         match self.index() {
             0 => EventType::DTO_EVENT_STREAM,
             1 => EventType::CM_REQ_EVENT_STREAM,
@@ -66,7 +66,7 @@ impl EventStreams {
     }
 
     /// The stream of an event that software made.
-    pub(super) fn of_event(event: &Event) -> EventStreams {
+    pub(crate) fn of_event(event: &Event) -> EventStreams {
         match event {
             Event::Software { evd, .. } if evd.is_null() => EventStreams::OWN,
             event => EventStreams::of(event.event_number().stream()).unwrap_or_default(),
@@ -74,12 +74,12 @@ impl EventStreams {
     }
 
     /// The position among all streams of the first stream of the set.
-    pub(super) const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.bits().trailing_zeros() as usize
     }
 
     /// The number of streams in the set.
-    pub(super) const fn count(self) -> usize {
+    pub(crate) const fn count(self) -> usize {
         self.bits().count_ones() as usize
     }
 }

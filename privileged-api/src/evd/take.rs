@@ -5,11 +5,10 @@ use kernel_agent::Completion;
 use rdma::events::Taken as Next;
 
 use super::aggregate::Look;
-use super::extended::{Form, WaitFor};
-use super::{Evd, Queue, dto};
-use crate::event::{DtoStatus, Event};
+use crate::evd::forms::WaitFor;
+use crate::event::Event;
 use crate::handle::EvdHandle;
-use crate::ia::Core;
+use crate::objects::evd::{Evd, Queue};
 
 /// What was taken from an EVD. Small, since it is copied from call to call; an event that software
 /// made is large, and goes to a place that the caller provides.
@@ -59,25 +58,6 @@ impl Evd {
             Next::Made => {
                 soft.as_ref().inspect(|event| self.after_soft(event))?;
                 Some(Taken::Soft)
-            }
-        }
-    }
-}
-
-impl Core {
-    /// Makes the event that was taken from `evd`, and applies the effects of a failed completion.
-    /// `None` only if `soft` is missing. The caller holds no lock.
-    #[inline(always)]
-    pub(super) fn event<F: Form>(&self, evd: &Evd, taken: &Taken, soft: Option<Event>) -> Option<F> {
-        match taken {
-            Taken::Soft => soft.map(F::other),
-            Taken::Name(sevd) => Some(F::other(Event::AevdNotification { aevd: evd.handle, sevd: *sevd })),
-            Taken::Completion(sevd, completion) => {
-                let event = dto::event(completion, *sevd, &self.owners);
-                if event.dto_status != DtoStatus::Success {
-                    self.completion_failed(completion);
-                }
-                Some(F::completed(event, F::beside(completion)))
             }
         }
     }

@@ -12,12 +12,13 @@ use platform::{Instant, Wake};
 use rdma::events::EventQueue;
 
 use super::aggregate::{Aggregate, Look};
-use super::extended::{Form, WaitFor};
-use super::{Control, Evd, dto};
+use super::dto;
 use crate::attributes::TIMEOUT_INFINITE;
+use crate::evd::forms::{Form, WaitFor};
 use crate::event::Event;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
+use crate::objects::evd::{Control, Evd};
 use crate::status::Error;
 
 /// How long a waiter spins before it sleeps.

@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use kernel_agent::wire::Gid;
-use kernel_agent::{Features, PCI_DEVICE};
+use kernel_agent::{Features, PCI_DEVICE, PROVIDER_VERSION};
 
-use super::{Core, Ia, SPIGOT, private_data};
+use super::{Core, Ia, SPIGOT};
 use crate::address::NetAddr;
 use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
 use crate::handle::{EvdHandle, LmrHandle};
-use crate::info::{IaInfo, SpigotInfo, TransportType, Vendor, VendorIb};
+use crate::info::{IaInfo, SpigotInfo, TransportType, Vendor, VendorIb, VendorVia};
 use crate::provider::{MAJOR, MINOR};
 use crate::status::{Error, Result};
-use crate::via;
+use crate::{private_data, via};
 
 impl Ia {
     /// Returns the attributes of the IA.
@@ -139,5 +139,18 @@ impl Core {
             net_addr,
         });
         Ok(spigots)
+    }
+}
+
+impl Core {
+    /// The NIC as VipQueryNic describes it.
+    pub(crate) fn vendor_via(&self, name: &str) -> VendorVia {
+        let mut padded = [0; VendorVia::NAME_SIZE];
+        // The last byte stays 0.
+        for (place, byte) in padded.iter_mut().zip(name.bytes().take(VendorVia::NAME_SIZE - 1)) {
+            *place = byte;
+        }
+        let hardware = self.agent().hardware_version();
+        VendorVia { name: padded, hardware, provider: PROVIDER_VERSION }
     }
 }

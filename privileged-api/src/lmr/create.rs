@@ -5,22 +5,21 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
 use kernel_agent::{Features, ListElement, MemoryList, Region};
-use platform::heap;
 use platform::sync::Mutex;
-use platform::{DmaBuffer, SleepLock};
+use platform::{DmaBuffer, SleepLock, heap};
 use rdma::Context;
 
-use super::{
-    ListFault, Lmr, Made, Sharing, WRITES, check_list, first_byte, is_remote, is_valid_combination,
-    memory_list, rights,
-};
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
 use crate::flags::{IoblTypes, LmrFlags, MemPriv};
 use crate::handle::{LmrHandle, PzHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
-use crate::pz::InZone;
+use crate::lmr::rights::{
+    ListFault, WRITES, check_list, first_byte, is_remote, is_valid_combination, memory_list, rights,
+};
+use crate::objects::lmr::{Lmr, Made, Sharing};
+use crate::objects::pz::InZone;
 use crate::status::{Error, Result};
 
 /// The memory of a region.

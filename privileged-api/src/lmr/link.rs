@@ -8,16 +8,17 @@
 
 use kernel_agent::{Features, Link, Operation, PostError, Request, Shadow, key};
 
-use super::{Lmr, check_list, first_byte, is_remote, is_valid_combination, memory_list, rights};
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
-use crate::ep::Ep;
 use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
 use crate::event::EventType;
 use crate::flags::{DtoFlags, MemPriv};
 use crate::handle::{EpHandle, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::Iobl;
+use crate::lmr::rights::{check_list, first_byte, is_remote, is_valid_combination, memory_list, rights};
+use crate::objects::ep::Ep;
+use crate::objects::lmr::Lmr;
 use crate::status::{Error, Result};
 
 impl Ia {

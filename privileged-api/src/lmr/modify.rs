@@ -2,12 +2,12 @@
 
 use kernel_agent::LinkFlags;
 
-use super::Lmr;
-use super::{WRITES, is_valid_combination, rights};
 use crate::attributes::{AddrMode, LmrParam};
 use crate::flags::{LmrParamMask, MemPriv};
 use crate::handle::LmrHandle;
 use crate::ia::{Core, Ia};
+use crate::lmr::rights::{WRITES, is_valid_combination, rights};
+use crate::objects::lmr::Lmr;
 use crate::status::{Error, Result};
 
 /// The parameters that may be modified.

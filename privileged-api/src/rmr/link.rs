@@ -9,16 +9,16 @@
 
 use kernel_agent::{Bind, LinkFlags, Operation, Request, Shadow};
 
-use super::Rmr;
 use crate::address::RmrContext;
 use crate::attributes::AddrMode;
-use crate::ep::Ep;
 use crate::ep::post::{LINK_FLAGS, UNLINK_FLAGS, check_flags, data, send_flags};
 use crate::event::EventType;
 use crate::flags::{DtoFlags, MemPriv};
 use crate::handle::{EpHandle, LmrHandle, RmrHandle};
 use crate::ia::{Core, Ia};
-use crate::lmr::remote_rights;
+use crate::lmr::rights::remote_rights;
+use crate::objects::ep::Ep;
+use crate::objects::rmr::Rmr;
 use crate::status::{Error, Result};
 
 impl Ia {

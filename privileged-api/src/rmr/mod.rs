@@ -8,7 +8,7 @@ mod link;
 
 use alloc::sync::Arc;
 
-use kernel_agent::{Features, LinkFlags, Window, WindowType};
+use kernel_agent::{Features, LinkFlags, WindowType};
 use platform::heap;
 use rdma::Context;
 
@@ -17,17 +17,9 @@ use crate::attributes::{RmrParam, RmrType};
 use crate::flags::RmrParamMask;
 use crate::handle::{LmrHandle, PzHandle, RmrHandle};
 use crate::ia::{Core, Ia};
-use crate::lmr::{addressing, privileges};
-use crate::pz::InZone;
+use crate::lmr::rights::{addressing, privileges};
+use crate::objects::rmr::Rmr;
 use crate::status::{Error, Result};
-
-pub(crate) struct Rmr {
-    pub(crate) handle: RmrHandle,
-    zone: InZone,
-    window: Arc<Window>,
-    narrow: bool,
-    pub(crate) context: Context,
-}
 
 impl Core {
     fn rmr(&self, rmr: RmrHandle) -> Result<Arc<Rmr>> {

@@ -16,13 +16,13 @@ use super::names::{discriminator, gid_of_host, host_address};
 use crate::address::{ConnQual, NetAddr, NetEndpoint, Path};
 use crate::attributes::EpAttributes;
 use crate::cm::nonpeer;
-use crate::ep::Ep;
 use crate::ep::connect::fit;
 use crate::evd::callback::Origin;
 use crate::event::{ConnRequest, RejectReason};
 use crate::flags::CnEstFlags;
 use crate::ia::{Core, Ia, SPIGOT};
-use crate::listen::Listen;
+use crate::objects::ep::Ep;
+use crate::objects::listen::Listen;
 use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
 

@@ -20,12 +20,10 @@ pub(crate) mod connect;
 pub(crate) mod names;
 pub(crate) mod status;
 
-use kernel_agent::{Features, LinkFlags, PROVIDER_VERSION, Reliability};
+use kernel_agent::{Features, LinkFlags, Reliability};
 
 use crate::attributes::EpAttributes;
-use crate::ia::Core;
-use crate::info::VendorVia;
-use crate::status::{Error, Result};
+use crate::objects::ep::access;
 
 /// What an IA over VIA uses of the NIC's features.
 pub(crate) const FEATURES: Features = Features::RC
@@ -40,26 +38,8 @@ pub(crate) const FEATURES: Features = Features::RC
 pub(crate) const LEVEL: Reliability = Reliability::Reception;
 
 /// The most rights that peers can have through an endpoint.
-pub(crate) fn access(attr: &EpAttributes) -> LinkFlags {
-    super::ep::access(attr) & (LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE)
-}
-
-impl Core {
-    /// Fails if a call on this IA brings private data, which VIA does not carry.
-    pub(crate) fn check_private_data(&self, private_data: &[u8]) -> Result<()> {
-        if self.via && !private_data.is_empty() { Err(Error::PdataNotSupported) } else { Ok(()) }
-    }
-
-    /// The NIC as VipQueryNic describes it.
-    pub(crate) fn vendor_via(&self, name: &str) -> VendorVia {
-        let mut padded = [0; VendorVia::NAME_SIZE];
-        // The last byte stays 0.
-        for (place, byte) in padded.iter_mut().zip(name.bytes().take(VendorVia::NAME_SIZE - 1)) {
-            *place = byte;
-        }
-        let hardware = self.agent().hardware_version();
-        VendorVia { name: padded, hardware, provider: PROVIDER_VERSION }
-    }
+pub(crate) fn peer_access(attr: &EpAttributes) -> LinkFlags {
+    access(attr) & (LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE)
 }
 
 #[cfg(test)]

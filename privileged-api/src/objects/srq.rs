@@ -1,0 +1,16 @@
+//! A shared receive queue.
+
+use alloc::sync::Arc;
+
+use rdma::Context;
+
+use super::pz::InZone;
+use crate::handle::SrqHandle;
+
+pub(crate) struct Srq {
+    pub(crate) handle: SrqHandle,
+    pub(crate) zone: InZone,
+    pub(crate) srq: Arc<kernel_agent::Srq>,
+    pub(crate) max_recv_segs: usize,
+    pub(crate) context: Context,
+}
