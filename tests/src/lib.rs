@@ -12,14 +12,17 @@
 //! - a folder for each subject, with a module for each area: the rows that a test shows stand
 //!   beside its code in the area's `TESTS`, and the folder's `TESTS` lists its areas
 //!
-//! Above each test a comment says what must hold. A test names a row only if the test would fail
-//! without what the row asks for. Where a machine gives it no way to fail, it returns
+//! Above each test a comment says what must hold. A test names rows in a short form, a page and its
+//! rows (`"it_lmr_query B04 F01-F03"`), and a row only if the test would fail without what the row
+//! asks for. Where a machine gives it no way to fail, it returns
 //! [`not_shown`], and does not count there.
 #![no_std]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
+
+use alloc::string::String;
 
 mod adapter;
 mod connections;
@@ -33,6 +36,7 @@ mod memory;
 mod refusals;
 mod remote;
 mod requests;
+mod rows;
 mod support;
 mod threads;
 mod via;
@@ -48,7 +52,8 @@ pub use support::{check, fixture, run, thread};
 pub struct Test {
     /// `area::case`.
     pub name: &'static str,
-    /// The rows of the catalogue that it shows when it passes.
+    /// The rows of the catalogue that it shows when it passes, in a short form:
+    /// [`Test::rows`] has their names.
     pub rows: &'static [&'static str],
     /// Seconds after which the test counts as hung.
     pub limit: u32,
@@ -59,6 +64,11 @@ pub struct Test {
 }
 
 impl Test {
+    /// The rows of the catalogue that it shows when it passes.
+    pub fn rows(&self) -> impl Iterator<Item = String> {
+        self.rows.iter().copied().flat_map(rows::expand)
+    }
+
     /// Sets another limit.
     const fn limit(mut self, seconds: u32) -> Test {
         self.limit = seconds;

@@ -21,6 +21,7 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -109,7 +110,8 @@ fn setup(boot: Boot) -> Result<Setup, Failure> {
 fn begin(test: &Test) -> Instant {
     let name = test.name;
     println!("@test start {name} {}", test.limit);
-    for rows in test.rows.chunks(ROWS_IN_A_LINE) {
+    let rows: Vec<String> = test.rows().collect();
+    for rows in rows.chunks(ROWS_IN_A_LINE) {
         println!("@test rows {name} {}", rows.join(" "));
     }
     clock::now()

@@ -46,35 +46,24 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // Vendor, device, revision and version are those of the node.
-    test(
-        "ia_info::vendor_and_version",
-        &[
-            "it_ia_info_t.F17",
-            "it_ia_info_t.F18",
-            "it_ia_info_t.F19",
-            "it_ia_info_t.F28",
-            "it_ia_info_t.F29",
-            "it_ia_info_t.F30",
-        ],
-        |f| {
-            let (info, identity) = (f.a.ia_query()?, f.setup.a.agent.identity());
-            check_eq!(info.transport_type, TransportType::Ib);
-            // The first 24 bits of the node's EUI-64 identify its manufacturer.
-            let Vendor::Ib(vendor) = info.vendor else {
-                return Err(Failure::new(alloc::format!("not InfiniBand's: {:?}", info.vendor)));
-            };
-            check_eq!(u64::from(vendor.vendor), identity.node_guid >> 40);
-            check!(vendor.vendor != 0 && vendor.vendor < 1 << 24);
-            check_eq!((vendor.device, vendor.revision), (nic_abi::pci::IVSHMEM_DEVICE, identity.revision));
-            // The version of the library is not zero, and every IA reports the same one.
-            let version = |ia: &Ia| ia.ia_query().map(|info| (info.sw_major_version, info.sw_minor_version));
-            check!(version(&f.a)? != (0, 0));
-            check_eq!((version(&f.a)?, version(&f.b)?), (version(&f.unprivileged()?)?, version(&f.a)?));
-            Ok(())
-        },
-    ),
+    test("ia_info::vendor_and_version", &["it_ia_info_t F17-F19 F28-F30"], |f| {
+        let (info, identity) = (f.a.ia_query()?, f.setup.a.agent.identity());
+        check_eq!(info.transport_type, TransportType::Ib);
+        // The first 24 bits of the node's EUI-64 identify its manufacturer.
+        let Vendor::Ib(vendor) = info.vendor else {
+            return Err(Failure::new(alloc::format!("not InfiniBand's: {:?}", info.vendor)));
+        };
+        check_eq!(u64::from(vendor.vendor), identity.node_guid >> 40);
+        check!(vendor.vendor != 0 && vendor.vendor < 1 << 24);
+        check_eq!((vendor.device, vendor.revision), (nic_abi::pci::IVSHMEM_DEVICE, identity.revision));
+        // The version of the library is not zero, and every IA reports the same one.
+        let version = |ia: &Ia| ia.ia_query().map(|info| (info.sw_major_version, info.sw_minor_version));
+        check!(version(&f.a)? != (0, 0));
+        check_eq!((version(&f.a)?, version(&f.b)?), (version(&f.unprivileged()?)?, version(&f.a)?));
+        Ok(())
+    }),
     // Endpoints of both listed service types can be created.
-    test("ia_info::services", &["it_ia_info_t.F35"], |f| {
+    test("ia_info::services", &["it_ia_info_t F35"], |f| {
         check_eq!(f.a.ia_query()?.supported_service_types, ServiceTypes::RC | ServiceTypes::UD);
         let end = f.end(&f.a, &attributes())?;
         check_eq!(f.a.ep_query(end.ep, EpParamMask::SERV_TYPE)?.service_type, ServiceTypes::RC);
@@ -84,7 +73,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Transfers work at any alignment, regardless of the hint.
-    test("ia_info::alignment_is_a_hint", &["it_ia_info_t.F33"], |f| {
+    test("ia_info::alignment_is_a_hint", &["it_ia_info_t F33"], |f| {
         let hint = f.a.ia_query()?.dto_alignment_hint as usize;
         check!(hint.is_power_of_two() && hint <= PAGE);
         let pair = f.pair()?;
@@ -121,13 +110,7 @@ pub(crate) const TESTS: &[Test] = &[
     // paths disappear or come back.
     test(
         "ia_info::the_port_goes_down_and_comes_up",
-        &[
-            "it_ia_info_t.F42",
-            "it_ia_info_t.F43",
-            "it_ia_info_t.F12",
-            "it_get_pathinfo.B04",
-            "it_get_pathinfo.V02",
-        ],
+        &["it_ia_info_t F12 F42 F43", "it_get_pathinfo B04 V02"],
         |f| {
             let to = some(spigot(&f.b)?.net_addr.first().copied(), "an address")?;
             let outcome = down_and_up(f, &to);
@@ -137,7 +120,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // RMRs of both listed types can be created. (`limited::types_of_window` limits the types.)
-    test("ia_info::types_of_rmr", &["it_ia_info_t.F62"], |f| {
+    test("ia_info::types_of_rmr", &["it_ia_info_t F62"], |f| {
         let types = f.a.ia_query()?.rmr_types_supported;
         check_eq!((RmrTypes::NARROW.bits(), RmrTypes::WIDE.bits(), types.bits()), (1, 2, 3));
         let pz = f.a.pz_create()?;
@@ -147,7 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A Send can unlink, as the info says. (`limits::what_is_not_supported` takes that away.)
-    test("ia_info::unlinking_by_a_send", &["it_ia_info_t.F73"], |f| {
+    test("ia_info::unlinking_by_a_send", &["it_ia_info_t F73"], |f| {
         check!(f.a.ia_query()?.post_send_unlink_remote_support);
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
@@ -163,7 +146,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The maximum for a disconnect fits both messages that may carry it, DREQ and REJ.
-    test("ia_info::private_data_of_a_disconnect", &["A.it_ia_info_t.B01"], |f| {
+    test("ia_info::private_data_of_a_disconnect", &["A.it_ia_info_t B01"], |f| {
         let info = f.a.ia_query()?;
         // IBTA 12.6.10 and 12.6.7: the room for private data in a DREQ and in a REJ.
         let (dreq, rej) = (220, 148);

@@ -56,7 +56,7 @@ pub(crate) const TESTS: &[Test] = &[
     .limit(120),
     // If the device's writes became visible out of order, the watcher would see a flag before its
     // data.
-    test("litmus::data_before_its_flag", &["it_post_rdma_write.B20"], |f| {
+    test("litmus::data_before_its_flag", &["it_post_rdma_write B20"], |f| {
         // The device writes data and then a flag. A guest thread that sees the flag must see the
         // data.
         let pair = f.pair()?;

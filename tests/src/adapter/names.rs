@@ -32,19 +32,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "names::conversions",
         &[
-            "it_convert_net_addr.B01",
-            "it_convert_net_addr.O01",
-            "it_convert_net_addr.IT_ERR_INVALID_CONVERSION",
-            "it_net_addr_t.F01",
-            "it_net_addr_t.F02",
-            "it_net_addr_t.F03",
-            "it_net_addr_t.F04",
-            "it_net_addr_t.F07",
-            "it_net_addr_t.F11",
-            "it_net_addr_t.F09",
-            "it_net_addr_t.F10",
-            "it_net_addr_t.B04",
-            "it_convert_net_addr.V03",
+            "it_convert_net_addr B01 O01 V03 IT_ERR_INVALID_CONVERSION",
+            "it_net_addr_t B04 F01-F04 F07 F09-F11",
         ],
         |f| {
             check_eq!(TYPES.map(|kind| kind as u32), [1, 2, 3, 4]);
@@ -72,7 +61,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Addresses that no node can have, and types that do not exist here, are refused.
     test(
         "names::conversions_that_are_refused",
-        &["it_convert_net_addr.IT_ERR_INVALID_ADDRESS", "it_convert_net_addr.IT_ERR_INVALID_NETADDR"],
+        &["it_convert_net_addr IT_ERR_INVALID_ADDRESS IT_ERR_INVALID_NETADDR"],
         |f| {
             for kind in TYPES {
                 for source in NO_NODE {
@@ -84,7 +73,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // The source address of a connection request converts to the type that the consumer prefers.
-    test("names::the_source_of_a_request", &["it_convert_net_addr.O02"], |f| {
+    test("names::the_source_of_a_request", &["it_convert_net_addr O02"], |f| {
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
         f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
@@ -98,18 +87,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each address of a spigot has paths; no more are returned than asked for, but all are counted.
     test(
         "names::paths_to_each_address",
-        &[
-            "it_get_pathinfo.L01",
-            "it_get_pathinfo.B01",
-            "it_get_pathinfo.B02",
-            "it_get_pathinfo.B03",
-            "it_net_addr_t.F08",
-            "it_net_addr_t.B01",
-            "it_net_addr_t.B02",
-            "it_net_addr_t.B03",
-            "it_net_addr_t.O01",
-            "it_path_t.B02",
-        ],
+        &["it_get_pathinfo B01-B03 L01", "it_net_addr_t B01-B03 F08 O01", "it_path_t B02"],
         |f| {
             let (here, there) = (spigot(&f.a)?, spigot(&f.b)?);
             check!(!there.net_addr.is_empty());
@@ -145,11 +123,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Unknown spigots, impossible addresses and unknown types are refused.
     test(
         "names::paths_that_are_refused",
-        &[
-            "it_get_pathinfo.IT_ERR_INVALID_SPIGOT",
-            "it_get_pathinfo.IT_ERR_INVALID_ADDRESS",
-            "it_get_pathinfo.IT_ERR_INVALID_NETADDR",
-        ],
+        &["it_get_pathinfo IT_ERR_INVALID_ADDRESS IT_ERR_INVALID_NETADDR IT_ERR_INVALID_SPIGOT"],
         |f| {
             let here = spigot(&f.a)?;
             let there = some(spigot(&f.b)?.net_addr.first().copied(), "a network address")?;
@@ -163,66 +137,48 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // The list has at most as many interfaces as asked for, but the total counts all.
-    test(
-        "names::as_many_interfaces_as_wanted",
-        &["it_interface_list.L02", "it_interface_list.B01", "it_interface_list.B02"],
-        |f| {
-            let provider = &f.setup.provider;
-            let (all, total) = provider.interface_list(usize::MAX);
-            check!(!all.is_empty());
-            check_eq!(total, all.len());
-            for wanted in 0..=total + 1 {
-                let (some, available) = provider.interface_list(wanted);
-                check_eq!((some.len(), available), (wanted.min(total), total));
-                check!(some.iter().all(|interface| all.contains(interface)));
-            }
-            Ok(())
-        },
-    ),
+    test("names::as_many_interfaces_as_wanted", &["it_interface_list B01 B02 L02"], |f| {
+        let provider = &f.setup.provider;
+        let (all, total) = provider.interface_list(usize::MAX);
+        check!(!all.is_empty());
+        check_eq!(total, all.len());
+        for wanted in 0..=total + 1 {
+            let (some, available) = provider.interface_list(wanted);
+            check_eq!((some.len(), available), (wanted.min(total), total));
+            check!(some.iter().all(|interface| all.contains(interface)));
+        }
+        Ok(())
+    }),
     // A request that is handed off arrives at the other listen point with the same content and a
     // new identifier; the old one is invalid.
-    test(
-        "names::a_request_is_handed_on",
-        &[
-            "it_handoff.B01",
-            "it_handoff.B02",
-            "it_handoff.B03",
-            "it_handoff.S01",
-            "it_handoff.F01",
-            "it_cm_req_events.B04",
-        ],
-        |f| {
-            check_eq!(size_of::<CnEstId>(), 8);
-            let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
-            let (first, second) = (f.listen(&f.b)?, f.listen(&f.b)?);
-            f.dial(&active, &first, CnEstFlags::TWO_WAY, b"for whom?")?;
-            let asked = first.request()?;
-            let here = spigot(&f.b)?.spigot_id;
-            f.b.handoff(&second.conn_qual, here, asked.cn_est_id)?;
-            let again = second.request()?;
-            check!(again.cn_est_id != asked.cn_est_id, "the identifier did not change");
-            // It looks like the original one, but for where it was queued and its identifier.
-            check_eq!(again, ConnRequest { evd: second.evd, cn_est_id: again.cn_est_id, ..asked });
-            // The old identifier is invalid.
-            let gone = Error::InvalidCnEstId;
-            refused(f.b.reject(asked.cn_est_id, &[]), gone)?;
-            refused(f.b.ep_accept(passive.ep, asked.cn_est_id, &[]), gone)?;
-            refused(f.b.handoff(&first.conn_qual, here, asked.cn_est_id), gone)?;
-            f.b.ep_accept(passive.ep, again.cn_est_id, &[])?;
-            active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            Ok(())
-        },
-    ),
+    test("names::a_request_is_handed_on", &["it_handoff B01-B03 F01 S01", "it_cm_req_events B04"], |f| {
+        check_eq!(size_of::<CnEstId>(), 8);
+        let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
+        let (first, second) = (f.listen(&f.b)?, f.listen(&f.b)?);
+        f.dial(&active, &first, CnEstFlags::TWO_WAY, b"for whom?")?;
+        let asked = first.request()?;
+        let here = spigot(&f.b)?.spigot_id;
+        f.b.handoff(&second.conn_qual, here, asked.cn_est_id)?;
+        let again = second.request()?;
+        check!(again.cn_est_id != asked.cn_est_id, "the identifier did not change");
+        // It looks like the original one, but for where it was queued and its identifier.
+        check_eq!(again, ConnRequest { evd: second.evd, cn_est_id: again.cn_est_id, ..asked });
+        // The old identifier is invalid.
+        let gone = Error::InvalidCnEstId;
+        refused(f.b.reject(asked.cn_est_id, &[]), gone)?;
+        refused(f.b.ep_accept(passive.ep, asked.cn_est_id, &[]), gone)?;
+        refused(f.b.handoff(&first.conn_qual, here, asked.cn_est_id), gone)?;
+        f.b.ep_accept(passive.ep, again.cn_est_id, &[])?;
+        active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        Ok(())
+    }),
     // A refused handoff leaves the request where it is.
     test(
         "names::requests_that_are_not_handed_on",
         &[
-            "it_handoff.B04",
-            "it_handoff.IT_ERR_INVALID_CN_EST_ID",
-            "it_handoff.IT_ERR_INVALID_CONN_QUAL",
-            "it_handoff.IT_ERR_INVALID_SPIGOT",
-            "it_handoff.V02",
+            "it_handoff B04 V02 IT_ERR_INVALID_CN_EST_ID IT_ERR_INVALID_CONN_QUAL",
+            "it_handoff IT_ERR_INVALID_SPIGOT",
         ],
         |f| {
             let active = f.end(&f.a, &attributes())?;
@@ -260,7 +216,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A path that the consumer filled in is as good as a returned one.
-    test("names::a_path_that_the_consumer_filled_in", &["it_get_pathinfo.B06", "it_path_t.B06"], |f| {
+    test("names::a_path_that_the_consumer_filled_in", &["it_get_pathinfo B06", "it_path_t B06"], |f| {
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
         let gid = |ia: &Ia| -> core::result::Result<[u8; 16], crate::Failure> {
@@ -291,12 +247,7 @@ pub(crate) const TESTS: &[Test] = &[
     // On InfiniBand the conversion of sockets is not supported, regardless of its arguments.
     test(
         "names::sockets_are_not_converted",
-        &[
-            "it_socket_convert.O01",
-            "it_socket_convert.F01",
-            "it_socket_convert.V01",
-            "it_socket_convert.IT_ERR_OP_NOT_SUPPORTED",
-        ],
+        &["it_socket_convert F01 O01 V01 IT_ERR_OP_NOT_SUPPORTED"],
         |f| {
             check!(!f.a.ia_query()?.socket_conversion_support);
             check_eq!((ScFlags::empty().bits(), ScFlags::NO_REQ_REP.bits()), (0, 1));

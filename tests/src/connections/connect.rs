@@ -52,43 +52,15 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::two_way",
         &[
-            "it_ep_accept.V04",
-            "5.1.B01",
-            "5.1.B03",
-            "5.2.1.B01",
-            "5.2.1.B04",
-            "5.2.1.B05",
-            "it_ep_connect.B02",
-            "it_ep_connect.F01",
-            "it_ep_connect.S03",
-            "it_ep_connect.B09",
-            "it_ep_connect.B06",
-            "it_ep_accept.B02",
-            "it_ep_accept.B03",
-            "it_ep_accept.B04",
-            "it_ep_accept.S01",
-            "it_ep_accept.F01",
-            "it_ep_state_t.S21",
-            "it_ep_state_t.S31",
-            "it_ep_state_t.B06",
-            "it_ep_state_t.B02",
-            "it_ep_state_t.V03",
-            "A.it_ep_accept.B01",
-            "it_cm_msg_events.B01",
-            "it_cm_msg_events.B03",
-            "it_cm_msg_events.F01",
-            "it_cm_msg_events.F02",
-            "it_cm_msg_events.F04",
-            "it_cm_msg_events.S02",
-            "it_cm_req_events.B01",
-            "it_cm_req_events.F01",
-            "it_cm_req_events.F02",
-            "it_cm_req_events.F03",
-            "it_cm_req_events.F04",
-            "it_cm_req_events.F05",
-            "it_cm_req_events.F06",
-            "it_event_t.F15",
-            "it_event_t.F19",
+            "it_ep_accept B02-B04 F01 S01 V04",
+            "5.1 B01 B03",
+            "5.2.1 B01 B04 B05",
+            "it_ep_connect B02 B06 B09 F01 S03",
+            "it_ep_state_t B02 B06 S21 S31 V03",
+            "A.it_ep_accept B01",
+            "it_cm_msg_events B01 B03 F01 F02 F04 S02",
+            "it_cm_req_events B01 F01-F06",
+            "it_event_t F15 F19",
         ],
         |f| {
             let (active, passive, listener) = sides(f)?;
@@ -124,27 +96,14 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::three_way",
         &[
-            "5.1.O01",
-            "it_ep_connect.F02",
-            "it_ep_connect.B08",
-            "it_ep_connect.L02",
-            "it_ep_accept.B05",
-            "it_ep_accept.S02",
-            "it_ep_accept.S03",
-            "it_ep_accept.S04",
-            "it_ep_state_t.F03",
-            "it_ep_state_t.F04",
-            "it_ep_state_t.S06",
-            "it_ep_state_t.S20",
-            "it_ep_state_t.S22",
-            "it_ep_state_t.S27",
-            "it_ep_state_t.S11",
-            "it_cm_msg_events.S01",
-            "it_cm_msg_events.F03",
-            "it_cm_msg_events.F24",
-            "it_ia_info_t.F37",
-            "it_event_t.F18",
-            "5.2.1.S01",
+            "5.1 O01",
+            "it_ep_connect B08 F02 L02",
+            "it_ep_accept B05 S02-S04",
+            "it_ep_state_t F03 F04 S06 S11 S20 S22 S27",
+            "it_cm_msg_events F03 F24 S01",
+            "it_ia_info_t F37",
+            "it_event_t F18",
+            "5.2.1 S01",
         ],
         |f| {
             check!(f.a.ia_query()?.three_way_handshake_support);
@@ -184,22 +143,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::rejected_by_the_passive_side",
         &[
-            "it_reject.B01",
-            "it_reject.B02",
-            "it_reject.B03",
-            "it_reject.B04",
-            "it_reject.S01",
-            "it_reject.B05",
-            "it_reject.B06",
-            "it_reject.A01",
-            "it_ep_connect.S02",
-            "it_ep_connect.S04",
-            "it_ep_connect.B10",
-            "it_ep_state_t.S25",
-            "it_cm_msg_events.S04",
-            "it_cm_msg_events.F27",
-            "it_ia_info_t.F46",
-            "it_event_t.F21",
+            "it_reject A01 B01-B06 S01",
+            "it_ep_connect B10 S02 S04",
+            "it_ep_state_t S25",
+            "it_cm_msg_events F27 S04",
+            "it_ia_info_t F46",
+            "it_event_t F21",
         ],
         |f| {
             let limit = f.a.ia_query()?.reject_private_data_len;
@@ -232,15 +181,7 @@ pub(crate) const TESTS: &[Test] = &[
     // informed.
     test(
         "connect::rejected_by_the_active_side",
-        &[
-            "it_reject.B04",
-            "it_reject.S02",
-            "it_reject.B02",
-            "it_ep_state_t.S07",
-            "it_ep_state_t.S28",
-            "it_ep_state_t.S32",
-            "it_ep_state_t.V06",
-        ],
+        &["it_reject B02 B04 S02", "it_ep_state_t S07 S28 S32 V06"],
         |f| {
             let (active, passive, listener) = sides(f)?;
             f.b.post_recv(passive.ep, &[], 1, DtoFlags::COMPLETION)?;
@@ -261,13 +202,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::identifiers_are_used_once",
         &[
-            "it_ep_accept.B06",
-            "it_ep_accept.IT_ERR_INVALID_CN_EST_ID",
-            "it_reject.IT_ERR_INVALID_CN_EST_ID",
-            "it_reject.V01",
-            "it_ep_disconnect.V01",
-            "it_ep_state_t.V01",
-            "it_status_t.F28",
+            "it_ep_accept B06 IT_ERR_INVALID_CN_EST_ID",
+            "it_reject V01 IT_ERR_INVALID_CN_EST_ID",
+            "it_ep_disconnect V01",
+            "it_ep_state_t V01",
+            "it_status_t F28",
         ],
         |f| {
             let (active, passive, listener) = sides(f)?;
@@ -295,12 +234,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A refused accept leaves both the endpoint and the request as they were.
     test(
         "connect::accepting_with_the_wrong_endpoint",
-        &[
-            "it_ep_accept.IT_ERR_INVALID_EP_STATE",
-            "it_ep_accept.V05",
-            "it_ep_state_t.S06",
-            "it_ep_state_t.V08",
-        ],
+        &["it_ep_accept V05 IT_ERR_INVALID_EP_STATE", "it_ep_state_t S06 V08"],
         |f| {
             let busy = f.pair()?;
             let (active, passive, listener) = sides(f)?;
@@ -315,7 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An endpoint cannot accept its own request.
-    test("connect::not_to_itself", &["it_ep_connect.L04"], |f| {
+    test("connect::not_to_itself", &["it_ep_connect L04"], |f| {
         let end = f.end(&f.b, &attributes())?;
         let listener = f.listen(&f.b)?;
         f.dial(&end, &listener, TWO_WAY, &[])?;
@@ -333,16 +267,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::no_listen_point",
         &[
-            "it_cm_msg_events.S05",
-            "it_cm_msg_events.F08",
-            "it_cm_msg_events.F28",
-            "it_cm_msg_events.F30",
-            "it_cm_msg_events.F37",
-            "it_ep_state_t.S24",
-            "it_ep_state_t.S44",
-            "it_ep_connect.S04",
-            "A.it_cm_msg_events.A02",
-            "it_event_t.F22",
+            "it_cm_msg_events F08 F28 F30 F37 S05",
+            "it_ep_state_t S24 S44",
+            "it_ep_connect S04",
+            "A.it_cm_msg_events A02",
+            "it_event_t F22",
         ],
         |f| {
             let end = f.end(&f.a, &attributes())?;
@@ -372,7 +301,7 @@ pub(crate) const TESTS: &[Test] = &[
     // After a connect both endpoints return their paths to each other.
     test(
         "connect::query_of_the_path",
-        &["it_ep_query.F03", "it_ep_query.F06", "it_ep_query.F07", "it_ep_rc_create.B03", "it_path_t.F07"],
+        &["it_ep_query F03 F06 F07", "it_ep_rc_create B03", "it_path_t F07"],
         |f| {
             let (active, passive, listener) = sides(f)?;
             let route = path(&f.a, &listener.address)?;
@@ -399,14 +328,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::paths",
         &[
-            "it_get_pathinfo.L01",
-            "it_get_pathinfo.B01",
-            "it_get_pathinfo.B03",
-            "it_get_pathinfo.B05",
-            "it_get_pathinfo.IT_ERR_INVALID_SPIGOT",
-            "it_get_pathinfo.IT_ERR_INVALID_NETADDR",
-            "it_path_t.B04",
-            "it_status_t.F53",
+            "it_get_pathinfo B01 B03 B05 L01 IT_ERR_INVALID_NETADDR IT_ERR_INVALID_SPIGOT",
+            "it_path_t B04",
+            "it_status_t F53",
         ],
         |f| {
             let own = spigot(&f.a)?.spigot_id;
@@ -444,7 +368,7 @@ pub(crate) const TESTS: &[Test] = &[
     // If no answer comes, the attempt ends when the path's timeout has passed.
     test(
         "connect::no_answer",
-        &["it_cm_msg_events.F31", "it_path_t.F21", "it_path_t.B03", "it_path_t.B01", "it_ep_state_t.S23"],
+        &["it_cm_msg_events F31", "it_path_t B01 B03 F21", "it_ep_state_t S23"],
         |f| {
             let (active, _, listener) = sides(f)?;
             f.a.post_recv(active.ep, &[], 1, DtoFlags::COMPLETION)?;
@@ -468,7 +392,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The passive side repeats its reply by the active side's local timeout, not by the time that
     // the active side gives to the passive side's answers.
-    test("connect::the_local_timeout_is_the_passive_sides", &["it_ep_connect.F06"], |f| {
+    test("connect::the_local_timeout_is_the_passive_sides", &["it_ep_connect F06"], |f| {
         let (active, passive, listener) = sides(f)?;
         // 1 ms against more than a minute.
         let attributes = ConnAttributes {
@@ -495,7 +419,7 @@ pub(crate) const TESTS: &[Test] = &[
         f.a.ep_disconnect(active.ep, &[]).map_err(Failure::from)
     }),
     // A lost message of the connection manager is repeated, and the receiver reports it once.
-    test("connect::lost_datagrams_are_sent_again", &["it_ep_connect.F09", "A.it_cm_msg_events.O02"], |f| {
+    test("connect::lost_datagrams_are_sent_again", &["it_ep_connect F09", "A.it_cm_msg_events O02"], |f| {
         for lost in 1..=3 {
             let (active, passive, listener) = sides(f)?;
             f.inject(0, Injection::DropManagement, lost, 0)?;
@@ -516,7 +440,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Several connections are established at the same time through one listen point.
     test(
         "connect::many_at_once",
-        &["it_evd_create.B06", "it_ep_state_t.B03", "A.it_cm_msg_events.B07"],
+        &["it_evd_create B06", "it_ep_state_t B03", "A.it_cm_msg_events B07"],
         |f| {
             const MANY: usize = 12;
             let listener = f.listen_with(&f.b, ListenFlags::empty(), 32)?;
@@ -547,7 +471,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // The state of a connection does not depend on the consumer taking its events.
-    test("connect::states_do_not_wait_for_the_consumer", &["it_ep_state_t.B03", "it_ep_state_t.B02"], |f| {
+    test("connect::states_do_not_wait_for_the_consumer", &["it_ep_state_t B02 B03"], |f| {
         // No event is dequeued before the third connection has ended.
         let (active, passive, listener) = sides(f)?;
         for _ in 0..3 {

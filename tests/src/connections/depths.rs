@@ -59,54 +59,50 @@ fn reads_succeed(f: &Fixture, active: &End, passive: &End) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // If each side lowers its depths to those of the other one, no number of reads can exceed them.
-    test(
-        "depths::adjusted_by_both",
-        &["5.2.3.V01", "5.2.3.V02", "5.2.3.B03", "5.2.3.B06", "it_ia_info_t.F60", "it_ia_info_t.F61"],
-        |f| {
-            let info = f.a.ia_query()?;
-            check!(info.rdma_read_ird_modifiable && info.rdma_read_ord_increasable);
-            let (active, passive) = (f.end(&f.a, &depths(5, 2))?, f.end(&f.b, &depths(8, 7))?);
-            let listener = f.listen(&f.b)?;
-            f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
-            let request = listener.request()?;
-            check_eq!((request.rdma_read_ird, request.rdma_read_ord), (5, 2));
-            // The responder takes the smaller of its own depth and the initiator's, while it is
-            // still unconnected.
-            check_eq!(passive.state()?, EpStateRc::Unconnected);
-            let both = EpParamMask::MAX_IRD | EpParamMask::MAX_ORD;
-            set(&passive, both, 8.min(request.rdma_read_ord), 7.min(request.rdma_read_ird))?;
-            check_eq!(depths_of(&passive)?, (2, 5));
-            f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
-            let event = active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
-                return Err(Failure::new("not established"));
-            };
-            check_eq!((rdma_read_ird, rdma_read_ord), (2, 5));
-            // The responder's event has the depths of the initiator's request, regardless of later
-            // changes.
-            set(&active, EpParamMask::MAX_ORD, 0, 1)?;
-            let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
-                return Err(Failure::new("not established"));
-            };
-            check_eq!((rdma_read_ird, rdma_read_ord), (5, 2));
-            check_eq!(depths_of(&active)?, (5, 1));
+    test("depths::adjusted_by_both", &["5.2.3 B03 B06 V01 V02", "it_ia_info_t F60 F61"], |f| {
+        let info = f.a.ia_query()?;
+        check!(info.rdma_read_ird_modifiable && info.rdma_read_ord_increasable);
+        let (active, passive) = (f.end(&f.a, &depths(5, 2))?, f.end(&f.b, &depths(8, 7))?);
+        let listener = f.listen(&f.b)?;
+        f.dial(&active, &listener, CnEstFlags::TWO_WAY, &[])?;
+        let request = listener.request()?;
+        check_eq!((request.rdma_read_ird, request.rdma_read_ord), (5, 2));
+        // The responder takes the smaller of its own depth and the initiator's, while it is
+        // still unconnected.
+        check_eq!(passive.state()?, EpStateRc::Unconnected);
+        let both = EpParamMask::MAX_IRD | EpParamMask::MAX_ORD;
+        set(&passive, both, 8.min(request.rdma_read_ord), 7.min(request.rdma_read_ird))?;
+        check_eq!(depths_of(&passive)?, (2, 5));
+        f.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+        let event = active.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
+            return Err(Failure::new("not established"));
+        };
+        check_eq!((rdma_read_ird, rdma_read_ord), (2, 5));
+        // The responder's event has the depths of the initiator's request, regardless of later
+        // changes.
+        set(&active, EpParamMask::MAX_ORD, 0, 1)?;
+        let event = passive.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        let Event::ConnEstablished { rdma_read_ird, rdma_read_ord, .. } = event else {
+            return Err(Failure::new("not established"));
+        };
+        check_eq!((rdma_read_ird, rdma_read_ord), (5, 2));
+        check_eq!(depths_of(&active)?, (5, 1));
+        reads_succeed(f, &active, &passive)?;
+        // While connected, ORD can be changed within what the peer accepted.
+        for ord in [2, 1, 2] {
+            set(&active, EpParamMask::MAX_ORD, 0, ord)?;
+            check_eq!(depths_of(&active)?, (5, ord));
             reads_succeed(f, &active, &passive)?;
-            // While connected, ORD can be changed within what the peer accepted.
-            for ord in [2, 1, 2] {
-                set(&active, EpParamMask::MAX_ORD, 0, ord)?;
-                check_eq!(depths_of(&active)?, (5, ord));
-                reads_succeed(f, &active, &passive)?;
-            }
-            // IRD can be changed without a connection only.
-            check_eq!(set(&active, EpParamMask::MAX_IRD, 1, 0), Err(Error::InvalidEpState));
-            check_eq!(depths_of(&active)?, (5, 2));
-            Ok(())
-        },
-    ),
+        }
+        // IRD can be changed without a connection only.
+        check_eq!(set(&active, EpParamMask::MAX_IRD, 1, 0), Err(Error::InvalidEpState));
+        check_eq!(depths_of(&active)?, (5, 2));
+        Ok(())
+    }),
     // More reads than the peer accepts either succeed or break the connection: chapter 5.1.1 says
     // that the connection may be terminated.
-    test("depths::more_than_the_peer_takes", &["5.1.1.A01"], |f| {
+    test("depths::more_than_the_peer_takes", &["5.1.1 A01"], |f| {
         let (active, passive) = (f.end(&f.a, &depths(1, 1))?, f.end(&f.b, &depths(1, 1))?);
         f.connect(&active, &passive)?;
         // Exceed the negotiated depth on purpose.
@@ -122,21 +118,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::read_depths_travel",
         &[
-            "it_cm_msg_events.V03",
-            "5.1.1.B02",
-            "5.1.1.B03",
-            "5.2.3.B01",
-            "5.2.3.B02",
-            "5.2.3.B04",
-            "5.2.3.B05",
-            "it_ep_connect.B03",
-            "it_listen_create.B04",
-            "it_listen_create.B05",
-            "it_cm_req_events.F08",
-            "it_cm_req_events.F09",
-            "it_cm_msg_events.F05",
-            "it_cm_msg_events.F06",
-            "it_ia_info_t.F40",
+            "it_cm_msg_events F05 F06 V03",
+            "5.1.1 B02 B03",
+            "5.2.3 B01 B02 B04 B05",
+            "it_ep_connect B03",
+            "it_listen_create B04 B05",
+            "it_cm_req_events F08 F09",
+            "it_ia_info_t F40",
         ],
         |f| {
             check!(f.a.ia_query()?.ird_ord_ia_support);
@@ -192,15 +180,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::more_reads_than_the_peer_takes",
         &[
-            "A.it_ep_attributes_t.B03",
-            "it_ep_attributes_t.F14",
-            "it_ep_accept.IT_ERR_INVALID_EP_ATTR",
-            "it_ep_accept.B07",
-            "it_ep_accept.B08",
-            "5.1.1.B01",
-            "it_status_t.F34",
-            "A.it_ep_attributes_t.B04",
-            "it_cm_msg_events.F34",
+            "A.it_ep_attributes_t B03 B04",
+            "it_ep_attributes_t F14",
+            "it_ep_accept B07 B08 IT_ERR_INVALID_EP_ATTR",
+            "5.1.1 B01",
+            "it_status_t F34",
+            "it_cm_msg_events F34",
         ],
         |f| {
             // The active side may have 8 reads outstanding; the passive side's endpoint accepts 1.
@@ -245,7 +230,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The active side of a three-way connection may change its depths before it accepts.
     test(
         "connect::depths_adjusted_after_the_arrival",
-        &["it_cm_msg_events.B11", "it_ep_attributes_t.S03", "it_ep_attributes_t.S04", "it_ep_modify.F06"],
+        &["it_cm_msg_events B11", "it_ep_attributes_t S03 S04", "it_ep_modify F06"],
         |f| {
             let (active, passive, listener) = sides(f)?;
             f.dial(&active, &listener, THREE_WAY, &[])?;
@@ -298,14 +283,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The adapter always negotiates the depths, so a consumer that suppresses this is refused.
     test(
         "connect::depths_cannot_be_suppressed",
-        &[
-            "it_ep_connect.V07",
-            "it_ia_info_t.F41",
-            "it_ia_info_t.B03",
-            "it_ep_connect.B05",
-            "it_listen_create.B07",
-            "it_listen_create.V01",
-        ],
+        &["it_ep_connect B05 V07", "it_ia_info_t B03 F41", "it_listen_create B07 V01"],
         |f| {
             let info = f.a.ia_query()?;
             check!(info.ird_ord_ia_support && !info.ird_ord_suppressible);

@@ -15,25 +15,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::disconnected_by_either_side",
         &[
-            "it_ep_state_t.V10",
-            "A.it_ep_disconnect.B02",
-            "it_ep_disconnect.B01",
-            "it_ep_disconnect.B02",
-            "it_ep_disconnect.B03",
-            "it_ep_disconnect.B04",
-            "it_ep_disconnect.S01",
-            "it_ep_state_t.S39",
-            "it_ep_state_t.S40",
-            "it_ep_state_t.S45",
-            "it_ep_state_t.A01",
-            "it_ep_state_t.A03",
-            "it_ep_state_t.B01",
-            "it_cm_msg_events.B02",
-            "it_cm_msg_events.S03",
-            "it_cm_msg_events.F26",
-            "it_ia_info_t.F47",
-            "it_event_t.F20",
-            "A.it_ep_disconnect.B01",
+            "it_ep_state_t A01 A03 B01 S39 S40 S45 V10",
+            "A.it_ep_disconnect B01 B02",
+            "it_ep_disconnect B01-B04 S01",
+            "it_cm_msg_events B02 F26 S03",
+            "it_ia_info_t F47",
+            "it_event_t F20",
         ],
         |f| {
             let limit = f.a.ia_query()?.disconnect_private_data_len;
@@ -60,7 +47,7 @@ pub(crate) const TESTS: &[Test] = &[
     // If both sides disconnect at the same time, each gets one event.
     test(
         "connect::disconnected_by_both_at_once",
-        &["it_cm_msg_events.B02", "it_ep_state_t.A03", "it_ep_disconnect.V04", "A.it_ep_disconnect.V01"],
+        &["it_cm_msg_events B02", "it_ep_state_t A03", "it_ep_disconnect V04", "A.it_ep_disconnect V01"],
         |f| {
             for _ in 0..10 {
                 let pair = f.pair()?;
@@ -80,12 +67,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::disconnect_flushes",
         &[
-            "it_cm_msg_events.B13",
-            "it_dto_events.B08",
-            "it_ep_disconnect.B06",
-            "it_ep_state_t.A04",
-            "it_cm_msg_events.S03",
-            "4.7.B05",
+            "it_cm_msg_events B13 S03",
+            "it_dto_events B08",
+            "it_ep_disconnect B06",
+            "it_ep_state_t A04",
+            "4.7 B05",
         ],
         |f| {
             let pair = f.pair()?;
@@ -109,7 +95,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The active side may give up before the passive side answers, and no connection comes of it.
     test(
         "connect::given_up_by_the_active_side",
-        &["it_ep_state_t.S26", "it_ep_disconnect.B01", "it_ep_state_t.S09", "it_ep_state_t.S44"],
+        &["it_ep_state_t S09 S26 S44", "it_ep_disconnect B01"],
         |f| {
             let (active, passive, listener) = sides(f)?;
             f.a.post_recv(active.ep, &[], 1, DtoFlags::COMPLETION)?;
@@ -131,11 +117,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::given_up_after_the_arrival",
         &[
-            "it_ep_state_t.S30",
-            "it_ep_disconnect.V03",
-            "it_cm_msg_events.V01",
-            "A.it_cm_msg_events.B03",
-            "A.it_ep_state_t.V03",
+            "it_ep_state_t S30",
+            "it_ep_disconnect V03",
+            "it_cm_msg_events V01",
+            "A.it_cm_msg_events B03",
+            "A.it_ep_state_t V03",
         ],
         |f| {
             let (active, passive, listener) = sides(f)?;
@@ -156,13 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
     // fails.
     test(
         "connect::freed_after_the_arrival",
-        &[
-            "it_ep_state_t.S33",
-            "A.it_cm_msg_events.B04",
-            "A.it_ep_free.B02",
-            "it_ep_free.B05",
-            "A.it_ep_free.A01",
-        ],
+        &["it_ep_state_t S33", "A.it_cm_msg_events B04", "A.it_ep_free A01 B02", "it_ep_free B05"],
         |f| {
             let (active, passive, listener) = sides(f)?;
             f.dial(&active, &listener, THREE_WAY, &[])?;
@@ -176,7 +156,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // The passive side may give up after its accept, and the active side's attempt fails.
-    test("connect::given_up_by_the_passive_side", &["it_ep_state_t.S34", "it_ep_state_t.S29"], |f| {
+    test("connect::given_up_by_the_passive_side", &["it_ep_state_t S29 S34"], |f| {
         let (active, passive, listener) = sides(f)?;
         f.dial(&active, &listener, THREE_WAY, &[])?;
         f.b.ep_accept(passive.ep, listener.request()?.cn_est_id, &[])?;
@@ -190,7 +170,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An error at either end breaks the connection at both; no consumer disconnected it.
     test(
         "connect::errors_break_the_connection_at_both_ends",
-        &["it_ep_state_t.A02", "it_ep_state_t.S41", "it_ep_state_t.S42", "it_cm_msg_events.S06"],
+        &["it_ep_state_t A02 S41 S42", "it_cm_msg_events S06"],
         |f| {
             // A local error, of which the peer's device does not learn.
             let pair = f.pair()?;

@@ -51,29 +51,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "listen::create_query_free",
         &[
-            "it_listen_create.B01",
-            "it_listen_create.B02",
-            "it_listen_create.B03",
-            "it_listen_create.F01",
-            "it_listen_create.F02",
-            "it_listen_create.F03",
-            "it_listen_query.B01",
-            "it_listen_query.F01",
-            "it_listen_query.F02",
-            "it_listen_query.F03",
-            "it_listen_query.F04",
-            "it_listen_query.F05",
-            "it_listen_query.IT_ERR_INVALID_LISTEN",
-            "it_listen_query.IT_ERR_INVALID_MASK",
-            "it_listen_free.S03",
-            "it_listen_free.IT_ERR_INVALID_LISTEN",
-            "it_ia_info_t.F14",
-            "it_conn_qual_t.F01",
-            "it_conn_qual_t.F02",
-            "it_conn_qual_t.F07",
-            "it_conn_qual_t.F08",
-            "it_conn_qual_t.B01",
-            "it_status_t.F46",
+            "it_listen_create B01-B03 F01-F03",
+            "it_listen_query B01 F01-F05 IT_ERR_INVALID_LISTEN IT_ERR_INVALID_MASK",
+            "it_listen_free S03 IT_ERR_INVALID_LISTEN",
+            "it_ia_info_t F14",
+            "it_conn_qual_t B01 F01 F02 F07 F08",
+            "it_status_t F46",
         ],
         |f| {
             check_eq!((ConnQualTypes::IANA_PORT.bits(), ConnQualTypes::IB_SERVICEID.bits()), (1, 2));
@@ -123,12 +106,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "listen::refusals",
         &[
-            "it_listen_create.IT_ERR_INVALID_CONN_EVD",
-            "it_listen_create.IT_ERR_INVALID_EVD_TYPE",
-            "it_listen_create.IT_ERR_INVALID_SPIGOT",
-            "it_listen_create.IT_ERR_INVALID_FLAGS",
-            "it_listen_create.IT_ERR_INVALID_CONN_QUAL",
-            "it_listen_create.F01",
+            "it_listen_create F01 IT_ERR_INVALID_CONN_EVD IT_ERR_INVALID_CONN_QUAL",
+            "it_listen_create IT_ERR_INVALID_EVD_TYPE IT_ERR_INVALID_FLAGS IT_ERR_INVALID_SPIGOT",
         ],
         |f| {
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
@@ -168,7 +147,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A qualifier, in either of its two forms, has one listen point at most.
     test(
         "listen::one_listen_point_per_qualifier",
-        &["it_listen_create.IT_ERR_CONN_QUAL_BUSY", "A.it_conn_qual_t.B02", "it_status_t.F10"],
+        &["it_listen_create IT_ERR_CONN_QUAL_BUSY", "A.it_conn_qual_t B02", "it_status_t F10"],
         |f| {
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
             let id = spigot(&f.b)?.spigot_id;
@@ -189,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A request to the service ID of a port arrives at the listen point of the port.
     test(
         "listen::a_port_answers_to_its_service_id",
-        &["A.it_conn_qual_t.B02", "it_conn_qual_t.B03", "it_cm_req_events.B06"],
+        &["A.it_conn_qual_t B02", "it_conn_qual_t B03", "it_cm_req_events B06"],
         |f| {
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
             let spigot = spigot(&f.b)?;
@@ -215,7 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Qualifiers that the provider chooses are not in use.
-    test("listen::chosen_qualifiers_differ", &["it_listen_create.B03"], |f| {
+    test("listen::chosen_qualifiers_differ", &["it_listen_create B03"], |f| {
         let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
         let id = spigot(&f.b)?.spigot_id;
         let mut used: Vec<ConnQual> = Vec::new();
@@ -227,7 +206,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // After the free no request arrives, but those that are queued can be answered.
-    test("listen::no_requests_after_the_free", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
+    test("listen::no_requests_after_the_free", &["it_listen_free S01 S02"], |f| {
         let (early, late) = (f.end(&f.a, &attributes())?, f.end(&f.a, &attributes())?);
         let passive = f.end(&f.b, &attributes())?;
         let notices = naming(&f.b)?;
@@ -250,7 +229,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)
     }),
     // A request that races the free is either queued or rejected, and never lost.
-    test("listen::freed_when_a_request_arrives", &["it_listen_free.S01", "it_listen_free.S02"], |f| {
+    test("listen::freed_when_a_request_arrives", &["it_listen_free S01 S02"], |f| {
         for _ in 0..16 {
             let (active, listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
             f.dial(&active, &listener, TWO_WAY, &[])?;
@@ -268,7 +247,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A request that finds the EVD full is discarded, and its sender gets a reject.
     test(
         "listen::the_backlog",
-        &["it_listen_create.B08", "it_listen_create.B09", "A.it_listen_create.A01", "it_cm_req_events.B03"],
+        &["it_listen_create B08 B09", "A.it_listen_create A01", "it_cm_req_events B03"],
         |f| {
             let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
             let affiliated = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
@@ -296,7 +275,7 @@ pub(crate) const TESTS: &[Test] = &[
     // reported.
     test(
         "listen::room_after_the_backlog_was_full",
-        &["it_listen_create.B08", "it_listen_create.B09", "it_cm_req_events.B03"],
+        &["it_listen_create B08 B09", "it_cm_req_events B03"],
         |f| {
             let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
             let waiting = fill(f, &listener)?;
@@ -328,7 +307,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Requests that the consumer never dequeued end with their EVD.
-    test("listen::requests_end_with_their_dispatcher", &["it_evd_free.B01", "it_evd_free.B05"], |f| {
+    test("listen::requests_end_with_their_dispatcher", &["it_evd_free B01 B05"], |f| {
         let connections = || f.setup.b.agent.counts().connections;
         let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
         let waiting = fill(f, &listener)?;
@@ -343,7 +322,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Creating listen points fails with IT_ERR_RESOURCES at some point, and works again after one
     // is freed.
-    test("listen::listen_points_run_out_and_come_back", &["it_listen_create.IT_ERR_RESOURCES"], |f| {
+    test("listen::listen_points_run_out_and_come_back", &["it_listen_create IT_ERR_RESOURCES"], |f| {
         let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
         let id = spigot(&f.b)?.spigot_id;
         let mut all = Vec::new();

@@ -46,23 +46,15 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::private_data",
         &[
-            "it_ep_connect.L03",
-            "5.1.B02",
-            "5.2.1.B02",
-            "5.2.1.B03",
-            "it_cm_req_events.F10",
-            "it_cm_req_events.F11",
-            "it_cm_req_events.B05",
-            "it_cm_msg_events.F09",
-            "it_cm_msg_events.F10",
-            "it_cm_msg_events.F25",
-            "it_cm_msg_events.L01",
-            "it_ia_info_t.F38",
-            "it_ia_info_t.F44",
-            "it_ia_info_t.F45",
-            "it_ep_accept.V06",
-            "F.B01",
-            "B.2.V01",
+            "it_ep_connect L03",
+            "5.1 B02",
+            "5.2.1 B02 B03",
+            "it_cm_req_events B05 F10 F11",
+            "it_cm_msg_events F09 F10 F25 L01",
+            "it_ia_info_t F38 F44 F45",
+            "it_ep_accept V06",
+            "F B01",
+            "B.2 V01",
         ],
         |f| {
             let info = f.a.ia_query()?;
@@ -88,7 +80,7 @@ pub(crate) const TESTS: &[Test] = &[
     // message (it_cm_msg_events), and here no message is lost.
     test(
         "connect::private_data_three_way",
-        &["it_cm_msg_events.F24", "it_ep_accept.B09", "it_cm_msg_events.O03", "A.it_cm_msg_events.A03"],
+        &["it_cm_msg_events F24 O03", "it_ep_accept B09", "A.it_cm_msg_events A03"],
         |f| {
             let limit = f.a.ia_query()?.accept_private_data_len;
             let (active, passive, listener) = sides(f)?;
@@ -113,12 +105,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "connect::too_much_private_data",
         &[
-            "it_ep_connect.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ep_accept.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_reject.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ep_disconnect.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ep_accept.V05",
-            "it_status_t.F55",
+            "it_ep_connect IT_ERR_INVALID_PDATA_LENGTH",
+            "it_ep_accept V05 IT_ERR_INVALID_PDATA_LENGTH",
+            "it_reject IT_ERR_INVALID_PDATA_LENGTH",
+            "it_ep_disconnect IT_ERR_INVALID_PDATA_LENGTH",
+            "it_status_t F55",
         ],
         |f| {
             let info = f.a.ia_query()?;

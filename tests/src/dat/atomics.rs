@@ -115,20 +115,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_atomics::fetch_and_add",
         &[
-            "DAT_IB_DTOS.F03",
-            "DAT_IB_EXT_TYPE.F01",
-            "DAT_IB_STATUS.F01",
-            "dat-ib-2.2.B02",
-            "dat-ib-2.2.B03",
-            "dat-ib-2.2.B04",
-            "dat_ib_post_fetch_and_add.B01",
-            "dat_ib_post_fetch_and_add.B02",
-            "dat_ib_post_fetch_and_add.B03",
-            "dat_ib_post_fetch_and_add.B07",
-            "dat_ib_post_fetch_and_add.B08",
-            "dat_ib_post_fetch_and_add.B11",
-            "dat_ib_post_fetch_and_add.A03",
-            "dat_ib_post_fetch_and_add.A04",
+            "DAT_IB_DTOS F03",
+            "DAT_IB_EXT_TYPE F01",
+            "DAT_IB_STATUS F01",
+            "dat-ib-2.2 B02-B04",
+            "dat_ib_post_fetch_and_add A03 A04 B01-B03 B07 B08 B11",
         ],
         |f| {
             world(f, |w| {
@@ -176,18 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
     // event.
     test(
         "dat_atomics::compare_and_swap",
-        &[
-            "DAT_IB_DTOS.F04",
-            "DAT_IB_DTOS.A01",
-            "DAT_IB_EXT_TYPE.F02",
-            "dat_ib_post_cmp_and_swap.B01",
-            "dat_ib_post_cmp_and_swap.B02",
-            "dat_ib_post_cmp_and_swap.B03",
-            "dat_ib_post_cmp_and_swap.B04",
-            "dat_ib_post_cmp_and_swap.B08",
-            "dat_ib_post_cmp_and_swap.B10",
-            "dat_ib_post_cmp_and_swap.B13",
-        ],
+        &["DAT_IB_DTOS A01 F04", "DAT_IB_EXT_TYPE F02", "dat_ib_post_cmp_and_swap B01-B04 B08 B10 B13"],
         |f| {
             world(f, |w| {
                 check_eq!((Dto::IB_CMP_SWAP.as_raw(), IbExtType::CmpAndSwap as u32), (11, 1));
@@ -224,12 +204,7 @@ pub(crate) const TESTS: &[Test] = &[
     // zone. No value is returned twice, and the sum is exact.
     test(
         "dat_atomics::many_endpoints_add_to_one_word",
-        &[
-            "dat-ib-2.2.B01",
-            "dat-ib-2.2.B11",
-            "dat_ib_post_fetch_and_add.O01",
-            "dat_ib_post_fetch_and_add.B06",
-        ],
+        &["dat-ib-2.2 B01 B11", "dat_ib_post_fetch_and_add B06 O01"],
         |f| {
             world(f, |w| {
                 const EACH: usize = 100;
@@ -277,7 +252,7 @@ pub(crate) const TESTS: &[Test] = &[
     // them wins.
     test(
         "dat_atomics::one_winner_of_each_round",
-        &["dat-ib-2.2.B11", "dat_ib_post_cmp_and_swap.O01", "dat_ib_post_cmp_and_swap.B07"],
+        &["dat-ib-2.2 B11", "dat_ib_post_cmp_and_swap B07 O01"],
         |f| {
             world(f, |w| {
                 const ROUNDS: u64 = 80;
@@ -312,7 +287,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Additions of a peer and of this host's processors to one word never overwrite each other.
-    test("dat_atomics::with_the_processors", &["dat-ib-2.2.O01"], |f| {
+    test("dat_atomics::with_the_processors", &["dat-ib-2.2 O01"], |f| {
         world(f, |w| {
             const EACH: u64 = 2000;
             let (a, _, own, far) = w.open_pair()?;
@@ -341,7 +316,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // At the peer, an atomic takes effect after the requests that were posted before it, and before
     // those posted after it.
-    test("dat_atomics::in_the_order_of_requests", &["dat-ib-2.2.B08"], |f| {
+    test("dat_atomics::in_the_order_of_requests", &["dat-ib-2.2 B08"], |f| {
         world(f, |w| {
             let (a, b, own, far) = w.open_pair()?;
             receives(&b, 0..20)?;
@@ -372,12 +347,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Read is lost at first: the Read does not see the effect of the atomic.
     test(
         "dat_atomics::fenced",
-        &[
-            "dat-ib-2.2.B06",
-            "dat-ib-2.2.B07",
-            "dat_ib_post_cmp_and_swap.F04",
-            "dat_ib_post_fetch_and_add.F03",
-        ],
+        &["dat-ib-2.2 B06 B07", "dat_ib_post_cmp_and_swap F04", "dat_ib_post_fetch_and_add F03"],
         |f| {
             world(f, |w| {
                 check_eq!(CompletionFlags::BARRIER_FENCE.bits(), 8);
@@ -404,7 +374,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // An atomic is complete only when the peer has answered. Without an answer it fails, and takes
     // effect at most once although it was sent several times.
-    test("dat_atomics::without_an_answer", &["dat-ib-2.2.B10", "dat-ib-2.2.A03"], |f| {
+    test("dat_atomics::without_an_answer", &["dat-ib-2.2 A03 B10"], |f| {
         world(f, |w| {
             for atomic in BOTH {
                 let (a, b, own, far) = w.open_pair()?;
@@ -433,8 +403,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_atomics::limited_interfaces",
         &[
-            "dat_ib_post_cmp_and_swap.DAT_MODEL_NOT_SUPPORTED",
-            "dat_ib_post_rdma_write_with_immed.DAT_MODEL_NOT_SUPPORTED",
+            "dat_ib_post_cmp_and_swap DAT_MODEL_NOT_SUPPORTED",
+            "dat_ib_post_rdma_write_with_immed DAT_MODEL_NOT_SUPPORTED",
         ],
         |f| {
             world(f, |w| {

@@ -20,12 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A suppressed atomic makes no event if it succeeds, and makes one if it fails.
     test(
         "dat_atomics_rules::suppressed",
-        &[
-            "dat_ib_post_cmp_and_swap.F01",
-            "dat_ib_post_fetch_and_add.F01",
-            "DAT_IB_STATUS.F02",
-            "DAT_IB_STATUS.B01",
-        ],
+        &["dat_ib_post_cmp_and_swap F01", "dat_ib_post_fetch_and_add F01", "DAT_IB_STATUS B01 F02"],
         |f| {
             world(f, |w| {
                 for atomic in BOTH {
@@ -47,12 +42,7 @@ pub(crate) const TESTS: &[Test] = &[
     // one does. Without the flag in the endpoint's attributes, the post is refused.
     test(
         "dat_atomics_rules::unsignalled",
-        &[
-            "dat_ib_post_cmp_and_swap.F03",
-            "dat_ib_post_cmp_and_swap.B09",
-            "dat_ib_post_fetch_and_add.F02",
-            "dat_ib_post_fetch_and_add.DAT_INVALID_PARAMETER",
-        ],
+        &["dat_ib_post_cmp_and_swap B09 F03", "dat_ib_post_fetch_and_add F02 DAT_INVALID_PARAMETER"],
         |f| {
             world(f, |w| {
                 let flag = CompletionFlags::UNSIGNALLED;
@@ -79,42 +69,32 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A compare and swap may be solicited, without an effect: no waiter of the peer wakes. A fetch
     // and add may not be.
-    test(
-        "dat_atomics_rules::solicited",
-        &["dat_ib_post_cmp_and_swap.F02", "dat_ib_post_cmp_and_swap.A02"],
-        |f| {
-            world(f, |w| {
-                let flag = CompletionFlags::SOLICITED_WAIT;
-                let solicited = EpAttr { recv_completion_flags: flag, ..attributes() };
-                let (a, b) = w.pair_of(&attributes(), &solicited)?;
-                let (own, far) = (w.region(&a, PAGE, OPEN)?, w.region(&b, PAGE, OPEN)?);
-                receives(&b, 0..1)?;
-                a.send(&[], 1)?;
-                a.done(1, DtoStatus::Success)?;
-                let result = own.segment(0, 8);
-                for (flags, n) in [(flag, 0), (flag | CompletionFlags::BARRIER_FENCE, 1)] {
-                    swap(&a, (n, n + 1), result, 2, far.remote(0, 8), flags)?;
-                    Atomic::Swap.done(&a, 2, DtoStatus::Success)?;
-                    refused(add(&a, 1, result, 3, far.remote(0, 8), flags), BAD)?;
-                }
-                check_eq!(far.word(0), 2);
-                silently(w, &w.b, b.recv, 1)?;
-                nothing(&w.a, a.request)
-            })
-        },
-    ),
+    test("dat_atomics_rules::solicited", &["dat_ib_post_cmp_and_swap A02 F02"], |f| {
+        world(f, |w| {
+            let flag = CompletionFlags::SOLICITED_WAIT;
+            let solicited = EpAttr { recv_completion_flags: flag, ..attributes() };
+            let (a, b) = w.pair_of(&attributes(), &solicited)?;
+            let (own, far) = (w.region(&a, PAGE, OPEN)?, w.region(&b, PAGE, OPEN)?);
+            receives(&b, 0..1)?;
+            a.send(&[], 1)?;
+            a.done(1, DtoStatus::Success)?;
+            let result = own.segment(0, 8);
+            for (flags, n) in [(flag, 0), (flag | CompletionFlags::BARRIER_FENCE, 1)] {
+                swap(&a, (n, n + 1), result, 2, far.remote(0, 8), flags)?;
+                Atomic::Swap.done(&a, 2, DtoStatus::Success)?;
+                refused(add(&a, 1, result, 3, far.remote(0, 8), flags), BAD)?;
+            }
+            check_eq!(far.word(0), 2);
+            silently(w, &w.b, b.recv, 1)?;
+            nothing(&w.a, a.request)
+        })
+    }),
     // While the peer has no Receive for an earlier request, posts return at once, until as many
     // requests as the endpoint can have are outstanding. Then each completes once. Posts allocate
     // nothing.
     test(
         "dat_atomics_rules::posts_do_not_wait",
-        &[
-            "dat_ib_post_cmp_and_swap.A01",
-            "dat_ib_post_cmp_and_swap.B05",
-            "dat_ib_post_cmp_and_swap.DAT_INSUFFICIENT_RESOURCES",
-            "dat_ib_post_fetch_and_add.A01",
-            "dat_ib_post_fetch_and_add.B04",
-        ],
+        &["dat_ib_post_cmp_and_swap A01 B05 DAT_INSUFFICIENT_RESOURCES", "dat_ib_post_fetch_and_add A01 B04"],
         |f| {
             world(f, |w| {
                 const DEPTH: u64 = 16;
@@ -153,14 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
     // once.
     test(
         "dat_atomics_rules::states",
-        &[
-            "dat_ib_post_cmp_and_swap.S01",
-            "dat_ib_post_cmp_and_swap.B11",
-            "dat_ib_post_cmp_and_swap.DAT_INVALID_STATE",
-            "dat_ib_post_fetch_and_add.S01",
-            "dat_ib_post_fetch_and_add.B09",
-            "dat_ib_post_fetch_and_add.A02",
-        ],
+        &["dat_ib_post_cmp_and_swap B11 S01 DAT_INVALID_STATE", "dat_ib_post_fetch_and_add A02 B09 S01"],
         |f| {
             world(f, |w| {
                 let (a, b, own, far) = w.open_pair()?;
@@ -198,12 +171,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_atomics_rules::refusals",
         &[
-            "dat_ib_post_cmp_and_swap.DAT_INVALID_HANDLE",
-            "dat_ib_post_cmp_and_swap.DAT_INVALID_PARAMETER",
-            "dat_ib_post_cmp_and_swap.DAT_LENGTH_ERROR",
-            "dat_ib_post_cmp_and_swap.A04",
-            "dat_ib_post_fetch_and_add.A02",
-            "dat-ib-2.2.B03",
+            "dat_ib_post_cmp_and_swap A04 DAT_INVALID_HANDLE DAT_INVALID_PARAMETER",
+            "dat_ib_post_cmp_and_swap DAT_LENGTH_ERROR",
+            "dat_ib_post_fetch_and_add A02",
+            "dat-ib-2.2 B03",
         ],
         |f| {
             world(f, |w| {
@@ -244,7 +215,7 @@ pub(crate) const TESTS: &[Test] = &[
     // its value.
     test(
         "dat_atomics_rules::failures",
-        &["DAT_IB_MEM_PRIV_FLAGS.F01", "dat-ib-2.2.L01", "dat-ib-2.2.A01", "dat_ib_post_cmp_and_swap.A03"],
+        &["DAT_IB_MEM_PRIV_FLAGS F01", "dat-ib-2.2 A01 L01", "dat_ib_post_cmp_and_swap A03"],
         |f| {
             check_eq!((MemPriv::IB_REMOTE_ATOMIC.bits(), OPEN.bits()), (0x40, 0x73));
             type Bad = (LmrTriplet, RmrTriplet);
@@ -333,7 +304,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The privilege for atomics is enough for them, on a region and on a window. It lets peers
     // neither read nor write the memory in other ways.
-    test("dat_atomics_rules::the_privilege_alone", &["DAT_IB_MEM_PRIV_FLAGS.F01"], |f| {
+    test("dat_atomics_rules::the_privilege_alone", &["DAT_IB_MEM_PRIV_FLAGS F01"], |f| {
         let alone = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE | MemPriv::IB_REMOTE_ATOMIC;
         for reads in [false, true] {
             world(f, |w| {

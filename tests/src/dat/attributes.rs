@@ -74,18 +74,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_attributes::masks_names_and_calls_agree",
         &[
-            "dat-ib-1.1.B01",
-            "dat-ib-1.1.B02",
-            "dat-ib-1.1.O01",
-            "dat-ib-2.B01",
-            "dat-ib-2.A02",
-            "dat-ib-2.F01",
-            "dat-ib-2.F02",
-            "dat-ib-2.F03",
-            "dat-ib-2.F04",
-            "dat-ib-2.F05",
-            "dat-ib-2.A03",
-            "dat_ib_post_send_ud.DAT_MODEL_NOT_SUPPORTED",
+            "dat-ib-1.1 B01 B02 O01",
+            "dat-ib-2 A02 A03 B01 F01-F05",
+            "dat_ib_post_send_ud DAT_MODEL_NOT_SUPPORTED",
         ],
         |f| {
             world(f, |w| {
@@ -156,12 +147,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_attributes::numbers_of_the_extensions",
         &[
-            "DAT_IB_EVENT_NUMBER.F01",
-            "DAT_IB_EVENT_NUMBER.A01",
-            "DAT_IB_RETURN.F01",
-            "DAT_IB_HANDLE_TYPE.F01",
-            "DAT_IB_EXTENSION_EVENT_DATA.L01",
-            "dat-ib-2.A01",
+            "DAT_IB_EVENT_NUMBER A01 F01",
+            "DAT_IB_RETURN F01",
+            "DAT_IB_HANDLE_TYPE F01",
+            "DAT_IB_EXTENSION_EVENT_DATA L01",
+            "dat-ib-2 A01",
         ],
         |_| {
             check_eq!((EventNumber::IB_DTO.0, EventNumber::IB_RANGE_BASE.0), (0x40000, 0x40000));
@@ -197,10 +187,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_attributes::operations_say_what_completed",
         &[
-            "DAT_IB_EVENT_NUMBER.B01",
-            "DAT_IB_EXTENSION_EVENT_DATA.B01",
-            "DAT_IB_OP.F04",
-            "dat_ib_post_send_ud.A03",
+            "DAT_IB_EVENT_NUMBER B01",
+            "DAT_IB_EXTENSION_EVENT_DATA B01",
+            "DAT_IB_OP F04",
+            "dat_ib_post_send_ud A03",
         ],
         |f| {
             world(f, |w| {
@@ -239,20 +229,7 @@ pub(crate) const TESTS: &[Test] = &[
     // refused.
     test(
         "dat_attributes::an_endpoint_gets_what_it_asks_for",
-        &[
-            "dat_ep_create_with_srq.B16",
-            "dat_ep_create_with_srq.B17",
-            "dat_ep_create_with_srq.B18",
-            "dat_ep_create_with_srq.B19",
-            "dat_ep_create_with_srq.B20",
-            "dat_ep_create_with_srq.B21",
-            "dat_ep_create_with_srq.B22",
-            "dat_ep_create_with_srq.B23",
-            "dat_ep_create_with_srq.B24",
-            "dat_ep_create_with_srq.B25",
-            "dat_ep_create_with_srq.B26",
-            "dat_ep_create_with_srq.DAT_INVALID_PARAMETER",
-        ],
+        &["dat_ep_create_with_srq B16-B26 DAT_INVALID_PARAMETER"],
         |f| {
             world(f, |w| {
                 let pz = w.b.pz_create()?;
@@ -344,9 +321,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_attributes::an_endpoint_needs_good_handles",
         &[
-            "dat_ep_create_with_srq.DAT_INVALID_HANDLE",
-            "dat_ep_create_with_srq.DAT_MODEL_NOT_SUPPORTED",
-            "dat_ep_create_with_srq.DAT_INSUFFICIENT_RESOURCES",
+            "dat_ep_create_with_srq DAT_INSUFFICIENT_RESOURCES DAT_INVALID_HANDLE",
+            "dat_ep_create_with_srq DAT_MODEL_NOT_SUPPORTED",
         ],
         |f| {
             world(f, |w| {

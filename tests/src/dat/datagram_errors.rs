@@ -19,12 +19,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_datagrams::immediate_data_arrives",
         &[
-            "DAT_IB_DTOS.F08",
-            "DAT_IB_DTOS.A02",
-            "DAT_IB_EXT_TYPE.F05",
-            "DAT_IB_IMMED_DATA.F01",
-            "DAT_IB_IMMED_DATA.B01",
-            "DAT_IB_EXTENSION_EVENT_DATA.F03",
+            "DAT_IB_DTOS A02 F08",
+            "DAT_IB_EXT_TYPE F05",
+            "DAT_IB_IMMED_DATA B01 F01",
+            "DAT_IB_EXTENSION_EVENT_DATA F03",
         ],
         |f| {
             world(f, |w| {
@@ -59,7 +57,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Only a datagram endpoint of this IA sends datagrams, and only to address handles of its zone
     // that are not freed. A datagram endpoint does nothing else.
-    test("dat_datagrams::wrong_handles_are_refused", &["dat_ib_post_send_ud.DAT_INVALID_HANDLE"], |f| {
+    test("dat_datagrams::wrong_handles_are_refused", &["dat_ib_post_send_ud DAT_INVALID_HANDLE"], |f| {
         world(f, |w| {
             let two = two(w)?;
             let (connected, _) = w.pair()?;
@@ -126,7 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
     // DISCONNECTED a Send is refused and not flushed, since its address handle is freed.
     test(
         "dat_datagrams::only_a_connected_endpoint_sends",
-        &["dat_ib_post_send_ud.DAT_INVALID_STATE", "dat_ib_post_send_ud.A01", "dat_ib_post_send_ud.A02"],
+        &["dat_ib_post_send_ud A01 A02 DAT_INVALID_STATE"],
         |f| {
             world(f, |w| {
                 let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
@@ -173,7 +171,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // As many Sends as the endpoint can have are taken, and no more. A Send counts until its
     // completion is taken.
-    test("dat_datagrams::a_full_queue_refuses", &["dat_ib_post_send_ud.DAT_INSUFFICIENT_RESOURCES"], |f| {
+    test("dat_datagrams::a_full_queue_refuses", &["dat_ib_post_send_ud DAT_INSUFFICIENT_RESOURCES"], |f| {
         world(f, |w| {
             let two = two_of(w, &EpAttr { max_request_dtos: 5, ..datagrams() }, &datagrams())?;
             let full = Error::new(ErrorType::InsufficientResources, Subtype::ResourceTep);
@@ -195,7 +193,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A bad segment fails the Send: the completion says so, nothing is sent, and the endpoint is in
     // DISCONNECTED, where it can only be freed. Other endpoints are not affected.
-    test("dat_datagrams::bad_memory_fails_the_send", &["DAT_IB_STATUS.F02", "DAT_IB_STATUS.B01"], |f| {
+    test("dat_datagrams::bad_memory_fails_the_send", &["DAT_IB_STATUS B01 F02"], |f| {
         world(f, |w| {
             let other = two(w)?;
             for kind in 0..4 {

@@ -564,28 +564,15 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::completions",
         &[
-            "DAT_IB_EVENT_NUMBER.F01",
-            "DAT_IB_EVENT_NUMBER.B01",
-            "DAT_IB_OP.F01",
-            "DAT_IB_OP.F02",
-            "DAT_IB_OP.F03",
-            "DAT_IB_OP.F04",
-            "DAT_IB_STATUS.F01",
-            "DAT_IB_EXTENSION_EVENT_DATA.F01",
-            "dat-ib-2.2.B05",
-            "dat_ib_post_rdma_write_with_immed.B07",
-            "dat_ib_post_rdma_write_with_immed.B09",
-            "dat_ib_post_rdma_write_with_immed.B14",
-            "dat_ib_post_rdma_write_with_immed.B15",
-            "dat_ib_post_rdma_write_with_immed.F05",
-            "dat_ib_post_cmp_and_swap.B08",
-            "dat_ib_post_cmp_and_swap.B10",
-            "dat_ib_post_cmp_and_swap.B13",
-            "dat_ib_post_fetch_and_add.B07",
-            "dat_ib_post_fetch_and_add.B08",
-            "dat_ib_post_fetch_and_add.B11",
-            "dat_ib_post_send_ud.B02",
-            "dat_ib_post_send_ud.F04",
+            "DAT_IB_EVENT_NUMBER B01 F01",
+            "DAT_IB_OP F01-F04",
+            "DAT_IB_STATUS F01",
+            "DAT_IB_EXTENSION_EVENT_DATA F01",
+            "dat-ib-2.2 B05",
+            "dat_ib_post_rdma_write_with_immed B07 B09 B14 B15 F05",
+            "dat_ib_post_cmp_and_swap B08 B10 B13",
+            "dat_ib_post_fetch_and_add B07 B08 B11",
+            "dat_ib_post_send_ud B02 F04",
         ],
         |f| on_one_rig(f, &attributes(), completions),
     ),
@@ -594,13 +581,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::suppressed",
         &[
-            "dat_ib_post_rdma_write_with_immed.F01",
-            "dat_ib_post_cmp_and_swap.F01",
-            "dat_ib_post_fetch_and_add.F01",
-            "dat_ib_post_send_ud.F01",
-            "DAT_IB_STATUS.F02",
-            "DAT_IB_STATUS.B01",
-            "DAT_IB_EXTENSION_EVENT_DATA.F02",
+            "dat_ib_post_rdma_write_with_immed F01",
+            "dat_ib_post_cmp_and_swap F01",
+            "dat_ib_post_fetch_and_add F01",
+            "dat_ib_post_send_ud F01",
+            "DAT_IB_STATUS B01 F02",
+            "DAT_IB_EXTENSION_EVENT_DATA F02",
         ],
         |f| for_each(f, posts(), suppressed),
     ),
@@ -608,10 +594,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::unsignalled",
         &[
-            "dat_ib_post_rdma_write_with_immed.F03",
-            "dat_ib_post_cmp_and_swap.F03",
-            "dat_ib_post_fetch_and_add.F02",
-            "dat_ib_post_send_ud.F03",
+            "dat_ib_post_rdma_write_with_immed F03",
+            "dat_ib_post_cmp_and_swap F03",
+            "dat_ib_post_fetch_and_add F02",
+            "dat_ib_post_send_ud F03",
         ],
         |f| on_one_rig(f, &unsignalled(), quiet),
     ),
@@ -620,10 +606,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::refused_flags",
         &[
-            "dat_ib_post_rdma_write_with_immed.B08",
-            "dat_ib_post_cmp_and_swap.B09",
-            "dat_ib_post_fetch_and_add.DAT_INVALID_PARAMETER",
-            "dat_ib_post_cmp_and_swap.A02",
+            "dat_ib_post_rdma_write_with_immed B08",
+            "dat_ib_post_cmp_and_swap A02 B09",
+            "dat_ib_post_fetch_and_add DAT_INVALID_PARAMETER",
         ],
         |f| on_one_rig(f, &attributes(), refusals),
     ),
@@ -631,7 +616,7 @@ pub(crate) const TESTS: &[Test] = &[
     // lost on a bad network, and are left out there.
     test(
         "dat_each::solicited",
-        &["dat_ib_post_rdma_write_with_immed.F02", "dat_ib_post_cmp_and_swap.F02"],
+        &["dat_ib_post_rdma_write_with_immed F02", "dat_ib_post_cmp_and_swap F02"],
         |f| {
             let arrives = |post: &Post| !(f.setup.lossy && post.kind.is_datagram());
             let takes = |post: &Post| post.kind.takes_receive() || post.kind == Kind::CompareAndSwap;
@@ -639,26 +624,22 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Each kind of post has as many segments as its own attribute of the endpoint allows.
-    test(
-        "dat_each::segments",
-        &["dat_ib_post_rdma_write_with_immed.B04", "dat_ib_post_rdma_write_with_immed.B05"],
-        |f| {
-            let mut most = 0;
-            world(f, |w| {
-                let (_, limits, _) = w.a.ia_query(IaAttrMask::ALL, ProviderAttrMask::NONE)?;
-                most = some(limits, "the IA's attributes")?.max_iov_segments_per_dto;
-                Ok(())
-            })?;
-            for (requests, writes, reads) in [(1, 3, 2), (3, 2, 1), (2, 1, 3), (most, most, most)] {
-                let attr = EpAttr {
-                    max_request_iov: requests,
-                    max_rdma_write_iov: writes,
-                    max_rdma_read_iov: reads,
-                    ..attributes()
-                };
-                on_one_rig(f, &attr, |w, rig, post| segments(w, rig, post, &attr))?;
-            }
+    test("dat_each::segments", &["dat_ib_post_rdma_write_with_immed B04 B05"], |f| {
+        let mut most = 0;
+        world(f, |w| {
+            let (_, limits, _) = w.a.ia_query(IaAttrMask::ALL, ProviderAttrMask::NONE)?;
+            most = some(limits, "the IA's attributes")?.max_iov_segments_per_dto;
             Ok(())
-        },
-    ),
+        })?;
+        for (requests, writes, reads) in [(1, 3, 2), (3, 2, 1), (2, 1, 3), (most, most, most)] {
+            let attr = EpAttr {
+                max_request_iov: requests,
+                max_rdma_write_iov: writes,
+                max_rdma_read_iov: reads,
+                ..attributes()
+            };
+            on_one_rig(f, &attr, |w, rig, post| segments(w, rig, post, &attr))?;
+        }
+        Ok(())
+    }),
 ];

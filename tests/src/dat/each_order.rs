@@ -228,11 +228,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::fenced",
         &[
-            "dat-ib-2.2.B06",
-            "dat-ib-2.2.B07",
-            "dat_ib_post_rdma_write_with_immed.F04",
-            "dat_ib_post_cmp_and_swap.F04",
-            "dat_ib_post_fetch_and_add.F03",
+            "dat-ib-2.2 B06 B07",
+            "dat_ib_post_rdma_write_with_immed F04",
+            "dat_ib_post_cmp_and_swap F04",
+            "dat_ib_post_fetch_and_add F03",
         ],
         |f| {
             for post in connected().filter(|post| post.kind != Kind::Read) {
@@ -249,11 +248,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::in_order",
         &[
-            "dat_ib_post_rdma_write_with_immed.DAT_INSUFFICIENT_RESOURCES",
-            "dat_ib_post_rdma_write_with_immed.B12",
-            "dat_ib_post_cmp_and_swap.DAT_INSUFFICIENT_RESOURCES",
-            "dat_ib_post_cmp_and_swap.B05",
-            "dat_ib_post_fetch_and_add.B04",
+            "dat_ib_post_rdma_write_with_immed B12 DAT_INSUFFICIENT_RESOURCES",
+            "dat_ib_post_cmp_and_swap B05 DAT_INSUFFICIENT_RESOURCES",
+            "dat_ib_post_fetch_and_add B04",
         ],
         |f| {
             let middle = connected().count() / 2;
@@ -268,9 +265,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::flushed",
         &[
-            "dat_ib_post_rdma_write_with_immed.B10",
-            "dat_ib_post_cmp_and_swap.B11",
-            "dat_ib_post_fetch_and_add.B09",
+            "dat_ib_post_rdma_write_with_immed B10",
+            "dat_ib_post_cmp_and_swap B11",
+            "dat_ib_post_fetch_and_add B09",
         ],
         |f| {
             for post in connected() {
@@ -283,11 +280,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_each::states",
         &[
-            "dat_ib_post_rdma_write_with_immed.S01",
-            "dat_ib_post_rdma_write_with_immed.DAT_INVALID_STATE",
-            "dat_ib_post_cmp_and_swap.S01",
-            "dat_ib_post_cmp_and_swap.DAT_INVALID_STATE",
-            "dat_ib_post_fetch_and_add.S01",
+            "dat_ib_post_rdma_write_with_immed S01 DAT_INVALID_STATE",
+            "dat_ib_post_cmp_and_swap S01 DAT_INVALID_STATE",
+            "dat_ib_post_fetch_and_add S01",
         ],
         |f| {
             world(f, |w| {
@@ -318,13 +313,7 @@ pub(crate) const TESTS: &[Test] = &[
     // zone, too short on either side, or without the privilege that this kind needs.
     test(
         "dat_each::failures",
-        &[
-            "DAT_IB_STATUS.F02",
-            "DAT_IB_STATUS.B01",
-            "DAT_IB_MEM_PRIV_FLAGS.F01",
-            "dat_ib_post_rdma_write_with_immed.B03",
-            "dat_ib_post_rdma_write_with_immed.X01",
-        ],
+        &["DAT_IB_STATUS B01 F02", "DAT_IB_MEM_PRIV_FLAGS F01", "dat_ib_post_rdma_write_with_immed B03 X01"],
         |f| {
             let (local, remote) = (DtoStatus::LocalProtection, DtoStatus::RemoteAccess);
             for (number, post) in posts().enumerate() {

@@ -134,21 +134,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_resolving::both_sides_get_an_address",
         &[
-            "DAT_IB_EVENT_NUMBER.F02",
-            "DAT_IB_EVENT_NUMBER.F03",
-            "DAT_IB_EXT_TYPE.F06",
-            "DAT_IB_EXT_TYPE.F07",
-            "DAT_IB_EXT_TYPE.F08",
-            "DAT_IB_EXT_TYPE.A02",
-            "DAT_IB_EXTENSION_EVENT_DATA.F01",
-            "DAT_IB_EXTENSION_EVENT_DATA.F02",
-            "DAT_IB_EXTENSION_EVENT_DATA.F04",
-            "DAT_IB_STATUS.F01",
-            "dat-ib-usage.B01",
-            "dat-ib-usage.B04",
-            "dat-ib-usage.B05",
-            "dat-ib-usage.B06",
-            "dat-ib-usage.A01",
+            "DAT_IB_EVENT_NUMBER F02 F03",
+            "DAT_IB_EXT_TYPE A02 F06-F08",
+            "DAT_IB_EXTENSION_EVENT_DATA F01 F02 F04",
+            "DAT_IB_STATUS F01",
+            "dat-ib-usage A01 B01 B04-B06",
         ],
         |f| {
             world(f, |w| {
@@ -208,7 +198,7 @@ pub(crate) const TESTS: &[Test] = &[
     // address has the number of its endpoint, and the address of its node.
     test(
         "dat_resolving::one_endpoint_resolves_several",
-        &["DAT_IB_ADDR_HANDLE.F02", "DAT_IB_ADDR_HANDLE.F03", "dat-ib-usage.B02"],
+        &["DAT_IB_ADDR_HANDLE F02 F03", "dat-ib-usage B02"],
         |f| {
             world(f, |w| {
                 let (there, here) = (point(&w.b)?, point(&w.a)?);
@@ -251,7 +241,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Two endpoints ask for each other at the same time: each gets two addresses of the other.
-    test("dat_resolving::both_sides_ask", &["dat-ib-usage.B02"], |f| {
+    test("dat_resolving::both_sides_ask", &["dat-ib-usage B02"], |f| {
         world(f, |w| {
             let (a, b) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?);
             let (at_a, at_b) = (point(&w.a)?, point(&w.b)?);
@@ -281,7 +271,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // One service point takes requests for connections and for datagram endpoints. Each is accepted
     // with an endpoint of its kind only; a refused accept leaves the request as it was.
-    test("dat_resolving::one_point_takes_both_kinds", &["dat-ib-usage.B03"], |f| {
+    test("dat_resolving::one_point_takes_both_kinds", &["dat-ib-usage B03"], |f| {
         world(f, |w| {
             let point = point(&w.b)?;
             let (a, b) = (w.end(&w.a, &attributes())?, w.end(&w.b, &attributes())?);
@@ -313,7 +303,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Private data up to the length of the field arrives; one byte more is refused and changes
     // nothing. Without private data none arrives.
-    test("dat_resolving::private_data_has_a_limit", &["dat-ib-usage.B04", "dat-ib-usage.B06"], |f| {
+    test("dat_resolving::private_data_has_a_limit", &["dat-ib-usage B04 B06"], |f| {
         world(f, |w| {
             let (question, answer) = (pattern(1, OF_REQUEST + 1), pattern(2, OF_ANSWER + 1));
             let (a, b) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?);
@@ -356,7 +346,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each failure has its own event: a server that refuses, a qualifier without a service, a
     // reserved service point, and a server that does not answer. The endpoint is unchanged and can
     // ask again.
-    test("dat_resolving::failures_are_events", &["DAT_IB_STATUS.F02", "DAT_IB_STATUS.B01"], |f| {
+    test("dat_resolving::failures_are_events", &["DAT_IB_STATUS B01 F02"], |f| {
         world(f, |w| {
             check_eq!((REJECT.0.as_raw(), REJECT.1 as u32), (0x40003, 10));
             check_eq!((ERROR.0.as_raw(), ERROR.1 as u32), (0x40004, 11));

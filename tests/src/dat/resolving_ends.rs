@@ -138,7 +138,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A datagram endpoint can be freed at any time: its requests are cancelled, its addresses
     // freed, and no event of it is left, so that its zone and its event dispatchers can be freed.
-    test("dat_resolving::an_endpoint_is_freed_without_a_disconnect", &["dat-ib-usage.B07"], |f| {
+    test("dat_resolving::an_endpoint_is_freed_without_a_disconnect", &["dat-ib-usage B07"], |f| {
         world(f, |w| {
             let (a, b, point) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?, point(&w.b)?);
             let (of_b, of_a) = point.resolve(&a, &b)?;
@@ -234,7 +234,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // An IT-API consumer answers a DAT client with the number and key of any endpoint, and refuses
     // another request.
-    test("dat_resolving::another_face_answers", &["DAT_IB_ADDR_HANDLE.F02"], |f| {
+    test("dat_resolving::another_face_answers", &["DAT_IB_ADDR_HANDLE F02"], |f| {
         world(f, |w| {
             let (a, listener) = (w.end(&w.a, &datagrams())?, f.listen(&f.b)?);
             let qual = some(listener.conn_qual.to_service_id(), "a number")?;
@@ -263,7 +263,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A DAT server answers an IT-API client. It does not get the client's endpoint: the number is
     // 0.
-    test("dat_resolving::another_face_asks", &["DAT_IB_ADDR_HANDLE.F02"], |f| {
+    test("dat_resolving::another_face_asks", &["DAT_IB_ADDR_HANDLE F02"], |f| {
         world(f, |w| {
             let (b, point) = (w.end(&w.b, &datagrams())?, point(&w.b)?);
             let replies = sevd(&f.a, it::EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
@@ -308,7 +308,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // An event dispatcher of the extensions takes the requests and the events of datagram
     // endpoints, without the streams of connections.
-    test("dat_resolving::an_event_dispatcher_for_extensions", &["DAT_IB_EVD_EXTENSION_FLAGS.F01"], |f| {
+    test("dat_resolving::an_event_dispatcher_for_extensions", &["DAT_IB_EVD_EXTENSION_FLAGS F01"], |f| {
         world(f, |w| {
             check_eq!(EvdFlags::IB_EXTENSION.bits(), 0x200);
             let (a, b) = (w.end(&w.a, &datagrams())?, w.end(&w.b, &datagrams())?);

@@ -119,119 +119,105 @@ pub(crate) const TESTS: &[Test] = &[
     // All streams of completions of an event dispatcher have the same completion flags. Others are
     // refused, as a bad combination, and change nothing. When the last stream is gone, the event
     // dispatcher takes any flags.
-    test(
-        "dat_sharing::streams_have_the_same_flags",
-        &[
-            "dat_ep_create_with_srq.B27",
-            "dat_ep_create_with_srq.B28",
-            "dat_ep_create_with_srq.B30",
-            "dat_ep_create_with_srq.B31",
-            "dat_ep_create_with_srq.A04",
-        ],
-        |f| {
-            world(f, |w| {
-                let q = queue(w)?;
-                let evd = evd(&w.b, EvdFlags::DTO)?;
-                // The IA creates what unwanted completions need only once.
-                w.b.ep_free(feed(w, &q, evd, Requests(DEFAULT))?)?;
-                let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7);
-                let counts = || w.f.setup.b.agent.counts();
-                for first in STREAMS {
-                    let one = feed(w, &q, evd, first)?;
-                    check_eq!(config(&w.b, evd)?.bits(), config_of(first.flags()));
-                    for second in STREAMS {
-                        let before = (counts(), w.b.evd_query(evd)?);
-                        match feed(w, &q, evd, second) {
-                            Ok(ep) => {
-                                check!(first.flags() == second.flags(), "{first:?} took {second:?}");
-                                w.b.ep_free(ep)?;
-                            }
-                            Err(error) => {
-                                check!(first.flags() != second.flags(), "{first:?} refused {second:?}");
-                                check_eq!(error, clash);
-                            }
+    test("dat_sharing::streams_have_the_same_flags", &["dat_ep_create_with_srq A04 B27 B28 B30 B31"], |f| {
+        world(f, |w| {
+            let q = queue(w)?;
+            let evd = evd(&w.b, EvdFlags::DTO)?;
+            // The IA creates what unwanted completions need only once.
+            w.b.ep_free(feed(w, &q, evd, Requests(DEFAULT))?)?;
+            let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7);
+            let counts = || w.f.setup.b.agent.counts();
+            for first in STREAMS {
+                let one = feed(w, &q, evd, first)?;
+                check_eq!(config(&w.b, evd)?.bits(), config_of(first.flags()));
+                for second in STREAMS {
+                    let before = (counts(), w.b.evd_query(evd)?);
+                    match feed(w, &q, evd, second) {
+                        Ok(ep) => {
+                            check!(first.flags() == second.flags(), "{first:?} took {second:?}");
+                            w.b.ep_free(ep)?;
                         }
-                        check_eq!((counts(), w.b.evd_query(evd)?), before);
+                        Err(error) => {
+                            check!(first.flags() != second.flags(), "{first:?} refused {second:?}");
+                            check_eq!(error, clash);
+                        }
                     }
-                    let used = Error::new(ErrorType::InvalidState, Subtype::InvalidStateEvdInUse);
-                    refused(w.b.evd_free(evd), used)?;
-                    w.b.ep_free(one)?;
-                    check_eq!(config(&w.b, evd)?.bits(), 0);
+                    check_eq!((counts(), w.b.evd_query(evd)?), before);
                 }
-                Ok(w.b.evd_free(evd)?)
-            })
-        },
-    ),
+                let used = Error::new(ErrorType::InvalidState, Subtype::InvalidStateEvdInUse);
+                refused(w.b.evd_free(evd), used)?;
+                w.b.ep_free(one)?;
+                check_eq!(config(&w.b, evd)?.bits(), 0);
+            }
+            Ok(w.b.evd_free(evd)?)
+        })
+    }),
     // The rule holds for both streams of one endpoint, for endpoints without a shared receive
     // queue, and for changes of an endpoint.
-    test(
-        "dat_sharing::one_endpoint_and_others",
-        &["dat_ep_create_with_srq.B27", "dat_ep_create_with_srq.B28", "dat_ep_create_with_srq.B31"],
-        |f| {
-            world(f, |w| {
-                let q = queue(w)?;
-                let (evd, none) = (evd(&w.b, EvdFlags::DTO)?, EvdHandle::NULL);
-                let of = |recv, request| EpAttr {
-                    recv_completion_flags: recv,
-                    request_completion_flags: request,
-                    ..attributes()
-                };
-                for recv in [DEFAULT, SOLICITED, THRESHOLD] {
-                    for request in [DEFAULT, UNSIGNALLED, THRESHOLD] {
-                        let made = w.b.ep_create_with_srq(q.pz, evd, evd, none, q.srq, &of(recv, request));
-                        match made {
-                            Ok(ep) => {
-                                check!(recv == request, "{recv:?} with {request:?}");
-                                w.b.ep_free(ep)?;
-                            }
-                            Err(error) => {
-                                check!(recv != request, "{recv:?} with {request:?}");
-                                check_eq!(error.kind(), ErrorType::InvalidParameter);
-                            }
+    test("dat_sharing::one_endpoint_and_others", &["dat_ep_create_with_srq B27 B28 B31"], |f| {
+        world(f, |w| {
+            let q = queue(w)?;
+            let (evd, none) = (evd(&w.b, EvdFlags::DTO)?, EvdHandle::NULL);
+            let of = |recv, request| EpAttr {
+                recv_completion_flags: recv,
+                request_completion_flags: request,
+                ..attributes()
+            };
+            for recv in [DEFAULT, SOLICITED, THRESHOLD] {
+                for request in [DEFAULT, UNSIGNALLED, THRESHOLD] {
+                    let made = w.b.ep_create_with_srq(q.pz, evd, evd, none, q.srq, &of(recv, request));
+                    match made {
+                        Ok(ep) => {
+                            check!(recv == request, "{recv:?} with {request:?}");
+                            w.b.ep_free(ep)?;
+                        }
+                        Err(error) => {
+                            check!(recv != request, "{recv:?} with {request:?}");
+                            check_eq!(error.kind(), ErrorType::InvalidParameter);
                         }
                     }
                 }
-                // An endpoint that does not use the shared queue.
-                let plain = w.b.ep_create(q.pz, evd, evd, none, Some(&of(UNSIGNALLED, UNSIGNALLED)))?;
-                let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7);
-                for stream in STREAMS {
-                    match stream {
-                        Requests(UNSIGNALLED) => w.b.ep_free(feed(w, &q, evd, stream)?)?,
-                        _ => refused(feed(w, &q, evd, stream), clash)?,
-                    }
+            }
+            // An endpoint that does not use the shared queue.
+            let plain = w.b.ep_create(q.pz, evd, evd, none, Some(&of(UNSIGNALLED, UNSIGNALLED)))?;
+            let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7);
+            for stream in STREAMS {
+                match stream {
+                    Requests(UNSIGNALLED) => w.b.ep_free(feed(w, &q, evd, stream)?)?,
+                    _ => refused(feed(w, &q, evd, stream), clash)?,
                 }
-                w.b.ep_free(plain)?;
-                let one = feed(w, &q, evd, Receives(THRESHOLD))?;
-                let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg6);
-                for other in [DEFAULT, UNSIGNALLED] {
-                    refused(w.b.ep_create(q.pz, none, evd, none, Some(&of(DEFAULT, other))), clash)?;
-                    refused(w.b.ep_create(q.pz, evd, none, none, Some(&of(other, DEFAULT))), clash)?;
-                }
-                // A change.
-                let second = feed(w, &q, none, Requests(DEFAULT))?;
-                let before = w.b.ep_query(second, EpParamMask::ALL)?;
-                let mask = EpParamMask::REQUEST_EVD_HANDLE;
-                let wanted = EpParam { request_evd_handle: evd, ep_attr: of(DEFAULT, THRESHOLD), ..before };
-                let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg3);
-                refused(w.b.ep_modify(second, mask, &wanted), clash)?;
-                check_eq!(w.b.ep_query(second, EpParamMask::ALL)?, before);
-                let mask = mask | EpParamMask::EP_ATTR_REQUEST_COMPLETION_FLAGS;
-                w.b.ep_modify(second, mask, &wanted)?;
-                check_eq!(w.b.ep_query(second, EpParamMask::ALL)?, wanted);
-                // An endpoint whose streams alone feed its event dispatcher can change its flags.
-                w.b.ep_free(one)?;
-                let mask = EpParamMask::EP_ATTR_REQUEST_COMPLETION_FLAGS;
-                let wanted = EpParam { ep_attr: of(DEFAULT, UNSIGNALLED), ..wanted };
-                w.b.ep_modify(second, mask, &wanted)?;
-                check_eq!(config(&w.b, evd)?.bits(), 0x10);
-                w.b.ep_free(second)?;
-                Ok(w.b.evd_free(evd)?)
-            })
-        },
-    ),
+            }
+            w.b.ep_free(plain)?;
+            let one = feed(w, &q, evd, Receives(THRESHOLD))?;
+            let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg6);
+            for other in [DEFAULT, UNSIGNALLED] {
+                refused(w.b.ep_create(q.pz, none, evd, none, Some(&of(DEFAULT, other))), clash)?;
+                refused(w.b.ep_create(q.pz, evd, none, none, Some(&of(other, DEFAULT))), clash)?;
+            }
+            // A change.
+            let second = feed(w, &q, none, Requests(DEFAULT))?;
+            let before = w.b.ep_query(second, EpParamMask::ALL)?;
+            let mask = EpParamMask::REQUEST_EVD_HANDLE;
+            let wanted = EpParam { request_evd_handle: evd, ep_attr: of(DEFAULT, THRESHOLD), ..before };
+            let clash = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg3);
+            refused(w.b.ep_modify(second, mask, &wanted), clash)?;
+            check_eq!(w.b.ep_query(second, EpParamMask::ALL)?, before);
+            let mask = mask | EpParamMask::EP_ATTR_REQUEST_COMPLETION_FLAGS;
+            w.b.ep_modify(second, mask, &wanted)?;
+            check_eq!(w.b.ep_query(second, EpParamMask::ALL)?, wanted);
+            // An endpoint whose streams alone feed its event dispatcher can change its flags.
+            w.b.ep_free(one)?;
+            let mask = EpParamMask::EP_ATTR_REQUEST_COMPLETION_FLAGS;
+            let wanted = EpParam { ep_attr: of(DEFAULT, UNSIGNALLED), ..wanted };
+            w.b.ep_modify(second, mask, &wanted)?;
+            check_eq!(config(&w.b, evd)?.bits(), 0x10);
+            w.b.ep_free(second)?;
+            Ok(w.b.evd_free(evd)?)
+        })
+    }),
     // Solicited Receives share an event dispatcher only with solicited Receives. Streams with
     // EVD_THRESHOLD may share it with streams that are not completions.
-    test("dat_sharing::other_streams", &["dat_ep_create_with_srq.B30", "dat_ep_create_with_srq.B32"], |f| {
+    test("dat_sharing::other_streams", &["dat_ep_create_with_srq B30 B32"], |f| {
         world(f, |w| {
             let q = queue(w)?;
             for other in [EvdFlags::RMR_BIND, EvdFlags::CONNECTION, EvdFlags::CR, EvdFlags::SOFTWARE] {
@@ -277,48 +263,38 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Each Receive of the queue completes with notification: it wakes a waiter and triggers the
     // CNO, whether or not the sender solicits that. The flag UNSIGNALLED is refused.
-    test(
-        "dat_sharing::receives_notify",
-        &["dat_ep_create_with_srq.B29", "dat_ep_create_with_srq.A03"],
-        |f| {
-            world(f, |w| {
-                let q = queue(w)?;
-                let attr = EpAttr { recv_completion_flags: UNSIGNALLED, ..attributes() };
-                let refusal = w.b.ep_create_with_srq(
-                    q.pz,
-                    EvdHandle::NULL,
-                    EvdHandle::NULL,
-                    EvdHandle::NULL,
-                    q.srq,
-                    &attr,
-                );
-                refused(refusal, Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7))?;
-                for flags in [DEFAULT, THRESHOLD] {
-                    let (far, own) = pair(w, &q, flags, DEFAULT)?;
-                    for solicits in [DEFAULT, SOLICITED, DEFAULT] {
-                        w.b.srq_post_recv(q.srq, &[], 7)?;
-                        let waits = waiter(w, own.recv, 1)?;
-                        solicit(&far, 1, solicits)?;
-                        let (event, nmore) = waits.join()??;
-                        check_eq!((event.dto().map(|done| done.user_cookie), nmore), (Some(7), 0));
-                    }
-                    let cno = w.b.cno_create(None)?;
-                    w.b.evd_modify_cno(own.recv, cno)?;
-                    for solicits in [DEFAULT, SOLICITED, DEFAULT] {
-                        w.b.srq_post_recv(q.srq, &[], 8)?;
-                        refused(w.b.cno_wait(cno, 0), ErrorType::QueueEmpty.into())?;
-                        solicit(&far, 1, solicits)?;
-                        check_eq!(w.b.cno_wait(cno, LONG)?, own.recv);
-                        own.received(8, DtoStatus::Success)?;
-                    }
+    test("dat_sharing::receives_notify", &["dat_ep_create_with_srq A03 B29"], |f| {
+        world(f, |w| {
+            let q = queue(w)?;
+            let attr = EpAttr { recv_completion_flags: UNSIGNALLED, ..attributes() };
+            let refusal =
+                w.b.ep_create_with_srq(q.pz, EvdHandle::NULL, EvdHandle::NULL, EvdHandle::NULL, q.srq, &attr);
+            refused(refusal, Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg7))?;
+            for flags in [DEFAULT, THRESHOLD] {
+                let (far, own) = pair(w, &q, flags, DEFAULT)?;
+                for solicits in [DEFAULT, SOLICITED, DEFAULT] {
+                    w.b.srq_post_recv(q.srq, &[], 7)?;
+                    let waits = waiter(w, own.recv, 1)?;
+                    solicit(&far, 1, solicits)?;
+                    let (event, nmore) = waits.join()??;
+                    check_eq!((event.dto().map(|done| done.user_cookie), nmore), (Some(7), 0));
                 }
-                Ok(())
-            })
-        },
-    ),
+                let cno = w.b.cno_create(None)?;
+                w.b.evd_modify_cno(own.recv, cno)?;
+                for solicits in [DEFAULT, SOLICITED, DEFAULT] {
+                    w.b.srq_post_recv(q.srq, &[], 8)?;
+                    refused(w.b.cno_wait(cno, 0), ErrorType::QueueEmpty.into())?;
+                    solicit(&far, 1, solicits)?;
+                    check_eq!(w.b.cno_wait(cno, LONG)?, own.recv);
+                    own.received(8, DtoStatus::Success)?;
+                }
+            }
+            Ok(())
+        })
+    }),
     // With SOLICITED_WAIT the sender decides: only the Receive of a solicited message wakes a
     // waiter or triggers the CNO. A failed Receive always does. A wait with a threshold is refused.
-    test("dat_sharing::solicited_receives", &["dat_ep_create_with_srq.B33"], |f| {
+    test("dat_sharing::solicited_receives", &["dat_ep_create_with_srq B33"], |f| {
         world(f, |w| {
             let q = queue(w)?;
             let (far, own) = pair(w, &q, SOLICITED, DEFAULT)?;
@@ -359,7 +335,7 @@ pub(crate) const TESTS: &[Test] = &[
     // If requests have UNSIGNALLED, the poster decides for each request: only a signalled one wakes
     // a waiter or triggers the CNO. All completions come, in order. A failure always notifies. On
     // other endpoints an unsignalled request is refused.
-    test("dat_sharing::unsignalled_requests", &["dat_ep_create_with_srq.A05"], |f| {
+    test("dat_sharing::unsignalled_requests", &["dat_ep_create_with_srq A05"], |f| {
         world(f, |w| {
             let q = queue(w)?;
             let (far, own) = pair(w, &q, DEFAULT, UNSIGNALLED)?;
@@ -407,7 +383,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // With EVD_THRESHOLD a waiter sleeps until as many events are queued as its threshold.
-    test("dat_sharing::threshold_of_a_wait", &["dat_ep_create_with_srq.B34"], |f| {
+    test("dat_sharing::threshold_of_a_wait", &["dat_ep_create_with_srq B34"], |f| {
         world(f, |w| {
             let q = queue(w)?;
             let (far, own) = pair(w, &q, THRESHOLD, THRESHOLD)?;

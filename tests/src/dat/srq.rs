@@ -80,16 +80,7 @@ pub(crate) const TESTS: &[Test] = &[
     // completion comes on the event dispatcher of the endpoint that received the message.
     test(
         "dat_srq::receives_come_from_the_queue",
-        &[
-            "dat_ep_create_with_srq.B01",
-            "dat_ep_create_with_srq.S01",
-            "dat_ep_create_with_srq.F01",
-            "dat_ep_create_with_srq.F02",
-            "dat_ep_create_with_srq.F06",
-            "dat_ep_create_with_srq.B07",
-            "dat_ep_create_with_srq.B11",
-            "dat_ep_create_with_srq.B15",
-        ],
+        &["dat_ep_create_with_srq B01 B07 B11 B15 F01 F02 F06 S01"],
         |f| {
             world(f, |w| {
                 let q = queue(w)?;
@@ -133,311 +124,275 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Completions of Sends, Writes, Reads and binds come on the event dispatcher of requests, and
     // connection events on that of connections. No event comes on another one.
-    test(
-        "dat_srq::each_event_has_its_dispatcher",
-        &["dat_ep_create_with_srq.B08", "dat_ep_create_with_srq.B09", "dat_ep_create_with_srq.B10"],
-        |f| {
-            world(f, |w| {
-                let q = queue(w)?;
-                let far = w.end(&w.a, &attributes())?;
-                let own = w.end_with_srq(&w.b, w.b.pz_create()?, q.srq, &attributes())?;
-                let requests = evd(&w.a, EvdFlags::CR)?;
-                let (qualifier, psp) = w.a.psp_create_any(requests, PspFlags::Consumer)?;
-                dial(&own, address(&w.a)?, qualifier, &[])?;
-                w.a.cr_accept(request(&w.a, requests)?, far.ep, &[])?;
-                let event = expect(&w.b, own.connect, EventNumber::CONNECTION_ESTABLISHED)?;
-                check!(matches!(event.event_data, EventData::Connection(c) if c.ep_handle == own.ep));
-                expect(&w.a, far.connect, EventNumber::CONNECTION_ESTABLISHED)?;
-                w.a.psp_free(psp)?;
-                let (there, here) = (w.region(&far, PAGE, OPEN)?, w.region(&own, PAGE, OPEN)?);
-                here.fill(9);
-                far.receive(&[there.segment(0, 64)], 1)?;
-                own.send(&[here.segment(0, 64)], 2)?;
-                let (done, _, _) = own.done(2, DtoStatus::Success)?;
-                check_eq!((done.operation, done.operation.as_raw()), (Dto::SEND, 0));
-                far.received(1, DtoStatus::Success)?;
-                let there_at = there.remote(64, 64);
-                w.b.ep_post_rdma_write(own.ep, &[here.segment(64, 64)], 3, &there_at, PLAIN)?;
-                let (done, _, _) = own.done(3, DtoStatus::Success)?;
-                check_eq!((done.operation, done.operation.as_raw()), (Dto::RDMA_WRITE, 1));
-                check_eq!(there.bytes(0, 128), here.bytes(0, 128));
-                w.b.ep_post_rdma_read(own.ep, &[here.segment(200, 64)], 4, &there_at, PLAIN)?;
-                let (done, _, _) = own.done(4, DtoStatus::Success)?;
-                check_eq!((done.operation, done.operation.as_raw()), (Dto::RDMA_READ, 2));
-                check_eq!(here.bytes(200, 64), here.bytes(64, 64));
-                let rmr = w.b.rmr_create(own.pz)?;
-                let (lmr, piece) = (here.lmr.lmr_handle, here.segment(0, 64));
-                let read = MemPriv::REMOTE_READ;
-                w.b.rmr_bind(rmr, lmr, &piece, read, VaType::Va, own.ep, 5, PLAIN)?;
-                let event = expect(&w.b, own.request, EventNumber::RMR_BIND_COMPLETION)?;
-                let EventData::RmrBind(bound) = event.event_data else {
-                    return Err(Failure::new("not a bind"));
-                };
-                check_eq!((bound.rmr_handle, bound.user_cookie, bound.status), (rmr, 5, DtoStatus::Success));
-                far.disconnect()?;
-                expect(&w.b, own.connect, EventNumber::CONNECTION_DISCONNECTED)?;
-                for evd in [own.recv, own.request, own.connect] {
-                    refused(w.b.evd_dequeue(evd), ErrorType::QueueEmpty.into())?;
-                }
-                Ok(())
-            })
-        },
-    ),
+    test("dat_srq::each_event_has_its_dispatcher", &["dat_ep_create_with_srq B08-B10"], |f| {
+        world(f, |w| {
+            let q = queue(w)?;
+            let far = w.end(&w.a, &attributes())?;
+            let own = w.end_with_srq(&w.b, w.b.pz_create()?, q.srq, &attributes())?;
+            let requests = evd(&w.a, EvdFlags::CR)?;
+            let (qualifier, psp) = w.a.psp_create_any(requests, PspFlags::Consumer)?;
+            dial(&own, address(&w.a)?, qualifier, &[])?;
+            w.a.cr_accept(request(&w.a, requests)?, far.ep, &[])?;
+            let event = expect(&w.b, own.connect, EventNumber::CONNECTION_ESTABLISHED)?;
+            check!(matches!(event.event_data, EventData::Connection(c) if c.ep_handle == own.ep));
+            expect(&w.a, far.connect, EventNumber::CONNECTION_ESTABLISHED)?;
+            w.a.psp_free(psp)?;
+            let (there, here) = (w.region(&far, PAGE, OPEN)?, w.region(&own, PAGE, OPEN)?);
+            here.fill(9);
+            far.receive(&[there.segment(0, 64)], 1)?;
+            own.send(&[here.segment(0, 64)], 2)?;
+            let (done, _, _) = own.done(2, DtoStatus::Success)?;
+            check_eq!((done.operation, done.operation.as_raw()), (Dto::SEND, 0));
+            far.received(1, DtoStatus::Success)?;
+            let there_at = there.remote(64, 64);
+            w.b.ep_post_rdma_write(own.ep, &[here.segment(64, 64)], 3, &there_at, PLAIN)?;
+            let (done, _, _) = own.done(3, DtoStatus::Success)?;
+            check_eq!((done.operation, done.operation.as_raw()), (Dto::RDMA_WRITE, 1));
+            check_eq!(there.bytes(0, 128), here.bytes(0, 128));
+            w.b.ep_post_rdma_read(own.ep, &[here.segment(200, 64)], 4, &there_at, PLAIN)?;
+            let (done, _, _) = own.done(4, DtoStatus::Success)?;
+            check_eq!((done.operation, done.operation.as_raw()), (Dto::RDMA_READ, 2));
+            check_eq!(here.bytes(200, 64), here.bytes(64, 64));
+            let rmr = w.b.rmr_create(own.pz)?;
+            let (lmr, piece) = (here.lmr.lmr_handle, here.segment(0, 64));
+            let read = MemPriv::REMOTE_READ;
+            w.b.rmr_bind(rmr, lmr, &piece, read, VaType::Va, own.ep, 5, PLAIN)?;
+            let event = expect(&w.b, own.request, EventNumber::RMR_BIND_COMPLETION)?;
+            let EventData::RmrBind(bound) = event.event_data else {
+                return Err(Failure::new("not a bind"));
+            };
+            check_eq!((bound.rmr_handle, bound.user_cookie, bound.status), (rmr, 5, DtoStatus::Success));
+            far.disconnect()?;
+            expect(&w.b, own.connect, EventNumber::CONNECTION_DISCONNECTED)?;
+            for evd in [own.recv, own.request, own.connect] {
+                refused(w.b.evd_dequeue(evd), ErrorType::QueueEmpty.into())?;
+            }
+            Ok(())
+        })
+    }),
     // The zone of the queue applies to the memory of Receives. The zone of the endpoint applies to
     // the memory of its Sends and of the peer's transfers, by a region or by a window. So clients
     // of one queue cannot access each other's memory.
-    test(
-        "dat_srq::zones",
-        &[
-            "dat_ep_create_with_srq.B03",
-            "dat_ep_create_with_srq.B04",
-            "dat_ep_create_with_srq.B05",
-            "dat_ep_create_with_srq.B06",
-            "dat_ep_create_with_srq.O01",
-            "dat_ep_create_with_srq.O02",
-            "dat_ep_create_with_srq.A02",
-            "dat_ep_create_with_srq.A06",
-        ],
-        |f| {
-            world(f, |w| {
-                let (_, _, provider) = w.b.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
-                check!(provider.is_some_and(|attr| attr.srq_ep_pz_difference_supported));
-                let q = queue(w)?;
-                // Two endpoints, each in its own zone, and one in the queue's zone.
-                let ((far, own), (_, second)) = (client(w, &q)?, client(w, &q)?);
-                let same = w.end_with_srq(&w.b, q.pz, q.srq, &attributes())?;
-                let zones = [&own, &second, &same].map(|end| end.pz);
-                check!(zones[0] != zones[1] && zones[1] != zones[2] && zones[2] == q.pz);
-                let there = w.region(&far, PAGE, OPEN)?;
-                there.fill(3);
-                let (mine, others) = (w.region(&own, PAGE, OPEN)?, w.region(&second, PAGE, OPEN)?);
-                // Transfers that the zones allow.
-                w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], 1)?;
-                far.send(&[there.segment(0, 64)], 2)?;
-                own.received(1, DtoStatus::Success)?;
-                far.done(2, DtoStatus::Success)?;
-                check_eq!(q.memory.bytes(0, 64), there.bytes(0, 64));
-                far.receive(&[there.segment(0, 64)], 3)?;
-                own.send(&[mine.segment(0, 64)], 4)?;
-                own.done(4, DtoStatus::Success)?;
-                far.received(3, DtoStatus::Success)?;
-                w.a.ep_post_rdma_write(far.ep, &[there.segment(64, 64)], 5, &mine.remote(0, 64), PLAIN)?;
-                far.done(5, DtoStatus::Success)?;
-                check_eq!(mine.bytes(0, 64), there.bytes(64, 64));
-                let window = |end: &End, memory: &Region| -> Result<RmrTriplet, Failure> {
-                    let (rmr, lmr) = (w.b.rmr_create(end.pz)?, memory.lmr.lmr_handle);
-                    let piece = memory.segment(512, 64);
-                    let privs = MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE;
-                    let context = w.b.rmr_bind(rmr, lmr, &piece, privs, VaType::Va, end.ep, 6, PLAIN)?;
-                    expect(&w.b, end.request, EventNumber::RMR_BIND_COMPLETION)?;
-                    Ok(RmrTriplet { rmr_context: context, ..memory.remote(512, 64) })
-                };
-                let (own_window, other_window) = (window(&own, &mine)?, window(&second, &others)?);
-                w.a.ep_post_rdma_write(far.ep, &[there.segment(64, 64)], 7, &own_window, PLAIN)?;
-                far.done(7, DtoStatus::Success)?;
-                check_eq!(mine.bytes(512, 64), there.bytes(64, 64));
-                // A Receive in the endpoint's zone.
-                w.b.srq_post_recv(q.srq, &[mine.segment(1024, 64)], 8)?;
-                far.send(&[there.segment(0, 64)], 9)?;
-                own.received(8, DtoStatus::LocalProtection)?;
-                check!(completion(&w.a, far.request)?.0.status != DtoStatus::Success);
-                check_eq!(mine.bytes(1024, 64), alloc::vec![0; 64]);
-                // A Send in the queue's zone.
+    test("dat_srq::zones", &["dat_ep_create_with_srq A02 A06 B03-B06 O01 O02"], |f| {
+        world(f, |w| {
+            let (_, _, provider) = w.b.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
+            check!(provider.is_some_and(|attr| attr.srq_ep_pz_difference_supported));
+            let q = queue(w)?;
+            // Two endpoints, each in its own zone, and one in the queue's zone.
+            let ((far, own), (_, second)) = (client(w, &q)?, client(w, &q)?);
+            let same = w.end_with_srq(&w.b, q.pz, q.srq, &attributes())?;
+            let zones = [&own, &second, &same].map(|end| end.pz);
+            check!(zones[0] != zones[1] && zones[1] != zones[2] && zones[2] == q.pz);
+            let there = w.region(&far, PAGE, OPEN)?;
+            there.fill(3);
+            let (mine, others) = (w.region(&own, PAGE, OPEN)?, w.region(&second, PAGE, OPEN)?);
+            // Transfers that the zones allow.
+            w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], 1)?;
+            far.send(&[there.segment(0, 64)], 2)?;
+            own.received(1, DtoStatus::Success)?;
+            far.done(2, DtoStatus::Success)?;
+            check_eq!(q.memory.bytes(0, 64), there.bytes(0, 64));
+            far.receive(&[there.segment(0, 64)], 3)?;
+            own.send(&[mine.segment(0, 64)], 4)?;
+            own.done(4, DtoStatus::Success)?;
+            far.received(3, DtoStatus::Success)?;
+            w.a.ep_post_rdma_write(far.ep, &[there.segment(64, 64)], 5, &mine.remote(0, 64), PLAIN)?;
+            far.done(5, DtoStatus::Success)?;
+            check_eq!(mine.bytes(0, 64), there.bytes(64, 64));
+            let window = |end: &End, memory: &Region| -> Result<RmrTriplet, Failure> {
+                let (rmr, lmr) = (w.b.rmr_create(end.pz)?, memory.lmr.lmr_handle);
+                let piece = memory.segment(512, 64);
+                let privs = MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE;
+                let context = w.b.rmr_bind(rmr, lmr, &piece, privs, VaType::Va, end.ep, 6, PLAIN)?;
+                expect(&w.b, end.request, EventNumber::RMR_BIND_COMPLETION)?;
+                Ok(RmrTriplet { rmr_context: context, ..memory.remote(512, 64) })
+            };
+            let (own_window, other_window) = (window(&own, &mine)?, window(&second, &others)?);
+            w.a.ep_post_rdma_write(far.ep, &[there.segment(64, 64)], 7, &own_window, PLAIN)?;
+            far.done(7, DtoStatus::Success)?;
+            check_eq!(mine.bytes(512, 64), there.bytes(64, 64));
+            // A Receive in the endpoint's zone.
+            w.b.srq_post_recv(q.srq, &[mine.segment(1024, 64)], 8)?;
+            far.send(&[there.segment(0, 64)], 9)?;
+            own.received(8, DtoStatus::LocalProtection)?;
+            check!(completion(&w.a, far.request)?.0.status != DtoStatus::Success);
+            check_eq!(mine.bytes(1024, 64), alloc::vec![0; 64]);
+            // A Send in the queue's zone.
+            reconnect(w, &far, &own)?;
+            own.send(&[q.memory.segment(0, 64)], 10)?;
+            own.done(10, DtoStatus::LocalProtection)?;
+            // Transfers of the peer to the queue's memory and to that of the other client.
+            for to in [q.memory.remote(512, 64), others.remote(512, 64), other_window] {
                 reconnect(w, &far, &own)?;
-                own.send(&[q.memory.segment(0, 64)], 10)?;
-                own.done(10, DtoStatus::LocalProtection)?;
-                // Transfers of the peer to the queue's memory and to that of the other client.
-                for to in [q.memory.remote(512, 64), others.remote(512, 64), other_window] {
-                    reconnect(w, &far, &own)?;
-                    w.a.ep_post_rdma_write(far.ep, &[there.segment(0, 64)], 11, &to, PLAIN)?;
-                    far.done(11, DtoStatus::RemoteAccess)?;
-                    reconnect(w, &far, &own)?;
-                    w.a.ep_post_rdma_read(far.ep, &[there.segment(0, 64)], 12, &to, PLAIN)?;
-                    far.done(12, DtoStatus::RemoteAccess)?;
-                }
-                check_eq!(q.memory.bytes(512, 64), alloc::vec![0; 64]);
-                others.untouched()?;
-                // A window of another zone.
+                w.a.ep_post_rdma_write(far.ep, &[there.segment(0, 64)], 11, &to, PLAIN)?;
+                far.done(11, DtoStatus::RemoteAccess)?;
                 reconnect(w, &far, &own)?;
-                let (rmr, lmr) = (w.b.rmr_create(q.pz)?, mine.lmr.lmr_handle);
-                let (piece, read) = (mine.segment(0, 64), MemPriv::REMOTE_READ);
-                w.b.rmr_bind(rmr, lmr, &piece, read, VaType::Va, own.ep, 13, PLAIN)?;
-                let event = expect(&w.b, own.request, EventNumber::RMR_BIND_COMPLETION)?;
-                let EventData::RmrBind(bound) = event.event_data else {
-                    return Err(Failure::new("not a bind"));
-                };
-                check_eq!((bound.user_cookie, bound.status), (13, DtoStatus::RmrOperationFailed));
-                Ok(())
-            })
-        },
-    ),
+                w.a.ep_post_rdma_read(far.ep, &[there.segment(0, 64)], 12, &to, PLAIN)?;
+                far.done(12, DtoStatus::RemoteAccess)?;
+            }
+            check_eq!(q.memory.bytes(512, 64), alloc::vec![0; 64]);
+            others.untouched()?;
+            // A window of another zone.
+            reconnect(w, &far, &own)?;
+            let (rmr, lmr) = (w.b.rmr_create(q.pz)?, mine.lmr.lmr_handle);
+            let (piece, read) = (mine.segment(0, 64), MemPriv::REMOTE_READ);
+            w.b.rmr_bind(rmr, lmr, &piece, read, VaType::Va, own.ep, 13, PLAIN)?;
+            let event = expect(&w.b, own.request, EventNumber::RMR_BIND_COMPLETION)?;
+            let EventData::RmrBind(bound) = event.event_data else {
+                return Err(Failure::new("not a bind"));
+            };
+            check_eq!((bound.user_cookie, bound.status), (13, DtoStatus::RmrOperationFailed));
+            Ok(())
+        })
+    }),
     // No Receive can be posted to the endpoint: the call fails with this error, and nothing
     // changes.
-    test(
-        "dat_srq::receives_are_not_posted_to_the_endpoint",
-        &["dat_ep_create_with_srq.B14", "dat_ep_create_with_srq.A01"],
-        |f| {
-            world(f, |w| {
-                let q = queue(w)?;
-                let (far, own) = client(w, &q)?;
-                let unconnected = w.end_with_srq(&w.b, q.pz, q.srq, &attributes())?;
-                let error = Error::new(ErrorType::InvalidState, Subtype::InvalidStateSrqInUse);
-                check_eq!(error.as_raw() & 0x3fff_ffff, 0x0007_0057);
-                let segment = q.memory.segment(0, 64);
-                for end in [&own, &unconnected] {
-                    for segments in [&[][..], &[segment], &[segment; 40]] {
-                        refused(w.b.ep_post_recv(end.ep, segments, 1, PLAIN), error)?;
-                    }
-                    check_eq!(w.b.ep_recv_query(end.ep)?.0, 0);
+    test("dat_srq::receives_are_not_posted_to_the_endpoint", &["dat_ep_create_with_srq A01 B14"], |f| {
+        world(f, |w| {
+            let q = queue(w)?;
+            let (far, own) = client(w, &q)?;
+            let unconnected = w.end_with_srq(&w.b, q.pz, q.srq, &attributes())?;
+            let error = Error::new(ErrorType::InvalidState, Subtype::InvalidStateSrqInUse);
+            check_eq!(error.as_raw() & 0x3fff_ffff, 0x0007_0057);
+            let segment = q.memory.segment(0, 64);
+            for end in [&own, &unconnected] {
+                for segments in [&[][..], &[segment], &[segment; 40]] {
+                    refused(w.b.ep_post_recv(end.ep, segments, 1, PLAIN), error)?;
                 }
-                check_eq!(outstanding(&w.b, q.srq)?, 0);
-                w.b.srq_post_recv(q.srq, &[segment], 2)?;
-                message(&far, 3)?;
-                own.received(2, DtoStatus::Success)?;
-                own.disconnect()?;
-                refused(w.b.ep_post_recv(own.ep, &[segment], 4, PLAIN), error)?;
-                nothing(&w.b, own.recv)
-            })
-        },
-    ),
+                check_eq!(w.b.ep_recv_query(end.ep)?.0, 0);
+            }
+            check_eq!(outstanding(&w.b, q.srq)?, 0);
+            w.b.srq_post_recv(q.srq, &[segment], 2)?;
+            message(&far, 3)?;
+            own.received(2, DtoStatus::Success)?;
+            own.disconnect()?;
+            refused(w.b.ep_post_recv(own.ep, &[segment], 4, PLAIN), error)?;
+            nothing(&w.b, own.recv)
+        })
+    }),
     // The event dispatchers, the zone and the attributes can be changed before the endpoint
     // connects, and the changes take effect. The queue cannot be changed. A queue cannot be freed
     // before its endpoints.
-    test(
-        "dat_srq::modified_before_connecting",
-        &["dat_ep_create_with_srq.A08", "dat_ep_create_with_srq.B13"],
-        |f| {
-            world(f, |w| {
-                let (q, other) = (queue(w)?, queue(w)?);
-                let far = w.end(&w.a, &attributes())?;
-                let first = EpAttr { max_request_dtos: 4, ..EpAttr::default() };
-                let end = w.end_with_srq(&w.b, w.b.pz_create()?, q.srq, &first)?;
-                let before = w.b.ep_query(end.ep, EpParamMask::ALL)?;
-                let param = EpParam { srq_handle: other.srq, pz_handle: q.pz, ..before };
-                let fixed = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg2);
-                for mask in [EpParamMask::SRQ_HANDLE, EpParamMask::SRQ_HANDLE | EpParamMask::PZ_HANDLE] {
-                    refused(w.b.ep_modify(end.ep, mask, &param), fixed)?;
-                    let null = EpParam { srq_handle: SrqHandle::NULL, ..param };
-                    refused(w.b.ep_modify(end.ep, mask, &null), fixed)?;
-                }
-                check_eq!(w.b.ep_query(end.ep, EpParamMask::ALL)?, before);
-                let own = End {
-                    pz: w.b.pz_create()?,
-                    recv: evd(&w.b, EvdFlags::DTO)?,
-                    request: evd(&w.b, EvdFlags::DTO)?,
-                    connect: evd(&w.b, EvdFlags::CONNECTION)?,
-                    ..end.clone()
-                };
-                let mask = EpParamMask::PZ_HANDLE
-                    | EpParamMask::RECV_EVD_HANDLE
-                    | EpParamMask::REQUEST_EVD_HANDLE
-                    | EpParamMask::CONNECT_EVD_HANDLE
-                    | EpParamMask::EP_ATTR_MAX_REQUEST_DTOS
-                    | EpParamMask::EP_ATTR_MAX_RDMA_READ_IN;
-                let ep_attr = EpAttr { max_request_dtos: 9, max_rdma_read_in: 4, ..first };
-                let wanted = EpParam {
-                    pz_handle: own.pz,
-                    recv_evd_handle: own.recv,
-                    request_evd_handle: own.request,
-                    connect_evd_handle: own.connect,
-                    ep_attr,
-                    ..before
-                };
-                w.b.ep_modify(end.ep, mask, &EpParam { srq_handle: other.srq, ..wanted })?;
-                check_eq!(w.b.ep_query(end.ep, EpParamMask::ALL)?, wanted);
-                // The former zone and event dispatchers are not in use any more.
-                w.b.pz_free(end.pz)?;
-                for evd in [end.recv, end.request, end.connect] {
-                    w.b.evd_free(evd)?;
-                }
-                w.connect(&far, &own)?;
-                let (there, here) = (w.region(&far, PAGE, OPEN)?, w.region(&own, PAGE, OPEN)?);
-                w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], 1)?;
-                message(&far, 2)?;
-                own.received(1, DtoStatus::Success)?;
-                w.a.ep_post_rdma_read(far.ep, &[there.segment(0, 64)], 3, &here.remote(0, 64), PLAIN)?;
-                far.done(3, DtoStatus::Success)?;
-                // The endpoint takes as many Sends as it has now, and not one more.
-                for cookie in 0..9 {
-                    own.send(&[here.segment(0, 8)], cookie)?;
-                }
-                let full = w.b.ep_post_send(own.ep, &[], 9, PLAIN).map_err(Error::kind);
-                refused(full, ErrorType::InsufficientResources)?;
-                for cookie in 0..9 {
-                    far.receive(&[there.segment(0, 8)], cookie)?;
-                }
-                for cookie in 0..9 {
-                    own.done(cookie, DtoStatus::Success)?;
-                    far.received(cookie, DtoStatus::Success)?;
-                }
-                let busy = Error::new(ErrorType::InvalidState, Subtype::InvalidStateSrqInUse);
-                refused(w.b.srq_free(q.srq), busy)?;
-                own.disconnect()?;
-                refused(w.b.srq_free(q.srq), busy)?;
-                check_eq!(w.b.ep_query(own.ep, EpParamMask::ALL)?.srq_handle, q.srq);
-                w.b.ep_free(own.ep)?;
-                Ok(w.b.srq_free(q.srq)?)
-            })
-        },
-    ),
+    test("dat_srq::modified_before_connecting", &["dat_ep_create_with_srq A08 B13"], |f| {
+        world(f, |w| {
+            let (q, other) = (queue(w)?, queue(w)?);
+            let far = w.end(&w.a, &attributes())?;
+            let first = EpAttr { max_request_dtos: 4, ..EpAttr::default() };
+            let end = w.end_with_srq(&w.b, w.b.pz_create()?, q.srq, &first)?;
+            let before = w.b.ep_query(end.ep, EpParamMask::ALL)?;
+            let param = EpParam { srq_handle: other.srq, pz_handle: q.pz, ..before };
+            let fixed = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg2);
+            for mask in [EpParamMask::SRQ_HANDLE, EpParamMask::SRQ_HANDLE | EpParamMask::PZ_HANDLE] {
+                refused(w.b.ep_modify(end.ep, mask, &param), fixed)?;
+                let null = EpParam { srq_handle: SrqHandle::NULL, ..param };
+                refused(w.b.ep_modify(end.ep, mask, &null), fixed)?;
+            }
+            check_eq!(w.b.ep_query(end.ep, EpParamMask::ALL)?, before);
+            let own = End {
+                pz: w.b.pz_create()?,
+                recv: evd(&w.b, EvdFlags::DTO)?,
+                request: evd(&w.b, EvdFlags::DTO)?,
+                connect: evd(&w.b, EvdFlags::CONNECTION)?,
+                ..end.clone()
+            };
+            let mask = EpParamMask::PZ_HANDLE
+                | EpParamMask::RECV_EVD_HANDLE
+                | EpParamMask::REQUEST_EVD_HANDLE
+                | EpParamMask::CONNECT_EVD_HANDLE
+                | EpParamMask::EP_ATTR_MAX_REQUEST_DTOS
+                | EpParamMask::EP_ATTR_MAX_RDMA_READ_IN;
+            let ep_attr = EpAttr { max_request_dtos: 9, max_rdma_read_in: 4, ..first };
+            let wanted = EpParam {
+                pz_handle: own.pz,
+                recv_evd_handle: own.recv,
+                request_evd_handle: own.request,
+                connect_evd_handle: own.connect,
+                ep_attr,
+                ..before
+            };
+            w.b.ep_modify(end.ep, mask, &EpParam { srq_handle: other.srq, ..wanted })?;
+            check_eq!(w.b.ep_query(end.ep, EpParamMask::ALL)?, wanted);
+            // The former zone and event dispatchers are not in use any more.
+            w.b.pz_free(end.pz)?;
+            for evd in [end.recv, end.request, end.connect] {
+                w.b.evd_free(evd)?;
+            }
+            w.connect(&far, &own)?;
+            let (there, here) = (w.region(&far, PAGE, OPEN)?, w.region(&own, PAGE, OPEN)?);
+            w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], 1)?;
+            message(&far, 2)?;
+            own.received(1, DtoStatus::Success)?;
+            w.a.ep_post_rdma_read(far.ep, &[there.segment(0, 64)], 3, &here.remote(0, 64), PLAIN)?;
+            far.done(3, DtoStatus::Success)?;
+            // The endpoint takes as many Sends as it has now, and not one more.
+            for cookie in 0..9 {
+                own.send(&[here.segment(0, 8)], cookie)?;
+            }
+            let full = w.b.ep_post_send(own.ep, &[], 9, PLAIN).map_err(Error::kind);
+            refused(full, ErrorType::InsufficientResources)?;
+            for cookie in 0..9 {
+                far.receive(&[there.segment(0, 8)], cookie)?;
+            }
+            for cookie in 0..9 {
+                own.done(cookie, DtoStatus::Success)?;
+                far.received(cookie, DtoStatus::Success)?;
+            }
+            let busy = Error::new(ErrorType::InvalidState, Subtype::InvalidStateSrqInUse);
+            refused(w.b.srq_free(q.srq), busy)?;
+            own.disconnect()?;
+            refused(w.b.srq_free(q.srq), busy)?;
+            check_eq!(w.b.ep_query(own.ep, EpParamMask::ALL)?.srq_handle, q.srq);
+            w.b.ep_free(own.ep)?;
+            Ok(w.b.srq_free(q.srq)?)
+        })
+    }),
     // A reset endpoint keeps its handle and its queue, connects again at once and takes Receives
     // from the queue. So does an endpoint that is created right after a connected one was freed.
-    test(
-        "dat_srq::reset_and_reconnected",
-        &[
-            "dat_ep_create_with_srq.B12",
-            "dat_ep_create_with_srq.O03",
-            "dat_ep_create_with_srq.O04",
-            "dat_ep_create_with_srq.A07",
-            "dat_ep_create_with_srq.A09",
-            "dat_ep_create_with_srq.A10",
-        ],
-        |f| {
-            world(f, |w| {
-                let q = queue(w)?;
-                let (far, mut own) = client(w, &q)?;
-                let param = |end: &End| w.b.ep_query(end.ep, EpParamMask::ALL);
-                for round in 0..24 {
-                    for cookie in 0..2 {
-                        w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], round * 2 + cookie)?;
-                    }
-                    message(&far, 1)?;
-                    own.received(round * 2, DtoStatus::Success)?;
-                    if round % 2 == 0 {
-                        reconnect(w, &far, &own)?;
-                    } else {
-                        w.b.ep_free(own.ep)?;
-                        next(&w.a, far.connect)?;
-                        w.a.ep_reset(far.ep)?;
-                        let (recv, request, connect) = (own.recv, own.request, own.connect);
-                        let attr = attributes();
-                        own.ep = w.b.ep_create_with_srq(own.pz, recv, request, connect, q.srq, &attr)?;
-                        w.connect(&far, &own)?;
-                    }
-                    // The Receive that was not taken stayed in the queue.
-                    check_eq!(outstanding(&w.b, q.srq)?, 1);
-                    let now = param(&own)?;
-                    check_eq!((now.srq_handle, now.ep_state), (q.srq, EpState::Connected));
-                    check_eq!((parts_of(&now), now.ep_attr), (parts(&own), attributes()));
-                    message(&far, 1)?;
-                    own.received(round * 2 + 1, DtoStatus::Success)?;
+    test("dat_srq::reset_and_reconnected", &["dat_ep_create_with_srq A07 A09 A10 B12 O03 O04"], |f| {
+        world(f, |w| {
+            let q = queue(w)?;
+            let (far, mut own) = client(w, &q)?;
+            let param = |end: &End| w.b.ep_query(end.ep, EpParamMask::ALL);
+            for round in 0..24 {
+                for cookie in 0..2 {
+                    w.b.srq_post_recv(q.srq, &[q.memory.segment(0, 64)], round * 2 + cookie)?;
                 }
-                // In UNCONNECTED a reset does nothing; in CONNECTED it is refused.
-                let connected = Error::new(ErrorType::InvalidState, Subtype::InvalidStateEpConnected);
-                refused(w.b.ep_reset(own.ep), connected)?;
-                own.disconnect()?;
-                w.b.ep_reset(own.ep)?;
-                let before = param(&own)?;
-                w.b.ep_reset(own.ep)?;
-                check_eq!(param(&own)?, before);
-                Ok(())
-            })
-        },
-    ),
+                message(&far, 1)?;
+                own.received(round * 2, DtoStatus::Success)?;
+                if round % 2 == 0 {
+                    reconnect(w, &far, &own)?;
+                } else {
+                    w.b.ep_free(own.ep)?;
+                    next(&w.a, far.connect)?;
+                    w.a.ep_reset(far.ep)?;
+                    let (recv, request, connect) = (own.recv, own.request, own.connect);
+                    let attr = attributes();
+                    own.ep = w.b.ep_create_with_srq(own.pz, recv, request, connect, q.srq, &attr)?;
+                    w.connect(&far, &own)?;
+                }
+                // The Receive that was not taken stayed in the queue.
+                check_eq!(outstanding(&w.b, q.srq)?, 1);
+                let now = param(&own)?;
+                check_eq!((now.srq_handle, now.ep_state), (q.srq, EpState::Connected));
+                check_eq!((parts_of(&now), now.ep_attr), (parts(&own), attributes()));
+                message(&far, 1)?;
+                own.received(round * 2 + 1, DtoStatus::Success)?;
+            }
+            // In UNCONNECTED a reset does nothing; in CONNECTED it is refused.
+            let connected = Error::new(ErrorType::InvalidState, Subtype::InvalidStateEpConnected);
+            refused(w.b.ep_reset(own.ep), connected)?;
+            own.disconnect()?;
+            w.b.ep_reset(own.ep)?;
+            let before = param(&own)?;
+            w.b.ep_reset(own.ep)?;
+            check_eq!(param(&own)?, before);
+            Ok(())
+        })
+    }),
     // Two threads create and free endpoints on one queue at the same time, with the same event
     // dispatchers. Each endpoint works afterwards. The queue and the event dispatchers can be freed
     // when all endpoints are.
-    test("dat_srq::made_by_two_threads", &["dat_ep_create_with_srq.B38"], |f| {
+    test("dat_srq::made_by_two_threads", &["dat_ep_create_with_srq B38"], |f| {
         world(f, |w| {
             const EACH: usize = 6;
             let q = queue(w)?;

@@ -89,28 +89,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "dat_write_immed::data_and_number_arrive",
         &[
-            "DAT_IB_DTOS.F01",
-            "DAT_IB_DTOS.F02",
-            "DAT_IB_EXT_TYPE.F03",
-            "DAT_IB_EXT_TYPE.F04",
-            "DAT_IB_EXT_TYPE.A01",
-            "dat-ib-2.1.B01",
-            "dat-ib-2.1.B02",
-            "dat-ib-2.1.B04",
-            "dat-ib-2.1.B08",
-            "dat_ib_post_rdma_write_with_immed.B01",
-            "dat_ib_post_rdma_write_with_immed.B02",
-            "dat_ib_post_rdma_write_with_immed.B04",
-            "dat_ib_post_rdma_write_with_immed.B05",
-            "dat_ib_post_rdma_write_with_immed.B06",
-            "dat_ib_post_rdma_write_with_immed.B07",
-            "dat_ib_post_rdma_write_with_immed.B09",
-            "dat_ib_post_rdma_write_with_immed.B14",
-            "dat_ib_post_rdma_write_with_immed.B15",
-            "dat_ib_post_rdma_write_with_immed.A02",
-            "dat_ib_post_rdma_write_with_immed.A04",
-            "dat_ib_post_rdma_write_with_immed.F05",
-            "dat_ib_post_rdma_write_with_immed.O03",
+            "DAT_IB_DTOS F01 F02",
+            "DAT_IB_EXT_TYPE A01 F03 F04",
+            "dat-ib-2.1 B01 B02 B04 B08",
+            "dat_ib_post_rdma_write_with_immed A02 A04 B01 B02 B04-B07 B09 B14 B15 F05 O03",
         ],
         |f| {
             world(f, |w| {
@@ -158,14 +140,7 @@ pub(crate) const TESTS: &[Test] = &[
     // data.
     test(
         "dat_write_immed::each_kind_of_immediate_data",
-        &[
-            "DAT_IB_DTOS.F05",
-            "DAT_IB_DTOS.A02",
-            "DAT_IB_EXT_TYPE.F05",
-            "DAT_IB_IMMED_DATA.F01",
-            "DAT_IB_IMMED_DATA.B01",
-            "dat-ib-2.1.B03",
-        ],
+        &["DAT_IB_DTOS A02 F05", "DAT_IB_EXT_TYPE F05", "DAT_IB_IMMED_DATA B01 F01", "dat-ib-2.1 B03"],
         |f| {
             world(f, |w| {
                 check_eq!((Dto::IB_RECV_MSG_IMMED.as_raw(), IbExtType::RecvImmedData as u32), (12, 4));
@@ -248,7 +223,7 @@ pub(crate) const TESTS: &[Test] = &[
     // posted; plain Writes, Reads and atomics take none. A shared receive queue behaves the same.
     test(
         "dat_write_immed::each_takes_one_receive_in_order",
-        &["dat-ib-2.1.B05", "dat-ib-2.1.B06", "dat-ib-2.1.B07", "dat-ib-2.2.B05"],
+        &["dat-ib-2.1 B05-B07", "dat-ib-2.2 B05"],
         |f| {
             world(f, |w| {
                 for shared in [false, true] {
@@ -301,7 +276,7 @@ pub(crate) const TESTS: &[Test] = &[
     // whether it is too small or too large.
     test(
         "dat_write_immed::the_triplets_length_does_not_matter",
-        &["dat_ib_post_rdma_write_with_immed.B17"],
+        &["dat_ib_post_rdma_write_with_immed B17"],
         |f| {
             world(f, |w| {
                 let (a, b, own, far) = w.open_pair()?;
@@ -320,33 +295,29 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Many Writes to the same address succeed, with every alignment. If a Read of no bytes and a
     // fence separate the Writes, the last one's data stays.
-    test(
-        "dat_write_immed::writes_to_one_place",
-        &["dat_ib_post_rdma_write_with_immed.B18", "dat_ib_post_rdma_write_with_immed.A05"],
-        |f| {
-            world(f, |w| {
-                let (a, b, own, far) = w.open_pair()?;
-                receives(&b, 0..20)?;
-                own.fill(1);
-                for n in 0..10 {
-                    let (from, to) = (own.segment(n, 1000), far.remote(10 - n, 1000));
-                    write(&a, &[from], n as u64, to, n as u32, PLAIN)?;
-                }
-                for n in 0..10 {
-                    notified(&b, n, n as u32, 1000)?;
-                    written(&a, n, DtoStatus::Success)?;
-                }
-                for n in 10..20 {
-                    let (from, to) = (own.segment(8 * n, 8), far.remote(0, 8));
-                    write(&a, &[from], n as u64, to, n as u32, CompletionFlags::BARRIER_FENCE)?;
-                    a.ia.ep_post_rdma_read(a.ep, &[], 0, &to, CompletionFlags::SUPPRESS)?;
-                }
-                (10..20).try_for_each(|n| notified(&b, n, n as u32, 8))?;
-                check_eq!(far.bytes(0, 8), own.bytes(8 * 19, 8));
-                (10..20).try_for_each(|n| written(&a, n, DtoStatus::Success))
-            })
-        },
-    ),
+    test("dat_write_immed::writes_to_one_place", &["dat_ib_post_rdma_write_with_immed A05 B18"], |f| {
+        world(f, |w| {
+            let (a, b, own, far) = w.open_pair()?;
+            receives(&b, 0..20)?;
+            own.fill(1);
+            for n in 0..10 {
+                let (from, to) = (own.segment(n, 1000), far.remote(10 - n, 1000));
+                write(&a, &[from], n as u64, to, n as u32, PLAIN)?;
+            }
+            for n in 0..10 {
+                notified(&b, n, n as u32, 1000)?;
+                written(&a, n, DtoStatus::Success)?;
+            }
+            for n in 10..20 {
+                let (from, to) = (own.segment(8 * n, 8), far.remote(0, 8));
+                write(&a, &[from], n as u64, to, n as u32, CompletionFlags::BARRIER_FENCE)?;
+                a.ia.ep_post_rdma_read(a.ep, &[], 0, &to, CompletionFlags::SUPPRESS)?;
+            }
+            (10..20).try_for_each(|n| notified(&b, n, n as u32, 8))?;
+            check_eq!(far.bytes(0, 8), own.bytes(8 * 19, 8));
+            (10..20).try_for_each(|n| written(&a, n, DtoStatus::Success))
+        })
+    }),
     // The completion of a shared receive queue's Receive has the immediate data, and names the
     // endpoint whose message took it.
     test("dat_write_immed::through_a_shared_receive_queue", &[], |f| {
@@ -381,67 +352,63 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Each operation of the extensions has its number at the common entry point. Arguments of
     // another operation and unknown operations are refused, and post nothing.
-    test(
-        "dat_write_immed::one_entry_for_all_operations",
-        &["DAT_IB_OP.F01", "DAT_IB_OP.F02", "DAT_IB_OP.F03", "DAT_IB_OP.B01"],
-        |f| {
-            world(f, |w| {
-                let (a, b, own, far) = w.open_pair()?;
-                far.set_word(0, 5);
-                receives(&b, 0..1)?;
-                let (result, to, flags) = (own.segment(0, 8), far.remote(0, 8), PLAIN);
-                let add = IbArguments::FetchAndAdd {
-                    add_value: 3,
-                    local_iov: &result,
-                    user_cookie: 10,
-                    remote_iov: &to,
-                    completion_flags: flags,
-                };
-                let swap = IbArguments::CmpAndSwap {
-                    cmp_value: 8,
-                    swap_value: 9,
-                    local_iov: &result,
-                    user_cookie: 11,
-                    remote_iov: &to,
-                    completion_flags: flags,
-                };
-                let immed = IbArguments::RdmaWriteImmed {
-                    local_iov: &[],
-                    user_cookie: 12,
-                    remote_iov: &to,
-                    immediate_data: 13,
-                    completion_flags: flags,
-                };
-                let all = [add, swap, immed];
-                let ep = Handle::from(a.ep);
-                for op in 0..4 {
-                    for (own_op, arguments) in (0..).zip(&all).filter(|(own_op, _)| *own_op != op) {
-                        let posted = w.a.extension_op(ep, IbOp(op), arguments);
-                        let error = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg3);
-                        check_eq!(posted, Err(error), "{op} with the arguments of {own_op}");
-                    }
+    test("dat_write_immed::one_entry_for_all_operations", &["DAT_IB_OP B01 F01-F03"], |f| {
+        world(f, |w| {
+            let (a, b, own, far) = w.open_pair()?;
+            far.set_word(0, 5);
+            receives(&b, 0..1)?;
+            let (result, to, flags) = (own.segment(0, 8), far.remote(0, 8), PLAIN);
+            let add = IbArguments::FetchAndAdd {
+                add_value: 3,
+                local_iov: &result,
+                user_cookie: 10,
+                remote_iov: &to,
+                completion_flags: flags,
+            };
+            let swap = IbArguments::CmpAndSwap {
+                cmp_value: 8,
+                swap_value: 9,
+                local_iov: &result,
+                user_cookie: 11,
+                remote_iov: &to,
+                completion_flags: flags,
+            };
+            let immed = IbArguments::RdmaWriteImmed {
+                local_iov: &[],
+                user_cookie: 12,
+                remote_iov: &to,
+                immediate_data: 13,
+                completion_flags: flags,
+            };
+            let all = [add, swap, immed];
+            let ep = Handle::from(a.ep);
+            for op in 0..4 {
+                for (own_op, arguments) in (0..).zip(&all).filter(|(own_op, _)| *own_op != op) {
+                    let posted = w.a.extension_op(ep, IbOp(op), arguments);
+                    let error = Error::new(ErrorType::InvalidParameter, Subtype::InvalidArg3);
+                    check_eq!(posted, Err(error), "{op} with the arguments of {own_op}");
                 }
-                for op in [4, 5, 6, 28, 29, 0x1000, 0x2000, u32::MAX] {
-                    for arguments in &all {
-                        let posted = w.a.extension_op(ep, IbOp(op), arguments);
-                        refused(posted, Error::from(ErrorType::NotImplemented))?;
-                    }
+            }
+            for op in [4, 5, 6, 28, 29, 0x1000, 0x2000, u32::MAX] {
+                for arguments in &all {
+                    let posted = w.a.extension_op(ep, IbOp(op), arguments);
+                    refused(posted, Error::from(ErrorType::NotImplemented))?;
                 }
-                nothing(&w.a, a.request)?;
-                check_eq!(far.word(0), 5);
-                for (op, arguments) in (0..).zip(&all) {
-                    w.a.extension_op(ep, IbOp(op), arguments)?;
-                }
-                for (cookie, operation) in
-                    [(10, Dto::IB_FETCH_ADD), (11, Dto::IB_CMP_SWAP), (12, Dto::IB_RDMA_WRITE_IMMED)]
-                {
-                    check_eq!(a.done(cookie, DtoStatus::Success)?.0.operation, operation);
-                }
-                check_eq!((far.word(0), own.word(0)), (9, 8));
-                notified(&b, 0, 13, 0)?;
-                check!(b.ia.ep_recv_query(b.ep)?.0 == 0);
-                Ok(())
-            })
-        },
-    ),
+            }
+            nothing(&w.a, a.request)?;
+            check_eq!(far.word(0), 5);
+            for (op, arguments) in (0..).zip(&all) {
+                w.a.extension_op(ep, IbOp(op), arguments)?;
+            }
+            for (cookie, operation) in
+                [(10, Dto::IB_FETCH_ADD), (11, Dto::IB_CMP_SWAP), (12, Dto::IB_RDMA_WRITE_IMMED)]
+            {
+                check_eq!(a.done(cookie, DtoStatus::Success)?.0.operation, operation);
+            }
+            check_eq!((far.word(0), own.word(0)), (9, 8));
+            notified(&b, 0, 13, 0)?;
+            check!(b.ia.ep_recv_query(b.ep)?.0 == 0);
+            Ok(())
+        })
+    }),
 ];

@@ -108,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
     // its event in either case.
     test(
         "dat_write_immed_rules::suppressed",
-        &["dat_ib_post_rdma_write_with_immed.F01", "DAT_IB_STATUS.F02", "DAT_IB_STATUS.B01"],
+        &["dat_ib_post_rdma_write_with_immed F01", "DAT_IB_STATUS B01 F02"],
         |f| {
             world(f, |w| {
                 check_eq!((CompletionFlags::SUPPRESS.bits(), IbStatus::Success as u32), (1, 0));
@@ -130,38 +130,34 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The completion of an unsignalled Write is queued and wakes no waiter; that of a signalled one
     // does. Without the flag in the endpoint's attributes, the post is refused.
-    test(
-        "dat_write_immed_rules::unsignalled",
-        &["dat_ib_post_rdma_write_with_immed.F03", "dat_ib_post_rdma_write_with_immed.B08"],
-        |f| {
-            world(f, |w| {
-                let flag = CompletionFlags::UNSIGNALLED;
-                check_eq!(flag.bits(), 4);
-                let (a, b) = w.pair_of(&unsignalled(), &attributes())?;
-                let (own, far) = (w.region(&a, PAGE, OPEN)?, w.region(&b, PAGE, OPEN)?);
-                receives(&b, 0..3)?;
-                let (segment, to) = ([own.segment(0, 8)], far.remote(0, 8));
-                write(&a, &segment, 0, to, 0, flag)?;
-                write(&a, &segment, 1, to, 1, flag)?;
-                silently(w, &w.a, a.request, 2)?;
-                write(&a, &segment, 2, to, 2, PLAIN)?;
-                for n in 0..3 {
-                    written(&a, n, DtoStatus::Success)?;
-                    notified(&b, n, n as u32, 8)?;
-                }
-                let (c, d) = w.pair()?;
-                let to = w.region(&d, 64, OPEN)?.remote(0, 0);
-                for flags in [flag, flag | CompletionFlags::SUPPRESS, flag | CompletionFlags::BARRIER_FENCE] {
-                    refused(write(&c, &[], 0, to, 0, flags), BAD)?;
-                }
-                check_eq!(w.a.ep_get_status(c.ep)?, (EpState::Connected, true, true));
-                nothing(&w.a, c.request)
-            })
-        },
-    ),
+    test("dat_write_immed_rules::unsignalled", &["dat_ib_post_rdma_write_with_immed B08 F03"], |f| {
+        world(f, |w| {
+            let flag = CompletionFlags::UNSIGNALLED;
+            check_eq!(flag.bits(), 4);
+            let (a, b) = w.pair_of(&unsignalled(), &attributes())?;
+            let (own, far) = (w.region(&a, PAGE, OPEN)?, w.region(&b, PAGE, OPEN)?);
+            receives(&b, 0..3)?;
+            let (segment, to) = ([own.segment(0, 8)], far.remote(0, 8));
+            write(&a, &segment, 0, to, 0, flag)?;
+            write(&a, &segment, 1, to, 1, flag)?;
+            silently(w, &w.a, a.request, 2)?;
+            write(&a, &segment, 2, to, 2, PLAIN)?;
+            for n in 0..3 {
+                written(&a, n, DtoStatus::Success)?;
+                notified(&b, n, n as u32, 8)?;
+            }
+            let (c, d) = w.pair()?;
+            let to = w.region(&d, 64, OPEN)?.remote(0, 0);
+            for flags in [flag, flag | CompletionFlags::SUPPRESS, flag | CompletionFlags::BARRIER_FENCE] {
+                refused(write(&c, &[], 0, to, 0, flags), BAD)?;
+            }
+            check_eq!(w.a.ep_get_status(c.ep)?, (EpState::Connected, true, true));
+            nothing(&w.a, c.request)
+        })
+    }),
     // On an event dispatcher of solicited Receives, only a solicited Write wakes the peer's waiter,
     // which then gets all events in order. A shared receive queue behaves the same.
-    test("dat_write_immed_rules::solicited", &["dat_ib_post_rdma_write_with_immed.F02"], |f| {
+    test("dat_write_immed_rules::solicited", &["dat_ib_post_rdma_write_with_immed F02"], |f| {
         world(f, |w| {
             let flag = CompletionFlags::SOLICITED_WAIT;
             check_eq!(flag.bits(), 2);
@@ -200,7 +196,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A fenced Write waits until an earlier Read has its data: the Read returns no byte of the
     // Write, and the Write sends what the Read returned. The answer to the Read is lost once.
-    test("dat_write_immed_rules::fenced", &["dat_ib_post_rdma_write_with_immed.F04"], |f| {
+    test("dat_write_immed_rules::fenced", &["dat_ib_post_rdma_write_with_immed F04"], |f| {
         world(f, |w| {
             check_eq!(CompletionFlags::BARRIER_FENCE.bits(), 8);
             let (a, b, own, far) = w.open_pair()?;
@@ -235,11 +231,7 @@ pub(crate) const TESTS: &[Test] = &[
     // completes once. Posts allocate nothing.
     test(
         "dat_write_immed_rules::posts_do_not_wait",
-        &[
-            "dat_ib_post_rdma_write_with_immed.A01",
-            "dat_ib_post_rdma_write_with_immed.B12",
-            "dat_ib_post_rdma_write_with_immed.DAT_INSUFFICIENT_RESOURCES",
-        ],
+        &["dat_ib_post_rdma_write_with_immed A01 B12 DAT_INSUFFICIENT_RESOURCES"],
         |f| {
             world(f, |w| {
                 const DEPTH: u64 = 16;
@@ -268,61 +260,53 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Threads post Writes and Receives to one endpoint at the same time, while the peer does the
     // same. Each request completes once, and those of one thread complete in their order.
-    test(
-        "dat_write_immed_rules::several_threads",
-        &["dat_ib_post_rdma_write_with_immed.B13", "dat_ib_post_rdma_write_with_immed.O02"],
-        |f| {
-            world(f, |w| {
-                const EACH: u64 = 60;
-                let (_, _, provider) = w.a.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
-                check!(some(provider, "the provider's attributes")?.is_thread_safe);
-                let deep = EpAttr { max_request_dtos: 128, max_recv_dtos: 128, ..attributes() };
-                let (a, b) = w.pair_of(&deep, &deep)?;
-                let mine = [w.region(&a, PAGE, OPEN)?, w.region(&b, PAGE, OPEN)?];
-                let mut bodies: Vec<crate::thread::Body<Outcome>> = Vec::new();
-                for (end, to) in [(&a, mine[1].remote(0, 8)), (&b, mine[0].remote(0, 8))] {
-                    for thread in 0..2 {
-                        let (end, from): (_, [LmrTriplet; 0]) = (end.clone(), []);
-                        bodies.push(Box::new(move || {
-                            (0..EACH).try_for_each(|n| {
-                                let cookie = thread * 1000 + n;
-                                Ok(write(&end, &from, cookie, to, cookie as u32, PLAIN)?)
-                            })
-                        }));
-                    }
-                    let end = end.clone();
-                    bodies.push(Box::new(move || receives(&end, 0..2 * EACH)));
+    test("dat_write_immed_rules::several_threads", &["dat_ib_post_rdma_write_with_immed B13 O02"], |f| {
+        world(f, |w| {
+            const EACH: u64 = 60;
+            let (_, _, provider) = w.a.ia_query(IaAttrMask::NONE, ProviderAttrMask::ALL)?;
+            check!(some(provider, "the provider's attributes")?.is_thread_safe);
+            let deep = EpAttr { max_request_dtos: 128, max_recv_dtos: 128, ..attributes() };
+            let (a, b) = w.pair_of(&deep, &deep)?;
+            let mine = [w.region(&a, PAGE, OPEN)?, w.region(&b, PAGE, OPEN)?];
+            let mut bodies: Vec<crate::thread::Body<Outcome>> = Vec::new();
+            for (end, to) in [(&a, mine[1].remote(0, 8)), (&b, mine[0].remote(0, 8))] {
+                for thread in 0..2 {
+                    let (end, from): (_, [LmrTriplet; 0]) = (end.clone(), []);
+                    bodies.push(Box::new(move || {
+                        (0..EACH).try_for_each(|n| {
+                            let cookie = thread * 1000 + n;
+                            Ok(write(&end, &from, cookie, to, cookie as u32, PLAIN)?)
+                        })
+                    }));
                 }
-                all_pass(f.platform(), bodies)?;
-                for end in [&a, &b] {
-                    let (mut written, mut arrived) = ([0, 1000], [0, 1000]);
-                    for n in 0..2 * EACH {
-                        let (done, _, _) = completion(&end.ia, end.request)?;
-                        let place = &mut written[(done.user_cookie / 1000) as usize];
-                        check_eq!((done.user_cookie, done.status), (*place, DtoStatus::Success));
-                        *place += 1;
-                        let (_, _, extension) = end.received(n, DtoStatus::Success)?;
-                        let immediate = some(extension, "extension data")?.immed;
-                        let place = &mut arrived[(immediate / 1000) as usize];
-                        check_eq!(immediate, *place);
-                        *place += 1;
-                    }
-                    check_eq!((written, arrived), ([EACH, 1000 + EACH], [EACH as u32, 1000 + EACH as u32]));
-                    nothing(&end.ia, end.request)?;
+                let end = end.clone();
+                bodies.push(Box::new(move || receives(&end, 0..2 * EACH)));
+            }
+            all_pass(f.platform(), bodies)?;
+            for end in [&a, &b] {
+                let (mut written, mut arrived) = ([0, 1000], [0, 1000]);
+                for n in 0..2 * EACH {
+                    let (done, _, _) = completion(&end.ia, end.request)?;
+                    let place = &mut written[(done.user_cookie / 1000) as usize];
+                    check_eq!((done.user_cookie, done.status), (*place, DtoStatus::Success));
+                    *place += 1;
+                    let (_, _, extension) = end.received(n, DtoStatus::Success)?;
+                    let immediate = some(extension, "extension data")?.immed;
+                    let place = &mut arrived[(immediate / 1000) as usize];
+                    check_eq!(immediate, *place);
+                    *place += 1;
                 }
-                Ok(())
-            })
-        },
-    ),
+                check_eq!((written, arrived), ([EACH, 1000 + EACH], [EACH as u32, 1000 + EACH as u32]));
+                nothing(&end.ia, end.request)?;
+            }
+            Ok(())
+        })
+    }),
     // A Write with immediate data can be posted only in CONNECTED and DISCONNECTED. In DISCONNECTED
     // it is flushed at once.
     test(
         "dat_write_immed_rules::states",
-        &[
-            "dat_ib_post_rdma_write_with_immed.S01",
-            "dat_ib_post_rdma_write_with_immed.B10",
-            "dat_ib_post_rdma_write_with_immed.DAT_INVALID_STATE",
-        ],
+        &["dat_ib_post_rdma_write_with_immed B10 S01 DAT_INVALID_STATE"],
         |f| {
             world(f, |w| {
                 let (a, b, own, far) = w.open_pair()?;
@@ -351,10 +335,7 @@ pub(crate) const TESTS: &[Test] = &[
     // refused, and nothing is posted.
     test(
         "dat_write_immed_rules::refusals",
-        &[
-            "dat_ib_post_rdma_write_with_immed.DAT_INVALID_HANDLE",
-            "dat_ib_post_rdma_write_with_immed.DAT_INVALID_PARAMETER",
-        ],
+        &["dat_ib_post_rdma_write_with_immed DAT_INVALID_HANDLE DAT_INVALID_PARAMETER"],
         |f| {
             world(f, |w| {
                 let few = EpAttr { max_rdma_write_iov: 2, max_request_iov: 3, ..attributes() };
@@ -384,92 +365,88 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A Write whose own memory cannot be read, or that the peer's memory does not allow, fails with
     // its own status. The peer's Receive does not succeed, and the connection breaks.
-    test(
-        "dat_write_immed_rules::failures",
-        &["dat_ib_post_rdma_write_with_immed.B03", "dat_ib_post_rdma_write_with_immed.X01"],
-        |f| {
-            type Spoil = fn(&World<'_>, &End, &End, Bad) -> Result<Bad, Failure>;
-            type Bad = (LmrTriplet, RmrTriplet);
-            let (local, remote) = (DtoStatus::LocalProtection, DtoStatus::RemoteAccess);
-            let cases: [(Spoil, DtoStatus); 9] = [
-                (
-                    |w, a, _, (_, to)| {
-                        let elsewhere = w.region_in(&a.ia, a.ia.pz_create()?, 64, OPEN)?;
-                        Ok((elsewhere.segment(0, 8), to))
-                    },
-                    local,
-                ),
-                (
-                    |_, _, _, (from, to)| {
-                        let at = from.virtual_address() + PAGE as u64 - 7;
-                        Ok((LmrTriplet::new(from.lmr_context(), at, 8), to))
-                    },
-                    local,
-                ),
-                (|_, _, _, (_, to)| Ok((LmrTriplet::new(LmrContext::default(), 64, 8), to)), local),
-                (
-                    |w, a, _, (_, to)| {
-                        let freed = w.region(a, 64, OPEN)?;
-                        a.ia.lmr_free(freed.lmr.lmr_handle)?;
-                        Ok((freed.segment(0, 8), to))
-                    },
-                    local,
-                ),
-                (
-                    |w, _, b, (from, _)| {
-                        let privs = OPEN.difference(MemPriv::REMOTE_WRITE);
-                        Ok((from, w.region(b, 64, privs)?.remote(0, 8)))
-                    },
-                    remote,
-                ),
-                (
-                    |w, _, b, (from, _)| {
-                        let elsewhere = w.region_in(&b.ia, b.ia.pz_create()?, 64, OPEN)?;
-                        Ok((from, elsewhere.remote(0, 8)))
-                    },
-                    remote,
-                ),
-                (
-                    // The remote buffer is too small.
-                    |w, _, b, (from, _)| Ok((from, w.region(b, 7, OPEN)?.remote(0, 8))),
-                    remote,
-                ),
-                (
-                    |_, _, _, (from, to)| {
-                        let target_address = to.target_address - 8;
-                        Ok((from, RmrTriplet { target_address, ..to }))
-                    },
-                    remote,
-                ),
-                (|_, _, _, (from, to)| Ok((from, RmrTriplet { rmr_context: !to.rmr_context, ..to })), remote),
-            ];
-            for (number, (spoil, status)) in cases.into_iter().enumerate() {
-                // Each case has its own world, since a failed endpoint needs new ones.
-                world(f, |w| {
-                    let (a, b, own, far) = w.open_pair()?;
-                    own.fill(1);
-                    receives(&b, 0..2)?;
-                    write(&a, &[own.segment(0, 8)], 1, far.remote(64, 8), 1, PLAIN)?;
-                    let (from, to) = spoil(w, &a, &b, (own.segment(0, 8), far.remote(0, 8)))?;
-                    write(&a, &[from], 2, to, 2, PLAIN)?;
-                    write(&a, &[], 3, far.remote(0, 8), 3, PLAIN)?;
-                    written(&a, 1, DtoStatus::Success)?;
-                    let (done, event, extension) = completion(&w.a, a.request)?;
-                    check_eq!((done.user_cookie, done.status), (2, status), "case {number}");
-                    check_eq!((event, done.operation.as_raw()), (EventNumber::IB_DTO, 8));
-                    check_eq!(extension.map(|data| data.status), Some(IbStatus::Err));
-                    written(&a, 3, DtoStatus::Flushed)?;
-                    expect(&w.a, a.connect, EventNumber::CONNECTION_BROKEN)?;
-                    check_eq!(a.state()?, EpState::Disconnected);
-                    notified(&b, 0, 1, 8)?;
-                    b.received(1, DtoStatus::Flushed)?;
-                    next(&w.b, b.connect)?;
-                    check_eq!(b.state()?, EpState::Disconnected);
-                    check_eq!(far.bytes(0, 64), [0; 64]);
-                    Ok(())
-                })?;
-            }
-            Ok(())
-        },
-    ),
+    test("dat_write_immed_rules::failures", &["dat_ib_post_rdma_write_with_immed B03 X01"], |f| {
+        type Spoil = fn(&World<'_>, &End, &End, Bad) -> Result<Bad, Failure>;
+        type Bad = (LmrTriplet, RmrTriplet);
+        let (local, remote) = (DtoStatus::LocalProtection, DtoStatus::RemoteAccess);
+        let cases: [(Spoil, DtoStatus); 9] = [
+            (
+                |w, a, _, (_, to)| {
+                    let elsewhere = w.region_in(&a.ia, a.ia.pz_create()?, 64, OPEN)?;
+                    Ok((elsewhere.segment(0, 8), to))
+                },
+                local,
+            ),
+            (
+                |_, _, _, (from, to)| {
+                    let at = from.virtual_address() + PAGE as u64 - 7;
+                    Ok((LmrTriplet::new(from.lmr_context(), at, 8), to))
+                },
+                local,
+            ),
+            (|_, _, _, (_, to)| Ok((LmrTriplet::new(LmrContext::default(), 64, 8), to)), local),
+            (
+                |w, a, _, (_, to)| {
+                    let freed = w.region(a, 64, OPEN)?;
+                    a.ia.lmr_free(freed.lmr.lmr_handle)?;
+                    Ok((freed.segment(0, 8), to))
+                },
+                local,
+            ),
+            (
+                |w, _, b, (from, _)| {
+                    let privs = OPEN.difference(MemPriv::REMOTE_WRITE);
+                    Ok((from, w.region(b, 64, privs)?.remote(0, 8)))
+                },
+                remote,
+            ),
+            (
+                |w, _, b, (from, _)| {
+                    let elsewhere = w.region_in(&b.ia, b.ia.pz_create()?, 64, OPEN)?;
+                    Ok((from, elsewhere.remote(0, 8)))
+                },
+                remote,
+            ),
+            (
+                // The remote buffer is too small.
+                |w, _, b, (from, _)| Ok((from, w.region(b, 7, OPEN)?.remote(0, 8))),
+                remote,
+            ),
+            (
+                |_, _, _, (from, to)| {
+                    let target_address = to.target_address - 8;
+                    Ok((from, RmrTriplet { target_address, ..to }))
+                },
+                remote,
+            ),
+            (|_, _, _, (from, to)| Ok((from, RmrTriplet { rmr_context: !to.rmr_context, ..to })), remote),
+        ];
+        for (number, (spoil, status)) in cases.into_iter().enumerate() {
+            // Each case has its own world, since a failed endpoint needs new ones.
+            world(f, |w| {
+                let (a, b, own, far) = w.open_pair()?;
+                own.fill(1);
+                receives(&b, 0..2)?;
+                write(&a, &[own.segment(0, 8)], 1, far.remote(64, 8), 1, PLAIN)?;
+                let (from, to) = spoil(w, &a, &b, (own.segment(0, 8), far.remote(0, 8)))?;
+                write(&a, &[from], 2, to, 2, PLAIN)?;
+                write(&a, &[], 3, far.remote(0, 8), 3, PLAIN)?;
+                written(&a, 1, DtoStatus::Success)?;
+                let (done, event, extension) = completion(&w.a, a.request)?;
+                check_eq!((done.user_cookie, done.status), (2, status), "case {number}");
+                check_eq!((event, done.operation.as_raw()), (EventNumber::IB_DTO, 8));
+                check_eq!(extension.map(|data| data.status), Some(IbStatus::Err));
+                written(&a, 3, DtoStatus::Flushed)?;
+                expect(&w.a, a.connect, EventNumber::CONNECTION_BROKEN)?;
+                check_eq!(a.state()?, EpState::Disconnected);
+                notified(&b, 0, 1, 8)?;
+                b.received(1, DtoStatus::Flushed)?;
+                next(&w.b, b.connect)?;
+                check_eq!(b.state()?, EpState::Disconnected);
+                check_eq!(far.bytes(0, 64), [0; 64]);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }),
 ];

@@ -163,7 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Of a kind whose limit of segments is 0, no request with a segment is taken, however it is
     // posted. The other kinds are posted as ever, also in the same batch.
-    test("batch::a_kind_without_segments", &["it_post_rdma_write.IT_ERR_INVALID_NUM_SEGMENTS"], |f| {
+    test("batch::a_kind_without_segments", &["it_post_rdma_write IT_ERR_INVALID_NUM_SEGMENTS"], |f| {
         for limited in KINDS {
             let most = |kind| if kind == limited { 0 } else { 1 };
             let rc = RcAttributes {

@@ -62,17 +62,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "address_handle::create_query_free",
         &[
-            "it_address_handle_create.B02",
-            "it_address_handle_create.B04",
-            "it_address_handle_query.B01",
-            "it_address_handle_query.F01",
-            "it_address_handle_query.F02",
-            "it_address_handle_query.F03",
-            "it_address_handle_query.F04",
-            "it_address_handle_query.IT_ERR_INVALID_AH",
-            "it_address_handle_query.IT_ERR_INVALID_MASK",
-            "it_address_handle_free.B01",
-            "it_address_handle_free.IT_ERR_INVALID_AH",
+            "it_address_handle_create B02 B04",
+            "it_address_handle_query B01 F01-F04 IT_ERR_INVALID_AH IT_ERR_INVALID_MASK",
+            "it_address_handle_free B01 IT_ERR_INVALID_AH",
         ],
         |f| {
             let pz = f.a.pz_create()?;
@@ -112,18 +104,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "address_handle::create_refuses",
         &[
-            "it_address_handle_create.F02",
-            "A.it_address_handle_create.IT_ERR_INVALID_SOURCE_PATH",
-            "it_address_handle_create.IT_ERR_INVALID_PZ",
-            "it_address_handle_create.IT_ERR_INVALID_FLAGS",
-            "it_address_handle_create.IT_ERR_INVALID_SOURCE_PATH",
-            "it_address_handle_create.IT_ERR_INVALID_SPIGOT",
-            "it_address_handle_create.V02",
-            "it_address_handle_create.B06",
-            "it_address_handle_create.F07",
-            "it_address_handle_create.F09",
-            "it_address_handle_create.F10",
-            "it_address_handle_create.F12",
+            "it_address_handle_create B06 F02 F07 F09 F10 F12 V02 IT_ERR_INVALID_FLAGS",
+            "it_address_handle_create IT_ERR_INVALID_PZ IT_ERR_INVALID_SOURCE_PATH",
+            "it_address_handle_create IT_ERR_INVALID_SPIGOT",
+            "A.it_address_handle_create IT_ERR_INVALID_SOURCE_PATH",
         ],
         |f| {
             let (pz, way) = (f.a.pz_create()?, way(f)?);
@@ -202,7 +186,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Creating address handles fails with IT_ERR_RESOURCES at some point, and works again after one
     // is freed.
-    test("address_handle::run_out_and_come_back", &["it_address_handle_create.IT_ERR_RESOURCES"], |f| {
+    test("address_handle::run_out_and_come_back", &["it_address_handle_create IT_ERR_RESOURCES"], |f| {
         let (pz, way) = (f.a.pz_create()?, way(f)?);
         let create = || f.a.address_handle_create(pz, &way, AhFlags::PATH_COMPLETE);
         let mut handles = Vec::new();
@@ -228,14 +212,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "address_handle::modify",
         &[
-            "it_address_handle_modify.IT_ERR_INVALID_AH",
-            "it_address_handle_modify.IT_ERR_INVALID_MASK",
-            "it_address_handle_modify.IT_ERR_INVALID_SOURCE_PATH",
-            "it_address_handle_modify.IT_ERR_INVALID_SPIGOT",
-            "it_address_handle_modify.B01",
-            "it_address_handle_modify.F01",
-            "it_address_handle_modify.L01",
-            "it_address_handle_modify.V03",
+            "it_address_handle_modify B01 F01 L01 V03 IT_ERR_INVALID_AH IT_ERR_INVALID_MASK",
+            "it_address_handle_modify IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
         ],
         |f| {
             let (pz, way) = (f.a.pz_create()?, way(f)?);
@@ -273,14 +251,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The members of the path appear in the headers of the datagrams.
     test(
         "address_handle::members_of_the_path_in_the_header",
-        &[
-            "it_address_handle_create.F04",
-            "it_address_handle_create.F05",
-            "it_address_handle_create.F06",
-            "it_address_handle_create.F08",
-            "it_address_handle_create.F12",
-            "it_address_handle_free.V01",
-        ],
+        &["it_address_handle_create F04-F06 F08 F12", "it_address_handle_free V01"],
         |f| {
             let (a, b) = (peer(&f.a, &datagrams())?, peer(&f.b, &datagrams())?);
             let into = f.region(&f.b, b.pz, 4096, OPEN)?;
@@ -322,7 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A datagram carries the source GID that its path names.
     test(
         "address_handle::each_of_the_ports_gids_can_be_the_source",
-        &["A.it_address_handle_create.V01"],
+        &["A.it_address_handle_create V01"],
         |f| {
             let (a, b) = (peer(&f.a, &datagrams())?, peer(&f.b, &datagrams())?);
             let into = f.region(&f.b, b.pz, 64, OPEN)?;
@@ -349,7 +320,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An address handle has a type and takes a context, like every object.
-    test("address_handle::contexts_and_types", &["it_handle_t.F01"], |f| {
+    test("address_handle::contexts_and_types", &["it_handle_t F01"], |f| {
         let pz = f.a.pz_create()?;
         let handle = address(&f.a, pz, &f.b)?;
         check_eq!((f.a.get_handle_type(handle)?, HandleType::Addr as u32), (HandleType::Addr, 0));

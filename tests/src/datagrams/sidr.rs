@@ -73,35 +73,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "sidr::a_service_is_asked_and_answers",
         &[
-            "it_ud_service_request_handle_create.B01",
-            "it_ud_service_request_handle_create.B03",
-            "it_ud_service_request_handle_create.B04",
-            "it_ud_service_request.B01",
-            "it_ud_service_request.B02",
-            "it_ud_service_request.B06",
-            "it_ud_service_reply.B01",
-            "it_ud_service_reply.B02",
-            "it_ud_service_reply.B04",
-            "it_ud_service_reply.B06",
-            "it_ud_service_reply.IT_ERR_INVALID_UD_SVC_REQ_ID",
-            "it_cm_req_events.F12",
-            "it_cm_req_events.F13",
-            "it_cm_req_events.F14",
-            "it_cm_req_events.F15",
-            "it_cm_req_events.F16",
-            "it_cm_req_events.F17",
-            "it_cm_req_events.F18",
-            "it_cm_msg_events.F11",
-            "it_cm_msg_events.F12",
-            "it_cm_msg_events.F13",
-            "it_cm_msg_events.F14",
-            "it_cm_msg_events.F15",
-            "it_cm_msg_events.F17",
-            "it_cm_msg_events.F19",
-            "it_cm_msg_events.B04",
-            "it_event_t.F16",
-            "it_event_t.F24",
-            "it_status_t.F77",
+            "it_ud_service_request_handle_create B01 B03 B04",
+            "it_ud_service_request B01 B02 B06",
+            "it_ud_service_reply B01 B02 B04 B06 IT_ERR_INVALID_UD_SVC_REQ_ID",
+            "it_cm_req_events F12-F18",
+            "it_cm_msg_events B04 F11-F15 F17 F19",
+            "it_event_t F16 F24",
+            "it_status_t F77",
         ],
         |f| {
             let codes = (EventType::CM_REQ_UD_SERVICE_REQUEST, EventType::CM_MSG_UD_SERVICE_REPLY);
@@ -137,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A datagram to the endpoint that a reply names arrives there.
-    test("sidr::a_reply_names_a_usable_endpoint", &["it_ud_service_request.B06"], |f| {
+    test("sidr::a_reply_names_a_usable_endpoint", &["it_ud_service_request B06"], |f| {
         let service = peer(&f.b, &datagrams())?;
         let asking = asking(f, &[])?;
         f.a.ud_service_request(asking.handle)?;
@@ -161,16 +139,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "sidr::every_status",
         &[
-            "it_ud_service_reply.B03",
-            "it_ud_service_reply.B05",
-            "it_ud_service_reply.IT_ERR_INVALID_UD_STATUS",
-            "it_ud_service_request.B07",
-            "it_cm_msg_events.F20",
-            "it_cm_msg_events.F21",
-            "it_cm_msg_events.F22",
-            "it_cm_msg_events.F18",
-            "it_cm_req_events.F19",
-            "it_status_t.F75",
+            "it_ud_service_reply B03 B05 IT_ERR_INVALID_UD_STATUS",
+            "it_ud_service_request B07",
+            "it_cm_msg_events F18 F20-F22",
+            "it_cm_req_events F19",
+            "it_status_t F75",
         ],
         |f| {
             check_eq!((UdSvcStatus::IdNotSupported as u32, UdSvcStatus::Rejected as u32), (1, 2));
@@ -200,7 +173,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A request to a service without a listen point is answered as not supported.
-    test("sidr::no_such_service", &["it_cm_msg_events.F20"], |f| {
+    test("sidr::no_such_service", &["it_cm_msg_events F20"], |f| {
         let asking = asking(f, &[])?;
         let evd = asking.listener.evd;
         f.b.listen_free(asking.listener.listen)?;
@@ -212,11 +185,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "sidr::asking_again",
         &[
-            "it_ud_service_request.B03",
-            "it_ud_service_request.B04",
-            "it_ud_service_request.B05",
-            "it_ud_service_request_handle_create.B05",
-            "it_ud_service_reply.B07",
+            "it_ud_service_request B03-B05",
+            "it_ud_service_request_handle_create B05",
+            "it_ud_service_reply B07",
         ],
         |f| {
             let asking = asking(f, &[])?;
@@ -256,7 +227,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A lost message is repeated, and request and reply are reported once.
-    test("sidr::a_lost_request_is_sent_again", &["it_ud_service_request.B03"], |f| {
+    test("sidr::a_lost_request_is_sent_again", &["it_ud_service_request B03"], |f| {
         let asking = asking(f, &[])?;
         let short = Path { timeout: 400_000, ..asking.way };
         let handle =
@@ -289,12 +260,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "sidr::private_data",
         &[
-            "it_ud_service_reply.L01",
-            "it_ud_service_reply.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ud_service_request_handle_create.L01",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ia_info_t.F48",
-            "it_ia_info_t.F49",
+            "it_ud_service_reply L01 IT_ERR_INVALID_PDATA_LENGTH",
+            "it_ud_service_request_handle_create L01 IT_ERR_INVALID_PDATA_LENGTH",
+            "it_ia_info_t F48 F49",
         ],
         |f| {
             let info = f.a.ia_query()?;
@@ -328,24 +296,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "sidr::handles",
         &[
-            "it_ud_service_request_handle_query.B01",
-            "it_ud_service_request_handle_query.F01",
-            "it_ud_service_request_handle_query.F02",
-            "it_ud_service_request_handle_query.F03",
-            "it_ud_service_request_handle_query.F04",
-            "it_ud_service_request_handle_query.F05",
-            "it_ud_service_request_handle_query.F06",
-            "it_ud_service_request_handle_query.F07",
-            "it_ud_service_request_handle_query.F08",
-            "it_ud_service_request_handle_query.V01",
-            "it_ud_service_request_handle_query.IT_ERR_INVALID_UD_SVC",
-            "it_ud_service_request_handle_query.IT_ERR_INVALID_MASK",
-            "it_ud_service_request_handle_free.B01",
-            "it_ud_service_request_handle_free.IT_ERR_INVALID_UD_SVC",
-            "it_ud_service_request.IT_ERR_INVALID_UD_SVC",
-            "it_evd_free.V02",
-            "it_handle_t.F09",
-            "it_status_t.F76",
+            "it_ud_service_request_handle_query B01 F01-F08 V01 IT_ERR_INVALID_MASK",
+            "it_ud_service_request_handle_query IT_ERR_INVALID_UD_SVC",
+            "it_ud_service_request_handle_free B01 IT_ERR_INVALID_UD_SVC",
+            "it_ud_service_request IT_ERR_INVALID_UD_SVC",
+            "it_evd_free V02",
+            "it_handle_t F09",
+            "it_status_t F76",
         ],
         |f| {
             let asking = asking(f, b"data")?;
@@ -405,15 +362,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "sidr::create_refuses",
         &[
-            "it_ud_service_request_handle_create.B02",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_CONN_EVD",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_EVD_TYPE",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_CONN_QUAL",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_SOURCE_PATH",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_SPIGOT",
-            "it_ud_service_request_handle_create.IT_ERR_RESOURCES",
-            "A.it_ud_service_request_handle_create.B01",
-            "A.it_ud_service_request_handle_create.IT_ERR_INVALID_SOURCE_PATH",
+            "it_ud_service_request_handle_create B02 IT_ERR_INVALID_CONN_EVD",
+            "it_ud_service_request_handle_create IT_ERR_INVALID_CONN_QUAL IT_ERR_INVALID_EVD_TYPE",
+            "it_ud_service_request_handle_create IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
+            "it_ud_service_request_handle_create IT_ERR_RESOURCES",
+            "A.it_ud_service_request_handle_create B01 IT_ERR_INVALID_SOURCE_PATH",
         ],
         |f| {
             let Asking { listener, evd, way, handle } = asking(f, &[])?;
@@ -488,40 +441,36 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Replies that are queued stay, replies that come later are dropped.
-    test(
-        "sidr::freeing_a_handle",
-        &["it_ud_service_request_handle_free.B02", "it_ud_service_request_handle_free.B03"],
-        |f| {
-            let asking = asking(f, &[])?;
-            f.a.ud_service_request(asking.handle)?;
-            let id = request(&asking.listener)?.ud_svc_req_id;
-            f.b.ud_service_reply(id, UdSvcStatus::EpInfoValid, INFO, &[])?;
-            // Replies are queued in their order: when a later one has arrived, this one is queued.
-            let second = f.a.ud_service_request_handle_create(
-                &asking.listener.conn_qual,
-                sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?,
-                &asking.way,
-                &[],
-            )?;
-            let other = f.a.ud_service_request_handle_query(second, UdSvcReqParamMask::REPLY_EVD)?.reply_evd;
-            f.a.ud_service_request(second)?;
-            let later = request(&asking.listener)?.ud_svc_req_id;
-            f.b.ud_service_reply(later, UdSvcStatus::Rejected, INFO, &[])?;
-            reply(&f.a, other)?;
-            f.a.ud_service_request_handle_free(asking.handle)?;
-            check_eq!(reply(&f.a, asking.evd)?.ud_svc, asking.handle);
-            // The handle is freed while the answer is on its way: no event comes.
-            f.a.ud_service_request(second)?;
-            let id = request(&asking.listener)?.ud_svc_req_id;
-            f.a.ud_service_request_handle_free(second)?;
-            f.b.ud_service_reply(id, UdSvcStatus::EpInfoValid, INFO, &[])?;
-            silent(&f.a, other)?;
-            f.a.evd_free(other)?;
-            Ok(())
-        },
-    ),
+    test("sidr::freeing_a_handle", &["it_ud_service_request_handle_free B02 B03"], |f| {
+        let asking = asking(f, &[])?;
+        f.a.ud_service_request(asking.handle)?;
+        let id = request(&asking.listener)?.ud_svc_req_id;
+        f.b.ud_service_reply(id, UdSvcStatus::EpInfoValid, INFO, &[])?;
+        // Replies are queued in their order: when a later one has arrived, this one is queued.
+        let second = f.a.ud_service_request_handle_create(
+            &asking.listener.conn_qual,
+            sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?,
+            &asking.way,
+            &[],
+        )?;
+        let other = f.a.ud_service_request_handle_query(second, UdSvcReqParamMask::REPLY_EVD)?.reply_evd;
+        f.a.ud_service_request(second)?;
+        let later = request(&asking.listener)?.ud_svc_req_id;
+        f.b.ud_service_reply(later, UdSvcStatus::Rejected, INFO, &[])?;
+        reply(&f.a, other)?;
+        f.a.ud_service_request_handle_free(asking.handle)?;
+        check_eq!(reply(&f.a, asking.evd)?.ud_svc, asking.handle);
+        // The handle is freed while the answer is on its way: no event comes.
+        f.a.ud_service_request(second)?;
+        let id = request(&asking.listener)?.ud_svc_req_id;
+        f.a.ud_service_request_handle_free(second)?;
+        f.b.ud_service_reply(id, UdSvcStatus::EpInfoValid, INFO, &[])?;
+        silent(&f.a, other)?;
+        f.a.evd_free(other)?;
+        Ok(())
+    }),
     // Requests that are never answered do not pile up without limit.
-    test("sidr::requests_that_are_not_answered", &["it_ud_service_request.B03"], |f| {
+    test("sidr::requests_that_are_not_answered", &["it_ud_service_request B03"], |f| {
         // One handle is used for many requests until the listener's side forgets the oldest ones.
         // Freeing the IA frees all of them.
         let asking = asking(f, &[])?;
@@ -539,7 +488,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Requests that find the EVD full are dropped and leave nothing behind.
-    test("sidr::a_full_evd", &["it_cm_req_events.F13"], |f| {
+    test("sidr::a_full_evd", &["it_cm_req_events F13"], |f| {
         let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
         let room = f.b.evd_query(listener.evd, EvdParamMask::ALL)?.sevd_queue_size;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 64, 1)?;
@@ -568,7 +517,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Requests that the consumer did not dequeue end with their EVD.
-    test("sidr::requests_end_with_their_dispatcher", &["it_evd_free.B01"], |f| {
+    test("sidr::requests_end_with_their_dispatcher", &["it_evd_free B01"], |f| {
         let listener = f.listen(&f.b)?;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 64, 1)?;
         let way = path(&f.a, &listener.address)?;

@@ -29,9 +29,8 @@ fn answered(f: &Fixture, way: &Path) -> Outcome {
 pub(crate) const TESTS: &[Test] = &[test(
     "sidr::members_of_the_path_that_count",
     &[
-        "it_ud_service_request_handle_create.F01",
-        "A.it_ud_service_request_handle_create.B01",
-        "A.it_ud_service_request_handle_create.IT_ERR_INVALID_SOURCE_PATH",
+        "it_ud_service_request_handle_create F01",
+        "A.it_ud_service_request_handle_create B01 IT_ERR_INVALID_SOURCE_PATH",
     ],
     |f| {
         let listener = f.listen(&f.b)?;

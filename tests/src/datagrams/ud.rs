@@ -209,20 +209,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::create_and_query",
         &[
-            "it_ep_ud_create.B01",
-            "it_ep_ud_create.B02",
-            "it_ep_ud_create.S01",
-            "it_ep_ud_create.B07",
-            "it_ep_ud_create.B08",
-            "it_ep_state_t.F08",
-            "it_ep_state_t.F09",
-            "it_ep_state_t.F11",
-            "it_ep_state_t.S46",
-            "it_ep_attributes_t.F08",
-            "it_ep_query.F08",
-            "it_ep_query.V01",
-            "it_ep_query.IT_ERR_INVALID_EP_TYPE",
-            "it_ia_info_t.F07",
+            "it_ep_ud_create B01 B02 B07 B08 S01",
+            "it_ep_state_t F08 F09 F11 S46",
+            "it_ep_attributes_t F08",
+            "it_ep_query F08 V01 IT_ERR_INVALID_EP_TYPE",
+            "it_ia_info_t F07",
         ],
         |f| {
             check_eq!(ServiceTypes::UD.bits(), 2);
@@ -296,19 +287,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::create_refuses",
         &[
-            "it_ep_ud_create.IT_ERR_INVALID_PZ",
-            "it_ep_ud_create.IT_ERR_INVALID_REQ_EVD",
-            "it_ep_ud_create.IT_ERR_INVALID_RECV_EVD",
-            "it_ep_ud_create.IT_ERR_INVALID_EVD_TYPE",
-            "it_ep_ud_create.IT_ERR_INVALID_SPIGOT",
-            "it_ep_ud_create.IT_ERR_PAYLOAD_SIZE",
-            "it_ep_ud_create.IT_ERR_RESOURCE_REQ_DTO",
-            "it_ep_ud_create.IT_ERR_RESOURCE_RECV_DTO",
-            "it_ep_ud_create.IT_ERR_RESOURCE_SSEG",
-            "it_ep_ud_create.IT_ERR_RESOURCE_RSEG",
-            "it_ep_ud_create.IT_ERR_INVALID_EP_KEY",
-            "it_ep_ud_create.IT_ERR_NO_PERMISSION",
-            "it_status_t.F35",
+            "it_ep_ud_create IT_ERR_INVALID_EP_KEY IT_ERR_INVALID_EVD_TYPE IT_ERR_INVALID_PZ",
+            "it_ep_ud_create IT_ERR_INVALID_RECV_EVD IT_ERR_INVALID_REQ_EVD IT_ERR_INVALID_SPIGOT",
+            "it_ep_ud_create IT_ERR_NO_PERMISSION IT_ERR_PAYLOAD_SIZE IT_ERR_RESOURCE_RECV_DTO",
+            "it_ep_ud_create IT_ERR_RESOURCE_REQ_DTO IT_ERR_RESOURCE_RSEG IT_ERR_RESOURCE_SSEG",
+            "it_status_t F35",
         ],
         |f| {
             let ia = f.unprivileged()?;
@@ -362,50 +345,42 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Creating datagram endpoints fails with IT_ERR_RESOURCES at some point, and works again after
     // one is freed.
-    test(
-        "ud::endpoints_run_out_and_come_back",
-        &["it_ep_ud_create.IT_ERR_RESOURCES", "it_ep_ud_create.B05"],
-        |f| {
-            let (pz, dto) = (f.a.pz_create()?, sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?);
-            let create = || f.a.ep_ud_create(pz, dto, dto, &datagrams(), 1);
-            let mut eps = Vec::new();
-            let refusal = loop {
-                match create() {
-                    Ok(ep) => eps.push(ep),
-                    Err(error) => break error,
-                }
-                check!(eps.len() < 1000, "{} endpoints", eps.len());
-            };
-            check_eq!(refusal, Error::Resources);
-            check_eq!(f.a.object_counts().ep, eps.len());
-            f.a.ep_free(some(eps.pop(), "an endpoint")?)?;
-            eps.push(create()?);
-            refused(create(), Error::Resources)?;
-            for ep in eps {
-                f.a.ep_free(ep)?;
+    test("ud::endpoints_run_out_and_come_back", &["it_ep_ud_create B05 IT_ERR_RESOURCES"], |f| {
+        let (pz, dto) = (f.a.pz_create()?, sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?);
+        let create = || f.a.ep_ud_create(pz, dto, dto, &datagrams(), 1);
+        let mut eps = Vec::new();
+        let refusal = loop {
+            match create() {
+                Ok(ep) => eps.push(ep),
+                Err(error) => break error,
             }
-            check_eq!(f.a.object_counts().ep, 0);
-            Ok(())
-        },
-    ),
+            check!(eps.len() < 1000, "{} endpoints", eps.len());
+        };
+        check_eq!(refusal, Error::Resources);
+        check_eq!(f.a.object_counts().ep, eps.len());
+        f.a.ep_free(some(eps.pop(), "an endpoint")?)?;
+        eps.push(create()?);
+        refused(create(), Error::Resources)?;
+        for ep in eps {
+            f.a.ep_free(ep)?;
+        }
+        check_eq!(f.a.object_counts().ep, 0);
+        Ok(())
+    }),
     // Calls for RC endpoints refuse a datagram endpoint.
     test(
         "ud::calls_for_rc_endpoints",
         &[
-            "it_ep_accept.B01",
-            "it_ep_connect.B01",
-            "it_post_send.IT_ERR_INVALID_EP_TYPE",
-            "it_post_recv.IT_ERR_INVALID_EP_TYPE",
-            "it_post_rdma_write.IT_ERR_INVALID_EP_TYPE",
-            "it_post_rdma_read.IT_ERR_INVALID_EP_TYPE",
-            "it_post_rdma_read.B01",
-            "it_lmr_unlink.IT_ERR_INVALID_EP_TYPE",
-            "it_ep_reset.V01",
-            "it_ep_state_t.V02",
-            "it_ep_reset.IT_ERR_INVALID_EP_TYPE",
-            "it_ep_connect.IT_ERR_INVALID_EP_TYPE",
-            "it_ep_accept.IT_ERR_INVALID_EP_TYPE",
-            "it_ep_disconnect.IT_ERR_INVALID_EP_TYPE",
+            "it_ep_accept B01 IT_ERR_INVALID_EP_TYPE",
+            "it_ep_connect B01 IT_ERR_INVALID_EP_TYPE",
+            "it_post_send IT_ERR_INVALID_EP_TYPE",
+            "it_post_recv IT_ERR_INVALID_EP_TYPE",
+            "it_post_rdma_write IT_ERR_INVALID_EP_TYPE",
+            "it_post_rdma_read B01 IT_ERR_INVALID_EP_TYPE",
+            "it_lmr_unlink IT_ERR_INVALID_EP_TYPE",
+            "it_ep_reset V01 IT_ERR_INVALID_EP_TYPE",
+            "it_ep_state_t V02",
+            "it_ep_disconnect IT_ERR_INVALID_EP_TYPE",
         ],
         |f| {
             let two = two(f)?;
@@ -441,12 +416,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An endpoint gets only datagrams with its key, which can change in any state.
     test(
         "ud::the_key",
-        &[
-            "it_ep_modify.F08",
-            "it_ep_modify.IT_ERR_INVALID_EP_KEY",
-            "it_ep_attributes_t.F09",
-            "it_ep_state_t.S47",
-        ],
+        &["it_ep_modify F08 IT_ERR_INVALID_EP_KEY", "it_ep_attributes_t F09", "it_ep_state_t S47"],
         |f| {
             let two = two(f)?;
             let key = |ud_ep_key| EpAttributes {
@@ -492,7 +462,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Only the key can be modified, and a failed endpoint cannot be made operational again.
     test(
         "ud::modify_refuses",
-        &["it_ep_attributes_t.S02", "it_ep_state_t.S49", "it_ep_modify.IT_ERR_INVALID_EP_TYPE"],
+        &["it_ep_attributes_t S02", "it_ep_state_t S49", "it_ep_modify IT_ERR_INVALID_EP_TYPE"],
         |f| {
             let two = two(f)?;
             let mut changed = datagrams();
@@ -530,7 +500,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // One EVD takes the completions of both queues.
-    test("ud::one_evd_for_both_queues", &["it_ep_ud_create.B05", "it_dto_events.B03"], |f| {
+    test("ud::one_evd_for_both_queues", &["it_ep_ud_create B05", "it_dto_events B03"], |f| {
         let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
         let pz = f.a.pz_create()?;
         let ep = f.a.ep_ud_create(pz, evd, evd, &datagrams(), 1)?;
@@ -558,11 +528,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::overflow_of_its_evd",
         &[
-            "it_ep_ud_create.B06",
-            "it_ep_ud_create.IT_ERR_INVALID_REQ_EVD_STATE",
-            "it_ep_ud_create.IT_ERR_INVALID_RECV_EVD_STATE",
-            "it_post_sendto.S01",
-            "it_post_recvfrom.A02",
+            "it_ep_ud_create B06 IT_ERR_INVALID_RECV_EVD_STATE IT_ERR_INVALID_REQ_EVD_STATE",
+            "it_post_sendto S01",
+            "it_post_recvfrom A02",
         ],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
@@ -591,7 +559,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The overflow of an EVD of completions ends all datagram endpoints on it, whichever of their
     // queues completes there.
-    test("ud::overflow_ends_each_endpoint_on_the_evd", &["it_dto_events.V02"], |f| {
+    test("ud::overflow_ends_each_endpoint_on_the_evd", &["it_dto_events V02"], |f| {
         for receives in [true, false] {
             let full = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
             let other = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;

@@ -21,37 +21,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::a_datagram_arrives",
         &[
-            "it_ep_ud_create.B04",
-            "it_ep_state_t.S48",
-            "it_post_sendto.B01",
-            "it_post_sendto.B04",
-            "it_post_sendto.B05",
-            "it_post_sendto.B06",
-            "it_post_sendto.B07",
-            "it_post_sendto.B08",
-            "it_post_sendto.B09",
-            "it_post_sendto.B10",
-            "it_post_recvfrom.B02",
-            "it_post_recvfrom.B03",
-            "it_post_recvfrom.B05",
-            "it_post_recvfrom.B06",
-            "it_post_recvfrom.B08",
-            "it_post_recvfrom.B10",
-            "it_post_recvfrom.B11",
-            "it_post_recvfrom.B12",
-            "it_post_recvfrom.B14",
-            "it_post_recvfrom.B15",
-            "it_post_recvfrom.B18",
-            "it_dto_events.F10",
-            "it_dto_events.F17",
-            "it_dto_events.F18",
-            "it_dto_events.F19",
-            "it_dto_events.B04",
-            "it_event_t.F06",
-            "it_dg_remote_ep_addr_t.F01",
-            "it_dg_remote_ep_addr_t.F02",
-            "it_dg_remote_ep_addr_t.F03",
-            "it_dg_remote_ep_addr_t.F04",
+            "it_ep_ud_create B04",
+            "it_ep_state_t S48",
+            "it_post_sendto B01 B04-B10",
+            "it_post_recvfrom B02 B03 B05 B06 B08 B10-B12 B14 B15 B18",
+            "it_dto_events B04 F10 F17-F19",
+            "it_event_t F06",
+            "it_dg_remote_ep_addr_t F01-F04",
         ],
         |f| {
             let two = two(f)?;
@@ -107,13 +83,7 @@ pub(crate) const TESTS: &[Test] = &[
     // and datagrams arrive in the order of posting.
     test(
         "ud::every_length",
-        &[
-            "it_post_sendto.B03",
-            "it_post_recvfrom.L01",
-            "it_ia_info_t.F11",
-            "it_post_sendto.B11",
-            "it_post_recvfrom.B17",
-        ],
+        &["it_post_sendto B03 B11", "it_post_recvfrom B17 L01", "it_ia_info_t F11"],
         |f| {
             let longest = spigot(&f.a)?.max_ud_send_len;
             check!((256..=PAGE).contains(&longest), "{longest} bytes");
@@ -156,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A region that was linked without local read cannot be the source of a datagram; linked with
     // it, it can.
-    test("ud::a_source_without_local_read", &["it_post_sendto.A01"], |f| {
+    test("ud::a_source_without_local_read", &["it_post_sendto A01"], |f| {
         let (pair, b) = (f.pair()?, peer(&f.b, &datagrams())?);
         let (buffer, lmr) = (f.buffer(PAGE)?, f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?);
         let (pages, addr) = ([IoAddr(buffer.bus())], buffer.addr());
@@ -179,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each of the flag values is accepted or refused by the page's tables.
     test(
         "ud::every_flag_of_sendto",
-        &["it_post_sendto.IT_ERR_INVALID_DTO_FLAGS", "it_dto_flags_t.B06", "it_dto_flags_t.B14"],
+        &["it_post_sendto IT_ERR_INVALID_DTO_FLAGS", "it_dto_flags_t B06 B14"],
         |f| {
             let two = two(f)?;
             let forbidden = DtoFlags::BARRIER_FENCE | DtoFlags::UNLINK_FENCE | DtoFlags::UNLINK_LOCAL_SINK;
@@ -208,12 +178,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each of the flag values is accepted or refused by the page's tables.
     test(
         "ud::every_flag_of_recvfrom",
-        &[
-            "it_post_recvfrom.B09",
-            "it_post_recvfrom.IT_ERR_INVALID_DTO_FLAGS",
-            "it_dto_flags_t.B06",
-            "it_dto_flags_t.B16",
-        ],
+        &["it_post_recvfrom B09 IT_ERR_INVALID_DTO_FLAGS", "it_dto_flags_t B06 B16"],
         |f| {
             let two = two(f)?;
             let forbidden = DtoFlags::BARRIER_FENCE
@@ -242,22 +207,14 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::posts_that_are_refused",
         &[
-            "A.it_post_sendto.V02",
-            "it_post_sendto.IT_ERR_INVALID_EP",
-            "it_post_sendto.IT_ERR_INVALID_EP_TYPE",
-            "it_post_sendto.IT_ERR_INVALID_NUM_SEGMENTS",
-            "it_post_sendto.IT_ERR_TOO_MANY_POSTS",
-            "it_post_sendto.IT_ERR_INVALID_AH",
-            "it_post_recvfrom.B01",
-            "it_post_recvfrom.L02",
-            "it_post_recvfrom.V01",
-            "it_post_recvfrom.IT_ERR_INVALID_EP",
-            "it_post_recvfrom.IT_ERR_INVALID_EP_TYPE",
-            "it_post_recvfrom.IT_ERR_INVALID_NUM_SEGMENTS",
-            "it_post_recvfrom.IT_ERR_TOO_MANY_POSTS",
-            "it_address_handle_create.B03",
-            "it_pz_create.A04",
-            "it_status_t.F23",
+            "A.it_post_sendto V02",
+            "it_post_sendto IT_ERR_INVALID_AH IT_ERR_INVALID_EP IT_ERR_INVALID_EP_TYPE",
+            "it_post_sendto IT_ERR_INVALID_NUM_SEGMENTS IT_ERR_TOO_MANY_POSTS",
+            "it_post_recvfrom B01 L02 V01 IT_ERR_INVALID_EP IT_ERR_INVALID_EP_TYPE",
+            "it_post_recvfrom IT_ERR_INVALID_NUM_SEGMENTS IT_ERR_TOO_MANY_POSTS",
+            "it_address_handle_create B03",
+            "it_pz_create A04",
+            "it_status_t F23",
         ],
         |f| {
             let narrow = EpAttributes { max_request_dtos: 4, max_recv_dtos: 4, ..datagrams() };
@@ -310,13 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Memory that the endpoint may not use fails the request and the endpoint.
     test(
         "ud::memory_that_may_not_be_used",
-        &[
-            "it_ep_ud_create.B03",
-            "it_post_sendto.A06",
-            "it_post_recvfrom.B04",
-            "it_post_recvfrom.A05",
-            "it_dto_status_t.B05",
-        ],
+        &["it_ep_ud_create B03", "it_post_sendto A06", "it_post_recvfrom A05 B04", "it_dto_status_t B05"],
         |f| {
             let readable = MemPriv::LOCAL_READ;
             for way in 0..4 {
@@ -367,7 +318,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Segments of a Receive may overlap, and no other byte is changed.
-    test("ud::receives_that_overlap", &["it_post_recvfrom.B07"], |f| {
+    test("ud::receives_that_overlap", &["it_post_recvfrom B07"], |f| {
         let two = two(f)?;
         // The bytes where the segments overlap are undefined. All others are as they were.
         let places = [two.into.segment(0, 60), two.into.segment(30, 60), two.into.segment(50, 60)];
@@ -380,7 +331,7 @@ pub(crate) const TESTS: &[Test] = &[
         two.b.works(true)
     }),
     // A privileged endpoint can send from and receive into bus addresses.
-    test("ud::the_direct_lmr_handle", &["it_post_recvfrom.B05"], |f| {
+    test("ud::the_direct_lmr_handle", &["it_post_recvfrom B05"], |f| {
         let two = two(f)?;
         let from = crate::memory::iobl::map(&f.a, &two.from.buffer)?;
         let into = crate::memory::iobl::map(&f.b, &two.into.buffer)?;
@@ -397,13 +348,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ud::lengths_that_are_wrong",
         &[
-            "it_dto_status_t.F03",
-            "it_dto_status_t.B05",
-            "it_ep_state_t.A07",
-            "it_ep_state_t.A08",
-            "it_post_sendto.A02",
-            "it_post_sendto.V01",
-            "it_post_recvfrom.A01",
+            "it_dto_status_t B05 F03",
+            "it_ep_state_t A07 A08",
+            "it_post_sendto A02 V01",
+            "it_post_recvfrom A01",
         ],
         |f| {
             // A message longer than the endpoint's payload is an error of the sender.
@@ -458,7 +406,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A datagram that no endpoint takes is lost without an error for the sender.
     test(
         "ud::datagrams_without_a_receiver_are_lost",
-        &["it_post_sendto.B02", "it_post_sendto.B13", "it_dto_status_t.F05", "it_cm_msg_events.F51"],
+        &["it_post_sendto B02 B13", "it_dto_status_t F05", "it_cm_msg_events F51"],
         |f| {
             let two = two(f)?;
             let segment = [two.from.segment(0, 8)];
@@ -506,12 +454,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The completion of a Receive and the header in front of the message are enough to answer.
     test(
         "ud::an_answer_to_the_sender",
-        &[
-            "it_address_handle_create.B05",
-            "it_address_handle_create.F01",
-            "it_dto_events.F20",
-            "it_dto_events.B07",
-        ],
+        &["it_address_handle_create B05 F01", "it_dto_events B07 F20"],
         |f| {
             let two = two(f)?;
             two.b.ia.post_recvfrom(two.b.ep, &[two.into.segment(0, 200)], 1, RECV)?;

@@ -10,13 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The maximum payload can change while the endpoint is not connected.
     test(
         "ep::modify_the_payload",
-        &[
-            "it_ep_modify.F01",
-            "it_ep_modify.IT_ERR_PAYLOAD_SIZE",
-            "it_ep_modify.IT_ERR_INVALID_EP_STATE",
-            "it_ep_attributes_t.S01",
-            "it_ep_modify.B04",
-        ],
+        &["it_ep_modify B04 F01 IT_ERR_INVALID_EP_STATE IT_ERR_PAYLOAD_SIZE", "it_ep_attributes_t S01"],
         |f| {
             let set = |end: &End, max_dto_payload_size| {
                 let change = EpAttributes { max_dto_payload_size, ..EpAttributes::default() };
@@ -87,14 +81,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ep::modify_the_read_depths",
         &[
-            "it_ep_modify.F06",
-            "it_ep_modify.F07",
-            "it_ep_modify.IT_ERR_RESOURCE_IRD",
-            "it_ep_modify.IT_ERR_RESOURCE_ORD",
-            "it_ep_attributes_t.S03",
-            "it_ep_attributes_t.S04",
-            "it_ep_state_t.S03",
-            "it_ia_info_t.F61",
+            "it_ep_modify F06 F07 IT_ERR_RESOURCE_IRD IT_ERR_RESOURCE_ORD",
+            "it_ep_attributes_t S03 S04",
+            "it_ep_state_t S03",
+            "it_ia_info_t F61",
         ],
         |f| {
             let set = |end: &End, mask, ird, ord| {
@@ -123,12 +113,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ep::modify_the_work_queues",
         &[
-            "it_ep_modify.F02",
-            "it_ep_modify.F03",
-            "it_ia_info_t.F36",
-            "it_ep_attributes_t.O01",
-            "it_ep_modify.V03",
-            "A.it_ep_attributes_t.IT_ERR_INVALID_EP_STATE",
+            "it_ep_modify F02 F03 V03",
+            "it_ia_info_t F36",
+            "it_ep_attributes_t O01",
+            "A.it_ep_attributes_t IT_ERR_INVALID_EP_STATE",
         ],
         |f| {
             let end = f.end(&f.a, &attributes())?;
@@ -148,14 +136,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ep::modify_the_rdma_enables",
         &[
-            "it_ep_modify.F04",
-            "it_ep_modify.F05",
-            "it_ep_modify.B02",
-            "it_ep_attributes_t.F10",
-            "it_ep_attributes_t.F11",
-            "it_ep_attributes_t.O02",
-            "it_ia_info_t.F65",
-            "it_dto_status_t.A26",
+            "it_ep_modify B02 F04 F05",
+            "it_ep_attributes_t F10 F11 O02",
+            "it_ia_info_t F65",
+            "it_dto_status_t A26",
         ],
         |f| {
             check!(f.a.ia_query()?.ep_rdma_enables_modifiable);
@@ -194,7 +178,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // If one of several changes is refused, none is made.
-    test("ep::modify_is_all_or_nothing", &["it_ep_modify.B03", "it_ep_modify.B01"], |f| {
+    test("ep::modify_is_all_or_nothing", &["it_ep_modify B01 B03"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let before = query(&end)?;
         let rc = RcAttributes {

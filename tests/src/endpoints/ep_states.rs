@@ -51,16 +51,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "ep::unconnected",
         &[
-            "it_ep_state_t.S02",
-            "it_ep_state_t.S08",
-            "it_ep_state_t.B05",
-            "it_ep_disconnect.IT_ERR_INVALID_EP_STATE",
-            "it_ep_reset.IT_ERR_INVALID_EP_STATE",
-            "it_ep_reset.L01",
-            "it_post_send.IT_ERR_INVALID_EP_STATE",
-            "it_post_rdma_write.IT_ERR_INVALID_EP_STATE",
-            "it_post_rdma_read.IT_ERR_INVALID_EP_STATE",
-            "it_status_t.F36",
+            "it_ep_state_t B05 S02 S08",
+            "it_ep_disconnect IT_ERR_INVALID_EP_STATE",
+            "it_ep_reset L01 IT_ERR_INVALID_EP_STATE",
+            "it_post_send IT_ERR_INVALID_EP_STATE",
+            "it_post_rdma_write IT_ERR_INVALID_EP_STATE",
+            "it_post_rdma_read IT_ERR_INVALID_EP_STATE",
+            "it_status_t F36",
         ],
         |f| {
             let end = f.end(&f.a, &attributes())?;
@@ -78,7 +75,7 @@ pub(crate) const TESTS: &[Test] = &[
     // nonoperational.
     test(
         "ep::posts_in_each_state",
-        &["it_post_recv.S01", "it_post_send.S01", "it_post_rdma_write.S01", "it_post_rdma_read.S01"],
+        &["it_post_recv S01", "it_post_send S01", "it_post_rdma_write S01", "it_post_rdma_read S01"],
         |f| {
             for (state, end) in in_each_state(f)? {
                 check_eq!(end.state()?, state);
@@ -92,7 +89,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // An endpoint can be disconnected in every state except when it is unconnected, and again after
     // that.
-    test("ep::disconnects_in_each_state", &["it_ep_disconnect.B05"], |f| {
+    test("ep::disconnects_in_each_state", &["it_ep_disconnect B05"], |f| {
         for (state, end) in in_each_state(f)? {
             if state == EpStateRc::Unconnected {
                 refused(end.ia.ep_disconnect(end.ep, &[]), Error::InvalidEpState)?;
@@ -107,7 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A nonoperational endpoint takes every request and flushes it, whatever ended its connection.
-    test("ep::flushes_whatever_ended_the_connection", &["it_ep_state_t.A05"], |f| {
+    test("ep::flushes_whatever_ended_the_connection", &["it_ep_state_t A05"], |f| {
         for (how, end) in nonoperational_in_each_way(f)? {
             check_eq!(end.state()?, EpStateRc::Nonoperational, "{how}");
             check_eq!(posts(&end), [Ok(()); 4], "{how}");
@@ -122,18 +119,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An endpoint that is being connected takes Receives only, and no second connection request.
     test(
         "ep::while_connecting",
-        &[
-            "it_ep_state_t.F02",
-            "it_ep_state_t.S19",
-            "it_ep_state_t.S05",
-            "it_ep_state_t.S04",
-            "it_ep_state_t.S10",
-            "it_ep_state_t.S11",
-            "it_ep_state_t.S12",
-            "it_ep_state_t.S13",
-            "it_ep_connect.IT_ERR_INVALID_EP_STATE",
-            "it_ep_connect.S01",
-        ],
+        &["it_ep_state_t F02 S04 S05 S10-S13 S19", "it_ep_connect S01 IT_ERR_INVALID_EP_STATE"],
         |f| {
             let end = f.end(&f.a, &attributes())?;
             let listener = f.listen(&f.b)?;
@@ -156,46 +142,33 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A connected endpoint takes every request, and can be neither connected nor reset.
-    test(
-        "ep::connected",
-        &["it_ep_state_t.F05", "it_ep_state_t.B07", "it_ep_state_t.S05", "it_ep_state_t.S10"],
-        |f| {
-            let pair = f.pair()?;
-            check_eq!((pair.a.state()?, EpStateRc::Connected as u32), (EpStateRc::Connected, 4));
-            f.b.post_recv(pair.b.ep, &[], 0, DtoFlags::COMPLETION)?;
-            check_eq!(posts(&pair.a), [Ok(()); 4]);
-            for cookie in 2..=4 {
-                pair.a.done(cookie, DtoStatus::Success)?;
-            }
-            refused(f.a.ep_reset(pair.a.ep), Error::InvalidEpState)?;
-            let listener = f.listen(&f.b)?;
-            let route = crate::fixture::path(&f.a, &listener.address)?;
-            let again =
-                f.a.ep_connect(pair.a.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
-            refused(again, Error::InvalidEpState)?;
-            check_eq!(pair.a.state()?, EpStateRc::Connected);
-            Ok(())
-        },
-    ),
+    test("ep::connected", &["it_ep_state_t B07 F05 S05 S10"], |f| {
+        let pair = f.pair()?;
+        check_eq!((pair.a.state()?, EpStateRc::Connected as u32), (EpStateRc::Connected, 4));
+        f.b.post_recv(pair.b.ep, &[], 0, DtoFlags::COMPLETION)?;
+        check_eq!(posts(&pair.a), [Ok(()); 4]);
+        for cookie in 2..=4 {
+            pair.a.done(cookie, DtoStatus::Success)?;
+        }
+        refused(f.a.ep_reset(pair.a.ep), Error::InvalidEpState)?;
+        let listener = f.listen(&f.b)?;
+        let route = crate::fixture::path(&f.a, &listener.address)?;
+        let again = f.a.ep_connect(pair.a.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
+        refused(again, Error::InvalidEpState)?;
+        check_eq!(pair.a.state()?, EpStateRc::Connected);
+        Ok(())
+    }),
     // A nonoperational endpoint takes every request and flushes it.
     test(
         "ep::nonoperational",
         &[
-            "it_ep_state_t.F06",
-            "it_ep_state_t.S04",
-            "it_ep_state_t.S09",
-            "it_ep_state_t.S39",
-            "it_ep_state_t.B08",
-            "it_ep_state_t.V09",
-            "it_post_send.A04",
-            "it_post_recv.A04",
-            "it_post_recv.V01",
-            "it_post_rdma_write.A04",
-            "it_post_rdma_read.A04",
-            "it_dto_status_t.F07",
-            "it_dto_status_t.F20",
-            "4.7.B06",
-            "4.7.V01",
+            "it_ep_state_t B08 F06 S04 S09 S39 V09",
+            "it_post_send A04",
+            "it_post_recv A04 V01",
+            "it_post_rdma_write A04",
+            "it_post_rdma_read A04",
+            "it_dto_status_t F07 F20",
+            "4.7 B06 V01",
         ],
         |f| {
             let end = nonoperational(f)?;
@@ -216,7 +189,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A reset makes the endpoint unconnected with all its attributes, so that it can be connected
     // again.
-    test("ep::reset", &["it_ep_reset.S01", "it_ep_reset.B01", "it_ep_state_t.S43"], |f| {
+    test("ep::reset", &["it_ep_reset B01 S01", "it_ep_state_t S43"], |f| {
         let end = nonoperational(f)?;
         let rc = RcAttributes { rdma_read_enable: false, ..attributes().rc };
         f.a.ep_modify(end.ep, EpParamMask::RDMA_RD_ENABLE, &EpAttributes { rc, ..attributes() })?;
@@ -236,7 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An endpoint can be connected, disconnected and reset many times.
     test(
         "ep::connects_again_and_again",
-        &["it_ep_reset.S01", "it_ep_state_t.S43", "A.it_ep_reset.B01"],
+        &["it_ep_reset S01", "it_ep_state_t S43", "A.it_ep_reset B01"],
         |f| {
             let (a, b) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
             let (source, sink) = (f.region(&f.a, a.pz, PAGE, OPEN)?, f.region(&f.b, b.pz, PAGE, OPEN)?);
@@ -259,7 +232,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A failure that is reported late must not break the endpoint's next connection.
-    test("ep::connects_again_after_a_failure", &["it_ep_reset.S01", "it_ep_state_t.S43"], |f| {
+    test("ep::connects_again_after_a_failure", &["it_ep_reset S01", "it_ep_state_t S43"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let own = f.region(&f.a, end.pz, 64, OPEN)?;
         let beyond = LmrTriplet { length: 65, ..own.whole() };
@@ -278,35 +251,31 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.a.evd_dequeue(end.conn), Error::QueueEmpty)
     }),
     // An endpoint can be freed in each state, and causes no event afterwards.
-    test(
-        "ep::freed_in_every_state",
-        &["it_ep_free.B01", "it_ep_free.B02", "it_ep_state_t.B04", "A.it_ep_free.B01"],
-        |f| {
-            let listener = f.listen(&f.b)?;
-            let unconnected = f.end(&f.a, &attributes())?;
-            f.a.ep_free(unconnected.ep)?;
-            let active1 = f.end(&f.a, &attributes())?;
-            f.dial(&active1, &listener, CnEstFlags::TWO_WAY, &[])?;
-            f.a.ep_free(active1.ep)?;
-            let active2 = f.end(&f.a, &attributes())?;
-            f.dial(&active2, &listener, CnEstFlags::THREE_WAY, b"living")?;
-            let pending = accepted(f, &listener, &active2)?;
-            check_eq!(active2.state()?, EpStateRc::Active2ConnectionPending);
-            f.a.ep_free(active2.ep)?;
-            f.b.ep_free(pending.ep)?;
-            let pair = f.pair()?;
-            f.a.ep_free(pair.a.ep)?;
-            let gone = nonoperational(f)?;
-            f.a.ep_free(gone.ep)?;
-            for end in [unconnected, active1, active2, pair.a, gone] {
-                refused(f.a.ep_query(end.ep, EpParamMask::STATE), Error::InvalidEp)?;
-            }
-            check_eq!(f.a.object_counts().ep, 0);
-            Ok(())
-        },
-    ),
+    test("ep::freed_in_every_state", &["it_ep_free B01 B02", "it_ep_state_t B04", "A.it_ep_free B01"], |f| {
+        let listener = f.listen(&f.b)?;
+        let unconnected = f.end(&f.a, &attributes())?;
+        f.a.ep_free(unconnected.ep)?;
+        let active1 = f.end(&f.a, &attributes())?;
+        f.dial(&active1, &listener, CnEstFlags::TWO_WAY, &[])?;
+        f.a.ep_free(active1.ep)?;
+        let active2 = f.end(&f.a, &attributes())?;
+        f.dial(&active2, &listener, CnEstFlags::THREE_WAY, b"living")?;
+        let pending = accepted(f, &listener, &active2)?;
+        check_eq!(active2.state()?, EpStateRc::Active2ConnectionPending);
+        f.a.ep_free(active2.ep)?;
+        f.b.ep_free(pending.ep)?;
+        let pair = f.pair()?;
+        f.a.ep_free(pair.a.ep)?;
+        let gone = nonoperational(f)?;
+        f.a.ep_free(gone.ep)?;
+        for end in [unconnected, active1, active2, pair.a, gone] {
+            refused(f.a.ep_query(end.ep, EpParamMask::STATE), Error::InvalidEp)?;
+        }
+        check_eq!(f.a.object_counts().ep, 0);
+        Ok(())
+    }),
     // The peer of a freed endpoint becomes nonoperational, and its messages change no memory.
-    test("ep::freed_while_connected", &["it_ep_free.B04", "it_ep_free.A01", "it_ep_state_t.S42"], |f| {
+    test("ep::freed_while_connected", &["it_ep_free A01 B04", "it_ep_state_t S42"], |f| {
         let pair = f.pair()?;
         let sink = f.region(&f.a, pair.a.pz, 64, OPEN)?;
         f.a.post_recv(pair.a.ep, &[sink.whole()], 1, DtoFlags::COMPLETION)?;
@@ -321,44 +290,40 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // After a disconnect, the completion of a marker shows that all earlier completions have been
     // taken.
-    test(
-        "ep::nothing_is_lost_before_a_free",
-        &["it_ep_free.B06", "it_ep_free.B07", "it_ep_free.B08", "it_ep_free.B09", "it_dto_flags_t.B01"],
-        |f| {
-            let pair = f.pair()?;
-            for cookie in 0..10 {
-                f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
-            }
-            for cookie in 0..10 {
-                let flags = if cookie % 3 == 0 { SIGNALLED } else { DtoFlags::empty() };
-                f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))?;
-            }
-            f.a.ep_disconnect(pair.a.ep, &[])?;
-            pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
-            f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
-            // All signalled requests and all failed ones complete before the marker, in their
-            // order.
-            let mut done = Vec::new();
-            while done.last().is_none_or(|done: &DtoCompletion| done.cookie != 777) {
-                done.push(pair.a.reap()?);
-            }
-            let flushed = |done: &&DtoCompletion| done.dto_status == DtoStatus::Flushed;
-            let first_flushed = done.iter().find(flushed).map_or(777, |done| done.cookie);
-            // Before the first flushed request only those that asked for it complete, then all.
-            let expected = (0..10).filter(|n| n % 3 == 0 || *n >= first_flushed).chain([777]);
-            check!(done.iter().map(|done| done.cookie).eq(expected), "{done:?}");
-            for done in &done {
-                let expected = match done.cookie < first_flushed {
-                    true => DtoStatus::Success,
-                    false => DtoStatus::Flushed,
-                };
-                check_eq!(done.dto_status, expected, "request {}", done.cookie);
-            }
-            for cookie in 0..10 {
-                pair.a.recv_done(cookie, DtoStatus::Flushed)?;
-            }
-            f.a.ep_free(pair.a.ep)?;
-            pair.a.idle()
-        },
-    ),
+    test("ep::nothing_is_lost_before_a_free", &["it_ep_free B06-B09", "it_dto_flags_t B01"], |f| {
+        let pair = f.pair()?;
+        for cookie in 0..10 {
+            f.a.post_recv(pair.a.ep, &[], cookie, DtoFlags::COMPLETION)?;
+        }
+        for cookie in 0..10 {
+            let flags = if cookie % 3 == 0 { SIGNALLED } else { DtoFlags::empty() };
+            f.a.post_rdma_write(pair.a.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))?;
+        }
+        f.a.ep_disconnect(pair.a.ep, &[])?;
+        pair.a.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+        f.a.post_send(pair.a.ep, &[], 777, DtoFlags::COMPLETION)?;
+        // All signalled requests and all failed ones complete before the marker, in their
+        // order.
+        let mut done = Vec::new();
+        while done.last().is_none_or(|done: &DtoCompletion| done.cookie != 777) {
+            done.push(pair.a.reap()?);
+        }
+        let flushed = |done: &&DtoCompletion| done.dto_status == DtoStatus::Flushed;
+        let first_flushed = done.iter().find(flushed).map_or(777, |done| done.cookie);
+        // Before the first flushed request only those that asked for it complete, then all.
+        let expected = (0..10).filter(|n| n % 3 == 0 || *n >= first_flushed).chain([777]);
+        check!(done.iter().map(|done| done.cookie).eq(expected), "{done:?}");
+        for done in &done {
+            let expected = match done.cookie < first_flushed {
+                true => DtoStatus::Success,
+                false => DtoStatus::Flushed,
+            };
+            check_eq!(done.dto_status, expected, "request {}", done.cookie);
+        }
+        for cookie in 0..10 {
+            pair.a.recv_done(cookie, DtoStatus::Flushed)?;
+        }
+        f.a.ep_free(pair.a.ep)?;
+        pair.a.idle()
+    }),
 ];

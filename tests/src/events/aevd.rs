@@ -70,92 +70,73 @@ pub(crate) fn empty(ia: &Ia, evd: EvdHandle) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // An aggregate EVD has no queue and no threshold of its own, and a query says so.
-    test(
-        "aevd::create_and_query",
-        &[
-            "it_evd_create.B01",
-            "it_evd_create.F01",
-            "it_evd_create.B28",
-            "it_evd_create.B38",
-            "it_evd_query.V02",
-        ],
-        |f| {
-            for flags in [EvdFlags::empty(), NAMES] {
-                // An aggregate EVD has neither size nor threshold, so any value is accepted and
-                // ignored.
-                for (size, threshold) in [(0, 0), (1, 9), (usize::MAX, usize::MAX)] {
-                    let aevd = f.a.evd_create(AGGREGATE, flags, size, threshold, EvdHandle::NULL)?;
-                    let expected = EvdParam {
-                        ia: f.a.handle(),
-                        event_number: AGGREGATE,
-                        evd_flag: flags,
-                        evd_enabled: true,
-                        ..EvdParam::default()
-                    };
-                    check_eq!(evd_param(&f.a, aevd)?, expected);
-                    empty(&f.a, aevd)?;
-                    f.a.evd_free(aevd)?;
-                }
+    test("aevd::create_and_query", &["it_evd_create B01 B28 B38 F01", "it_evd_query V02"], |f| {
+        for flags in [EvdFlags::empty(), NAMES] {
+            // An aggregate EVD has neither size nor threshold, so any value is accepted and
+            // ignored.
+            for (size, threshold) in [(0, 0), (1, 9), (usize::MAX, usize::MAX)] {
+                let aevd = f.a.evd_create(AGGREGATE, flags, size, threshold, EvdHandle::NULL)?;
+                let expected = EvdParam {
+                    ia: f.a.handle(),
+                    event_number: AGGREGATE,
+                    evd_flag: flags,
+                    evd_enabled: true,
+                    ..EvdParam::default()
+                };
+                check_eq!(evd_param(&f.a, aevd)?, expected);
+                empty(&f.a, aevd)?;
+                f.a.evd_free(aevd)?;
             }
-            let simple = software(&f.a, 4)?;
-            check_eq!(evd_param(&f.a, simple)?.event_number, EventType::SOFTWARE_EVENT_STREAM);
-            Ok(())
-        },
-    ),
+        }
+        let simple = software(&f.a, 4)?;
+        check_eq!(evd_param(&f.a, simple)?.event_number, EventType::SOFTWARE_EVENT_STREAM);
+        Ok(())
+    }),
     // An EVD that is created with an aggregate EVD feeds that one. Many may feed one.
-    test(
-        "aevd::fed_from_the_creation_on",
-        &["it_evd_create.B39", "it_evd_create.L01", "it_evd_create.B40", "it_evd_query.B01"],
-        |f| {
-            for aevd in [naming(&f.a)?, gathering(&f.a)?] {
-                check!(!evd_param(&f.a, aevd)?.evd_bound);
-                for stream in [
-                    EventType::DTO_EVENT_STREAM,
-                    EventType::CM_REQ_EVENT_STREAM,
-                    EventType::CM_MSG_EVENT_STREAM,
-                    EventType::ASYNC_AFF_EVENT_STREAM,
-                    EventType::SOFTWARE_EVENT_STREAM,
-                ] {
-                    let evd = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 8, 1, aevd)?;
-                    check_eq!(evd_param(&f.a, evd)?.aevd, aevd);
-                    // A query fills in only the fields that the mask names.
-                    let only = EvdParam { aevd, ..EvdParam::default() };
-                    check_eq!(f.a.evd_query(evd, EvdParamMask::AEVD_HANDLE)?, only);
-                    check_eq!(f.a.evd_query(evd, EvdParamMask::IA)?.aevd, EvdHandle::NULL);
-                    check!(evd_param(&f.a, aevd)?.evd_bound);
-                    f.a.evd_free(evd)?;
-                }
-                check!(!evd_param(&f.a, aevd)?.evd_bound);
+    test("aevd::fed_from_the_creation_on", &["it_evd_create B39 B40 L01", "it_evd_query B01"], |f| {
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            check!(!evd_param(&f.a, aevd)?.evd_bound);
+            for stream in [
+                EventType::DTO_EVENT_STREAM,
+                EventType::CM_REQ_EVENT_STREAM,
+                EventType::CM_MSG_EVENT_STREAM,
+                EventType::ASYNC_AFF_EVENT_STREAM,
+                EventType::SOFTWARE_EVENT_STREAM,
+            ] {
+                let evd = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 8, 1, aevd)?;
+                check_eq!(evd_param(&f.a, evd)?.aevd, aevd);
+                // A query fills in only the fields that the mask names.
+                let only = EvdParam { aevd, ..EvdParam::default() };
+                check_eq!(f.a.evd_query(evd, EvdParamMask::AEVD_HANDLE)?, only);
+                check_eq!(f.a.evd_query(evd, EvdParamMask::IA)?.aevd, EvdHandle::NULL);
+                check!(evd_param(&f.a, aevd)?.evd_bound);
+                f.a.evd_free(evd)?;
             }
-            // Many EVDs feed one aggregate EVD.
-            let (aevd, other) = (naming(&f.a)?, naming(&f.a)?);
-            for _ in 0..8 {
-                let evd = feeding(&f.a, aevd)?;
-                f.a.evd_post_se(evd, 1)?;
-                expect_notification(&f.a, aevd, evd)?;
-                empty(&f.a, other)?;
-                enable(&f.a, evd, false)?;
-                feed(&f.a, evd, other)?;
-                check_eq!(fed_by(&f.a, evd)?, other);
-                feed(&f.a, evd, aevd)?;
-                expect_software(&f.a, evd, 1)?;
-            }
-            empty(&f.a, aevd)?;
-            empty(&f.a, other)
-        },
-    ),
+            check!(!evd_param(&f.a, aevd)?.evd_bound);
+        }
+        // Many EVDs feed one aggregate EVD.
+        let (aevd, other) = (naming(&f.a)?, naming(&f.a)?);
+        for _ in 0..8 {
+            let evd = feeding(&f.a, aevd)?;
+            f.a.evd_post_se(evd, 1)?;
+            expect_notification(&f.a, aevd, evd)?;
+            empty(&f.a, other)?;
+            enable(&f.a, evd, false)?;
+            feed(&f.a, evd, other)?;
+            check_eq!(fed_by(&f.a, evd)?, other);
+            feed(&f.a, evd, aevd)?;
+            expect_software(&f.a, evd, 1)?;
+        }
+        empty(&f.a, aevd)?;
+        empty(&f.a, other)
+    }),
     // Each forbidden combination of kind, flags and aggregate EVD is refused with its own error.
     test(
         "aevd::what_cannot_be_created",
         &[
-            "it_evd_create.IT_ERR_MISMATCH_FD",
-            "it_evd_create.IT_ERR_AEVD_NOT_ALLOWED",
-            "it_evd_create.IT_ERR_INVALID_AEVD",
-            "it_evd_create.B02",
-            "it_evd_create.V04",
-            "it_evd_create.V08",
-            "it_status_t.F05",
-            "it_status_t.F80",
+            "it_evd_create B02 V04 V08 IT_ERR_AEVD_NOT_ALLOWED IT_ERR_INVALID_AEVD",
+            "it_evd_create IT_ERR_MISMATCH_FD",
+            "it_status_t F05 F80",
         ],
         |f| {
             let aevd = naming(&f.a)?;
@@ -194,15 +175,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The aggregate EVD of a simple one can change only while the simple one is disabled.
     test(
         "aevd::changed_while_disabled",
-        &[
-            "it_evd_modify.IT_ERR_INVALID_EVD_STATE",
-            "it_evd_modify.F03",
-            "it_evd_modify.B04",
-            "it_evd_modify.B05",
-            "it_evd_modify.B07",
-            "it_evd_modify.V01",
-            "it_evd_create.V12",
-        ],
+        &["it_evd_modify B04 B05 B07 F03 V01 IT_ERR_INVALID_EVD_STATE", "it_evd_create V12"],
         |f| {
             let (one, other, third) = (naming(&f.a)?, naming(&f.a)?, gathering(&f.a)?);
             let evd = software(&f.a, 8)?;
@@ -245,62 +218,54 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // An EVD that feeds a gathering aggregate EVD cannot be separated from it; it can only be
     // freed.
-    test(
-        "aevd::captured_until_freed",
-        &["it_evd_modify.B06", "it_evd_modify.IT_ERR_INVALID_EVD_STATE"],
-        |f| {
-            let (captor, other) = (gathering(&f.a)?, naming(&f.a)?);
-            let evd = feeding(&f.a, captor)?;
-            for enabled in [true, false] {
-                enable(&f.a, evd, enabled)?;
-                for aevd in [other, captor, EvdHandle::NULL] {
-                    refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
-                    check_eq!(fed_by(&f.a, evd)?, captor);
-                }
+    test("aevd::captured_until_freed", &["it_evd_modify B06 IT_ERR_INVALID_EVD_STATE"], |f| {
+        let (captor, other) = (gathering(&f.a)?, naming(&f.a)?);
+        let evd = feeding(&f.a, captor)?;
+        for enabled in [true, false] {
+            enable(&f.a, evd, enabled)?;
+            for aevd in [other, captor, EvdHandle::NULL] {
+                refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
+                check_eq!(fed_by(&f.a, evd)?, captor);
             }
-            f.a.evd_free(evd)?;
-            f.a.evd_free(captor)?;
-            Ok(())
-        },
-    ),
+        }
+        f.a.evd_free(evd)?;
+        f.a.evd_free(captor)?;
+        Ok(())
+    }),
     // An aggregate EVD cannot be freed while an EVD feeds it.
-    test(
-        "aevd::busy_while_fed",
-        &["it_evd_free.B03", "it_evd_free.B09", "it_evd_free.IT_ERR_EVD_BUSY"],
-        |f| {
-            for aevd in [naming(&f.a)?, gathering(&f.a)?] {
-                let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?, sevd_into(&f.a, aevd)?];
-                for evd in evds {
-                    refused(f.a.evd_free(aevd), Error::EvdBusy)?;
-                    f.a.evd_free(evd)?;
-                    refused(f.a.evd_dequeue(evd), Error::InvalidEvd)?;
-                }
-                f.a.evd_free(aevd)?;
-                refused(f.a.evd_dequeue(aevd), Error::InvalidEvd)?;
+    test("aevd::busy_while_fed", &["it_evd_free B03 B09 IT_ERR_EVD_BUSY"], |f| {
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?, sevd_into(&f.a, aevd)?];
+            for evd in evds {
+                refused(f.a.evd_free(aevd), Error::EvdBusy)?;
+                f.a.evd_free(evd)?;
+                refused(f.a.evd_dequeue(evd), Error::InvalidEvd)?;
             }
-            // An EVD can also be separated from a naming aggregate EVD by a modification.
-            let aevd = naming(&f.a)?;
-            let evd = feeding(&f.a, aevd)?;
-            enable(&f.a, evd, false)?;
-            feed(&f.a, evd, EvdHandle::NULL)?;
             f.a.evd_free(aevd)?;
-            f.a.evd_post_se(evd, 3)?;
-            expect_software(&f.a, evd, 3)?;
-            // The endpoint must be freed before its EVD, and the EVD before its aggregate EVD.
-            let aevd = gathering(&f.a)?;
-            let dto = sevd_into(&f.a, aevd)?;
-            let End { ep, .. } = f.end_on(&f.a, &attributes(), dto, dto)?;
-            refused(f.a.evd_free(dto), Error::EvdBusy)?;
-            refused(f.a.evd_free(aevd), Error::EvdBusy)?;
-            f.a.ep_free(ep)?;
-            f.a.evd_free(dto)?;
-            f.a.evd_free(aevd)?;
-            Ok(())
-        },
-    ),
+            refused(f.a.evd_dequeue(aevd), Error::InvalidEvd)?;
+        }
+        // An EVD can also be separated from a naming aggregate EVD by a modification.
+        let aevd = naming(&f.a)?;
+        let evd = feeding(&f.a, aevd)?;
+        enable(&f.a, evd, false)?;
+        feed(&f.a, evd, EvdHandle::NULL)?;
+        f.a.evd_free(aevd)?;
+        f.a.evd_post_se(evd, 3)?;
+        expect_software(&f.a, evd, 3)?;
+        // The endpoint must be freed before its EVD, and the EVD before its aggregate EVD.
+        let aevd = gathering(&f.a)?;
+        let dto = sevd_into(&f.a, aevd)?;
+        let End { ep, .. } = f.end_on(&f.a, &attributes(), dto, dto)?;
+        refused(f.a.evd_free(dto), Error::EvdBusy)?;
+        refused(f.a.evd_free(aevd), Error::EvdBusy)?;
+        f.a.ep_free(ep)?;
+        f.a.evd_free(dto)?;
+        f.a.evd_free(aevd)?;
+        Ok(())
+    }),
     // If an EVD's notification stayed behind, the aggregate EVD would name a handle that is
     // invalid.
-    test("aevd::freed_after_it_notified", &["it_evd_free.B03", "A.it_evd_create.V07"], |f| {
+    test("aevd::freed_after_it_notified", &["it_evd_free B03", "A.it_evd_create V07"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             let (one, other) = (feeding(&f.a, aevd)?, feeding(&f.a, aevd)?);
             f.a.evd_post_se(one, 1)?;
@@ -319,48 +284,39 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Size, threshold and aggregate EVD cannot be set on an aggregate EVD.
-    test(
-        "aevd::parameters_that_it_does_not_have",
-        &["it_evd_modify.V06", "it_evd_modify.V02", "it_evd_modify.IT_ERR_INVALID_MASK"],
-        |f| {
-            for aevd in [naming(&f.a)?, gathering(&f.a)?] {
-                let before = evd_param(&f.a, aevd)?;
-                let other = naming(&f.a)?;
-                for mask in [EvdParamMask::QUEUE_SIZE, EvdParamMask::THRESHOLD, EvdParamMask::AEVD_HANDLE] {
-                    for aevd_of in [EvdHandle::NULL, other] {
-                        let change =
-                            EvdParam { sevd_queue_size: 8, sevd_threshold: 1, aevd: aevd_of, ..before };
-                        refused(f.a.evd_modify(aevd, mask, &change), Error::InvalidMask)?;
-                        let both = mask | EvdParamMask::ENABLED;
-                        refused(
-                            f.a.evd_modify(aevd, both, &EvdParam { evd_enabled: false, ..change }),
-                            Error::InvalidMask,
-                        )?;
-                    }
+    test("aevd::parameters_that_it_does_not_have", &["it_evd_modify V02 V06 IT_ERR_INVALID_MASK"], |f| {
+        for aevd in [naming(&f.a)?, gathering(&f.a)?] {
+            let before = evd_param(&f.a, aevd)?;
+            let other = naming(&f.a)?;
+            for mask in [EvdParamMask::QUEUE_SIZE, EvdParamMask::THRESHOLD, EvdParamMask::AEVD_HANDLE] {
+                for aevd_of in [EvdHandle::NULL, other] {
+                    let change = EvdParam { sevd_queue_size: 8, sevd_threshold: 1, aevd: aevd_of, ..before };
+                    refused(f.a.evd_modify(aevd, mask, &change), Error::InvalidMask)?;
+                    let both = mask | EvdParamMask::ENABLED;
+                    refused(
+                        f.a.evd_modify(aevd, both, &EvdParam { evd_enabled: false, ..change }),
+                        Error::InvalidMask,
+                    )?;
                 }
-                // An aggregate EVD never overflows, so there is no mark to set or to clear.
-                for evd_overflowed in [true, false] {
-                    let change = EvdParam { evd_overflowed, ..before };
-                    f.a.evd_modify(aevd, EvdParamMask::OVERFLOWED, &change)?;
-                }
-                check_eq!(evd_param(&f.a, aevd)?, before);
-                refused(f.a.evd_post_se(aevd, 1), Error::InvalidSoftEvd)?;
-                let into = &mut [DtoCompletion::default()];
-                refused(f.a.evd_dequeue_n(aevd, into), Error::InvalidEvdType)?;
             }
-            Ok(())
-        },
-    ),
+            // An aggregate EVD never overflows, so there is no mark to set or to clear.
+            for evd_overflowed in [true, false] {
+                let change = EvdParam { evd_overflowed, ..before };
+                f.a.evd_modify(aevd, EvdParamMask::OVERFLOWED, &change)?;
+            }
+            check_eq!(evd_param(&f.a, aevd)?, before);
+            refused(f.a.evd_post_se(aevd, 1), Error::InvalidSoftEvd)?;
+            let into = &mut [DtoCompletion::default()];
+            refused(f.a.evd_dequeue_n(aevd, into), Error::InvalidEvdType)?;
+        }
+        Ok(())
+    }),
     // An EVD either has a callback or feeds an aggregate EVD.
     test(
         "aevd::not_beside_a_callback",
         &[
-            "it_evd_callback_attach.IT_ERR_INVALID_EVD_STATE",
-            "it_evd_callback_attach.B04",
-            "it_evd_callback_attach.V04",
-            "it_evd_modify.IT_ERR_CALLBACK_EXISTS",
-            "it_evd_modify.B03",
-            "it_evd_modify.V04",
+            "it_evd_callback_attach B04 V04 IT_ERR_INVALID_EVD_STATE",
+            "it_evd_modify B03 V04 IT_ERR_CALLBACK_EXISTS",
         ],
         |f| {
             let attach = |ia: &Ia, evd| ia.evd_callback_attach(evd, Box::new(|_: &Ia, _| {}));
@@ -394,7 +350,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A modification with one bad parameter changes nothing, and several parameters change
     // together.
-    test("aevd::all_or_nothing", &["it_evd_modify.V03", "it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
+    test("aevd::all_or_nothing", &["it_evd_modify V03 IT_ERR_INVALID_AEVD"], |f| {
         let (one, other) = (naming(&f.a)?, naming(&f.a)?);
         let dto = f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 16, 4, one)?;
         let before = evd_param(&f.a, dto)?;

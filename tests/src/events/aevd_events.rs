@@ -51,21 +51,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "aevd::notifications_name_the_evd",
         &[
-            "it_evd_create.F04",
-            "it_evd_create.B20",
-            "it_evd_create.B56",
-            "it_evd_dequeue.B05",
-            "it_evd_dequeue.B08",
-            "it_evd_wait.B10",
-            "it_evd_wait.B16",
-            "it_aevd_notification_event_t.F01",
-            "it_aevd_notification_event_t.F02",
-            "it_aevd_notification_event_t.F03",
-            "it_aevd_notification_event_t.B01",
-            "it_event_t.F53",
-            "it_event_t.F67",
-            "A.it_evd_create.B16",
-            "A.it_evd_create.V07",
+            "it_evd_create B20 B56 F04",
+            "it_evd_dequeue B05 B08",
+            "it_evd_wait B10 B16",
+            "it_aevd_notification_event_t B01 F01-F03",
+            "it_event_t F53 F67",
+            "A.it_evd_create B16 V07",
         ],
         |f| {
             let aevd = naming(&f.a)?;
@@ -102,15 +93,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "aevd::events_are_taken_through_it",
         &[
-            "it_evd_create.F04",
-            "it_evd_create.B21",
-            "it_evd_create.B44",
-            "it_evd_create.B55",
-            "it_evd_dequeue.B04",
-            "it_evd_dequeue.B08",
-            "it_evd_wait.B09",
-            "it_aevd_notification_event_t.B01",
-            "A.it_evd_create.B17",
+            "it_evd_create B21 B44 B55 F04",
+            "it_evd_dequeue B04 B08",
+            "it_evd_wait B09",
+            "it_aevd_notification_event_t B01",
+            "A.it_evd_create B17",
         ],
         |f| {
             let aevd = gathering(&f.a)?;
@@ -146,16 +133,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "aevd::captured_events_come_through_the_aggregate_only",
         &[
-            "it_evd_create.B24",
-            "it_evd_create.B45",
-            "it_evd_create.B46",
-            "it_evd_dequeue.IT_ERR_INVALID_EVD_STATE",
-            "it_evd_wait.IT_ERR_INVALID_EVD_STATE",
-            "it_evd_modify.B13",
-            "it_evd_modify.B16",
-            "it_evd_modify.B20",
-            "it_evd_modify.B21",
-            "A.it_evd_create.B19",
+            "it_evd_create B24 B45 B46",
+            "it_evd_dequeue IT_ERR_INVALID_EVD_STATE",
+            "it_evd_wait IT_ERR_INVALID_EVD_STATE",
+            "it_evd_modify B13 B16 B20 B21",
+            "A.it_evd_create B19",
         ],
         |f| {
             let aevd = gathering(&f.a)?;
@@ -196,14 +178,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "aevd::named_evds_keep_their_events",
         &[
-            "it_evd_create.B25",
-            "it_evd_create.B45",
-            "it_evd_create.B46",
-            "it_evd_dequeue.B07",
-            "it_evd_wait.B06",
-            "it_evd_modify.B13",
-            "it_evd_modify.B22",
-            "it_evd_wait.IT_ERR_INVALID_EVD_STATE",
+            "it_evd_create B25 B45 B46",
+            "it_evd_dequeue B07",
+            "it_evd_wait B06 IT_ERR_INVALID_EVD_STATE",
+            "it_evd_modify B13 B22",
         ],
         |f| {
             let aevd = naming(&f.a)?;
@@ -249,16 +227,7 @@ pub(crate) const TESTS: &[Test] = &[
     // already holds.
     test(
         "aevd::disabled_evds_do_not_notify",
-        &[
-            "it_evd_create.B22",
-            "it_evd_create.B41",
-            "it_evd_create.B49",
-            "it_evd_create.B60",
-            "it_evd_modify.B12",
-            "it_evd_modify.B14",
-            "it_evd_modify.B20",
-            "A.it_evd_create.B21",
-        ],
+        &["it_evd_create B22 B41 B49 B60", "it_evd_modify B12 B14 B20", "A.it_evd_create B21"],
         |f| {
             for aevd in [naming(&f.a)?, gathering(&f.a)?] {
                 let names = evd_param(&f.a, aevd)?.evd_flag.contains(EvdFlags::DEQUEUE_NOTIFICATIONS);
@@ -315,7 +284,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A notification from before the EVD was disabled is not lost.
-    test("aevd::notified_before_it_was_disabled", &["it_evd_create.B22", "it_evd_create.B56"], |f| {
+    test("aevd::notified_before_it_was_disabled", &["it_evd_create B22 B56"], |f| {
         // The device does not signal completions while no thread waits, but they have notified all
         // the same.
         let aevd = naming(&f.a)?;
@@ -338,56 +307,45 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // An EVD that always holds events must not starve the others.
-    test(
-        "aevd::no_evd_is_starved",
-        &[
-            "it_evd_create.V02",
-            "it_evd_create.B58",
-            "it_evd_create.B53",
-            "A.it_evd_create.V08",
-            "A.it_evd_create.V09",
-            "A.it_evd_create.V10",
-        ],
-        |f| {
-            // One EVD is never empty, the two others rarely hold an event.
-            for (names, by_wait) in [(true, true), (true, false), (false, true), (false, false)] {
-                let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
-                let busy = feeding(&f.a, aevd)?;
-                let pair = pair_into(f, aevd, 1)?;
-                let quiet = [feeding(&f.a, aevd)?, pair.a.request];
-                f.a.evd_post_se(quiet[0], 1)?;
-                nothing(&pair.a, 1, SIGNALLED)?;
-                let mut heard = [false; 2];
-                let all = eventually(f.platform(), || {
-                    for _ in 0..64 {
-                        let _ = f.a.evd_post_se(busy, 0);
-                        let event = match by_wait {
-                            true => f.a.evd_wait(aevd, 0).map(|(event, _)| event).ok(),
-                            false => f.a.evd_dequeue(aevd).ok(),
-                        };
-                        let of = match event {
-                            Some(Event::AevdNotification { sevd, .. }) => sevd,
-                            Some(event) => event.evd(),
-                            None => continue,
-                        };
-                        if names && of == busy {
-                            let _ = f.a.evd_dequeue(busy);
-                        }
-                        for (place, evd) in quiet.into_iter().enumerate() {
-                            heard[place] |= of == evd;
-                        }
+    test("aevd::no_evd_is_starved", &["it_evd_create B53 B58 V02", "A.it_evd_create V08-V10"], |f| {
+        // One EVD is never empty, the two others rarely hold an event.
+        for (names, by_wait) in [(true, true), (true, false), (false, true), (false, false)] {
+            let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+            let busy = feeding(&f.a, aevd)?;
+            let pair = pair_into(f, aevd, 1)?;
+            let quiet = [feeding(&f.a, aevd)?, pair.a.request];
+            f.a.evd_post_se(quiet[0], 1)?;
+            nothing(&pair.a, 1, SIGNALLED)?;
+            let mut heard = [false; 2];
+            let all = eventually(f.platform(), || {
+                for _ in 0..64 {
+                    let _ = f.a.evd_post_se(busy, 0);
+                    let event = match by_wait {
+                        true => f.a.evd_wait(aevd, 0).map(|(event, _)| event).ok(),
+                        false => f.a.evd_dequeue(aevd).ok(),
+                    };
+                    let of = match event {
+                        Some(Event::AevdNotification { sevd, .. }) => sevd,
+                        Some(event) => event.evd(),
+                        None => continue,
+                    };
+                    if names && of == busy {
+                        let _ = f.a.evd_dequeue(busy);
                     }
-                    heard == [true; 2]
-                });
-                check!(all, "names {names}, by wait {by_wait}: {heard:?}");
-                f.a.ep_free(pair.a.ep)?;
-                f.b.ep_free(pair.b.ep)?;
-            }
-            Ok(())
-        },
-    ),
+                    for (place, evd) in quiet.into_iter().enumerate() {
+                        heard[place] |= of == evd;
+                    }
+                }
+                heard == [true; 2]
+            });
+            check!(all, "names {names}, by wait {by_wait}: {heard:?}");
+            f.a.ep_free(pair.a.ep)?;
+            f.b.ep_free(pair.b.ep)?;
+        }
+        Ok(())
+    }),
     // Events of one EVD come through the aggregate EVD in their order.
-    test("aevd::each_evds_order_is_kept", &["it_evd_create.B58", "it_evd_create.V01"], |f| {
+    test("aevd::each_evds_order_is_kept", &["it_evd_create B58 V01"], |f| {
         let aevd = gathering(&f.a)?;
         let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
         for data in 0..60 {
@@ -404,7 +362,7 @@ pub(crate) const TESTS: &[Test] = &[
         empty(&f.a, aevd)
     }),
     // However many events its EVDs hold, an aggregate EVD loses none of their notifications.
-    test("aevd::never_overflows", &["it_aevd_notification_event_t.B02", "it_evd_create.B53"], |f| {
+    test("aevd::never_overflows", &["it_aevd_notification_event_t B02", "it_evd_create B53"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
         let aevd = naming(&f.a)?;
         let mut evds = Vec::new();
@@ -427,7 +385,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A failed completion that is taken through an aggregate EVD has the usual consequences for its
     // endpoint.
-    test("aevd::failed_completions_through_it", &["it_evd_create.B21", "it_evd_create.B58"], |f| {
+    test("aevd::failed_completions_through_it", &["it_evd_create B21 B58"], |f| {
         let aevd = gathering(&f.a)?;
         let pair = pair_into(f, aevd, 10)?;
         let End { ia, ep, .. } = &pair.a;

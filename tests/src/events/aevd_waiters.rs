@@ -25,15 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An event of any EVD that feeds the aggregate EVD wakes its waiter.
     test(
         "aevd::a_waiter_is_woken",
-        &[
-            "it_evd_create.B42",
-            "it_evd_create.B48",
-            "it_evd_create.B53",
-            "it_evd_wait.B13",
-            "it_evd_modify.B14",
-            "A.it_evd_create.B10",
-            "A.it_evd_create.B21",
-        ],
+        &["it_evd_create B42 B48 B53", "it_evd_wait B13", "it_evd_modify B14", "A.it_evd_create B10 B21"],
         |f| {
             for names in [true, false] {
                 let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
@@ -84,7 +76,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Each completion wakes one more of several waiters, also those that slept when another waiter
     // took an event.
-    test("aevd::each_completion_wakes_a_waiter", &["it_evd_create.B42"], |f| {
+    test("aevd::each_completion_wakes_a_waiter", &["it_evd_create B42"], |f| {
         for names in [true, false] {
             let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
             let woken = Signal::new(f.platform());
@@ -109,7 +101,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A wait on an aggregate EVD blocks while no enabled EVD notifies.
-    test("aevd::blocks_while_all_are_empty", &["A.it_evd_create.B12", "it_evd_create.B60"], |f| {
+    test("aevd::blocks_while_all_are_empty", &["A.it_evd_create B12", "it_evd_create B60"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             blocks(&f.a, aevd, 0)?;
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
@@ -125,15 +117,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each EVD's own threshold decides when it notifies the aggregate EVD.
     test(
         "aevd::each_evds_own_threshold_counts",
-        &[
-            "it_evd_create.B41",
-            "it_evd_create.B49",
-            "it_evd_create.O02",
-            "it_evd_wait.O02",
-            "A.it_evd_create.B10",
-            "A.it_evd_create.O01",
-            "A.it_evd_create.V07",
-        ],
+        &["it_evd_create B41 B49 O02", "it_evd_wait O02", "A.it_evd_create B10 O01 V07"],
         |f| {
             for names in [true, false] {
                 let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
@@ -183,29 +167,25 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Each event wakes one waiter, and no waiter returns without an event.
-    test(
-        "aevd::as_many_waiters_as_events",
-        &["A.it_evd_create.V02", "A.it_evd_create.V04", "A.it_evd_create.O02"],
-        |f| {
-            let aevd = gathering(&f.a)?;
-            let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
-            let waiters = Waiters::new(f, aevd, 6)?;
-            let mut passed = 0;
-            for events in 1..=3 {
-                for event in 0..events {
-                    f.a.evd_post_se(evds[event % 2], passed + event)?;
-                }
-                passed += events;
-                waiters.have(passed)?;
-                empty(&f.a, aevd)?;
+    test("aevd::as_many_waiters_as_events", &["A.it_evd_create O02 V02 V04"], |f| {
+        let aevd = gathering(&f.a)?;
+        let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
+        let waiters = Waiters::new(f, aevd, 6)?;
+        let mut passed = 0;
+        for events in 1..=3 {
+            for event in 0..events {
+                f.a.evd_post_se(evds[event % 2], passed + event)?;
             }
-            check_eq!(waiters.data()?, [0, 1, 2, 3, 4, 5]);
-            Ok(())
-        },
-    ),
+            passed += events;
+            waiters.have(passed)?;
+            empty(&f.a, aevd)?;
+        }
+        check_eq!(waiters.data()?, [0, 1, 2, 3, 4, 5]);
+        Ok(())
+    }),
     // A waiter that returns with a completion does not come back. The next completion on the same
     // EVD wakes one of the others.
-    test("aevd::each_completion_wakes_another_waiter", &["A.it_evd_create.V02", "it_evd_create.B53"], |f| {
+    test("aevd::each_completion_wakes_another_waiter", &["A.it_evd_create V02", "it_evd_create B53"], |f| {
         const WAITERS: usize = 4;
         let aevd = gathering(&f.a)?;
         let pair = pair_into(f, aevd, 1)?;
@@ -218,7 +198,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // If a completion arrived unnoticed between the last look and the sleep, a waiter would sleep
     // for ever.
-    test("aevd::no_wake_up_is_lost", &["A.it_evd_create.V05", "it_evd_create.B53"], |f| {
+    test("aevd::no_wake_up_is_lost", &["A.it_evd_create V05", "it_evd_create B53"], |f| {
         // Completions arrive while the waiters wake, drain, arm and sleep again.
         const EACH: u64 = 200;
         for names in [true, false] {
@@ -269,7 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Threads that wait on EVDs that are freed return with an error.
-    test("aevd::freed_under_its_waiters", &["it_evd_wait.IT_ERR_ABORT", "it_evd_free.B09"], |f| {
+    test("aevd::freed_under_its_waiters", &["it_evd_wait IT_ERR_ABORT", "it_evd_free B09"], |f| {
         for aevd in [naming(&f.a)?, gathering(&f.a)?] {
             let evds = [feeding(&f.a, aevd)?, feeding(&f.a, aevd)?];
             let (taken, mut threads) = (Signal::new(f.platform()), Vec::new());
@@ -310,7 +290,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A thread that waits on a disabled EVD is refused when the EVD is enabled or captured.
     test(
         "aevd::a_wait_ends_when_the_evd_is_enabled_or_captured",
-        &["it_evd_modify.B13", "it_evd_wait.IT_ERR_INVALID_EVD_STATE", "it_evd_create.B45"],
+        &["it_evd_modify B13", "it_evd_wait IT_ERR_INVALID_EVD_STATE", "it_evd_create B45"],
         |f| {
             let (aevd, captor) = (naming(&f.a)?, gathering(&f.a)?);
             // The wait ends if the EVD is enabled, and also if it stays disabled and is captured by
@@ -331,47 +311,43 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // One aggregate EVD takes events of every stream of a connection.
-    test(
-        "aevd::every_stream",
-        &["1.B07", "it_evd_create.B01", "it_evd_create.B21", "it_evd_create.V01"],
-        |f| {
-            // A connection is made and used through one aggregate EVD.
-            let aevd = gathering(&f.a)?;
-            let create = |stream| f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, 1, aevd);
-            let (requests, conn, dto) = (
-                create(EventType::CM_REQ_EVENT_STREAM)?,
-                create(EventType::CM_MSG_EVENT_STREAM)?,
-                create(EventType::DTO_EVENT_STREAM)?,
-            );
-            let wait = || f.a.evd_wait(aevd, WAIT).map(|(event, _)| event);
-            let at = spigot(&f.a)?;
-            let (_, qual) = f.a.listen_create(at.spigot_id, requests, ListenFlags::empty(), None)?;
-            let pz = f.a.pz_create()?;
-            let create_ep = |conn| f.a.ep_rc_create(pz, dto, dto, conn, EpFlags::empty(), &attributes());
-            refused(create_ep(requests), Error::InvalidEvdType)?;
-            let ep = create_ep(conn)?;
-            let peer = f.end(&f.b, &attributes())?;
-            let route = path(&f.b, &crate::check::some(at.net_addr.first().copied(), "an address")?)?;
-            f.b.ep_connect(peer.ep, &route, None, &qual, CnEstFlags::TWO_WAY, &[])?;
-            let Event::ConnRequest(request) = wait()? else { return Err(Failure::new("no request")) };
-            check_eq!(request.evd, requests);
-            f.a.ep_accept(ep, request.cn_est_id, &[])?;
-            let event = wait()?;
-            check_eq!((event.event_number(), event.evd()), (EventType::CM_MSG_CONN_ESTABLISHED, conn));
-            peer.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
-            f.a.post_recv(ep, &[], 5, SIGNALLED)?;
-            f.b.post_send(peer.ep, &[], 6, SIGNALLED)?;
-            check_eq!(wait()?.dto().map(|done| (done.evd, done.cookie)), Some((dto, 5)));
-            f.b.ep_disconnect(peer.ep, &[])?;
-            let event = wait()?;
-            check_eq!((event.event_number(), event.evd()), (EventType::CM_MSG_CONN_DISCONNECT, conn));
-            Ok(())
-        },
-    ),
+    test("aevd::every_stream", &["1 B07", "it_evd_create B01 B21 V01"], |f| {
+        // A connection is made and used through one aggregate EVD.
+        let aevd = gathering(&f.a)?;
+        let create = |stream| f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, 16, 1, aevd);
+        let (requests, conn, dto) = (
+            create(EventType::CM_REQ_EVENT_STREAM)?,
+            create(EventType::CM_MSG_EVENT_STREAM)?,
+            create(EventType::DTO_EVENT_STREAM)?,
+        );
+        let wait = || f.a.evd_wait(aevd, WAIT).map(|(event, _)| event);
+        let at = spigot(&f.a)?;
+        let (_, qual) = f.a.listen_create(at.spigot_id, requests, ListenFlags::empty(), None)?;
+        let pz = f.a.pz_create()?;
+        let create_ep = |conn| f.a.ep_rc_create(pz, dto, dto, conn, EpFlags::empty(), &attributes());
+        refused(create_ep(requests), Error::InvalidEvdType)?;
+        let ep = create_ep(conn)?;
+        let peer = f.end(&f.b, &attributes())?;
+        let route = path(&f.b, &crate::check::some(at.net_addr.first().copied(), "an address")?)?;
+        f.b.ep_connect(peer.ep, &route, None, &qual, CnEstFlags::TWO_WAY, &[])?;
+        let Event::ConnRequest(request) = wait()? else { return Err(Failure::new("no request")) };
+        check_eq!(request.evd, requests);
+        f.a.ep_accept(ep, request.cn_est_id, &[])?;
+        let event = wait()?;
+        check_eq!((event.event_number(), event.evd()), (EventType::CM_MSG_CONN_ESTABLISHED, conn));
+        peer.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
+        f.a.post_recv(ep, &[], 5, SIGNALLED)?;
+        f.b.post_send(peer.ep, &[], 6, SIGNALLED)?;
+        check_eq!(wait()?.dto().map(|done| (done.evd, done.cookie)), Some((dto, 5)));
+        f.b.ep_disconnect(peer.ep, &[])?;
+        let event = wait()?;
+        check_eq!((event.event_number(), event.evd()), (EventType::CM_MSG_CONN_DISCONNECT, conn));
+        Ok(())
+    }),
     // Callbacks work on both kinds of aggregate EVD and on simple ones.
     test(
         "aevd::callbacks_of_both_kinds",
-        &["it_evd_callback_attach.B01", "it_evd_callback_attach.V03", "it_evd_callback_detach.B01"],
+        &["it_evd_callback_attach B01 V03", "it_evd_callback_detach B01"],
         |f| {
             for names in [true, false] {
                 let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
@@ -416,46 +392,42 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A callback that drains its EVD is invoked again for later completions, and misses none.
-    test(
-        "aevd::callbacks_that_drain",
-        &["it_evd_callback_attach.B01", "it_evd_callback_attach.V03", "A.it_evd_create.V05"],
-        |f| {
-            for names in [true, false] {
-                let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
-                let pairs = [pair_into(f, aevd, 1)?, pair_into(f, aevd, 2)?];
-                let taken = Arc::new(AtomicU32::new(0));
-                let total = taken.clone();
-                let callback = move |ia: &Ia, aevd| {
-                    while let Ok(event) = ia.evd_dequeue(aevd) {
-                        match event {
-                            Event::AevdNotification { sevd, .. } => {
-                                while ia.evd_dequeue(sevd).is_ok() {
-                                    total.fetch_add(1, Ordering::Relaxed);
-                                }
-                            }
-                            _ => {
+    test("aevd::callbacks_that_drain", &["it_evd_callback_attach B01 V03", "A.it_evd_create V05"], |f| {
+        for names in [true, false] {
+            let aevd = if names { naming(&f.a)? } else { gathering(&f.a)? };
+            let pairs = [pair_into(f, aevd, 1)?, pair_into(f, aevd, 2)?];
+            let taken = Arc::new(AtomicU32::new(0));
+            let total = taken.clone();
+            let callback = move |ia: &Ia, aevd| {
+                while let Ok(event) = ia.evd_dequeue(aevd) {
+                    match event {
+                        Event::AevdNotification { sevd, .. } => {
+                            while ia.evd_dequeue(sevd).is_ok() {
                                 total.fetch_add(1, Ordering::Relaxed);
                             }
                         }
+                        _ => {
+                            total.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
-                };
-                f.a.evd_callback_attach(aevd, Box::new(callback))?;
-                for round in 1..=30 {
-                    for cookie in 0..4 {
-                        nothing(&pairs[cookie % 2].a, cookie as u64, SIGNALLED)?;
-                    }
-                    let all = eventually(f.platform(), || taken.load(Ordering::Relaxed) == round * 4);
-                    check!(all, "{} of {} completions", taken.load(Ordering::Relaxed), round * 4);
                 }
-                f.a.evd_callback_detach(aevd)?;
+            };
+            f.a.evd_callback_attach(aevd, Box::new(callback))?;
+            for round in 1..=30 {
+                for cookie in 0..4 {
+                    nothing(&pairs[cookie % 2].a, cookie as u64, SIGNALLED)?;
+                }
+                let all = eventually(f.platform(), || taken.load(Ordering::Relaxed) == round * 4);
+                check!(all, "{} of {} completions", taken.load(Ordering::Relaxed), round * 4);
             }
-            Ok(())
-        },
-    ),
+            f.a.evd_callback_detach(aevd)?;
+        }
+        Ok(())
+    }),
     // One routine runs for two EVDs at the same time, and another thread may detach it.
     test(
         "callback::of_two_evds_at_once",
-        &["it_evd_callback_attach.B10", "it_evd_callback_detach.V02"],
+        &["it_evd_callback_attach B10", "it_evd_callback_detach V02"],
         |f| {
             // One routine is attached to two EVDs, one of them fed by the NIC. Each invocation
             // waits until the other one runs as well.

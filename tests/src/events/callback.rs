@@ -91,14 +91,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The callback gets the IA and the EVD that notified.
     test(
         "callback::invoked_with_its_evd",
-        &[
-            "it_evd_callback_attach.F01",
-            "it_evd_callback_attach.B07",
-            "it_evd_callback_attach.O01",
-            "it_evd_callback_attach.V02",
-            "it_evd_query.F12",
-            "G.1.F07",
-        ],
+        &["it_evd_callback_attach B07 F01 O01 V02", "it_evd_query F12", "G.1 F07"],
         |f| {
             let evd = software(&f.a)?;
             let seen = Arc::new(Mutex::new(Vec::new()));
@@ -122,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Events that are queued when the callback is attached do not invoke it; only after a drain do
     // later ones.
-    test("callback::not_before_all_is_dequeued", &["it_evd_callback_attach.B06"], |f| {
+    test("callback::not_before_all_is_dequeued", &["it_evd_callback_attach B06"], |f| {
         let evd = software(&f.a)?;
         for data in 0..3 {
             f.a.evd_post_se(evd, data)?;
@@ -140,7 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
         signal.wait(1)
     }),
     // After an invocation the callback is not invoked again until the EVD was drained.
-    test("callback::once_a_transition", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B07"], |f| {
+    test("callback::once_a_transition", &["it_evd_callback_attach B07 B08"], |f| {
         let evd = software(&f.a)?;
         let signal = count(f, evd)?;
         for round in 1..=5 {
@@ -156,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The callback is invoked at the completion that reaches the threshold.
-    test("callback::at_the_threshold", &["it_evd_callback_attach.B07"], |f| {
+    test("callback::at_the_threshold", &["it_evd_callback_attach B07"], |f| {
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 2)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
         let pair = Pair { a: f.end_on(&f.a, &attributes(), request, recv)?, b: f.end(&f.b, &attributes())? };
@@ -181,7 +174,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Two invocations for one EVD would run at the same time if posters invoked the callback
     // themselves.
-    test("callback::never_twice_at_once", &["it_evd_callback_attach.B09", "A.it_evd_post_se.B01"], |f| {
+    test("callback::never_twice_at_once", &["it_evd_callback_attach B09", "A.it_evd_post_se B01"], |f| {
         let evd = software(&f.a)?;
         let (inside, worst) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let taken = Arc::new(AtomicU64::new(0));
@@ -213,7 +206,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The callback does not run in the thread of the call that caused the event.
-    test("callback::in_a_thread_of_its_own", &["it_evd_callback_attach.B11"], |f| {
+    test("callback::in_a_thread_of_its_own", &["it_evd_callback_attach B11"], |f| {
         let evd = software(&f.a)?;
         let thread = Arc::new(AtomicU64::new(0));
         let signal = Signal::new(f.platform());
@@ -239,12 +232,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "callback::one_mechanism_at_a_time",
         &[
-            "it_evd_callback_attach.IT_ERR_CALLBACK_EXISTS",
-            "it_evd_callback_attach.L01",
-            "it_evd_callback_attach.B03",
-            "it_evd_callback_detach.B03",
-            "it_evd_wait.IT_ERR_CALLBACK_EXISTS",
-            "it_status_t.F08",
+            "it_evd_callback_attach B03 L01 IT_ERR_CALLBACK_EXISTS",
+            "it_evd_callback_detach B03",
+            "it_evd_wait IT_ERR_CALLBACK_EXISTS",
+            "it_status_t F08",
         ],
         |f| {
             let evd = software(&f.a)?;
@@ -264,7 +255,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Each pair of mechanisms that the page lists is refused, and the one in use goes on working.
-    test("callback::no_second_mechanism", &["it_evd_callback_attach.B02"], |f| {
+    test("callback::no_second_mechanism", &["it_evd_callback_attach B02"], |f| {
         let attach = |evd| f.a.evd_callback_attach(evd, Box::new(|_, _| {}));
         // A wait, then a callback.
         let evd = sevd(&f.a, EventType::SOFTWARE_EVENT_STREAM, 8, 2)?;
@@ -302,7 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A callback cannot be attached while a thread waits on the EVD.
     test(
         "callback::refused_while_a_thread_waits",
-        &["it_evd_callback_attach.IT_ERR_EVD_WAIT", "it_status_t.F14"],
+        &["it_evd_callback_attach IT_ERR_EVD_WAIT", "it_status_t F14"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
             let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
@@ -317,7 +308,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An unprivileged IA cannot attach or detach callbacks.
     test(
         "callback::for_the_privileged_only",
-        &["it_evd_callback_attach.IT_ERR_NO_PERMISSION", "it_evd_callback_detach.IT_ERR_NO_PERMISSION"],
+        &["it_evd_callback_attach IT_ERR_NO_PERMISSION", "it_evd_callback_detach IT_ERR_NO_PERMISSION"],
         |f| {
             let ia = f.unprivileged()?;
             let evd = software(&ia)?;
@@ -330,7 +321,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A detach without a callback is refused.
     test(
         "callback::nothing_to_detach",
-        &["it_evd_callback_detach.IT_ERR_INVALID_EVD_STATE", "it_status_t.F39"],
+        &["it_evd_callback_detach IT_ERR_INVALID_EVD_STATE", "it_status_t F39"],
         |f| {
             let evd = software(&f.a)?;
             refused(f.a.evd_callback_detach(evd), Error::InvalidEvdState)?;
@@ -342,34 +333,30 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A callback may detach itself, and is not invoked again.
-    test(
-        "callback::detached_from_inside",
-        &["it_evd_callback_detach.B02", "it_evd_callback_detach.B03"],
-        |f| {
-            let evd = software(&f.a)?;
-            let signal = Signal::new(f.platform());
-            let detached = Arc::new(Mutex::new(None));
-            let (raised, slot) = (signal.clone(), detached.clone());
-            f.a.evd_callback_attach(
-                evd,
-                Box::new(move |ia, evd| {
-                    *slot.lock() = Some(ia.evd_callback_detach(evd));
-                    raised.raise();
-                }),
-            )?;
-            f.a.evd_post_se(evd, 0)?;
-            signal.wait(1)?;
-            check_eq!(*detached.lock(), Some(Ok(())));
-            check_eq!(drain(&f.a, evd)?, 1);
-            f.a.evd_post_se(evd, 1)?;
-            settle(f)?;
-            check_eq!(signal.count(), 1, "invoked after the detach");
-            check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
-            Ok(())
-        },
-    ),
+    test("callback::detached_from_inside", &["it_evd_callback_detach B02 B03"], |f| {
+        let evd = software(&f.a)?;
+        let signal = Signal::new(f.platform());
+        let detached = Arc::new(Mutex::new(None));
+        let (raised, slot) = (signal.clone(), detached.clone());
+        f.a.evd_callback_attach(
+            evd,
+            Box::new(move |ia, evd| {
+                *slot.lock() = Some(ia.evd_callback_detach(evd));
+                raised.raise();
+            }),
+        )?;
+        f.a.evd_post_se(evd, 0)?;
+        signal.wait(1)?;
+        check_eq!(*detached.lock(), Some(Ok(())));
+        check_eq!(drain(&f.a, evd)?, 1);
+        f.a.evd_post_se(evd, 1)?;
+        settle(f)?;
+        check_eq!(signal.count(), 1, "invoked after the detach");
+        check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
+        Ok(())
+    }),
     // An EVD with a callback that is not running can be freed without a detach.
-    test("callback::freed_with_an_idle_one", &["it_evd_free.B07", "it_evd_callback_detach.B04"], |f| {
+    test("callback::freed_with_an_idle_one", &["it_evd_free B07", "it_evd_callback_detach B04"], |f| {
         let evd = software(&f.a)?;
         count(f, evd)?;
         f.a.evd_free(evd)?;
@@ -379,11 +366,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "callback::nothing_is_freed_under_a_running_one",
         &[
-            "it_evd_free.IT_ERR_INVALID_EVD_STATE",
-            "it_ia_free.S01",
-            "it_ia_free.IT_ERR_INVALID_EVD_STATE",
-            "it_ia_free.V01",
-            "it_evd_callback_detach.V01",
+            "it_evd_free IT_ERR_INVALID_EVD_STATE",
+            "it_ia_free S01 V01 IT_ERR_INVALID_EVD_STATE",
+            "it_evd_callback_detach V01",
         ],
         |f| {
             let ia = f.another(Some(f.setup.privileged))?;
@@ -420,7 +405,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A callback cannot free its own EVD or its IA.
     test(
         "callback::frees_refused_from_inside",
-        &["it_evd_free.IT_ERR_INVALID_EVD_STATE", "it_ia_free.S01"],
+        &["it_evd_free IT_ERR_INVALID_EVD_STATE", "it_ia_free S01"],
         |f| {
             let results = inside(f, |ia, evd| (ia.evd_free(evd), ia.ia_free()))?;
             check_eq!(results, (Err(Error::InvalidEvdState), Err(Error::InvalidEvdState)));
@@ -428,7 +413,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Calls that are on the page's list are refused in a callback, and create nothing.
-    test("callback::forbidden_calls", &["it_evd_callback_attach.L02"], |f| {
+    test("callback::forbidden_calls", &["it_evd_callback_attach L02"], |f| {
         let end = f.end(&f.a, &attributes())?;
         let software = software(&f.a)?;
         let requests = sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
@@ -482,7 +467,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Calls that are not on the page's list work in a callback.
-    test("callback::allowed_calls", &["it_evd_callback_attach.B12", "it_evd_callback_attach.V05"], |f| {
+    test("callback::allowed_calls", &["it_evd_callback_attach B12 V05"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
         let lmr = f.a.lmr_create_unlinked(pair.a.pz, 1, LmrFlags::NONE, 0)?;
@@ -518,7 +503,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(2, DtoStatus::Success)
     }),
     // Events of a disabled EVD invoke no callback until the EVD is enabled.
-    test("callback::not_invoked_while_disabled", &["it_evd_modify.B19"], |f| {
+    test("callback::not_invoked_while_disabled", &["it_evd_modify B19"], |f| {
         let evd = software(&f.a)?;
         let signal = count(f, evd)?;
         let set = |evd_enabled| {
@@ -535,7 +520,7 @@ pub(crate) const TESTS: &[Test] = &[
         signal.wait(1)
     }),
     // An EVD that is not an aggregate one is refused where an aggregate EVD is needed.
-    test("callback::a_simple_evd_is_no_aggregate", &["it_evd_modify.IT_ERR_INVALID_AEVD"], |f| {
+    test("callback::a_simple_evd_is_no_aggregate", &["it_evd_modify IT_ERR_INVALID_AEVD"], |f| {
         let evd = software(&f.a)?;
         let change = EvdParam { aevd: evd, ..EvdParam::default() };
         refused(f.a.evd_modify(evd, EvdParamMask::AEVD_HANDLE, &change), Error::InvalidAevd)
@@ -543,7 +528,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Both sides of a connection can be run from callbacks.
     test(
         "callback::connections_made_by_callbacks_alone",
-        &["it_evd_callback_attach.B12", "it_cm_req_events.B02", "it_cm_msg_events.B05"],
+        &["it_evd_callback_attach B12", "it_cm_req_events B02", "it_cm_msg_events B05"],
         |f| {
             let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
             let listener = f.listen(&f.b)?;
@@ -578,7 +563,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Two callbacks that post to each other keep going for many rounds, so no invocation is lost.
-    test("callback::ping_pong", &["it_evd_callback_attach.B08", "it_evd_callback_attach.B12"], |f| {
+    test("callback::ping_pong", &["it_evd_callback_attach B08 B12"], |f| {
         const ROUNDS: u64 = 100;
         let pair = f.pair()?;
         let done = Signal::new(f.platform());

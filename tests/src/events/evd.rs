@@ -82,21 +82,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A new EVD of each stream is enabled and empty, and a query returns what it was created with.
     test(
         "evd::create_and_query_every_stream",
-        &[
-            "it_evd_create.F02",
-            "it_evd_create.B03",
-            "it_evd_create.S03",
-            "it_evd_create.S05",
-            "it_evd_create.L07",
-            "it_evd_query.F01",
-            "it_evd_query.F02",
-            "it_evd_query.F03",
-            "it_evd_query.F04",
-            "it_evd_query.F05",
-            "it_evd_query.F06",
-            "it_evd_query.F07",
-            "it_evd_query.V01",
-        ],
+        &["it_evd_create B03 F02 L07 S03 S05", "it_evd_query F01-F07 V01"],
         |f| {
             for (stream, flags, size, threshold) in [
                 (EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 100, 7),
@@ -133,7 +119,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Numbers of single events and unknown numbers are not streams.
     test(
         "evd::numbers_that_are_no_stream",
-        &["it_evd_create.IT_ERR_INVALID_EVD_TYPE", "it_status_t.F40"],
+        &["it_evd_create IT_ERR_INVALID_EVD_TYPE", "it_status_t F40"],
         |f| {
             for number in [
                 EventType::DTO_SEND_CMPL,
@@ -153,47 +139,32 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Combinations of flags that the page forbids, and undefined bits, are refused.
-    test(
-        "evd::forbidden_flags",
-        &[
-            "it_evd_create.IT_ERR_INVALID_FLAGS",
-            "it_evd_create.L02",
-            "it_evd_create.L03",
-            "it_evd_create.L04",
-            "it_evd_create.L06",
-        ],
-        |f| {
-            let (default, notify, reset) =
-                (EvdFlags::OVERFLOW_DEFAULT, EvdFlags::OVERFLOW_NOTIFY, EvdFlags::OVERFLOW_AUTO_RESET);
-            let message = EventType::CM_MSG_EVENT_STREAM;
-            for (stream, flags) in [
-                (message, EvdFlags::from_bits_retain(0x20)),
-                (message, EvdFlags::from_bits_retain(0x8000_0000)),
-                (message, default | notify),
-                (message, default | reset),
-                (message, default | notify | reset),
-                (message, reset),
-                (EventType::DTO_EVENT_STREAM, notify | reset),
-                (EventType::DTO_EVENT_STREAM, reset),
-                (EventType::ASYNC_UNAFF_EVENT_STREAM, notify),
-                (EventType::ASYNC_UNAFF_EVENT_STREAM, notify | reset),
-            ] {
-                let created = f.a.evd_create(stream, flags, 4, 1, EvdHandle::NULL);
-                refused(created, Error::InvalidFlags)?;
-            }
-            check_eq!(f.a.object_counts().evd, 0);
-            Ok(())
-        },
-    ),
+    test("evd::forbidden_flags", &["it_evd_create L02-L04 L06 IT_ERR_INVALID_FLAGS"], |f| {
+        let (default, notify, reset) =
+            (EvdFlags::OVERFLOW_DEFAULT, EvdFlags::OVERFLOW_NOTIFY, EvdFlags::OVERFLOW_AUTO_RESET);
+        let message = EventType::CM_MSG_EVENT_STREAM;
+        for (stream, flags) in [
+            (message, EvdFlags::from_bits_retain(0x20)),
+            (message, EvdFlags::from_bits_retain(0x8000_0000)),
+            (message, default | notify),
+            (message, default | reset),
+            (message, default | notify | reset),
+            (message, reset),
+            (EventType::DTO_EVENT_STREAM, notify | reset),
+            (EventType::DTO_EVENT_STREAM, reset),
+            (EventType::ASYNC_UNAFF_EVENT_STREAM, notify),
+            (EventType::ASYNC_UNAFF_EVENT_STREAM, notify | reset),
+        ] {
+            let created = f.a.evd_create(stream, flags, 4, 1, EvdHandle::NULL);
+            refused(created, Error::InvalidFlags)?;
+        }
+        check_eq!(f.a.object_counts().evd, 0);
+        Ok(())
+    }),
     // A threshold is 0 or between 1 and the actual size of the queue.
     test(
         "evd::legal_thresholds",
-        &[
-            "it_evd_create.L08",
-            "it_evd_create.IT_ERR_INVALID_THRESHOLD",
-            "it_evd_create.V10",
-            "it_status_t.F74",
-        ],
+        &["it_evd_create L08 V10 IT_ERR_INVALID_THRESHOLD", "it_status_t F74"],
         |f| {
             let create = |threshold| {
                 let stream = EventType::DTO_EVENT_STREAM;
@@ -214,7 +185,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A queue that the adapter cannot allocate is refused.
-    test("evd::queues_too_large", &["it_evd_create.IT_ERR_RESOURCE_QUEUE_SIZE", "it_status_t.F94"], |f| {
+    test("evd::queues_too_large", &["it_evd_create IT_ERR_RESOURCE_QUEUE_SIZE", "it_status_t F94"], |f| {
         for stream in [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM] {
             for size in [usize::MAX, usize::MAX / 2 + 1, 1 << 40] {
                 let created = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT, size, 1, EvdHandle::NULL);
@@ -226,7 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A handle that is not an aggregate EVD's is refused.
-    test("evd::invalid_aggregates", &["it_evd_create.IT_ERR_INVALID_AEVD", "it_status_t.F22"], |f| {
+    test("evd::invalid_aggregates", &["it_evd_create IT_ERR_INVALID_AEVD", "it_status_t F22"], |f| {
         let simple = software(&f.a, 4)?;
         for aevd in [simple, EvdHandle::from_raw(u64::MAX), EvdHandle::from_raw(1)] {
             let stream = EventType::CM_MSG_EVENT_STREAM;
@@ -240,11 +211,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::one_affiliated_and_one_unaffiliated",
         &[
-            "it_evd_create.IT_ERR_ASYNC_AFF_EVD_EXISTS",
-            "it_evd_create.IT_ERR_ASYNC_UNAFF_EVD_EXISTS",
-            "it_evd_create.B07",
-            "it_status_t.F06",
-            "it_status_t.F07",
+            "it_evd_create B07 IT_ERR_ASYNC_AFF_EVD_EXISTS IT_ERR_ASYNC_UNAFF_EVD_EXISTS",
+            "it_status_t F06 F07",
         ],
         |f| {
             let pairs = [
@@ -270,17 +238,15 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::bad_handles",
         &[
-            "it_evd_dequeue.IT_ERR_INVALID_EVD",
-            "it_evd_wait.IT_ERR_INVALID_EVD",
-            "it_evd_query.IT_ERR_INVALID_EVD",
-            "it_evd_modify.IT_ERR_INVALID_EVD",
-            "it_evd_free.IT_ERR_INVALID_EVD",
-            "it_evd_post_se.IT_ERR_INVALID_EVD",
-            "it_evd_callback_attach.IT_ERR_INVALID_EVD",
-            "it_evd_callback_detach.IT_ERR_INVALID_EVD",
-            "it_evd_free.B08",
-            "it_evd_post_se.L01",
-            "it_status_t.F38",
+            "it_evd_dequeue IT_ERR_INVALID_EVD",
+            "it_evd_wait IT_ERR_INVALID_EVD",
+            "it_evd_query IT_ERR_INVALID_EVD",
+            "it_evd_modify IT_ERR_INVALID_EVD",
+            "it_evd_free B08 IT_ERR_INVALID_EVD",
+            "it_evd_post_se L01 IT_ERR_INVALID_EVD",
+            "it_evd_callback_attach IT_ERR_INVALID_EVD",
+            "it_evd_callback_detach IT_ERR_INVALID_EVD",
+            "it_status_t F38",
         ],
         |f| {
             let freed = software(&f.a, 4)?;
@@ -309,23 +275,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::software_events_in_order",
         &[
-            "it_evd_post_se.B01",
-            "it_evd_post_se.F01",
-            "it_evd_dequeue.B01",
-            "it_evd_dequeue.B06",
-            "it_evd_dequeue.IT_ERR_QUEUE_EMPTY",
-            "it_evd_create.B08",
-            "it_evd_create.B23",
-            "it_evd_create.B47",
-            "it_evd_create.F05",
-            "it_software_event_t.F01",
-            "it_software_event_t.F02",
-            "it_software_event_t.F03",
-            "it_software_event_t.B01",
-            "it_software_event_t.B02",
-            "it_event_t.F51",
-            "it_event_t.B01",
-            "it_status_t.F88",
+            "it_evd_post_se B01 F01",
+            "it_evd_dequeue B01 B06 IT_ERR_QUEUE_EMPTY",
+            "it_evd_create B08 B23 B47 F05",
+            "it_software_event_t B01 B02 F01-F03",
+            "it_event_t B01 F51",
+            "it_status_t F88",
         ],
         |f| {
             let evd = software(&f.a, 64)?;
@@ -354,13 +309,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Posting to a full EVD is refused and never counts as an overflow.
     test(
         "evd::a_full_software_queue",
-        &[
-            "it_evd_post_se.IT_ERR_EVD_QUEUE_FULL",
-            "it_evd_post_se.B02",
-            "it_software_event_t.B04",
-            "it_software_event_t.B05",
-            "it_status_t.F15",
-        ],
+        &["it_evd_post_se B02 IT_ERR_EVD_QUEUE_FULL", "it_software_event_t B04 B05", "it_status_t F15"],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
             let evd = software(&f.a, 4)?;
@@ -387,7 +336,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Software events can be posted to no EVD of another stream.
     test(
         "evd::software_events_need_a_software_evd",
-        &["it_evd_post_se.IT_ERR_INVALID_SOFT_EVD", "it_status_t.F69"],
+        &["it_evd_post_se IT_ERR_INVALID_SOFT_EVD", "it_status_t F69"],
         |f| {
             for stream in [
                 EventType::DTO_EVENT_STREAM,
@@ -404,7 +353,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // With several posters and several reapers, each event is returned exactly once.
-    test("evd::many_posters", &["A.it_evd_post_se.B01", "it_evd_create.B57", "4.2.B10"], |f| {
+    test("evd::many_posters", &["A.it_evd_post_se B01", "it_evd_create B57", "4.2 B10"], |f| {
         const EACH: usize = 200;
         let evd = software(&f.a, 64)?;
         let mut threads = Vec::new();
@@ -452,15 +401,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An EVD cannot be freed while an endpoint or a listen point uses it.
     test(
         "evd::busy_while_fed",
-        &[
-            "it_evd_free.IT_ERR_EVD_BUSY",
-            "it_evd_free.B04",
-            "it_evd_free.B05",
-            "it_evd_free.B06",
-            "it_evd_query.F09",
-            "it_evd_create.B04",
-            "it_status_t.F13",
-        ],
+        &["it_evd_free B04-B06 IT_ERR_EVD_BUSY", "it_evd_query F09", "it_evd_create B04", "it_status_t F13"],
         |f| {
             let bound = |evd| evd_param(&f.a, evd).map(|param| param.evd_bound);
             let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
@@ -491,7 +432,7 @@ pub(crate) const TESTS: &[Test] = &[
     // be freed although they are bound.
     test(
         "evd::asynchronous_and_software_evds_can_be_freed_any_time",
-        &["it_evd_free.B01", "it_evd_free.B02", "it_evd_create.B07"],
+        &["it_evd_free B01 B02", "it_evd_create B07"],
         |f| {
             let evd = software(&f.a, 8)?;
             f.a.evd_post_se(evd, 1)?;
@@ -508,40 +449,35 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Completions of several endpoints share an EVD, and each event names its endpoint.
-    test(
-        "evd::many_endpoints_feed_one",
-        &["it_evd_create.B06", "1.B08", "it_dto_events.F11", "it_dto_events.F12"],
-        |f| {
-            let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
-            let mut pairs = Vec::new();
-            for _ in 0..3 {
-                let pair =
-                    Pair { a: f.end_on(&f.a, &attributes(), dto, dto)?, b: f.end(&f.b, &attributes())? };
-                f.connect(&pair.a, &pair.b)?;
-                pairs.push(pair);
+    test("evd::many_endpoints_feed_one", &["it_evd_create B06", "1 B08", "it_dto_events F11 F12"], |f| {
+        let dto = sevd(&f.a, EventType::DTO_EVENT_STREAM, 256, 1)?;
+        let mut pairs = Vec::new();
+        for _ in 0..3 {
+            let pair = Pair { a: f.end_on(&f.a, &attributes(), dto, dto)?, b: f.end(&f.b, &attributes())? };
+            f.connect(&pair.a, &pair.b)?;
+            pairs.push(pair);
+        }
+        for round in 0..5 {
+            for (place, pair) in pairs.iter().enumerate() {
+                nothing(&pair.a, round * 10 + place as u64, SIGNALLED)?;
             }
-            for round in 0..5 {
-                for (place, pair) in pairs.iter().enumerate() {
-                    nothing(&pair.a, round * 10 + place as u64, SIGNALLED)?;
-                }
-            }
-            // The completions of each endpoint are in order, whatever is queued between them.
-            let mut next = [0; 3];
-            for _ in 0..15 {
-                let done = crate::fixture::completion(&f.a, dto)?;
-                let place = pairs.iter().position(|pair| pair.a.ep == done.ep);
-                let place = crate::check::some(place, "the endpoint")?;
-                check_eq!(done.cookie, next[place] * 10 + place as u64);
-                check_eq!(done.evd, dto);
-                next[place] += 1;
-            }
-            check_eq!(next, [5; 3]);
-            Ok(())
-        },
-    ),
+        }
+        // The completions of each endpoint are in order, whatever is queued between them.
+        let mut next = [0; 3];
+        for _ in 0..15 {
+            let done = crate::fixture::completion(&f.a, dto)?;
+            let place = pairs.iter().position(|pair| pair.a.ep == done.ep);
+            let place = crate::check::some(place, "the endpoint")?;
+            check_eq!(done.cookie, next[place] * 10 + place as u64);
+            check_eq!(done.evd, dto);
+            next[place] += 1;
+        }
+        check_eq!(next, [5; 3]);
+        Ok(())
+    }),
     // The call that takes many completions returns the same ones, in the same order, as one dequeue
     // after the other.
-    test("evd::dequeue_many_at_once", &["it_evd_dequeue.B01", "it_evd_dequeue.B10"], |f| {
+    test("evd::dequeue_many_at_once", &["it_evd_dequeue B01 B10"], |f| {
         let pair = f.pair()?;
         let mut into = [DtoCompletion::default(); 8];
         refused(f.a.evd_dequeue_n(pair.a.request, &mut into), Error::QueueEmpty)?;
@@ -593,7 +529,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Creating EVDs fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
-    test("evd::evds_run_out_and_come_back", &["it_evd_create.IT_ERR_RESOURCES"], |f| {
+    test("evd::evds_run_out_and_come_back", &["it_evd_create IT_ERR_RESOURCES"], |f| {
         let mut all = Vec::new();
         let create =
             || f.a.evd_create(EventType::DTO_EVENT_STREAM, EvdFlags::OVERFLOW_DEFAULT, 8, 1, EvdHandle::NULL);

@@ -23,7 +23,7 @@ fn unaffiliated(ia: &Ia, size: usize) -> Result<EvdHandle, Failure> {
 
 pub(crate) const TESTS: &[Test] = &[
     // Each asynchronous EVD gets the events of its own stream only.
-    test("evd::asynchronous_events_arrive_on_their_stream", &["it_evd_create.B05"], |f| {
+    test("evd::asynchronous_events_arrive_on_their_stream", &["it_evd_create B05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let unaffiliated = unaffiliated(&f.a, 16)?;
         let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
@@ -43,7 +43,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A full EVD of the unaffiliated stream drops events, and reports no overflow.
-    test("evd::unaffiliated_events_are_lost_silently", &["it_evd_create.B16", "it_evd_create.V06"], |f| {
+    test("evd::unaffiliated_events_are_lost_silently", &["it_evd_create B16 V06"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let small = unaffiliated(&f.a, 1)?;
         let room = evd_param(&f.a, small)?.sevd_queue_size;
@@ -74,7 +74,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The overflow flags are accepted for software EVDs, which never overflow.
-    test("evd::software_evds_take_overflow_flags", &["it_evd_create.V05"], |f| {
+    test("evd::software_evds_take_overflow_flags", &["it_evd_create V05"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let (notify, reset) = (EvdFlags::OVERFLOW_NOTIFY, EvdFlags::OVERFLOW_AUTO_RESET);
         for flags in [EvdFlags::OVERFLOW_DEFAULT, notify, notify | reset] {
@@ -89,7 +89,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.a.evd_dequeue(affiliated), Error::QueueEmpty)
     }),
     // A size of zero is rounded up.
-    test("evd::no_queue_is_smaller_than_one", &["it_evd_create.V11"], |f| {
+    test("evd::no_queue_is_smaller_than_one", &["it_evd_create V11"], |f| {
         for stream in
             [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM]
         {
@@ -102,7 +102,7 @@ pub(crate) const TESTS: &[Test] = &[
         expect_software(&f.a, evd, 1)
     }),
     // A resize to a size that cannot be allocated is refused without effect.
-    test("evd::impossible_sizes", &["it_evd_modify.IT_ERR_RESOURCE_QUEUE_SIZE"], |f| {
+    test("evd::impossible_sizes", &["it_evd_modify IT_ERR_RESOURCE_QUEUE_SIZE"], |f| {
         for stream in
             [EventType::DTO_EVENT_STREAM, EventType::CM_MSG_EVENT_STREAM, EventType::SOFTWARE_EVENT_STREAM]
         {
@@ -118,7 +118,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Events that arrive while the EVD is disabled invoke the callback when it is enabled.
-    test("evd::enabling_runs_the_callback_for_queued_events", &["it_evd_modify.V07"], |f| {
+    test("evd::enabling_runs_the_callback_for_queued_events", &["it_evd_modify V07"], |f| {
         let evd = software(&f.a, 8)?;
         let signal = count(f, evd)?;
         enable(&f.a, evd, false)?;
@@ -130,7 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
         expect_software(&f.a, evd, 2)
     }),
     // With a threshold of 0 one thread may wait, for a completion that notifies.
-    test("evd::threshold_zero_has_one_waiter", &["it_evd_wait.V04"], |f| {
+    test("evd::threshold_zero_has_one_waiter", &["it_evd_wait V04"], |f| {
         let pair = with_threshold(f, THRESHOLD_DISABLE)?;
         let evd = pair.a.request;
         let thread = waits_alone(f, &f.a, evd, WAIT)?;
@@ -140,7 +140,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A threshold that is lowered to the number of queued events wakes the waiter.
-    test("evd::a_lower_threshold_wakes_the_waiter", &["it_evd_wait.V09"], |f| {
+    test("evd::a_lower_threshold_wakes_the_waiter", &["it_evd_wait V09"], |f| {
         let pair = with_threshold(f, 5)?;
         let evd = pair.a.request;
         queue_plain(f, &pair, 2)?;
@@ -152,7 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A dequeue takes an event although a thread waits for more of them.
-    test("evd::dequeued_under_a_waiter", &["it_evd_dequeue.B02", "A.it_evd_create.B15"], |f| {
+    test("evd::dequeued_under_a_waiter", &["it_evd_dequeue B02", "A.it_evd_create B15"], |f| {
         let pair = with_threshold(f, 3)?;
         let evd = pair.a.request;
         let thread = waits_alone(f, &f.a, evd, WAIT)?;
@@ -171,7 +171,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // An event that notified while no thread waited still ends a later wait.
-    test("evd::notification_sticks_to_the_event", &["A.it_evd_create.V03"], |f| {
+    test("evd::notification_sticks_to_the_event", &["A.it_evd_create V03"], |f| {
         let evd = software(&f.a, 8)?;
         f.a.evd_post_se(evd, 1)?;
         check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
@@ -191,7 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A wait blocks until an event that only the peer can cause; in a callback, where that would
     // block the callback thread, it is refused.
-    test("evd::blocked_until_a_peer_acts", &["it_evd_wait.B15"], |f| {
+    test("evd::blocked_until_a_peer_acts", &["it_evd_wait B15"], |f| {
         let listener = f.listen(&f.b)?;
         let (ia, evd) = (f.b.clone(), listener.evd);
         let thread = Thread::spawn(f.platform(), "waiter", move || ia.evd_wait(evd, TIMEOUT_INFINITE))?;

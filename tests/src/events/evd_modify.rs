@@ -13,13 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each undefined or unmodifiable bit of the mask is refused.
     test(
         "evd::undefined_mask_bits",
-        &[
-            "it_evd_query.IT_ERR_INVALID_MASK",
-            "it_evd_modify.IT_ERR_INVALID_MASK",
-            "it_evd_modify.L01",
-            "it_evd_modify.L02",
-            "it_status_t.F50",
-        ],
+        &["it_evd_query IT_ERR_INVALID_MASK", "it_evd_modify L01 L02 IT_ERR_INVALID_MASK", "it_status_t F50"],
         |f| {
             let evd = software(&f.a, 8)?;
             let before = evd_param(&f.a, evd)?;
@@ -47,50 +41,34 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A new threshold is in force at once; one above the size is refused without effect.
-    test(
-        "evd::modify_the_threshold",
-        &[
-            "it_evd_modify.F02",
-            "it_evd_modify.B01",
-            "it_evd_modify.B10",
-            "it_evd_modify.IT_ERR_INVALID_THRESHOLD",
-        ],
-        |f| {
-            let pair = with_threshold(f, 5)?;
-            let evd = pair.a.request;
-            let set = |sevd_threshold| {
-                // Fields that the mask does not name are ignored.
-                let change = EvdParam { sevd_threshold, sevd_queue_size: 1, ..EvdParam::default() };
-                f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)
-            };
-            let before = evd_param(&f.a, evd)?;
-            for threshold in [before.sevd_queue_size + 1, usize::MAX] {
-                refused(set(threshold), Error::InvalidThreshold)?;
-            }
-            check_eq!(evd_param(&f.a, evd)?, before);
-            queue_plain(f, &pair, 2)?;
-            blocks(&f.a, evd, 2)?;
-            set(2)?;
-            check_eq!(evd_param(&f.a, evd)?, EvdParam { sevd_threshold: 2, ..before });
-            pair.a.done(0, DtoStatus::Success)?;
-            blocks(&f.a, evd, 1)?;
-            set(0)?;
-            blocks(&f.a, evd, 1)?;
-            set(1)?;
-            pair.a.done(1, DtoStatus::Success)
-        },
-    ),
+    test("evd::modify_the_threshold", &["it_evd_modify B01 B10 F02 IT_ERR_INVALID_THRESHOLD"], |f| {
+        let pair = with_threshold(f, 5)?;
+        let evd = pair.a.request;
+        let set = |sevd_threshold| {
+            // Fields that the mask does not name are ignored.
+            let change = EvdParam { sevd_threshold, sevd_queue_size: 1, ..EvdParam::default() };
+            f.a.evd_modify(evd, EvdParamMask::THRESHOLD, &change)
+        };
+        let before = evd_param(&f.a, evd)?;
+        for threshold in [before.sevd_queue_size + 1, usize::MAX] {
+            refused(set(threshold), Error::InvalidThreshold)?;
+        }
+        check_eq!(evd_param(&f.a, evd)?, before);
+        queue_plain(f, &pair, 2)?;
+        blocks(&f.a, evd, 2)?;
+        set(2)?;
+        check_eq!(evd_param(&f.a, evd)?, EvdParam { sevd_threshold: 2, ..before });
+        pair.a.done(0, DtoStatus::Success)?;
+        blocks(&f.a, evd, 1)?;
+        set(0)?;
+        blocks(&f.a, evd, 1)?;
+        set(1)?;
+        pair.a.done(1, DtoStatus::Success)
+    }),
     // A queue can grow, and shrink down to its events and its threshold.
     test(
         "evd::modify_the_queue_size",
-        &[
-            "it_evd_modify.F01",
-            "it_evd_modify.B02",
-            "it_evd_modify.B09",
-            "it_evd_modify.B11",
-            "it_evd_modify.IT_ERR_INVALID_QUEUE_SIZE",
-            "it_status_t.F58",
-        ],
+        &["it_evd_modify B02 B09 B11 F01 IT_ERR_INVALID_QUEUE_SIZE", "it_status_t F58"],
         |f| {
             let evd =
                 f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 64, 3, EvdHandle::NULL)?;
@@ -125,7 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Growing a completion queue neither loses nor duplicates nor reorders completions.
-    test("evd::grow_a_completion_queue_in_use", &["it_evd_modify.F01", "it_evd_modify.B02"], |f| {
+    test("evd::grow_a_completion_queue_in_use", &["it_evd_modify B02 F01"], |f| {
         // Completions that do not notify, below a threshold that they never reach: a wait returns
         // their number and takes none of them.
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, THRESHOLD_DISABLE)?;
@@ -163,21 +141,17 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.idle()
     }),
     // An EVD can be enabled and disabled at any time, also when it is so already.
-    test(
-        "evd::modify_enabled",
-        &["it_evd_modify.F04", "it_evd_query.F10", "it_evd_modify.B17", "it_evd_modify.B18"],
-        |f| {
-            let evd = software(&f.a, 8)?;
-            let set = |evd_enabled| {
-                let change = EvdParam { evd_enabled, ..EvdParam::default() };
-                f.a.evd_modify(evd, EvdParamMask::ENABLED, &change)
-            };
-            let before = evd_param(&f.a, evd)?;
-            for enabled in [false, false, true, true, false, true] {
-                set(enabled)?;
-                check_eq!(evd_param(&f.a, evd)?, EvdParam { evd_enabled: enabled, ..before });
-            }
-            Ok(())
-        },
-    ),
+    test("evd::modify_enabled", &["it_evd_modify B17 B18 F04", "it_evd_query F10"], |f| {
+        let evd = software(&f.a, 8)?;
+        let set = |evd_enabled| {
+            let change = EvdParam { evd_enabled, ..EvdParam::default() };
+            f.a.evd_modify(evd, EvdParamMask::ENABLED, &change)
+        };
+        let before = evd_param(&f.a, evd)?;
+        for enabled in [false, false, true, true, false, true] {
+            set(enabled)?;
+            check_eq!(evd_param(&f.a, evd)?, EvdParam { evd_enabled: enabled, ..before });
+        }
+        Ok(())
+    }),
 ];

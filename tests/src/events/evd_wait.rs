@@ -85,16 +85,7 @@ pub(crate) const TESTS: &[Test] = &[
     // remaining ones.
     test(
         "evd::wait_takes_what_is_queued",
-        &[
-            "it_evd_wait.B01",
-            "it_evd_wait.B05",
-            "it_evd_wait.B08",
-            "it_evd_wait.B17",
-            "it_evd_wait.F03",
-            "it_evd_wait.V06",
-            "it_evd_create.B36",
-            "it_software_event_t.B03",
-        ],
+        &["it_evd_wait B01 B05 B08 B17 F03 V06", "it_evd_create B36", "it_software_event_t B03"],
         |f| {
             let evd = software(&f.a, 8)?;
             for data in 0..5 {
@@ -119,13 +110,7 @@ pub(crate) const TESTS: &[Test] = &[
     // never asks the platform to wait, whatever kind of EVD it is.
     test(
         "evd::wait_times_out",
-        &[
-            "it_evd_wait.IT_ERR_TIMEOUT_EXPIRED",
-            "it_evd_wait.B03",
-            "it_evd_wait.F01",
-            "it_evd_wait.V05",
-            "it_status_t.F105",
-        ],
+        &["it_evd_wait B03 F01 V05 IT_ERR_TIMEOUT_EXPIRED", "it_status_t F105"],
         |f| {
             let evd = software(&f.a, 8)?;
             let queue = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 1)?;
@@ -152,17 +137,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::an_event_wakes_the_waiter",
         &[
-            "it_evd_wait.B07",
-            "it_evd_wait.B11",
-            "it_evd_wait.F02",
-            "it_evd_wait.V08",
-            "it_evd_post_se.B03",
-            "it_evd_create.B50",
-            "it_evd_create.B51",
-            "it_evd_create.B52",
-            "it_event_t.F02",
-            "A.it_evd_create.B11",
-            "A.it_evd_create.B14",
+            "it_evd_wait B07 B11 F02 V08",
+            "it_evd_post_se B03",
+            "it_evd_create B50-B52",
+            "it_event_t F02",
+            "A.it_evd_create B11 B14",
         ],
         |f| {
             check_eq!(TIMEOUT_INFINITE, u64::MAX);
@@ -188,13 +167,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Several threads may wait on one EVD, and each event wakes one of them.
     test(
         "evd::as_many_waiters_as_events",
-        &[
-            "it_evd_wait.B12",
-            "it_evd_wait.B18",
-            "it_evd_create.O01",
-            "A.it_evd_wait.B01",
-            "A.it_evd_dequeue.B01",
-        ],
+        &["it_evd_wait B12 B18", "it_evd_create O01", "A.it_evd_wait B01", "A.it_evd_dequeue B01"],
         |f| {
             let evd = software(&f.a, 16)?;
             let waiters = Waiters::new(f, evd, 4)?;
@@ -211,7 +184,7 @@ pub(crate) const TESTS: &[Test] = &[
     // With a threshold above one, a second waiter is refused.
     test(
         "evd::one_waiter_above_threshold_one",
-        &["it_evd_wait.IT_ERR_WAITER_LIMIT", "it_evd_wait.O01", "it_status_t.F107"],
+        &["it_evd_wait O01 IT_ERR_WAITER_LIMIT", "it_status_t F107"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
             let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
@@ -229,7 +202,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A thread that waits on an EVD that is freed returns with IT_ERR_ABORT.
     test(
         "evd::freed_under_its_waiter",
-        &["it_evd_wait.IT_ERR_ABORT", "it_evd_wait.V03", "it_evd_free.V03", "it_status_t.F02"],
+        &["it_evd_wait V03 IT_ERR_ABORT", "it_evd_free V03", "it_status_t F02"],
         |f| {
             let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 8, 2)?;
             let thread = waits_alone(f, &f.a, evd, TIMEOUT_INFINITE)?;
@@ -244,17 +217,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::the_threshold_counts_plain_completions",
         &[
-            "it_evd_create.B29",
-            "it_evd_create.B30",
-            "it_evd_create.S04",
-            "it_evd_wait.V07",
-            "it_dto_flags_t.B33",
-            "it_dto_events.O01",
-            "A.it_evd_create.B03",
-            "A.it_evd_create.B07",
-            "A.it_evd_create.B09",
-            "A.it_evd_create.B13",
-            "A.it_evd_create.V01",
+            "it_evd_create B29 B30 S04",
+            "it_evd_wait V07",
+            "it_dto_flags_t B33",
+            "it_dto_events O01",
+            "A.it_evd_create B03 B07 B09 B13 V01",
         ],
         |f| {
             let pair = with_threshold(f, 3)?;
@@ -276,7 +243,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A dequeue returns every queued event.
     test(
         "evd::dequeue_ignores_the_threshold",
-        &["it_evd_dequeue.B10", "it_evd_create.B54", "A.it_evd_create.B18", "A.it_evd_create.B19"],
+        &["it_evd_dequeue B10", "it_evd_create B54", "A.it_evd_create B18 B19"],
         |f| {
             let pair = with_threshold(f, 3)?;
             let evd = pair.a.request;
@@ -290,27 +257,23 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // With a threshold of 0, no number of plain completions ends a wait.
-    test(
-        "evd::threshold_zero_is_never_reached",
-        &["it_evd_create.B37", "A.it_evd_create.B08", "A.it_evd_create.B20"],
-        |f| {
-            let pair = with_threshold(f, THRESHOLD_DISABLE)?;
-            let evd = pair.a.request;
-            blocks(&f.a, evd, 0)?;
-            queue_plain(f, &pair, 20)?;
-            blocks(&f.a, evd, 20)?;
-            // A queued event that notifies lets each wait return, until it is taken itself.
-            nothing(&pair.a, 20, SIGNALLED)?;
-            for cookie in 0..=20 {
-                pair.a.done(cookie, DtoStatus::Success)?;
-            }
-            blocks(&f.a, evd, 0)
-        },
-    ),
+    test("evd::threshold_zero_is_never_reached", &["it_evd_create B37", "A.it_evd_create B08 B20"], |f| {
+        let pair = with_threshold(f, THRESHOLD_DISABLE)?;
+        let evd = pair.a.request;
+        blocks(&f.a, evd, 0)?;
+        queue_plain(f, &pair, 20)?;
+        blocks(&f.a, evd, 20)?;
+        // A queued event that notifies lets each wait return, until it is taken itself.
+        nothing(&pair.a, 20, SIGNALLED)?;
+        for cookie in 0..=20 {
+            pair.a.done(cookie, DtoStatus::Success)?;
+        }
+        blocks(&f.a, evd, 0)
+    }),
     // A completion with the notify flag ends a wait, even if it is not the first in the queue.
     test(
         "evd::notification_events_wake_below_the_threshold",
-        &["it_evd_create.B33", "it_dto_flags_t.F02", "A.it_evd_create.B01", "A.it_evd_create.B06"],
+        &["it_evd_create B33", "it_dto_flags_t F02", "A.it_evd_create B01 B06"],
         |f| {
             let pair = with_threshold(f, 10)?;
             let evd = pair.a.request;
@@ -325,7 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A failed completion notifies, whatever its flags.
-    test("evd::errors_notify", &["it_evd_create.B34", "A.it_evd_create.B04"], |f| {
+    test("evd::errors_notify", &["it_evd_create B34", "A.it_evd_create B04"], |f| {
         let pair = with_threshold(f, 10)?;
         f.a.ep_disconnect(pair.a.ep, &[])?;
         nothing(&pair.a, 1, DtoFlags::empty())?;
@@ -335,13 +298,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "evd::solicited_receives_notify",
         &[
-            "it_evd_create.B31",
-            "it_evd_create.B35",
-            "it_dto_flags_t.F03",
-            "it_dto_flags_t.B04",
-            "it_dto_flags_t.F10",
-            "A.it_evd_create.B02",
-            "A.it_dto_flags_t.V01",
+            "it_evd_create B31 B35",
+            "it_dto_flags_t B04 F03 F10",
+            "A.it_evd_create B02",
+            "A.it_dto_flags_t V01",
         ],
         |f| {
             let pair = with_threshold(f, 10)?;
@@ -369,7 +329,7 @@ pub(crate) const TESTS: &[Test] = &[
     // On all streams but that of completions, each event notifies regardless of the threshold.
     test(
         "evd::thresholds_have_no_effect_on_other_streams",
-        &["it_evd_create.B32", "it_cm_req_events.B02", "it_cm_msg_events.B05", "A.it_evd_create.B05"],
+        &["it_evd_create B32", "it_cm_req_events B02", "it_cm_msg_events B05", "A.it_evd_create B05"],
         |f| {
             let evd =
                 f.a.evd_create(EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty(), 8, 8, EvdHandle::NULL)?;

@@ -57,15 +57,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The object is ready exactly while its EVD notifies.
     test(
         "notification::ready_while_it_notifies",
-        &[
-            "it_evd_create.B27",
-            "it_evd_create.B40",
-            "it_evd_create.B41",
-            "it_evd_create.B42",
-            "it_evd_create.F06",
-            "it_evd_create.V09",
-            "it_evd_query.F08",
-        ],
+        &["it_evd_create B27 B40-B42 F06 V09", "it_evd_query F08"],
         |f| {
             let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
             let (other, apart) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
@@ -97,13 +89,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The object of an aggregate EVD is ready while any of its EVDs notifies.
     test(
         "notification::of_an_aggregate",
-        &[
-            "it_evd_create.B40",
-            "it_evd_create.B43",
-            "it_evd_dequeue.B08",
-            "it_evd_modify.B15",
-            "it_evd_modify.B16",
-        ],
+        &["it_evd_create B40 B43", "it_evd_dequeue B08", "it_evd_modify B15 B16"],
         |f| {
             for flags in [EvdFlags::empty(), EvdFlags::DEQUEUE_NOTIFICATIONS] {
                 let names = !flags.is_empty();
@@ -140,12 +126,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "notification::waits_and_callbacks_are_refused_beside_it",
         &[
-            "it_evd_create.B26",
-            "it_evd_create.B45",
-            "it_evd_create.V13",
-            "it_evd_modify.B13",
-            "it_evd_wait.IT_ERR_INVALID_EVD_STATE",
-            "it_evd_callback_attach.IT_ERR_INVALID_EVD_STATE",
+            "it_evd_create B26 B45 V13",
+            "it_evd_modify B13",
+            "it_evd_wait IT_ERR_INVALID_EVD_STATE",
+            "it_evd_callback_attach IT_ERR_INVALID_EVD_STATE",
         ],
         |f| {
             let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
@@ -173,71 +157,58 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An EVD that is enabled with an event makes its object ready; a disabled one does not.
-    test(
-        "notification::while_it_is_disabled",
-        &["it_evd_modify.B12", "it_evd_modify.B14", "it_evd_create.B41"],
-        |f| {
-            let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
-            enable(&f.a, evd, false)?;
-            f.a.evd_post_se(evd, 1)?;
-            idle(&object)?;
-            // The EVD meets its criteria when it is enabled, so the object is ready at once.
-            enable(&f.a, evd, true)?;
-            ready(&object)?;
-            // An object that was ready when the EVD was disabled stays ready until the EVD is
-            // drained. Later events do not make it ready.
-            enable(&f.a, evd, false)?;
-            ready(&object)?;
-            expect_software(&f.a, evd, 1)?;
-            idle(&object)?;
-            f.a.evd_post_se(evd, 2)?;
-            idle(&object)?;
-            enable(&f.a, evd, true)?;
-            ready(&object)
-        },
-    ),
+    test("notification::while_it_is_disabled", &["it_evd_modify B12 B14", "it_evd_create B41"], |f| {
+        let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+        enable(&f.a, evd, false)?;
+        f.a.evd_post_se(evd, 1)?;
+        idle(&object)?;
+        // The EVD meets its criteria when it is enabled, so the object is ready at once.
+        enable(&f.a, evd, true)?;
+        ready(&object)?;
+        // An object that was ready when the EVD was disabled stays ready until the EVD is
+        // drained. Later events do not make it ready.
+        enable(&f.a, evd, false)?;
+        ready(&object)?;
+        expect_software(&f.a, evd, 1)?;
+        idle(&object)?;
+        f.a.evd_post_se(evd, 2)?;
+        idle(&object)?;
+        enable(&f.a, evd, true)?;
+        ready(&object)
+    }),
     // A closed object ends its waits, and the EVD becomes one without an object.
-    test(
-        "notification::closed",
-        &[
-            "it_evd_modify.B08",
-            "it_evd_modify.L02",
-            "it_evd_modify.B04",
-            "it_evd_modify.IT_ERR_INVALID_EVD_STATE",
-        ],
-        |f| {
-            let aevd = naming(&f.a)?;
-            let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
-            let same = f.a.evd_notification(evd)?;
-            // An EVD with a notification object cannot feed an aggregate EVD, and an EVD without
-            // one cannot get one later.
-            enable(&f.a, evd, false)?;
-            refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
-            let change = EvdParam { has_fd: true, ..EvdParam::default() };
-            refused(f.a.evd_modify(evd, EvdParamMask::FD, &change), Error::InvalidMask)?;
-            enable(&f.a, evd, true)?;
-            let waits = object.clone();
-            let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(TIMEOUT_INFINITE))?;
-            same.close()?;
-            refused(thread.join()?, Error::InvalidEvdState)?;
-            let param = evd_param(&f.a, evd)?;
-            check!(!param.has_fd && !param.evd_flag.contains(FD));
-            for object in [&object, &same] {
-                refused(object.is_ready(), Error::InvalidEvdState)?;
-                refused(object.close(), Error::InvalidEvdState)?;
-            }
-            refused(f.a.evd_notification(evd).map(drop), Error::InvalidEvdState)?;
-            // After the close, waiting on the EVD and feeding an aggregate EVD are allowed.
-            f.a.evd_post_se(evd, 1)?;
-            check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
-            enable(&f.a, evd, false)?;
-            feed(&f.a, evd, aevd)?;
-            check_eq!(evd_param(&f.a, evd)?.aevd, aevd);
-            empty(&f.a, aevd)
-        },
-    ),
+    test("notification::closed", &["it_evd_modify B04 B08 L02 IT_ERR_INVALID_EVD_STATE"], |f| {
+        let aevd = naming(&f.a)?;
+        let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
+        let same = f.a.evd_notification(evd)?;
+        // An EVD with a notification object cannot feed an aggregate EVD, and an EVD without
+        // one cannot get one later.
+        enable(&f.a, evd, false)?;
+        refused(feed(&f.a, evd, aevd), Error::InvalidEvdState)?;
+        let change = EvdParam { has_fd: true, ..EvdParam::default() };
+        refused(f.a.evd_modify(evd, EvdParamMask::FD, &change), Error::InvalidMask)?;
+        enable(&f.a, evd, true)?;
+        let waits = object.clone();
+        let thread = Thread::spawn(f.platform(), "waiter", move || waits.wait(TIMEOUT_INFINITE))?;
+        same.close()?;
+        refused(thread.join()?, Error::InvalidEvdState)?;
+        let param = evd_param(&f.a, evd)?;
+        check!(!param.has_fd && !param.evd_flag.contains(FD));
+        for object in [&object, &same] {
+            refused(object.is_ready(), Error::InvalidEvdState)?;
+            refused(object.close(), Error::InvalidEvdState)?;
+        }
+        refused(f.a.evd_notification(evd).map(drop), Error::InvalidEvdState)?;
+        // After the close, waiting on the EVD and feeding an aggregate EVD are allowed.
+        f.a.evd_post_se(evd, 1)?;
+        check_eq!(f.a.evd_wait(evd, 0)?.0, Event::Software { evd, data: 1 });
+        enable(&f.a, evd, false)?;
+        feed(&f.a, evd, aevd)?;
+        check_eq!(evd_param(&f.a, evd)?.aevd, aevd);
+        empty(&f.a, aevd)
+    }),
     // The threshold and the notify flag decide when completions make the object ready.
-    test("notification::of_completions", &["it_evd_create.B27", "it_evd_create.B42"], |f| {
+    test("notification::of_completions", &["it_evd_create B27 B42"], |f| {
         let stream = EventType::DTO_EVENT_STREAM;
         let dto = f.a.evd_create(stream, EvdFlags::OVERFLOW_DEFAULT | FD, 64, 3, EvdHandle::NULL)?;
         let object = f.a.evd_notification(dto)?;
@@ -275,7 +246,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The object wakes an asynchronous task for each notification, and when it is closed.
-    test("notification::wakes_a_task", &["it_evd_create.B27", "it_evd_create.B43"], |f| {
+    test("notification::wakes_a_task", &["it_evd_create B27 B43"], |f| {
         for aggregate in [false, true] {
             let (stream, flags) = match aggregate {
                 true => (AGGREGATE, EvdFlags::DEQUEUE_NOTIFICATIONS),
@@ -306,7 +277,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The object of a freed EVD is invalid, wakes its waiters and keeps nothing alive.
-    test("notification::the_object_of_a_freed_evd", &["it_evd_free.V04"], |f| {
+    test("notification::the_object_of_a_freed_evd", &["it_evd_free V04"], |f| {
         let (evd, object) = create(&f.a, EventType::SOFTWARE_EVENT_STREAM, EvdFlags::empty())?;
         f.a.evd_post_se(evd, 1)?;
         ready(&object)?;

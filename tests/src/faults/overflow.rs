@@ -88,22 +88,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "overflow::events_are_dropped_until_there_is_room",
         &[
-            "it_evd_create.S01",
-            "it_evd_create.B09",
-            "it_evd_create.B10",
-            "it_evd_create.B14",
-            "it_evd_create.F03",
-            "it_evd_create.S02",
-            "it_evd_create.F08",
-            "it_evd_query.F11",
-            "it_affiliated_event_t.F01",
-            "it_affiliated_event_t.F02",
-            "it_affiliated_event_t.F03",
-            "it_affiliated_event_t.F06",
-            "it_affiliated_event_t.B01",
-            "it_affiliated_event_t.B02",
-            "it_event_t.F26",
-            "A.it_affiliated_event_t.A01",
+            "it_evd_create B09 B10 B14 F03 F08 S01 S02",
+            "it_evd_query F11",
+            "it_affiliated_event_t B01 B02 F01-F03 F06",
+            "it_event_t F26",
+            "A.it_affiliated_event_t A01",
         ],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
@@ -133,67 +122,51 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Without automatic reset, a second overflow is not reported before the consumer resets the
     // first one.
-    test(
-        "overflow::manual_reset",
-        &["it_evd_create.B18", "it_evd_create.B13", "it_evd_modify.F05", "it_evd_create.V07"],
-        |f| {
-            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-            let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+    test("overflow::manual_reset", &["it_evd_create B13 B18 V07", "it_evd_modify F05"], |f| {
+        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+        let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
+        for which in 0..=crowd.room {
+            crowd.event(f, which)?;
+        }
+        overflowed(f, affiliated, crowd.conn)?;
+        // There is room again, but the overflow is not reset: a second overflow is not
+        // reported.
+        f.a.evd_dequeue(crowd.conn)?;
+        crowd.event(f, crowd.room + 1)?;
+        crowd.event(f, crowd.room + 2)?;
+        check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
+        check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
+        f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
+        check!(!evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        crowd.event(f, crowd.room + 3)?;
+        overflowed(f, affiliated, crowd.conn)?;
+        check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
+        Ok(())
+    }),
+    // With automatic reset, each overflow after new room is reported.
+    test("overflow::automatic_reset", &["it_evd_create B12 B17 F07 F09", "it_cm_msg_events B06"], |f| {
+        let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
+        // The default of this stream is the same as both flags.
+        for flags in [EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET, EvdFlags::OVERFLOW_DEFAULT] {
+            let crowd = EndpointsOnOneEvd::new(f, flags)?;
             for which in 0..=crowd.room {
                 crowd.event(f, which)?;
             }
             overflowed(f, affiliated, crowd.conn)?;
-            // There is room again, but the overflow is not reset: a second overflow is not
-            // reported.
             f.a.evd_dequeue(crowd.conn)?;
             crowd.event(f, crowd.room + 1)?;
-            crowd.event(f, crowd.room + 2)?;
             check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
-            check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
-            let reset = EvdParam { evd_overflowed: false, ..EvdParam::default() };
-            f.a.evd_modify(crowd.conn, EvdParamMask::OVERFLOWED, &reset)?;
-            check!(!evd_param(&f.a, crowd.conn)?.evd_overflowed);
-            crowd.event(f, crowd.room + 3)?;
+            crowd.event(f, crowd.room + 2)?;
             overflowed(f, affiliated, crowd.conn)?;
-            check!(evd_param(&f.a, crowd.conn)?.evd_overflowed);
-            Ok(())
-        },
-    ),
-    // With automatic reset, each overflow after new room is reported.
-    test(
-        "overflow::automatic_reset",
-        &[
-            "it_evd_create.B17",
-            "it_evd_create.F09",
-            "it_evd_create.F07",
-            "it_evd_create.B12",
-            "it_cm_msg_events.B06",
-        ],
-        |f| {
-            let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
-            // The default of this stream is the same as both flags.
-            for flags in
-                [EvdFlags::OVERFLOW_NOTIFY | EvdFlags::OVERFLOW_AUTO_RESET, EvdFlags::OVERFLOW_DEFAULT]
-            {
-                let crowd = EndpointsOnOneEvd::new(f, flags)?;
-                for which in 0..=crowd.room {
-                    crowd.event(f, which)?;
-                }
-                overflowed(f, affiliated, crowd.conn)?;
-                f.a.evd_dequeue(crowd.conn)?;
-                crowd.event(f, crowd.room + 1)?;
-                check!(f.a.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
-                crowd.event(f, crowd.room + 2)?;
-                overflowed(f, affiliated, crowd.conn)?;
-                for end in &crowd.ends {
-                    f.a.ep_free(end.ep)?;
-                }
+            for end in &crowd.ends {
+                f.a.ep_free(end.ep)?;
             }
-            Ok(())
-        },
-    ),
+        }
+        Ok(())
+    }),
     // Without the notify flag, an overflow is marked but not reported.
-    test("overflow::ignored", &["it_evd_create.F08", "it_evd_create.B19"], |f| {
+    test("overflow::ignored", &["it_evd_create B19 F08"], |f| {
         let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
         let crowd = EndpointsOnOneEvd::new(f, EvdFlags::empty())?;
         for which in 0..=crowd.room {
@@ -212,16 +185,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "overflow::overflow_of_completions_is_permanent",
         &[
-            "it_evd_create.B11",
-            "it_evd_create.B12",
-            "it_evd_modify.V02",
-            "it_dto_events.S01",
-            "it_dto_events.S02",
-            "it_dto_events.B05",
-            "it_ia_info_t.F68",
-            "it_ep_reset.IT_ERR_CANNOT_RESET",
-            "it_ep_reset.B02",
-            "it_status_t.F09",
+            "it_evd_create B11 B12",
+            "it_evd_modify V02",
+            "it_dto_events B05 S01 S02",
+            "it_ia_info_t F68",
+            "it_ep_reset B02 IT_ERR_CANNOT_RESET",
+            "it_status_t F09",
         ],
         |f| {
             check!(f.a.ia_query()?.dto_evd_overflow_detection);
@@ -255,11 +224,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "overflow::an_overflowed_evd_takes_no_endpoint",
         &[
-            "it_ep_rc_create.B07",
-            "it_ep_rc_create.IT_ERR_INVALID_REQ_EVD_STATE",
-            "it_ep_rc_create.IT_ERR_INVALID_RECV_EVD_STATE",
-            "it_status_t.F61",
-            "it_status_t.F63",
+            "it_ep_rc_create B07 IT_ERR_INVALID_RECV_EVD_STATE IT_ERR_INVALID_REQ_EVD_STATE",
+            "it_status_t F61 F63",
         ],
         |f| {
             let (pair, room) = pair_with_small_cq(f)?;
@@ -277,7 +243,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An overflow concerns the endpoints of that EVD and no others.
-    test("overflow::others_are_not_harmed", &["it_dto_events.B06", "it_dto_events.S02"], |f| {
+    test("overflow::others_are_not_harmed", &["it_dto_events B06 S02"], |f| {
         let bystander = f.pair()?;
         let (pair, room) = pair_with_small_cq(f)?;
         // A second endpoint on the same completion queue fails with the first one.
@@ -301,15 +267,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "overflow::of_the_affiliated_stream",
         &[
-            "it_evd_create.B15",
-            "it_affiliated_event_t.A01",
-            "it_affiliated_event_t.B03",
-            "it_unaffiliated_event_t.A03",
-            "it_unaffiliated_event_t.F01",
-            "it_unaffiliated_event_t.F02",
-            "it_unaffiliated_event_t.F03",
-            "it_unaffiliated_event_t.B01",
-            "it_event_t.F49",
+            "it_evd_create B15",
+            "it_affiliated_event_t A01 B03",
+            "it_unaffiliated_event_t A03 B01 F01-F03",
+            "it_event_t F49",
         ],
         |f| {
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 1, 1)?;
@@ -351,7 +312,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Events from before their EVD was created are not delivered.
     test(
         "overflow::asynchronous_events_of_before_are_lost",
-        &["it_evd_create.B59", "A.it_evd_create.B23", "A.it_ia_create.B01"],
+        &["it_evd_create B59", "A.it_evd_create B23", "A.it_ia_create B01"],
         |f| {
             let crowd = EndpointsOnOneEvd::new(f, EvdFlags::OVERFLOW_NOTIFY)?;
             for which in 0..=crowd.room {

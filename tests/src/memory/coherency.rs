@@ -59,7 +59,7 @@ const CALLS: [Call; 2] = [Ia::lmr_flush_to_mem, Ia::lmr_refresh_from_mem];
 pub(crate) const TESTS: &[Test] = &[
     // A region is coherent unless it was created with IT_LMR_FLAG_NONCOHERENT, and a query reports
     // the mode.
-    test("coherency::modes", &["it_lmr_create.F05"], |f| {
+    test("coherency::modes", &["it_lmr_create F05"], |f| {
         check_eq!(LmrFlags::NONCOHERENT.bits(), 4);
         let pz = f.b.pz_create()?;
         for flags in [LmrFlags::NONE, LmrFlags::NONCOHERENT] {
@@ -75,68 +75,54 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // After a flush, the peer reads what the consumer wrote to a non-coherent region. A coherent
     // region needs no flush.
-    test(
-        "coherency::flush",
-        &["it_lmr_flush_to_mem.B01", "it_lmr_flush_to_mem.B02", "it_lmr_flush_to_mem.B03"],
-        |f| {
-            let pair = f.pair()?;
-            let normal = region(f, pair.b.pz, LmrFlags::NONE)?;
-            let other = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;
-            for seed in 0..20 {
-                normal.fill(seed);
-                peer_reads(f, &pair, &normal, normal.context()?)?;
-                other.fill(seed);
-                f.b.lmr_flush_to_mem(&[other.whole()])?;
-                peer_reads(f, &pair, &other, other.context()?)?;
-                f.b.lmr_flush_to_mem(&[normal.whole(), normal.segment(5, 1)])?;
-                check!(normal.all() == pattern(seed, PAGE) && other.all() == pattern(seed, PAGE));
-            }
-            Ok(())
-        },
-    ),
+    test("coherency::flush", &["it_lmr_flush_to_mem B01-B03"], |f| {
+        let pair = f.pair()?;
+        let normal = region(f, pair.b.pz, LmrFlags::NONE)?;
+        let other = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;
+        for seed in 0..20 {
+            normal.fill(seed);
+            peer_reads(f, &pair, &normal, normal.context()?)?;
+            other.fill(seed);
+            f.b.lmr_flush_to_mem(&[other.whole()])?;
+            peer_reads(f, &pair, &other, other.context()?)?;
+            f.b.lmr_flush_to_mem(&[normal.whole(), normal.segment(5, 1)])?;
+            check!(normal.all() == pattern(seed, PAGE) && other.all() == pattern(seed, PAGE));
+        }
+        Ok(())
+    }),
     // After a refresh, the consumer sees what the peer wrote to a non-coherent region. A coherent
     // region needs no refresh.
-    test(
-        "coherency::refresh",
-        &[
-            "it_lmr_refresh_from_mem.B01",
-            "it_lmr_refresh_from_mem.B02",
-            "it_lmr_refresh_from_mem.B03",
-            "it_lmr_refresh_from_mem.B04",
-            "it_lmr_refresh_from_mem.B05",
-        ],
-        |f| {
-            let pair = f.pair()?;
-            let normal = region(f, pair.b.pz, LmrFlags::NONE)?;
-            let other = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;
-            for seed in 0..10 {
-                peer_writes(f, &pair, &normal, normal.context()?, seed, (0, PAGE))?;
-                check!(normal.all() == pattern(seed, PAGE));
-                f.b.lmr_refresh_from_mem(&[normal.whole()])?;
-                check!(normal.all() == pattern(seed, PAGE));
-                // The consumer writes first, then the peer in three parts, then the consumer again.
-                other.fill(99);
-                f.b.lmr_refresh_from_mem(&[other.whole()])?;
-                let parts = [(0, 100), (1000, 7), (PAGE - 1, 1)];
-                let context = other.context()?;
-                for (offset, len) in parts {
-                    peer_writes(f, &pair, &other, context, seed, (offset, len))?;
-                }
-                f.b.lmr_refresh_from_mem(&parts.map(|(offset, len)| other.segment(offset, len)))?;
-                let mut expected = pattern(99, PAGE);
-                for (offset, len) in parts {
-                    expected[offset..offset + len].copy_from_slice(&pattern(seed, len));
-                }
-                check!(other.all() == expected);
-                other.write(0, &[0xee; 50]);
-                expected[..50].fill(0xee);
-                check!(other.all() == expected);
+    test("coherency::refresh", &["it_lmr_refresh_from_mem B01-B05"], |f| {
+        let pair = f.pair()?;
+        let normal = region(f, pair.b.pz, LmrFlags::NONE)?;
+        let other = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;
+        for seed in 0..10 {
+            peer_writes(f, &pair, &normal, normal.context()?, seed, (0, PAGE))?;
+            check!(normal.all() == pattern(seed, PAGE));
+            f.b.lmr_refresh_from_mem(&[normal.whole()])?;
+            check!(normal.all() == pattern(seed, PAGE));
+            // The consumer writes first, then the peer in three parts, then the consumer again.
+            other.fill(99);
+            f.b.lmr_refresh_from_mem(&[other.whole()])?;
+            let parts = [(0, 100), (1000, 7), (PAGE - 1, 1)];
+            let context = other.context()?;
+            for (offset, len) in parts {
+                peer_writes(f, &pair, &other, context, seed, (offset, len))?;
             }
-            Ok(())
-        },
-    ),
+            f.b.lmr_refresh_from_mem(&parts.map(|(offset, len)| other.segment(offset, len)))?;
+            let mut expected = pattern(99, PAGE);
+            for (offset, len) in parts {
+                expected[offset..offset + len].copy_from_slice(&pattern(seed, len));
+            }
+            check!(other.all() == expected);
+            other.write(0, &[0xee; 50]);
+            expected[..50].fill(0xee);
+            check!(other.all() == expected);
+        }
+        Ok(())
+    }),
     // An RMR has the mode of the region to which it is linked.
-    test("coherency::through_windows", &["it_lmr_create.B22", "it_lmr_create_unlinked.B03"], |f| {
+    test("coherency::through_windows", &["it_lmr_create B22", "it_lmr_create_unlinked B03"], |f| {
         let pair = f.pair()?;
         // One region of each mode and an RMR on each. An RMR has the mode of its LMR.
         let made = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;
@@ -166,15 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
     // non-coherent regions only.
     test(
         "coherency::mixed_lists",
-        &[
-            "it_lmr_flush_to_mem.B04",
-            "it_lmr_flush_to_mem.B05",
-            "it_lmr_flush_to_mem.B06",
-            "it_lmr_flush_to_mem.B07",
-            "it_lmr_refresh_from_mem.B06",
-            "it_lmr_refresh_from_mem.B07",
-            "it_lmr_refresh_from_mem.B08",
-        ],
+        &["it_lmr_flush_to_mem B04-B07", "it_lmr_refresh_from_mem B06-B08"],
         |f| {
             let (first, second) = (f.pair()?, f.pair()?);
             let normal = region(f, first.b.pz, LmrFlags::NONE)?;
@@ -207,7 +185,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A segment outside of a non-coherent region is refused, with every kind of overflow.
     test(
         "coherency::bounds",
-        &["it_lmr_flush_to_mem.IT_ERR_RANGE", "it_lmr_refresh_from_mem.IT_ERR_RANGE", "it_status_t.F89"],
+        &["it_lmr_flush_to_mem IT_ERR_RANGE", "it_lmr_refresh_from_mem IT_ERR_RANGE", "it_status_t F89"],
         |f| {
             check_eq!(Error::Range as u32, 88);
             let pair = f.pair()?;
@@ -258,7 +236,7 @@ pub(crate) const TESTS: &[Test] = &[
     // ignored; an empty list is legal.
     test(
         "coherency::segments_of_no_region",
-        &["it_lmr_flush_to_mem.V01", "it_lmr_refresh_from_mem.V01"],
+        &["it_lmr_flush_to_mem V01", "it_lmr_refresh_from_mem V01"],
         |f| {
             let pair = f.pair()?;
             let good = region(f, pair.b.pz, LmrFlags::NONCOHERENT)?;

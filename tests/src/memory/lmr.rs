@@ -20,25 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A query returns what the region was created with, and only the fields that its mask names.
     test(
         "lmr::create_and_query",
-        &[
-            "it_lmr_create.B01",
-            "it_lmr_create.B03",
-            "it_lmr_create.B33",
-            "it_lmr_create.B34",
-            "it_lmr_query.B01",
-            "it_lmr_query.F01",
-            "it_lmr_query.F02",
-            "it_lmr_query.F03",
-            "it_lmr_query.F04",
-            "it_lmr_query.F05",
-            "it_lmr_query.F06",
-            "it_lmr_query.F08",
-            "it_lmr_query.F10",
-            "it_lmr_query.F11",
-            "it_lmr_query.F12",
-            "it_lmr_query.B03",
-            "A.it_lmr_query.B04",
-        ],
+        &["it_lmr_create B01 B03 B33 B34", "it_lmr_query B01 B03 F01-F06 F08 F10-F12", "A.it_lmr_query B04"],
         |f| {
             let pz = f.a.pz_create()?;
             let buffer = f.buffer(2 * PAGE)?;
@@ -62,12 +44,7 @@ pub(crate) const TESTS: &[Test] = &[
     // After the free the handle is invalid, but the consumer can still use the memory.
     test(
         "lmr::free_ends_the_handle_not_the_memory",
-        &[
-            "it_lmr_free.S01",
-            "it_lmr_free.B01",
-            "it_lmr_free.IT_ERR_INVALID_LMR",
-            "it_lmr_query.IT_ERR_INVALID_LMR",
-        ],
+        &["it_lmr_free B01 S01 IT_ERR_INVALID_LMR", "it_lmr_query IT_ERR_INVALID_LMR"],
         |f| {
             let pz = f.a.pz_create()?;
             let region = f.region(&f.a, pz, PAGE, OPEN)?;
@@ -83,7 +60,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A mask with an undefined bit is refused.
-    test("lmr::undefined_mask_bits", &["it_lmr_query.IT_ERR_INVALID_MASK"], |f| {
+    test("lmr::undefined_mask_bits", &["it_lmr_query IT_ERR_INVALID_MASK"], |f| {
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, 64, OPEN)?;
         for bits in [0x8000, 0x8000_0000, u32::MAX] {
@@ -97,19 +74,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "lmr::privileges",
         &[
-            "it_lmr_create.B15",
-            "it_lmr_create.B16",
-            "it_lmr_create.B17",
-            "it_lmr_create.B31",
-            "it_lmr_create.V03",
-            "it_lmr_create.IT_ERR_INVALID_PRIVS",
-            "it_lmr_create.B23",
-            "it_lmr_create.B25",
-            "it_lmr_query.F09",
-            "it_mem_priv_t.B01",
-            "it_mem_priv_t.B02",
-            "it_mem_priv_t.L01",
-            "it_status_t.F56",
+            "it_lmr_create B15-B17 B23 B25 B31 V03 IT_ERR_INVALID_PRIVS",
+            "it_lmr_query F09",
+            "it_mem_priv_t B01 B02 L01",
+            "it_status_t F56",
         ],
         |f| {
             let pz = f.a.pz_create()?;
@@ -139,7 +107,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // IT_PRIV_ALL is accepted, although it includes atomics.
-    test("lmr::all_privileges_at_once", &["it_mem_priv_t.F08", "it_mem_priv_t.V01"], |f| {
+    test("lmr::all_privileges_at_once", &["it_mem_priv_t F08 V01"], |f| {
         check_eq!(MemPriv::ALL.bits(), 0x1f);
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, 64, MemPriv::ALL)?;
@@ -147,109 +115,85 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Flags are accepted alone and combined; undefined bits are refused.
-    test(
-        "lmr::flags",
-        &[
-            "it_lmr_create.F03",
-            "it_lmr_create.O02",
-            "it_lmr_create.V07",
-            "it_lmr_create.IT_ERR_INVALID_FLAGS",
-            "it_status_t.F41",
-        ],
-        |f| {
-            let pz = f.a.pz_create()?;
-            let buffer = f.buffer(PAGE)?;
-            let create = |flags| {
-                let memory = LmrMemory::Buffer { buffer: &buffer, offset: 0 };
-                f.a.lmr_create(pz, memory, 64, AddrMode::Absolute, OPEN, flags, 0)
-            };
-            for flags in [
-                LmrFlags::empty(),
-                LmrFlags::NONE,
-                LmrFlags::NONCOHERENT,
-                LmrFlags::NON_SHAREABLE,
-                LmrFlags::NONE | LmrFlags::NONCOHERENT | LmrFlags::NON_SHAREABLE,
-            ] {
-                let (lmr, _) = create(flags)?;
-                f.a.lmr_free(lmr)?;
-            }
-            for bits in [0x10, 0x8000_0001, u32::MAX] {
-                refused(create(LmrFlags::from_bits_retain(bits)), Error::InvalidFlags)?;
-            }
-            check_eq!(f.a.object_counts().lmr, 0);
-            check_eq!(Error::InvalidFlags as u32, 40);
-            Ok(())
-        },
-    ),
+    test("lmr::flags", &["it_lmr_create F03 O02 V07 IT_ERR_INVALID_FLAGS", "it_status_t F41"], |f| {
+        let pz = f.a.pz_create()?;
+        let buffer = f.buffer(PAGE)?;
+        let create = |flags| {
+            let memory = LmrMemory::Buffer { buffer: &buffer, offset: 0 };
+            f.a.lmr_create(pz, memory, 64, AddrMode::Absolute, OPEN, flags, 0)
+        };
+        for flags in [
+            LmrFlags::empty(),
+            LmrFlags::NONE,
+            LmrFlags::NONCOHERENT,
+            LmrFlags::NON_SHAREABLE,
+            LmrFlags::NONE | LmrFlags::NONCOHERENT | LmrFlags::NON_SHAREABLE,
+        ] {
+            let (lmr, _) = create(flags)?;
+            f.a.lmr_free(lmr)?;
+        }
+        for bits in [0x10, 0x8000_0001, u32::MAX] {
+            refused(create(LmrFlags::from_bits_retain(bits)), Error::InvalidFlags)?;
+        }
+        check_eq!(f.a.object_counts().lmr, 0);
+        check_eq!(Error::InvalidFlags as u32, 40);
+        Ok(())
+    }),
     // A region is shared only with one of the same memory, length and identifier, and never with
     // one that is not shareable.
-    test(
-        "lmr::sharing",
-        &[
-            "it_lmr_create.F04",
-            "it_lmr_create.F06",
-            "it_lmr_create.B19",
-            "it_lmr_create.B20",
-            "it_lmr_query.F07",
-        ],
-        |f| {
-            let pz = f.a.pz_create()?;
-            let (buffer, other) = (f.buffer(PAGE)?, f.buffer(PAGE)?);
-            let create = |buffer, length, flags, id| {
-                let memory = LmrMemory::Buffer { buffer, offset: 0 };
-                f.a.lmr_create(pz, memory, length, AddrMode::Absolute, OPEN, flags, id).map(|(lmr, _)| lmr)
-            };
-            let shared = |lmr| {
-                let flags = f.a.lmr_query(lmr, LmrParamMask::FLAG).map(|param| param.flags);
-                flags.map(|flags| flags.contains(LmrFlags::SHARED))
-            };
-            let original = create(&buffer, 64, LmrFlags::SHARED, 1)?;
-            check!(!shared(original)?, "shared with no other region");
-            let unlike = [
-                create(&buffer, 64, LmrFlags::SHARED, 2)?,
-                create(&buffer, 65, LmrFlags::SHARED, 1)?,
-                create(&other, 64, LmrFlags::SHARED, 1)?,
-            ];
-            for lmr in unlike.into_iter().chain([original]) {
-                check!(!shared(lmr)?, "shared with a region of another id, length or memory");
-            }
-            let matching = create(&buffer, 64, LmrFlags::SHARED, 1)?;
-            check!(matching != original, "both regions have one handle");
-            check!(shared(matching)? && shared(original)?);
-            let non_shareable = create(&other, 128, LmrFlags::NON_SHAREABLE, 3)?;
-            let candidate = create(&other, 128, LmrFlags::SHARED, 3)?;
-            check!(!shared(non_shareable)? && !shared(candidate)?);
-            f.a.lmr_free(original)?;
-            check!(shared(matching)?, "the query does not say that the region was shared");
-            Ok(())
-        },
-    ),
+    test("lmr::sharing", &["it_lmr_create B19 B20 F04 F06", "it_lmr_query F07"], |f| {
+        let pz = f.a.pz_create()?;
+        let (buffer, other) = (f.buffer(PAGE)?, f.buffer(PAGE)?);
+        let create = |buffer, length, flags, id| {
+            let memory = LmrMemory::Buffer { buffer, offset: 0 };
+            f.a.lmr_create(pz, memory, length, AddrMode::Absolute, OPEN, flags, id).map(|(lmr, _)| lmr)
+        };
+        let shared = |lmr| {
+            let flags = f.a.lmr_query(lmr, LmrParamMask::FLAG).map(|param| param.flags);
+            flags.map(|flags| flags.contains(LmrFlags::SHARED))
+        };
+        let original = create(&buffer, 64, LmrFlags::SHARED, 1)?;
+        check!(!shared(original)?, "shared with no other region");
+        let unlike = [
+            create(&buffer, 64, LmrFlags::SHARED, 2)?,
+            create(&buffer, 65, LmrFlags::SHARED, 1)?,
+            create(&other, 64, LmrFlags::SHARED, 1)?,
+        ];
+        for lmr in unlike.into_iter().chain([original]) {
+            check!(!shared(lmr)?, "shared with a region of another id, length or memory");
+        }
+        let matching = create(&buffer, 64, LmrFlags::SHARED, 1)?;
+        check!(matching != original, "both regions have one handle");
+        check!(shared(matching)? && shared(original)?);
+        let non_shareable = create(&other, 128, LmrFlags::NON_SHAREABLE, 3)?;
+        let candidate = create(&other, 128, LmrFlags::SHARED, 3)?;
+        check!(!shared(non_shareable)? && !shared(candidate)?);
+        f.a.lmr_free(original)?;
+        check!(shared(matching)?, "the query does not say that the region was shared");
+        Ok(())
+    }),
     // A range that does not lie within its buffer is refused.
-    test(
-        "lmr::memory_that_is_not_there",
-        &["it_lmr_create.B02", "it_lmr_create.IT_ERR_FAULT", "it_status_t.F16"],
-        |f| {
-            let pz = f.a.pz_create()?;
-            let buffer = f.buffer(PAGE)?;
-            let create = |offset, length| {
-                let memory = LmrMemory::Buffer { buffer: &buffer, offset };
-                f.a.lmr_create(pz, memory, length, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)
-            };
-            let size = PAGE as u64;
-            for (offset, length) in
-                [(0, size + 1), (1, size), (PAGE, 1), (PAGE + 1, 1), (usize::MAX, 1), (usize::MAX, size)]
-            {
-                refused(create(offset, length), Error::Fault)?;
-            }
-            check_eq!(f.a.object_counts().lmr, 0);
-            create(0, size)?;
-            create(PAGE - 1, 1)?;
-            check_eq!(Error::Fault as u32, 15);
-            Ok(())
-        },
-    ),
+    test("lmr::memory_that_is_not_there", &["it_lmr_create B02 IT_ERR_FAULT", "it_status_t F16"], |f| {
+        let pz = f.a.pz_create()?;
+        let buffer = f.buffer(PAGE)?;
+        let create = |offset, length| {
+            let memory = LmrMemory::Buffer { buffer: &buffer, offset };
+            f.a.lmr_create(pz, memory, length, AddrMode::Absolute, OPEN, LmrFlags::NONE, 0)
+        };
+        let size = PAGE as u64;
+        for (offset, length) in
+            [(0, size + 1), (1, size), (PAGE, 1), (PAGE + 1, 1), (usize::MAX, 1), (usize::MAX, size)]
+        {
+            refused(create(offset, length), Error::Fault)?;
+        }
+        check_eq!(f.a.object_counts().lmr, 0);
+        create(0, size)?;
+        create(PAGE - 1, 1)?;
+        check_eq!(Error::Fault as u32, 15);
+        Ok(())
+    }),
     // Null, freed, foreign and made-up zones are refused.
-    test("lmr::bad_zone", &["it_lmr_create.IT_ERR_INVALID_PZ", "it_status_t.F57"], |f| {
+    test("lmr::bad_zone", &["it_lmr_create IT_ERR_INVALID_PZ", "it_status_t F57"], |f| {
         let buffer = f.buffer(PAGE)?;
         let freed = f.a.pz_create()?;
         f.a.pz_free(freed)?;
@@ -262,7 +206,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Freeing one of two overlapping regions does not affect the other one.
-    test("lmr::regions_may_overlap", &["it_lmr_create.B29", "it_lmr_free.B03"], |f| {
+    test("lmr::regions_may_overlap", &["it_lmr_create B29", "it_lmr_free B03"], |f| {
         let pair = f.pair()?;
         let buffer = f.buffer(2 * PAGE)?;
         let create = |offset| {
@@ -285,14 +229,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Segments of an absolutely addressed region are addressed by their virtual addresses.
     test(
         "lmr::absolute_addresses",
-        &[
-            "it_lmr_create.F01",
-            "it_addr_mode_t.F01",
-            "it_addr_mode_t.B01",
-            "it_lmr_triplet_t.F01",
-            "it_lmr_triplet_t.F02",
-            "it_lmr_triplet_t.F05",
-        ],
+        &["it_lmr_create F01", "it_addr_mode_t B01 F01", "it_lmr_triplet_t F01 F02 F05"],
         |f| {
             let pair = f.pair()?;
             let (source, sink) =
@@ -313,17 +250,14 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "lmr::relative_addresses",
         &[
-            "A.it_lmr_create.B01",
-            "it_lmr_create.F02",
-            "it_addr_mode_t.F02",
-            "it_addr_mode_t.B03",
-            "it_addr_mode_t.O01",
-            "it_ia_info_t.F63",
-            "it_lmr_triplet_t.F03",
-            "it_lmr_triplet_t.B01",
-            "it_make_rdma_addr_relative.B01",
-            "G.1.F09",
-            "it_lmr_query.F12",
+            "A.it_lmr_create B01",
+            "it_lmr_create F02",
+            "it_addr_mode_t B03 F02 O01",
+            "it_ia_info_t F63",
+            "it_lmr_triplet_t B01 F03",
+            "it_make_rdma_addr_relative B01",
+            "G.1 F09",
+            "it_lmr_query F12",
         ],
         |f| {
             check!(f.a.ia_query()?.addr_mode_relative_support);
@@ -364,15 +298,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "lmr::rdma_addresses_are_in_network_order",
         &[
-            "it_make_rdma_addr_absolute.F01",
-            "it_make_rdma_addr_absolute.B01",
-            "it_make_rdma_addr_absolute.B03",
-            "it_make_rdma_addr_absolute.B04",
-            "it_make_rdma_addr_absolute.B05",
-            "it_make_rdma_addr_relative.V01",
-            "it_hton64.B01",
-            "it_hton64.B02",
-            "it_hton64.B04",
+            "it_make_rdma_addr_absolute B01 B03-B05 F01",
+            "it_make_rdma_addr_relative V01",
+            "it_hton64 B01 B02 B04",
         ],
         |_| {
             for value in [0_u64, 1, 0x0123_4567_89ab_cdef, u64::MAX, 1 << 63] {
@@ -388,7 +316,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A write through the context of a freed region fails and changes nothing.
-    test("lmr::freeing_ends_remote_access", &["it_lmr_create.B27"], |f| {
+    test("lmr::freeing_ends_remote_access", &["it_lmr_create B27"], |f| {
         let pair = f.pair()?;
         let (source, sink) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
         source.fill(8);
@@ -401,7 +329,7 @@ pub(crate) const TESTS: &[Test] = &[
     // If a key were reused with the same variant, a stale context would reach the new region.
     test(
         "lmr::a_new_region_does_not_answer_to_an_old_context",
-        &["it_lmr_create.B27", "A.it_lmr_modify.V01"],
+        &["it_lmr_create B27", "A.it_lmr_modify V01"],
         |f| {
             let pair = f.pair()?;
             let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
@@ -425,13 +353,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A read that begins one byte before the region or ends one byte behind it fails.
     test(
         "lmr::bounds_are_exact_to_the_byte",
-        &[
-            "it_lmr_create.O03",
-            "it_lmr_query.O02",
-            "A.it_lmr_query.V01",
-            "it_lmr_query.B02",
-            "A.it_lmr_query.B02",
-        ],
+        &["it_lmr_create O03", "it_lmr_query B02 O02", "A.it_lmr_query B02 V01"],
         |f| {
             let buffer = f.buffer(PAGE)?;
             crate::fixture::write(&buffer, 0, &pattern(9, PAGE));
@@ -463,79 +385,65 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // For each set of privileges, exactly the permitted local and remote accesses succeed.
-    test(
-        "lmr::access_by_privilege",
-        &[
-            "it_mem_priv_t.F01",
-            "it_mem_priv_t.F02",
-            "it_mem_priv_t.F04",
-            "it_mem_priv_t.F05",
-            "it_mem_priv_t.F03",
-            "it_mem_priv_t.F06",
-        ],
-        |f| {
-            check_eq!((MemPriv::LOCAL_READ.bits(), MemPriv::LOCAL_WRITE.bits()), (1, 2));
-            check_eq!((MemPriv::REMOTE_READ.bits(), MemPriv::REMOTE_WRITE.bits()), (4, 8));
-            check_eq!((MemPriv::LOCAL.bits(), MemPriv::REMOTE.bits()), (3, 12));
-            let read_only = MemPriv::LOCAL_READ;
-            // No region is without local read.
-            let (pz, buffer) = (f.b.pz_create()?, f.buffer(64)?);
-            for privs in [MemPriv::LOCAL_WRITE, MemPriv::REMOTE_READ, OPEN - MemPriv::LOCAL_READ] {
-                let (memory, mode) = (LmrMemory::buffer(&buffer), AddrMode::Absolute);
-                let created = f.b.lmr_create(pz, memory, 64, mode, privs, LmrFlags::NONE, 0);
-                refused(created, Error::InvalidPrivs)?;
-            }
-            for (privs, can_receive, can_be_read, can_be_written) in [
-                (read_only, false, false, false),
-                (MemPriv::LOCAL, true, false, false),
-                (read_only | MemPriv::REMOTE_READ, false, true, false),
-                (MemPriv::LOCAL | MemPriv::REMOTE_READ, true, true, false),
-                (MemPriv::LOCAL | MemPriv::REMOTE_WRITE, true, false, true),
-                (OPEN, true, true, true),
-            ] {
-                let status = |may, or_else| if may { DtoStatus::Success } else { or_else };
-                // Local read is always granted, so a Send can use the region.
-                let pair = f.pair()?;
-                let (own, peer) =
-                    (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
-                f.a.post_recv(pair.a.ep, &[own.whole()], 1, DtoFlags::COMPLETION)?;
-                f.b.post_send(pair.b.ep, &[peer.whole()], 2, SIGNALLED)?;
-                pair.a.recv_done(1, DtoStatus::Success)?;
-                pair.b.done(2, DtoStatus::Success)?;
-                // A Write can use it, too.
-                let (at, context) = (own.remote(0), own.context()?);
-                f.b.post_rdma_write(pair.b.ep, &[peer.whole()], 2, SIGNALLED, at, context)?;
-                pair.b.done(2, DtoStatus::Success)?;
-                f.b.post_recv(pair.b.ep, &[peer.whole()], 3, DtoFlags::COMPLETION)?;
-                f.a.post_send(pair.a.ep, &[own.whole()], 4, SIGNALLED)?;
-                pair.b.recv_done(3, status(can_receive, DtoStatus::LocalProtection))?;
-                // A region without remote privileges has no context.
-                let Some(context) = peer.context else {
-                    check!(!can_be_read && !can_be_written);
-                    continue;
-                };
-                let pair = f.pair()?;
-                let (own, peer) =
-                    (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
-                check!(peer.context()? != context);
-                let (addr, context) = (peer.remote(0), peer.context()?);
-                f.a.post_rdma_read(pair.a.ep, &[own.whole()], 5, SIGNALLED, addr, context)?;
-                pair.a.done(5, status(can_be_read, DtoStatus::RemoteAccess))?;
-                let pair = f.pair()?;
-                let (own, peer) =
-                    (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
-                own.fill(1);
-                let (addr, context) = (peer.remote(0), peer.context()?);
-                f.a.post_rdma_write(pair.a.ep, &[own.whole()], 6, SIGNALLED, addr, context)?;
-                pair.a.done(6, status(can_be_written, DtoStatus::RemoteAccess))?;
-                check_eq!(peer.all() == own.all(), can_be_written);
-            }
-            Ok(())
-        },
-    ),
+    test("lmr::access_by_privilege", &["it_mem_priv_t F01-F06"], |f| {
+        check_eq!((MemPriv::LOCAL_READ.bits(), MemPriv::LOCAL_WRITE.bits()), (1, 2));
+        check_eq!((MemPriv::REMOTE_READ.bits(), MemPriv::REMOTE_WRITE.bits()), (4, 8));
+        check_eq!((MemPriv::LOCAL.bits(), MemPriv::REMOTE.bits()), (3, 12));
+        let read_only = MemPriv::LOCAL_READ;
+        // No region is without local read.
+        let (pz, buffer) = (f.b.pz_create()?, f.buffer(64)?);
+        for privs in [MemPriv::LOCAL_WRITE, MemPriv::REMOTE_READ, OPEN - MemPriv::LOCAL_READ] {
+            let (memory, mode) = (LmrMemory::buffer(&buffer), AddrMode::Absolute);
+            let created = f.b.lmr_create(pz, memory, 64, mode, privs, LmrFlags::NONE, 0);
+            refused(created, Error::InvalidPrivs)?;
+        }
+        for (privs, can_receive, can_be_read, can_be_written) in [
+            (read_only, false, false, false),
+            (MemPriv::LOCAL, true, false, false),
+            (read_only | MemPriv::REMOTE_READ, false, true, false),
+            (MemPriv::LOCAL | MemPriv::REMOTE_READ, true, true, false),
+            (MemPriv::LOCAL | MemPriv::REMOTE_WRITE, true, false, true),
+            (OPEN, true, true, true),
+        ] {
+            let status = |may, or_else| if may { DtoStatus::Success } else { or_else };
+            // Local read is always granted, so a Send can use the region.
+            let pair = f.pair()?;
+            let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
+            f.a.post_recv(pair.a.ep, &[own.whole()], 1, DtoFlags::COMPLETION)?;
+            f.b.post_send(pair.b.ep, &[peer.whole()], 2, SIGNALLED)?;
+            pair.a.recv_done(1, DtoStatus::Success)?;
+            pair.b.done(2, DtoStatus::Success)?;
+            // A Write can use it, too.
+            let (at, context) = (own.remote(0), own.context()?);
+            f.b.post_rdma_write(pair.b.ep, &[peer.whole()], 2, SIGNALLED, at, context)?;
+            pair.b.done(2, DtoStatus::Success)?;
+            f.b.post_recv(pair.b.ep, &[peer.whole()], 3, DtoFlags::COMPLETION)?;
+            f.a.post_send(pair.a.ep, &[own.whole()], 4, SIGNALLED)?;
+            pair.b.recv_done(3, status(can_receive, DtoStatus::LocalProtection))?;
+            // A region without remote privileges has no context.
+            let Some(context) = peer.context else {
+                check!(!can_be_read && !can_be_written);
+                continue;
+            };
+            let pair = f.pair()?;
+            let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
+            check!(peer.context()? != context);
+            let (addr, context) = (peer.remote(0), peer.context()?);
+            f.a.post_rdma_read(pair.a.ep, &[own.whole()], 5, SIGNALLED, addr, context)?;
+            pair.a.done(5, status(can_be_read, DtoStatus::RemoteAccess))?;
+            let pair = f.pair()?;
+            let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, privs)?);
+            own.fill(1);
+            let (addr, context) = (peer.remote(0), peer.context()?);
+            f.a.post_rdma_write(pair.a.ep, &[own.whole()], 6, SIGNALLED, addr, context)?;
+            pair.a.done(6, status(can_be_written, DtoStatus::RemoteAccess))?;
+            check_eq!(peer.all() == own.all(), can_be_written);
+        }
+        Ok(())
+    }),
     // Creating regions fails with IT_ERR_RESOURCES at some point, and works again after one is
     // freed.
-    test("lmr::regions_run_out_and_come_back", &["it_lmr_create.IT_ERR_RESOURCES", "it_status_t.F90"], |f| {
+    test("lmr::regions_run_out_and_come_back", &["it_lmr_create IT_ERR_RESOURCES", "it_status_t F90"], |f| {
         let pz = f.a.pz_create()?;
         let buffer = f.buffer(64)?;
         let create = || {
@@ -564,7 +472,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The region itself keeps its memory allocated, so the device never reaches memory of another
     // use.
-    test("lmr::memory_stays_while_the_region_does", &["it_lmr_create.B04"], |f| {
+    test("lmr::memory_stays_while_the_region_does", &["it_lmr_create B04"], |f| {
         let pair = f.pair()?;
         let source = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
         source.fill(2);

@@ -31,58 +31,49 @@ fn resume(f: &Fixture, pair: &Pair) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // A region of length zero is legal, one beyond the adapter's or the memory's length is refused.
-    test(
-        "lmr_life::lengths",
-        &["it_lmr_create.IT_ERR_RESOURCE_LMR_LENGTH", "it_lmr_create.V06", "it_status_t.F92"],
-        |f| {
-            let pair = f.pair()?;
-            let buffer = f.buffer(PAGE)?;
-            let pages = [IoAddr(buffer.bus())];
-            let list = Iobl::pages(&pages, PAGE as u64, 0);
-            let limit = f.setup.b.agent.identity().max_region;
-            let before = f.b.object_counts();
-            for memory in [
-                LmrMemory::buffer(&buffer),
-                LmrMemory::Iobl { addr: 0, iobl: &list },
-                LmrMemory::Static(&CONSTANTS),
-            ] {
-                let create = |length| {
-                    let (mode, privs) = (AddrMode::Absolute, MemPriv::LOCAL_READ);
-                    f.b.lmr_create(pair.b.pz, memory, length, mode, privs, LmrFlags::NONE, 0)
-                };
-                for length in [limit + 1, u64::MAX - 1, u64::MAX] {
-                    refused(create(length), Error::ResourceLmrLength)?;
-                }
-                // The length is within the adapter's limit, but the memory is shorter.
-                let shorter = match memory {
-                    LmrMemory::Iobl { .. } => Error::InvalidLength,
-                    _ => Error::Fault,
-                };
-                refused(create(limit), shorter)?;
+    test("lmr_life::lengths", &["it_lmr_create V06 IT_ERR_RESOURCE_LMR_LENGTH", "it_status_t F92"], |f| {
+        let pair = f.pair()?;
+        let buffer = f.buffer(PAGE)?;
+        let pages = [IoAddr(buffer.bus())];
+        let list = Iobl::pages(&pages, PAGE as u64, 0);
+        let limit = f.setup.b.agent.identity().max_region;
+        let before = f.b.object_counts();
+        for memory in [
+            LmrMemory::buffer(&buffer),
+            LmrMemory::Iobl { addr: 0, iobl: &list },
+            LmrMemory::Static(&CONSTANTS),
+        ] {
+            let create = |length| {
+                let (mode, privs) = (AddrMode::Absolute, MemPriv::LOCAL_READ);
+                f.b.lmr_create(pair.b.pz, memory, length, mode, privs, LmrFlags::NONE, 0)
+            };
+            for length in [limit + 1, u64::MAX - 1, u64::MAX] {
+                refused(create(length), Error::ResourceLmrLength)?;
             }
-            check_eq!(f.b.object_counts(), before);
-            check_eq!(Error::ResourceLmrLength as u32, 91);
-            // A region of length zero is legal and has no bytes.
-            let (mode, memory) = (AddrMode::Absolute, LmrMemory::buffer(&buffer));
-            let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, 0, mode, OPEN, LmrFlags::NONE, 0)?;
-            let param = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
-            check_eq!((param.linked, param.length, param.actual_length), (true, 0, 0));
-            let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-            let region = Region { buffer, lmr, context };
-            let (from, context) = (region.remote(0), region.context()?);
-            f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 1)], 1, SIGNALLED, from, context)?;
-            pair.a.done(1, DtoStatus::RemoteAccess)
-        },
-    ),
+            // The length is within the adapter's limit, but the memory is shorter.
+            let shorter = match memory {
+                LmrMemory::Iobl { .. } => Error::InvalidLength,
+                _ => Error::Fault,
+            };
+            refused(create(limit), shorter)?;
+        }
+        check_eq!(f.b.object_counts(), before);
+        check_eq!(Error::ResourceLmrLength as u32, 91);
+        // A region of length zero is legal and has no bytes.
+        let (mode, memory) = (AddrMode::Absolute, LmrMemory::buffer(&buffer));
+        let (lmr, context) = f.b.lmr_create(pair.b.pz, memory, 0, mode, OPEN, LmrFlags::NONE, 0)?;
+        let param = f.b.lmr_query(lmr, LmrParamMask::ALL)?;
+        check_eq!((param.linked, param.length, param.actual_length), (true, 0, 0));
+        let own = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        let region = Region { buffer, lmr, context };
+        let (from, context) = (region.remote(0), region.context()?);
+        f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 1)], 1, SIGNALLED, from, context)?;
+        pair.a.done(1, DtoStatus::RemoteAccess)
+    }),
     // Memory that the consumer may not write to cannot become writable for the device.
     test(
         "lmr_life::constants",
-        &[
-            "it_lmr_create.B18",
-            "it_lmr_create.IT_ERR_ACCESS",
-            "it_lmr_modify.IT_ERR_ACCESS",
-            "it_status_t.F03",
-        ],
+        &["it_lmr_create B18 IT_ERR_ACCESS", "it_lmr_modify IT_ERR_ACCESS", "it_status_t F03"],
         |f| {
             let pair = f.pair()?;
             let memory = LmrMemory::Static(&CONSTANTS);
@@ -124,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Creating linkable regions fails with IT_ERR_RESOURCES at some point, and works again after
     // one is freed.
-    test("lmr_life::unlinked_regions_run_out", &["it_lmr_create_unlinked.IT_ERR_RESOURCES"], |f| {
+    test("lmr_life::unlinked_regions_run_out", &["it_lmr_create_unlinked IT_ERR_RESOURCES"], |f| {
         let pz = f.a.pz_create()?;
         let create = || f.a.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0);
         let mut regions = Vec::new();
@@ -142,7 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A query of a region that is not linked returns defined values, and a region that was created
     // for local use can get a context later.
-    test("lmr_life::queries", &["it_lmr_query.O01", "it_lmr_query.V01", "A.it_lmr_create.B03"], |f| {
+    test("lmr_life::queries", &["it_lmr_query O01 V01", "A.it_lmr_create B03"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
         // A query may ask for the list of a region that was created with its memory, but the
@@ -177,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A region to which an RMR is linked cannot be freed, and region and RMR still work after the
     // refusal.
-    test("lmr_life::busy_with_a_window", &["it_lmr_free.S02"], |f| {
+    test("lmr_life::busy_with_a_window", &["it_lmr_free S02"], |f| {
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         region.fill(4);
@@ -206,7 +197,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Requests that use a freed region complete with success or with an error, and the device does
     // not touch the memory any more.
-    test("lmr_life::freed_with_requests_outstanding", &["it_lmr_free.B04"], |f| {
+    test("lmr_life::freed_with_requests_outstanding", &["it_lmr_free B04"], |f| {
         // A Receive is outstanding.
         let pair = f.pair()?;
         let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -247,7 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A request that uses a modified region is judged when it is executed (it_dto_status_t): by the
     // new privileges. If it fails, it has written nothing.
-    test("lmr_life::modified_with_requests_outstanding", &["it_lmr_modify.V01"], |f| {
+    test("lmr_life::modified_with_requests_outstanding", &["it_lmr_modify V01"], |f| {
         for privs in [MemPriv::LOCAL_READ, OPEN] {
             let pair = stalled(f)?;
             let region = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -272,7 +263,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A list of addresses without memory behind them is refused, which the page of it_lmr_create
     // leaves to the implementation.
-    test("lmr_life::memory_that_is_not_backed", &["it_lmr_create.O04"], |f| {
+    test("lmr_life::memory_that_is_not_backed", &["it_lmr_create O04"], |f| {
         let pair = f.pair()?;
         let limit = f.setup.b.agent.identity().dma_limit;
         let before = f.b.object_counts().lmr;
@@ -290,7 +281,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(4, DtoStatus::Success)
     }),
     // If a consumer unmaps memory that its region still uses, other consumers must not be harmed.
-    test("lmr_life::a_mapping_that_is_taken_away", &["it_lmr_create.B30"], |f| {
+    test("lmr_life::a_mapping_that_is_taken_away", &["it_lmr_create B30"], |f| {
         // One consumer unmaps the memory of its own region, which is its mistake. Another
         // consumer's connection must not suffer from it.
         let (pair, other) = (f.pair()?, f.pair()?);

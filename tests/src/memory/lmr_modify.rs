@@ -61,16 +61,7 @@ pub(crate) const TESTS: &[Test] = &[
     // New privileges are in force at once, with a new context; the old context is invalid.
     test(
         "lmr_modify::privileges",
-        &[
-            "it_lmr_create.B28",
-            "it_lmr_modify.F02",
-            "it_lmr_modify.B01",
-            "it_lmr_modify.B03",
-            "it_lmr_modify.B04",
-            "it_lmr_modify.B05",
-            "it_lmr_modify.B06",
-            "A.it_lmr_modify.V01",
-        ],
+        &["it_lmr_create B28", "it_lmr_modify B01 B03-B06 F02", "A.it_lmr_modify V01"],
         |f| {
             let pair = f.pair()?;
             let region = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
@@ -98,7 +89,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // After the zone of a region was replaced, only endpoints of the new zone can use it.
-    test("lmr_modify::zone", &["it_lmr_query.V02", "it_lmr_modify.F01"], |f| {
+    test("lmr_modify::zone", &["it_lmr_query V02", "it_lmr_modify F01"], |f| {
         let (first, second) = (f.pair()?, f.pair()?);
         let region = f.region(&f.b, first.b.pz, PAGE, OPEN)?;
         let before = all(f, region.lmr)?;
@@ -121,15 +112,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "lmr_modify::harmless_refusals",
         &[
-            "it_lmr_modify.B02",
-            "it_lmr_modify.S01",
-            "it_lmr_modify.S02",
-            "it_lmr_modify.IT_ERR_INVALID_LMR",
-            "it_lmr_modify.IT_ERR_INVALID_MASK",
-            "it_lmr_modify.IT_ERR_LMR_BUSY",
-            "it_lmr_modify.V02",
-            "it_lmr_modify.V03",
-            "it_lmr_modify.V06",
+            "it_lmr_modify B02 S01 S02 V02 V03 V06 IT_ERR_INVALID_LMR IT_ERR_INVALID_MASK",
+            "it_lmr_modify IT_ERR_LMR_BUSY",
         ],
         |f| {
             let pair = f.pair()?;
@@ -168,12 +152,7 @@ pub(crate) const TESTS: &[Test] = &[
     // All other errors free the region, as the page demands, and end all access to its memory.
     test(
         "lmr_modify::refusals_that_free",
-        &[
-            "it_lmr_modify.S03",
-            "it_lmr_modify.S04",
-            "it_lmr_modify.IT_ERR_INVALID_PRIVS",
-            "it_lmr_modify.IT_ERR_INVALID_PZ",
-        ],
+        &["it_lmr_modify S03 S04 IT_ERR_INVALID_PRIVS IT_ERR_INVALID_PZ"],
         |f| {
             let foreign = f.a.pz_create()?;
             frees(f, LmrParamMask::PZ, &zone(PzHandle::NULL), Error::InvalidPz)?;
@@ -196,7 +175,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A region that was created unlinked has the privileges of its link, which can be changed as
     // those of any other region. The next link brings its own.
-    test("lmr_modify::linked_regions", &["it_lmr_modify.F02", "it_lmr_modify.B03"], |f| {
+    test("lmr_modify::linked_regions", &["it_lmr_modify B03 F02"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
@@ -232,7 +211,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.b.lmr_free(lmr), Error::InvalidLmr)
     }),
     // The zone of a region that is not linked can be changed. It has no privileges that could be.
-    test("lmr_modify::unlinked_regions", &["it_lmr_modify.V04"], |f| {
+    test("lmr_modify::unlinked_regions", &["it_lmr_modify V04"], |f| {
         let (pz, other) = (f.b.pz_create()?, f.b.pz_create()?);
         let lmr = f.b.lmr_create_unlinked(pz, 1, LmrFlags::NONE, 0)?;
         refused(f.b.lmr_modify(lmr, LmrParamMask::MEM_PRIV, &privileges(OPEN)), Error::InvalidMask)?;

@@ -12,14 +12,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "pz::create_query_free",
         &[
-            "it_pz_create.B01",
-            "it_pz_query.B01",
-            "it_pz_query.B02",
-            "it_pz_query.F01",
-            "it_pz_query.F02",
-            "it_pz_free.B01",
-            "it_pz_free.IT_ERR_INVALID_PZ",
-            "it_pz_query.IT_ERR_INVALID_PZ",
+            "it_pz_create B01",
+            "it_pz_query B01 B02 F01 F02 IT_ERR_INVALID_PZ",
+            "it_pz_free B01 IT_ERR_INVALID_PZ",
         ],
         |f| {
             let pz = f.a.pz_create()?;
@@ -36,7 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A mask with an undefined bit is refused.
-    test("pz::undefined_mask_bits", &["it_pz_query.IT_ERR_INVALID_MASK"], |f| {
+    test("pz::undefined_mask_bits", &["it_pz_query IT_ERR_INVALID_MASK"], |f| {
         let pz = f.a.pz_create()?;
         for bits in [0x04, 0x80, 0x8000_0000, u32::MAX] {
             refused(f.a.pz_query(pz, PzParamMask::from_bits_retain(bits)), Error::InvalidMask)?;
@@ -45,7 +40,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A zone with a region in it cannot be freed, and still works after the refusal.
-    test("pz::busy_with_an_lmr", &["it_pz_free.IT_ERR_PZ_BUSY", "it_pz_free.B02"], |f| {
+    test("pz::busy_with_an_lmr", &["it_pz_free B02 IT_ERR_PZ_BUSY"], |f| {
         let pz = f.a.pz_create()?;
         let region = f.region(&f.a, pz, 64, OPEN)?;
         refused(f.a.pz_free(pz), Error::PzBusy)?;
@@ -58,7 +53,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A zone with an endpoint in it cannot be freed.
-    test("pz::busy_with_an_endpoint", &["it_pz_free.IT_ERR_PZ_BUSY", "it_pz_free.B02"], |f| {
+    test("pz::busy_with_an_endpoint", &["it_pz_free B02 IT_ERR_PZ_BUSY"], |f| {
         let end = f.end(&f.a, &attributes())?;
         refused(f.a.pz_free(end.pz), Error::PzBusy)?;
         check_eq!(f.a.ep_query(end.ep, EpParamMask::PZ)?.pz, end.pz);
@@ -67,7 +62,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Creating zones fails with IT_ERR_RESOURCES at some point, and works again after one is freed.
-    test("pz::zones_run_out_and_come_back", &["it_pz_create.IT_ERR_RESOURCES"], |f| {
+    test("pz::zones_run_out_and_come_back", &["it_pz_create IT_ERR_RESOURCES"], |f| {
         let mut zones = Vec::new();
         let refusal = loop {
             match f.a.pz_create() {

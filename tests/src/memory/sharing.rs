@@ -69,7 +69,7 @@ fn held(buffer: &Arc<DmaBuffer>) -> usize {
 
 pub(crate) const TESTS: &[Test] = &[
     // Regions with the same identifier share nothing if their memory differs.
-    test("sharing::no_false_matches", &["it_lmr_create.B21"], |f| {
+    test("sharing::no_false_matches", &["it_lmr_create B21"], |f| {
         let pz = f.b.pz_create()?;
         let (buffer, other) = (f.buffer(2 * PAGE)?, f.buffer(2 * PAGE)?);
         let mut made = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A linked region is found behind many that are not linked, and none is found among those.
-    test("sharing::behind_many_unlinked_regions", &["it_lmr_create.B21"], |f| {
+    test("sharing::behind_many_unlinked_regions", &["it_lmr_create B21"], |f| {
         let pair = f.pair()?;
         for _ in 0..70 {
             f.b.lmr_create_unlinked(pair.b.pz, 1, LmrFlags::NONE, 0)?;
@@ -109,7 +109,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Shared regions keep their own zones, privileges and contexts, and each can be freed alone.
     test(
         "sharing::rights_are_each_regions_own",
-        &["A.it_lmr_create.O01", "A.it_lmr_free.B02", "it_lmr_create.B19"],
+        &["A.it_lmr_create O01", "A.it_lmr_free B02", "it_lmr_create B19"],
         |f| {
             let buffer = f.buffer(PAGE)?;
             // Two consumers whose regions have zones and privileges of their own.
@@ -147,52 +147,48 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A linked region may become shared unless it was declared non-shareable; then it cannot be
     // unlinked any more.
-    test(
-        "sharing::linked_regions",
-        &["it_lmr_create_unlinked.F03", "it_lmr_create_unlinked.S04", "it_lmr_unlink.A07"],
-        |f| {
-            // A region with NON_SHAREABLE is never shared.
+    test("sharing::linked_regions", &["it_lmr_create_unlinked F03 S04", "it_lmr_unlink A07"], |f| {
+        // A region with NON_SHAREABLE is never shared.
+        let pair = f.pair()?;
+        let region = linked_region(f, &pair, LmrFlags::NON_SHAREABLE)?;
+        let candidate = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
+        check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, candidate.lmr)?);
+        f.b.lmr_unlink(region.lmr, pair.b.ep, 2, SIGNALLED)?;
+        pair.b.done(2, DtoStatus::Success)?;
+        // A region that was unlinked matches no other region.
+        let region = linked_region(f, &pair, LmrFlags::NONE)?;
+        f.b.lmr_unlink(region.lmr, pair.b.ep, 2, SIGNALLED)?;
+        pair.b.done(2, DtoStatus::Success)?;
+        let late = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
+        check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, late.lmr)?);
+        // A region that was shared cannot be unlinked, either by its consumer or by the peer.
+        for remotely in [false, true] {
             let pair = f.pair()?;
-            let region = linked_region(f, &pair, LmrFlags::NON_SHAREABLE)?;
-            let candidate = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
-            check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, candidate.lmr)?);
-            f.b.lmr_unlink(region.lmr, pair.b.ep, 2, SIGNALLED)?;
-            pair.b.done(2, DtoStatus::Success)?;
-            // A region that was unlinked matches no other region.
             let region = linked_region(f, &pair, LmrFlags::NONE)?;
-            f.b.lmr_unlink(region.lmr, pair.b.ep, 2, SIGNALLED)?;
-            pair.b.done(2, DtoStatus::Success)?;
-            let late = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
-            check!(!is_shared(&f.b, region.lmr)? && !is_shared(&f.b, late.lmr)?);
-            // A region that was shared cannot be unlinked, either by its consumer or by the peer.
-            for remotely in [false, true] {
-                let pair = f.pair()?;
-                let region = linked_region(f, &pair, LmrFlags::NONE)?;
-                check!(!is_shared(&f.b, region.lmr)?);
-                let other = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
-                check!(is_shared(&f.b, region.lmr)? && is_shared(&f.b, other.lmr)?);
-                // That holds also after its match was freed.
-                f.b.lmr_free(other.lmr)?;
-                if remotely {
-                    f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
-                    f.a.post_send_and_unlink(pair.a.ep, &[], 3, SIGNALLED, region.context()?)?;
-                    pair.a.done(3, DtoStatus::RemoteResponder)?;
-                } else {
-                    f.b.lmr_unlink(region.lmr, pair.b.ep, 4, DtoFlags::empty())?;
-                    let done = pair.b.reap()?;
-                    check_eq!((done.cookie, done.dto_status), (4, DtoStatus::LocalMmOperation));
-                    check_eq!(done.event_number, EventType::LMR_LINK_CMPL);
-                    pair.b.broken()?;
-                }
-                check!(linked(&f.b, region.lmr)?);
-                f.b.lmr_free(region.lmr)?;
+            check!(!is_shared(&f.b, region.lmr)?);
+            let other = over(&f.b, pair.b.pz, &region.buffer, OPEN, LmrFlags::SHARED)?;
+            check!(is_shared(&f.b, region.lmr)? && is_shared(&f.b, other.lmr)?);
+            // That holds also after its match was freed.
+            f.b.lmr_free(other.lmr)?;
+            if remotely {
+                f.b.post_recv(pair.b.ep, &[], 5, DtoFlags::COMPLETION)?;
+                f.a.post_send_and_unlink(pair.a.ep, &[], 3, SIGNALLED, region.context()?)?;
+                pair.a.done(3, DtoStatus::RemoteResponder)?;
+            } else {
+                f.b.lmr_unlink(region.lmr, pair.b.ep, 4, DtoFlags::empty())?;
+                let done = pair.b.reap()?;
+                check_eq!((done.cookie, done.dto_status), (4, DtoStatus::LocalMmOperation));
+                check_eq!(done.event_number, EventType::LMR_LINK_CMPL);
+                pair.b.broken()?;
             }
-            Ok(())
-        },
-    ),
+            check!(linked(&f.b, region.lmr)?);
+            f.b.lmr_free(region.lmr)?;
+        }
+        Ok(())
+    }),
     // A shared region needs no list of its own: it can be created when the adapter has no room for
     // another list.
-    test("sharing::takes_no_translations", &["A.it_lmr_create.V01"], |f| {
+    test("sharing::takes_no_translations", &["A.it_lmr_create V01"], |f| {
         // Create lists of the largest size until the adapter has no room for another one.
         let pz = f.a.pz_create()?;
         let most = f.setup.a.agent.identity().max_list_elements as usize;
@@ -219,7 +215,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Consumers that register the same memory at the same moment must not register it twice.
-    test("sharing::at_once", &["A.it_lmr_create.V02"], |f| {
+    test("sharing::at_once", &["A.it_lmr_create V02"], |f| {
         let buffer = f.buffer(PAGE)?;
         let ias = vec![f.a.clone(), f.another(None)?, f.another(None)?, f.another(None)?];
         let mut threads = Vec::new();
@@ -247,7 +243,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Several consumers can register the same memory, and each sees what the peers write.
-    test("sharing::consumers_register_the_same_memory", &["it_lmr_create.B35"], |f| {
+    test("sharing::consumers_register_the_same_memory", &["it_lmr_create B35"], |f| {
         let buffer = f.buffer(PAGE)?;
         let other = f.another(None)?;
         let (mine, theirs) = (f.pair()?, {
@@ -267,38 +263,34 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The memory is released when the last region over any part of it is freed, and not before.
-    test(
-        "sharing::memory_is_held_by_its_last_region",
-        &["it_lmr_free.B02", "it_lmr_free.O01", "A.it_lmr_free.B01"],
-        |f| {
-            // Here memory is locked by keeping it allocated.
-            let buffer = f.buffer(2 * PAGE)?;
-            let (pz, other) = (f.a.pz_create()?, f.another(None)?);
-            let mode = AddrMode::Absolute;
-            check_eq!(held(&buffer), 0);
-            let alone = over(&f.a, pz, &buffer, OPEN, LmrFlags::NONE)?.lmr;
-            check_eq!(held(&buffer), 1);
-            f.a.lmr_free(alone)?;
-            check_eq!(held(&buffer), 0);
-            // Three overlapping regions of two consumers; two of them share.
-            let pair = f.pair()?;
-            let part = LmrMemory::Buffer { buffer: &buffer, offset: PAGE / 2 };
-            let size = PAGE as u64;
-            let first = f.b.lmr_create(pair.b.pz, part, size, mode, OPEN, LmrFlags::NONE, 0)?;
-            let second = other.lmr_create(other.pz_create()?, part, size, mode, OPEN, LmrFlags::SHARED, 0)?;
-            let third = over(&f.b, pair.b.pz, &buffer, OPEN, LmrFlags::NONE)?;
-            check_eq!(held(&buffer), 4, "three regions and the fixture's");
-            f.b.lmr_free(first.0)?;
-            check_eq!(held(&buffer), 3);
-            other.lmr_free(second.0)?;
-            check_eq!(held(&buffer), 2);
-            check_eq!(write(f, &pair, &third, 5)?, DtoStatus::Success);
-            check!(third.bytes(0, PAGE) == pattern(5, PAGE));
-            let Region { lmr, buffer: ours, .. } = third;
-            drop(ours);
-            f.b.lmr_free(lmr)?;
-            check_eq!(held(&buffer), 0);
-            Ok(())
-        },
-    ),
+    test("sharing::memory_is_held_by_its_last_region", &["it_lmr_free B02 O01", "A.it_lmr_free B01"], |f| {
+        // Here memory is locked by keeping it allocated.
+        let buffer = f.buffer(2 * PAGE)?;
+        let (pz, other) = (f.a.pz_create()?, f.another(None)?);
+        let mode = AddrMode::Absolute;
+        check_eq!(held(&buffer), 0);
+        let alone = over(&f.a, pz, &buffer, OPEN, LmrFlags::NONE)?.lmr;
+        check_eq!(held(&buffer), 1);
+        f.a.lmr_free(alone)?;
+        check_eq!(held(&buffer), 0);
+        // Three overlapping regions of two consumers; two of them share.
+        let pair = f.pair()?;
+        let part = LmrMemory::Buffer { buffer: &buffer, offset: PAGE / 2 };
+        let size = PAGE as u64;
+        let first = f.b.lmr_create(pair.b.pz, part, size, mode, OPEN, LmrFlags::NONE, 0)?;
+        let second = other.lmr_create(other.pz_create()?, part, size, mode, OPEN, LmrFlags::SHARED, 0)?;
+        let third = over(&f.b, pair.b.pz, &buffer, OPEN, LmrFlags::NONE)?;
+        check_eq!(held(&buffer), 4, "three regions and the fixture's");
+        f.b.lmr_free(first.0)?;
+        check_eq!(held(&buffer), 3);
+        other.lmr_free(second.0)?;
+        check_eq!(held(&buffer), 2);
+        check_eq!(write(f, &pair, &third, 5)?, DtoStatus::Success);
+        check!(third.bytes(0, PAGE) == pattern(5, PAGE));
+        let Region { lmr, buffer: ours, .. } = third;
+        drop(ours);
+        f.b.lmr_free(lmr)?;
+        check_eq!(held(&buffer), 0);
+        Ok(())
+    }),
 ];

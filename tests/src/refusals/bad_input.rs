@@ -126,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Every bad endpoint handle, in every call that takes one.
     test(
         "input::invalid_endpoints",
-        &["it_ep_accept.IT_ERR_INVALID_EP", "it_post_atomic.IT_ERR_INVALID_EP", "it_status_t.B01"],
+        &["it_ep_accept IT_ERR_INVALID_EP", "it_post_atomic IT_ERR_INVALID_EP", "it_status_t B01"],
         |f| {
             let objects = Objects::new(f)?;
             let freed = f.end(&f.a, &attributes())?.ep;
@@ -159,7 +159,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Calls for one type of endpoint refuse the other type.
-    test("input::endpoints_of_the_other_type", &["it_post_atomic.IT_ERR_INVALID_EP_TYPE"], |f| {
+    test("input::endpoints_of_the_other_type", &["it_post_atomic IT_ERR_INVALID_EP_TYPE"], |f| {
         let objects = Objects::new(f)?;
         let before = objects.seen(f)?;
         let calls = objects.of_endpoint(&f.a, objects.datagram.ep);
@@ -176,7 +176,7 @@ pub(crate) const TESTS: &[Test] = &[
         objects.refuses(f, "a connected endpoint", &before, Error::InvalidEpType, &calls)
     }),
     // Every undefined bit of flags and masks is refused.
-    test("input::undefined_bits", &["it_ep_connect.IT_ERR_INVALID_CN_EST_FLAGS"], |f| {
+    test("input::undefined_bits", &["it_ep_connect IT_ERR_INVALID_CN_EST_FLAGS"], |f| {
         let objects = Objects::new(f)?;
         let before = objects.seen(f)?;
         let (ia, ep) = (&f.a, objects.pair.a.ep);
@@ -235,7 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Each attribute of an endpoint with one more than its limit is refused.
-    test("input::one_above_each_limit", &["it_ep_rc_create.IT_ERR_RESOURCE_SSEG"], |f| {
+    test("input::one_above_each_limit", &["it_ep_rc_create IT_ERR_RESOURCE_SSEG"], |f| {
         type Set = fn(&mut EpAttributes, usize);
         let objects = Objects::new(f)?;
         let before = objects.seen(f)?;
@@ -270,7 +270,7 @@ pub(crate) const TESTS: &[Test] = &[
     // One byte above the limit is refused by each call that takes private data.
     test(
         "input::private_data_at_its_limits",
-        &["it_ep_connect.IT_ERR_INVALID_PDATA_LENGTH", "it_ep_accept.IT_ERR_INVALID_PDATA_LENGTH"],
+        &["it_ep_connect IT_ERR_INVALID_PDATA_LENGTH", "it_ep_accept IT_ERR_INVALID_PDATA_LENGTH"],
         |f| {
             let objects = Objects::new(f)?;
             let (info, long) = (f.a.ia_query()?, vec![7; MAX_PRIV_DATA + 1]);
@@ -312,7 +312,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Bad zones, EVDs and identifiers are refused, each with its own error.
     test(
         "input::other_invalid_handles",
-        &["it_ep_ud_create.IT_ERR_INVALID_PZ", "it_ep_ud_create.IT_ERR_INVALID_REQ_EVD"],
+        &["it_ep_ud_create IT_ERR_INVALID_PZ IT_ERR_INVALID_REQ_EVD"],
         |f| {
             let objects = Objects::new(f)?;
             let spare = (f.a.pz_create()?, sevd(&f.a, EventType::DTO_EVENT_STREAM, 4, 1)?);
@@ -368,7 +368,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Calls that are forbidden in a callback are refused there and change nothing.
-    test("input::calls_of_a_callback", &["it_evd_callback_attach.L02"], |f| {
+    test("input::calls_of_a_callback", &["it_evd_callback_attach L02"], |f| {
         let objects = Objects::new(f)?;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?;
         let before = objects.seen(f)?;

@@ -136,18 +136,18 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "service_arguments::handles",
         &[
-            "it_listen_query.IT_ERR_INVALID_LISTEN",
-            "it_listen_free.IT_ERR_INVALID_LISTEN",
-            "it_srq_query.IT_ERR_INVALID_SRQ",
-            "it_srq_modify.IT_ERR_INVALID_SRQ",
-            "it_srq_free.IT_ERR_INVALID_SRQ",
-            "it_ep_rc_create.IT_ERR_INVALID_SRQ",
-            "it_address_handle_query.IT_ERR_INVALID_AH",
-            "it_address_handle_modify.IT_ERR_INVALID_AH",
-            "it_address_handle_free.IT_ERR_INVALID_AH",
-            "it_ud_service_request_handle_query.IT_ERR_INVALID_UD_SVC",
-            "it_ud_service_request_handle_free.IT_ERR_INVALID_UD_SVC",
-            "it_ud_service_request.IT_ERR_INVALID_UD_SVC",
+            "it_listen_query IT_ERR_INVALID_LISTEN",
+            "it_listen_free IT_ERR_INVALID_LISTEN",
+            "it_srq_query IT_ERR_INVALID_SRQ",
+            "it_srq_modify IT_ERR_INVALID_SRQ",
+            "it_srq_free IT_ERR_INVALID_SRQ",
+            "it_ep_rc_create IT_ERR_INVALID_SRQ",
+            "it_address_handle_query IT_ERR_INVALID_AH",
+            "it_address_handle_modify IT_ERR_INVALID_AH",
+            "it_address_handle_free IT_ERR_INVALID_AH",
+            "it_ud_service_request_handle_query IT_ERR_INVALID_UD_SVC",
+            "it_ud_service_request_handle_free IT_ERR_INVALID_UD_SVC",
+            "it_ud_service_request IT_ERR_INVALID_UD_SVC",
         ],
         |f| {
             let w = Objects::new(f)?;
@@ -215,12 +215,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "service_arguments::zones_and_evds",
         &[
-            "it_srq_create.IT_ERR_INVALID_PZ",
-            "it_address_handle_create.IT_ERR_INVALID_PZ",
-            "it_listen_create.IT_ERR_INVALID_CONN_EVD",
-            "it_listen_create.IT_ERR_INVALID_EVD_TYPE",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_CONN_EVD",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_EVD_TYPE",
+            "it_srq_create IT_ERR_INVALID_PZ",
+            "it_address_handle_create IT_ERR_INVALID_PZ",
+            "it_listen_create IT_ERR_INVALID_CONN_EVD IT_ERR_INVALID_EVD_TYPE",
+            "it_ud_service_request_handle_create IT_ERR_INVALID_CONN_EVD IT_ERR_INVALID_EVD_TYPE",
         ],
         |f| {
             let w = Objects::new(f)?;
@@ -260,14 +258,14 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "service_arguments::masks_and_flags",
         &[
-            "it_listen_query.IT_ERR_INVALID_MASK",
-            "it_listen_create.IT_ERR_INVALID_FLAGS",
-            "it_srq_query.IT_ERR_INVALID_MASK",
-            "it_srq_modify.IT_ERR_INVALID_MASK",
-            "it_address_handle_create.IT_ERR_INVALID_FLAGS",
-            "it_address_handle_query.IT_ERR_INVALID_MASK",
-            "it_address_handle_modify.IT_ERR_INVALID_MASK",
-            "it_ud_service_request_handle_query.IT_ERR_INVALID_MASK",
+            "it_listen_query IT_ERR_INVALID_MASK",
+            "it_listen_create IT_ERR_INVALID_FLAGS",
+            "it_srq_query IT_ERR_INVALID_MASK",
+            "it_srq_modify IT_ERR_INVALID_MASK",
+            "it_address_handle_create IT_ERR_INVALID_FLAGS",
+            "it_address_handle_query IT_ERR_INVALID_MASK",
+            "it_address_handle_modify IT_ERR_INVALID_MASK",
+            "it_ud_service_request_handle_query IT_ERR_INVALID_MASK",
         ],
         |f| {
             let w = Objects::new(f)?;
@@ -302,17 +300,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "service_arguments::paths_and_spigots",
         &[
-            "it_address_handle_create.IT_ERR_INVALID_SOURCE_PATH",
-            "it_address_handle_create.IT_ERR_INVALID_SPIGOT",
-            "it_address_handle_modify.IT_ERR_INVALID_SOURCE_PATH",
-            "it_address_handle_modify.IT_ERR_INVALID_SPIGOT",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_SOURCE_PATH",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_SPIGOT",
-            "it_ep_connect.IT_ERR_INVALID_SOURCE_PATH",
-            "it_ep_connect.IT_ERR_INVALID_SPIGOT",
-            "it_listen_create.IT_ERR_INVALID_SPIGOT",
-            "it_get_pathinfo.IT_ERR_INVALID_SPIGOT",
-            "it_handoff.IT_ERR_INVALID_SPIGOT",
+            "it_address_handle_create IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
+            "it_address_handle_modify IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
+            "it_ud_service_request_handle_create IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
+            "it_ep_connect IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
+            "it_listen_create IT_ERR_INVALID_SPIGOT",
+            "it_get_pathinfo IT_ERR_INVALID_SPIGOT",
+            "it_handoff IT_ERR_INVALID_SPIGOT",
         ],
         |f| {
             let w = Objects::new(f)?;
@@ -378,16 +372,14 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "service_arguments::names",
         &[
-            "it_listen_create.IT_ERR_INVALID_CONN_QUAL",
-            "it_listen_create.IT_ERR_CONN_QUAL_BUSY",
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_CONN_QUAL",
-            "it_ep_connect.IT_ERR_INVALID_CONN_QUAL",
-            "it_handoff.IT_ERR_INVALID_CONN_QUAL",
-            "it_ud_service_reply.IT_ERR_INVALID_UD_SVC_REQ_ID",
-            "it_handoff.IT_ERR_INVALID_CN_EST_ID",
-            "it_get_pathinfo.IT_ERR_INVALID_ADDRESS",
-            "it_convert_net_addr.IT_ERR_INVALID_ADDRESS",
-            "it_ia_create.IT_ERR_INVALID_NAME",
+            "it_listen_create IT_ERR_CONN_QUAL_BUSY IT_ERR_INVALID_CONN_QUAL",
+            "it_ud_service_request_handle_create IT_ERR_INVALID_CONN_QUAL",
+            "it_ep_connect IT_ERR_INVALID_CONN_QUAL",
+            "it_handoff IT_ERR_INVALID_CN_EST_ID IT_ERR_INVALID_CONN_QUAL",
+            "it_ud_service_reply IT_ERR_INVALID_UD_SVC_REQ_ID",
+            "it_get_pathinfo IT_ERR_INVALID_ADDRESS",
+            "it_convert_net_addr IT_ERR_INVALID_ADDRESS",
+            "it_ia_create IT_ERR_INVALID_NAME",
         ],
         |f| {
             let w = Objects::new(f)?;
@@ -448,12 +440,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "service_arguments::lengths_and_counts",
         &[
-            "it_ud_service_request_handle_create.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ud_service_reply.IT_ERR_INVALID_PDATA_LENGTH",
-            "it_ud_service_reply.IT_ERR_INVALID_UD_STATUS",
-            "it_srq_create.IT_ERR_RESOURCE_RECV_DTO",
-            "it_srq_create.IT_ERR_RESOURCE_RSEG",
-            "it_srq_modify.IT_ERR_SRQ_LOW_WATERMARK",
+            "it_ud_service_request_handle_create IT_ERR_INVALID_PDATA_LENGTH",
+            "it_ud_service_reply IT_ERR_INVALID_PDATA_LENGTH IT_ERR_INVALID_UD_STATUS",
+            "it_srq_create IT_ERR_RESOURCE_RECV_DTO IT_ERR_RESOURCE_RSEG",
+            "it_srq_modify IT_ERR_SRQ_LOW_WATERMARK",
         ],
         |f| {
             let w = Objects::new(f)?;

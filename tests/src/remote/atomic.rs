@@ -73,18 +73,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "atomic::fetch_and_add",
         &[
-            "it_post_atomic.F02",
-            "it_post_atomic.F03",
-            "it_post_atomic.B01",
-            "it_post_atomic.B02",
-            "it_post_atomic.B08",
-            "it_post_atomic.B10",
-            "it_post_atomic.B11",
-            "it_post_atomic.B12",
-            "it_post_atomic.B14",
-            "it_event_t.F11",
-            "it_ia_info_t.F69",
-            "it_mem_priv_t.F07",
+            "it_post_atomic B01 B02 B08 B10-B12 B14 F02 F03",
+            "it_event_t F11",
+            "it_ia_info_t F69",
+            "it_mem_priv_t F07",
         ],
         |f| {
             check!(f.a.ia_query()?.atomic_support);
@@ -126,7 +118,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // The old value is fetched in any case, and the new one stored if the comparison holds.
-    test("atomic::compare_and_swap", &["it_post_atomic.F01", "it_post_atomic.V02", "it_event_t.F12"], |f| {
+    test("atomic::compare_and_swap", &["it_post_atomic F01 V02", "it_event_t F12"], |f| {
         check_eq!((EventType::DTO_CMP_SWAP_CMPL.as_raw(), AtomicOp::CompareAndSwap as u32), (8, 0));
         let (pair, sink, target) = ready(f)?;
         let (context, op) = (target.context()?, AtomicOp::CompareAndSwap);
@@ -147,7 +139,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // With relative addressing the alignment of the memory counts, not that of the offset.
-    test("atomic::to_offsets", &["it_post_atomic.V04", "it_post_atomic.L02"], |f| {
+    test("atomic::to_offsets", &["it_post_atomic L02 V04"], |f| {
         // The region begins at an address that is not a multiple of 8. Alignment counts for the
         // memory, not for the offset.
         let (pair, sink, _) = ready(f)?;
@@ -168,16 +160,7 @@ pub(crate) const TESTS: &[Test] = &[
     // If atomics of two connections on one word overlapped, a value would be fetched twice.
     test(
         "atomic::one_after_the_other",
-        &[
-            "it_post_atomic.B03",
-            "it_post_atomic.B04",
-            "it_post_atomic.B15",
-            "it_post_atomic.B16",
-            "it_post_atomic.B17",
-            "it_dto_flags_t.B22",
-            "it_dto_flags_t.V02",
-            "it_dto_flags_t.V03",
-        ],
+        &["it_post_atomic B03 B04 B15-B17", "it_dto_flags_t B22 V02 V03"],
         |f| {
             let (pair, sink, target) = ready(f)?;
             let second = f.pair_of(&attributes(), &atomic_attributes())?;
@@ -243,14 +226,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "atomic::refusals",
         &[
-            "it_post_atomic.B09",
-            "it_post_atomic.S01",
-            "it_post_atomic.IT_ERR_INVALID_DTO_FLAGS",
-            "it_post_atomic.IT_ERR_INVALID_EP",
-            "it_post_atomic.IT_ERR_INVALID_EP_STATE",
-            "it_post_atomic.IT_ERR_TOO_MANY_POSTS",
-            "it_post_atomic.A03",
-            "it_ep_state_t.S15",
+            "it_post_atomic A03 B09 S01 IT_ERR_INVALID_DTO_FLAGS IT_ERR_INVALID_EP",
+            "it_post_atomic IT_ERR_INVALID_EP_STATE IT_ERR_TOO_MANY_POSTS",
+            "it_ep_state_t S15",
         ],
         |f| {
             let few = EpAttributes { max_request_dtos: 2, ..attributes() };
@@ -289,18 +267,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each violation at the peer fails the request and is reported to the peer's consumer.
     test(
         "atomic::remote_violations",
-        &[
-            "it_ep_attributes_t.F20",
-            "it_ep_attributes_t.V02",
-            "it_post_atomic.B06",
-            "it_post_atomic.A01",
-            "it_post_atomic.A04",
-            "it_post_atomic.A05",
-            "it_post_atomic.A07",
-            "it_post_atomic.A08",
-            "it_post_atomic.A10",
-            "it_post_atomic.A11",
-        ],
+        &["it_ep_attributes_t F20 V02", "it_post_atomic A01 A04 A05 A07 A08 A10 A11 B06"],
         |f| {
             for privs in [
                 OPEN,
@@ -335,7 +302,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Atomics work through RMRs of both types, with the rules of each type.
     test(
         "atomic::through_windows",
-        &["it_post_atomic.A06", "it_post_atomic.B18", "it_rmr_link.V04", "it_mem_priv_t.V02"],
+        &["it_post_atomic A06 B18", "it_rmr_link V04", "it_mem_priv_t V02"],
         |f| {
             for rmr_type in [RmrType::Narrow, RmrType::Wide] {
                 let (pair, sink, target) = ready(f)?;
@@ -377,60 +344,50 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A sink that cannot be written fails the request.
-    test(
-        "atomic::local_violations",
-        &[
-            "it_post_atomic.B07",
-            "it_post_atomic.A02",
-            "it_post_atomic.A12",
-            "it_post_atomic.A13",
-            "it_post_atomic.L01",
-        ],
-        |f| {
-            type Spoil = fn(&Fixture, &Pair, &Region) -> Result<LmrTriplet, Failure>;
-            let cases: [(Spoil, DtoStatus); 5] = [
-                (
-                    |f, pair, _| Ok(f.region(&f.a, pair.a.pz, 64, MemPriv::LOCAL_READ)?.segment(0, 8)),
-                    DtoStatus::LocalProtection,
-                ),
-                (
-                    |f, _, _| Ok(f.region(&f.a, f.a.pz_create()?, 64, OPEN)?.segment(0, 8)),
-                    DtoStatus::LocalProtection,
-                ),
-                (|_, _, sink| Ok(sink.segment(PAGE - 7, 8)), DtoStatus::LocalProtection),
-                (
-                    |_, _, sink| Ok(LmrTriplet { lmr: LmrHandle::NULL, ..sink.segment(0, 8) }),
-                    DtoStatus::LocalProtection,
-                ),
-                (|_, _, sink| Ok(sink.segment(0, 7)), DtoStatus::LocalLength),
-            ];
-            for (spoil, status) in cases {
-                let (pair, sink, target) = ready(f)?;
-                let bad = spoil(f, &pair, &sink)?;
-                let (op, at, context) = (AtomicOp::FetchAndAdd, target.remote(0), target.context()?);
-                f.a.post_atomic(pair.a.ep, op, 1, 0, &bad, 5, DtoFlags::empty(), at, context)?;
-                f.a.post_send(pair.a.ep, &[], 6, SIGNALLED)?;
-                pair.a.done(5, status)?;
-                pair.a.done(6, DtoStatus::Flushed)?;
-                pair.a.broken()?;
-                target.untouched()?;
-                f.a.ep_free(pair.a.ep)?;
-                f.b.ep_free(pair.b.ep)?;
-            }
-            // Only the first eight bytes of a longer sink are written.
+    test("atomic::local_violations", &["it_post_atomic A02 A12 A13 B07 L01"], |f| {
+        type Spoil = fn(&Fixture, &Pair, &Region) -> Result<LmrTriplet, Failure>;
+        let cases: [(Spoil, DtoStatus); 5] = [
+            (
+                |f, pair, _| Ok(f.region(&f.a, pair.a.pz, 64, MemPriv::LOCAL_READ)?.segment(0, 8)),
+                DtoStatus::LocalProtection,
+            ),
+            (
+                |f, _, _| Ok(f.region(&f.a, f.a.pz_create()?, 64, OPEN)?.segment(0, 8)),
+                DtoStatus::LocalProtection,
+            ),
+            (|_, _, sink| Ok(sink.segment(PAGE - 7, 8)), DtoStatus::LocalProtection),
+            (
+                |_, _, sink| Ok(LmrTriplet { lmr: LmrHandle::NULL, ..sink.segment(0, 8) }),
+                DtoStatus::LocalProtection,
+            ),
+            (|_, _, sink| Ok(sink.segment(0, 7)), DtoStatus::LocalLength),
+        ];
+        for (spoil, status) in cases {
             let (pair, sink, target) = ready(f)?;
-            sink.fill(1);
-            let rest = sink.bytes(8, 8);
-            check_eq!(
-                add(f, &pair, sink.segment(0, 16), target.remote(0), target.context()?)?,
-                DtoStatus::Success
-            );
-            check_eq!(sink.bytes(8, 8), rest);
-            Ok(())
-        },
-    ),
+            let bad = spoil(f, &pair, &sink)?;
+            let (op, at, context) = (AtomicOp::FetchAndAdd, target.remote(0), target.context()?);
+            f.a.post_atomic(pair.a.ep, op, 1, 0, &bad, 5, DtoFlags::empty(), at, context)?;
+            f.a.post_send(pair.a.ep, &[], 6, SIGNALLED)?;
+            pair.a.done(5, status)?;
+            pair.a.done(6, DtoStatus::Flushed)?;
+            pair.a.broken()?;
+            target.untouched()?;
+            f.a.ep_free(pair.a.ep)?;
+            f.b.ep_free(pair.b.ep)?;
+        }
+        // Only the first eight bytes of a longer sink are written.
+        let (pair, sink, target) = ready(f)?;
+        sink.fill(1);
+        let rest = sink.bytes(8, 8);
+        check_eq!(
+            add(f, &pair, sink.segment(0, 16), target.remote(0), target.context()?)?,
+            DtoStatus::Success
+        );
+        check_eq!(sink.bytes(8, 8), rest);
+        Ok(())
+    }),
     // A target that is not a multiple of 8 fails as an access error.
-    test("atomic::misaligned", &["it_post_atomic.A09"], |f| {
+    test("atomic::misaligned", &["it_post_atomic A09"], |f| {
         for offset in [1, 4, 7] {
             let (pair, sink, target) = ready(f)?;
             let at = target.remote(offset);
@@ -442,7 +399,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A privileged endpoint may use the direct LMR handle for the result: only the pages of RDMA
     // Read forbid it. Without privilege it is a protection violation.
-    test("atomic::the_direct_handle_as_sink", &["it_dto_status_t.A08"], |f| {
+    test("atomic::the_direct_handle_as_sink", &["it_dto_status_t A08"], |f| {
         for privileged in [true, false] {
             let plain = EpAttributes { priv_ops_enable: privileged, ..attributes() };
             let pair = f.pair_of(&plain, &atomic_attributes())?;

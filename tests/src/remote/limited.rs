@@ -47,13 +47,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "limited::no_links",
         &[
-            "it_lmr_create_unlinked.O01",
-            "it_lmr_create_unlinked.IT_ERR_OP_NOT_SUPPORTED",
-            "it_lmr_link.O01",
-            "it_lmr_link.IT_ERR_OP_NOT_SUPPORTED",
-            "it_lmr_unlink.O01",
-            "it_lmr_unlink.O02",
-            "it_lmr_unlink.IT_ERR_OP_NOT_SUPPORTED",
+            "it_lmr_create_unlinked O01 IT_ERR_OP_NOT_SUPPORTED",
+            "it_lmr_link O01 IT_ERR_OP_NOT_SUPPORTED",
+            "it_lmr_unlink O01 O02 IT_ERR_OP_NOT_SUPPORTED",
         ],
         |f| {
             check!(f.a.ia_query()?.lmr_link_support);
@@ -75,11 +71,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Without the feature, relative addressing is refused, and absolute addressing works.
     test(
         "limited::no_relative_addressing",
-        &[
-            "it_lmr_create.O01",
-            "it_lmr_create.IT_ERR_INVALID_ADDR_MODE",
-            "it_lmr_link.IT_ERR_INVALID_ADDR_MODE",
-        ],
+        &["it_lmr_create O01 IT_ERR_INVALID_ADDR_MODE", "it_lmr_link IT_ERR_INVALID_ADDR_MODE"],
         |f| {
             let ia = lacking(f, Features::RELATIVE, Some(f.setup.privileged))?;
             check!(!ia.ia_query()?.addr_mode_relative_support);
@@ -114,7 +106,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A list of a type that the adapter does not support is refused.
     test(
         "limited::types_of_list",
-        &["it_lmr_create.B10", "it_lmr_create.IT_ERR_INVALID_IOBL", "it_lmr_link.IT_ERR_INVALID_IOBL"],
+        &["it_lmr_create B10 IT_ERR_INVALID_IOBL", "it_lmr_link IT_ERR_INVALID_IOBL"],
         |f| {
             for (missing, iobl_type) in [
                 (Features::PAGE_LIST, IoblTypes::PAGE_LIST),
@@ -156,41 +148,31 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Without the features, the calls that need them return IT_ERR_PRIV_OPS_UNAVAILABLE.
-    test(
-        "limited::no_privileged_operations",
-        &["it_lmr_create.IT_ERR_PRIV_OPS_UNAVAILABLE", "it_lmr_create.V05"],
-        |f| {
-            let missing = Features::FAST_REGISTER | Features::RESERVED_KEY;
-            // A missing feature is reported before a missing privilege.
-            for privileged in [Some(f.setup.privileged), None] {
-                let ia = lacking(f, missing, privileged)?;
-                let pz = ia.pz_create()?;
-                let buffer = f.buffer(PAGE)?;
-                let pages = [IoAddr(buffer.bus())];
-                let list = Iobl::pages(&pages, PAGE as u64, 0);
-                let by_list = LmrMemory::Iobl { addr: 0, iobl: &list };
-                let mode = AddrMode::Relative;
-                let created = ia.lmr_create(pz, by_list, 64, mode, OPEN, LmrFlags::NONE, 0);
-                refused(created, Error::PrivOpsUnavailable)?;
-                check_eq!(ia.object_counts().lmr, 0);
-                let memory = LmrMemory::buffer(&buffer);
-                ia.lmr_create(pz, memory, 64, mode, OPEN, LmrFlags::NONE, 0)?;
-                ia.ia_free()?;
-            }
-            Ok(())
-        },
-    ),
+    test("limited::no_privileged_operations", &["it_lmr_create V05 IT_ERR_PRIV_OPS_UNAVAILABLE"], |f| {
+        let missing = Features::FAST_REGISTER | Features::RESERVED_KEY;
+        // A missing feature is reported before a missing privilege.
+        for privileged in [Some(f.setup.privileged), None] {
+            let ia = lacking(f, missing, privileged)?;
+            let pz = ia.pz_create()?;
+            let buffer = f.buffer(PAGE)?;
+            let pages = [IoAddr(buffer.bus())];
+            let list = Iobl::pages(&pages, PAGE as u64, 0);
+            let by_list = LmrMemory::Iobl { addr: 0, iobl: &list };
+            let mode = AddrMode::Relative;
+            let created = ia.lmr_create(pz, by_list, 64, mode, OPEN, LmrFlags::NONE, 0);
+            refused(created, Error::PrivOpsUnavailable)?;
+            check_eq!(ia.object_counts().lmr, 0);
+            let memory = LmrMemory::buffer(&buffer);
+            ia.lmr_create(pz, memory, 64, mode, OPEN, LmrFlags::NONE, 0)?;
+            ia.ia_free()?;
+        }
+        Ok(())
+    }),
     // A type of RMR that the adapter does not support is refused; one that it supports can be
     // linked and unlinked.
     test(
         "limited::types_of_window",
-        &[
-            "it_rmr_create.IT_ERR_INVALID_RMR_TYPE",
-            "it_rmr_unlink.V02",
-            "it_ia_info_t.F62",
-            "it_ia_info_t.F74",
-            "it_ia_info_t.F75",
-        ],
+        &["it_rmr_create IT_ERR_INVALID_RMR_TYPE", "it_rmr_unlink V02", "it_ia_info_t F62 F74 F75"],
         |f| {
             let (narrow, wide) = (Features::WINDOWS_NARROW, Features::WINDOWS_WIDE);
             for missing in [Features::empty(), narrow, wide, narrow | wide] {

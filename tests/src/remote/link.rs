@@ -81,17 +81,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::a_new_region_is_unlinked",
         &[
-            "it_lmr_create_unlinked.S01",
-            "it_lmr_create_unlinked.B01",
-            "it_lmr_create_unlinked.L01",
-            "it_lmr_create_unlinked.F01",
-            "it_lmr_create_unlinked.F02",
-            "it_lmr_create_unlinked.S02",
-            "it_lmr_query.F13",
-            "it_lmr_query.F14",
-            "it_ia_info_t.F70",
-            "1.B03",
-            "it_dto_status_t.A02",
+            "it_lmr_create_unlinked B01 F01 F02 L01 S01 S02",
+            "it_lmr_query F13 F14",
+            "it_ia_info_t F70",
+            "1 B03",
+            "it_dto_status_t A02",
         ],
         |f| {
             check!(f.a.ia_query()?.lmr_link_support);
@@ -119,19 +113,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::pages",
         &[
-            "A.it_lmr_create_unlinked.B01",
-            "it_lmr_link.B02",
-            "it_lmr_link.B03",
-            "it_lmr_link.B10",
-            "it_lmr_link.B12",
-            "it_lmr_link.B13",
-            "it_lmr_link.B14",
-            "it_lmr_link.B16",
-            "it_lmr_link.F01",
-            "it_lmr_query.F15",
-            "it_lmr_create_unlinked.B02",
-            "it_event_t.F13",
-            "it_dto_events.F09",
+            "A.it_lmr_create_unlinked B01",
+            "it_lmr_link B02 B03 B10 B12-B14 B16 F01",
+            "it_lmr_query F15",
+            "it_lmr_create_unlinked B02",
+            "it_event_t F13",
+            "it_dto_events F09",
         ],
         |f| {
             let pair = f.pair()?;
@@ -162,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A linked region begins at its offset in the first element.
-    test("link::first_byte_offsets", &["it_lmr_link.B04", "it_lmr_link.L02", "it_iobl_t.F11"], |f| {
+    test("link::first_byte_offsets", &["it_lmr_link B04 L02", "it_iobl_t F11"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
         write(&memory.buffer, 0, &pattern(2, 3 * PAGE));
@@ -181,7 +168,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A region can be linked with offsets as addresses.
-    test("link::relative_addressing", &["it_lmr_link.F02", "it_lmr_link.B06", "it_lmr_triplet_t.F03"], |f| {
+    test("link::relative_addressing", &["it_lmr_link B06 F02", "it_lmr_triplet_t F03"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 3, PAGE, PAGE)?;
         write(&memory.buffer, 0, &pattern(3, 3 * PAGE));
@@ -201,7 +188,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A list of blocks can be linked.
-    test("link::blocks", &["it_iobl_t.F02", "it_lmr_query.F15"], |f| {
+    test("link::blocks", &["it_iobl_t F02", "it_lmr_query F15"], |f| {
         let pair = f.pair()?;
         let lmr = unlinked(&pair.b, 9)?;
         for (len, stride, fbo) in [(512, 512, 0), (500, 777, 499), (1, 2, 0), (4097, 5000, 40)] {
@@ -221,7 +208,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A list of pages of different lengths can be linked.
-    test("link::variable_pages", &["it_iobl_t.F03", "it_lmr_query.F15"], |f| {
+    test("link::variable_pages", &["it_iobl_t F03", "it_lmr_query F15"], |f| {
         let pair = f.pair()?;
         let buffer = f.buffer(8 * PAGE)?;
         let base = map(&f.b, &buffer)?;
@@ -247,36 +234,32 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A link gives a context exactly if it grants remote privileges.
-    test(
-        "link::a_context_only_with_remote_privileges",
-        &["it_lmr_link.V02", "it_lmr_link.B12", "it_lmr_link.B13"],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
-            let lmr = unlinked(&pair.a, 1)?;
-            for privs in [
-                MemPriv::LOCAL_READ,
-                MemPriv::LOCAL,
-                MemPriv::LOCAL_READ | MemPriv::REMOTE_READ,
-                MemPriv::LOCAL | MemPriv::REMOTE_WRITE,
-                OPEN,
-                // The page names two privileges. The third one is for peers, too.
-                MemPriv::LOCAL | MemPriv::ATOMIC,
-            ] {
-                let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
-                let context = link.post(&pair.a, 1)?;
-                check_eq!(context.is_some(), !MemPriv::LOCAL.contains(privs), "context with {privs:?}");
-                pair.a.done(1, DtoStatus::Success)?;
-                let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT | LmrParamMask::MEM_PRIV)?;
-                check_eq!((param.rmr_context, param.privs), (context, privs));
-                f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
-                pair.a.done(2, DtoStatus::Success)?;
-            }
-            Ok(())
-        },
-    ),
+    test("link::a_context_only_with_remote_privileges", &["it_lmr_link B12 B13 V02"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
+        let lmr = unlinked(&pair.a, 1)?;
+        for privs in [
+            MemPriv::LOCAL_READ,
+            MemPriv::LOCAL,
+            MemPriv::LOCAL_READ | MemPriv::REMOTE_READ,
+            MemPriv::LOCAL | MemPriv::REMOTE_WRITE,
+            OPEN,
+            // The page names two privileges. The third one is for peers, too.
+            MemPriv::LOCAL | MemPriv::ATOMIC,
+        ] {
+            let link = Link { privs, ..Link::pages(lmr, &memory.pieces) };
+            let context = link.post(&pair.a, 1)?;
+            check_eq!(context.is_some(), !MemPriv::LOCAL.contains(privs), "context with {privs:?}");
+            pair.a.done(1, DtoStatus::Success)?;
+            let param = f.a.lmr_query(lmr, LmrParamMask::RMR_CONTEXT | LmrParamMask::MEM_PRIV)?;
+            check_eq!((param.rmr_context, param.privs), (context, privs));
+            f.a.lmr_unlink(lmr, pair.a.ep, 2, SIGNALLED)?;
+            pair.a.done(2, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
     // A link for remote reads does not permit writes.
-    test("link::privileges_of_the_link_hold", &["it_lmr_link.F01", "it_dto_status_t.A25"], |f| {
+    test("link::privileges_of_the_link_hold", &["it_lmr_link F01", "it_dto_status_t A25"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
@@ -295,7 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Requests behind a link start after it, so they can use the region.
-    test("link::fences_what_follows", &["it_lmr_link.B11", "it_lmr_link.B21", "it_lmr_link.F03"], |f| {
+    test("link::fences_what_follows", &["it_lmr_link B11 B21 F03"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 2, PAGE, PAGE)?;
         write(&memory.buffer, 0, &pattern(7, 2 * PAGE));
@@ -319,47 +302,34 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.idle()
     }),
     // After an unlink the context is invalid and the region has no memory.
-    test(
-        "link::unlink",
-        &[
-            "it_lmr_unlink.B01",
-            "it_lmr_unlink.B04",
-            "it_lmr_unlink.B05",
-            "it_lmr_unlink.B06",
-            "it_lmr_unlink.S02",
-            "it_lmr_unlink.B07",
-            "it_event_t.F13",
-            "it_dto_status_t.A21",
-        ],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
-            let lmr = unlinked(&pair.b, 2)?;
-            let context = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?, "a context")?;
-            pair.b.done(1, DtoStatus::Success)?;
-            f.b.lmr_unlink(lmr, pair.b.ep, 0xabcd, SIGNALLED)?;
-            let done = pair.b.reap()?;
-            check_eq!((done.event_number, done.dto_status), (EventType::LMR_LINK_CMPL, DtoStatus::Success));
-            check_eq!((done.cookie, done.ep), (0xabcd, pair.b.ep));
-            check!(!linked(&f.b, lmr)?);
+    test("link::unlink", &["it_lmr_unlink B01 B04-B07 S02", "it_event_t F13", "it_dto_status_t A21"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
+        let lmr = unlinked(&pair.b, 2)?;
+        let context = some(Link::pages(lmr, &memory.pieces).post(&pair.b, 1)?, "a context")?;
+        pair.b.done(1, DtoStatus::Success)?;
+        f.b.lmr_unlink(lmr, pair.b.ep, 0xabcd, SIGNALLED)?;
+        let done = pair.b.reap()?;
+        check_eq!((done.event_number, done.dto_status), (EventType::LMR_LINK_CMPL, DtoStatus::Success));
+        check_eq!((done.cookie, done.ep), (0xabcd, pair.b.ep));
+        check!(!linked(&f.b, lmr)?);
+        let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
+        source.fill(9);
+        for addr in [BASE, BASE + PAGE] {
+            let pair = if addr == BASE { pair.clone() } else { f.pair()? };
             let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
             source.fill(9);
-            for addr in [BASE, BASE + PAGE] {
-                let pair = if addr == BASE { pair.clone() } else { f.pair()? };
-                let source = f.region(&f.a, pair.a.pz, 64, OPEN)?;
-                source.fill(9);
-                let target = make_rdma_addr_absolute(addr);
-                f.a.post_rdma_write(pair.a.ep, &[source.whole()], 2, SIGNALLED, target, context)?;
-                pair.a.done(2, DtoStatus::RemoteAccess)?;
-            }
-            check!(read(&memory.buffer, 0, 2 * PAGE).iter().all(|&byte| byte == 0));
-            Ok(())
-        },
-    ),
+            let target = make_rdma_addr_absolute(addr);
+            f.a.post_rdma_write(pair.a.ep, &[source.whole()], 2, SIGNALLED, target, context)?;
+            pair.a.done(2, DtoStatus::RemoteAccess)?;
+        }
+        check!(read(&memory.buffer, 0, 2 * PAGE).iter().all(|&byte| byte == 0));
+        Ok(())
+    }),
     // A request that names a region without memory fails.
     test(
         "link::an_unlinked_region_is_no_local_segment",
-        &["it_dto_status_t.A02", "it_lmr_unlink.S02"],
+        &["it_dto_status_t A02", "it_lmr_unlink S02"],
         |f| {
             let pair = f.pair()?;
             let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -375,37 +345,33 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A region can be linked and unlinked many times, each time with another context than the time
     // before.
-    test(
-        "link::again_after_unlink",
-        &["it_lmr_link.B19", "it_lmr_create_unlinked.S03", "it_lmr_link.S03"],
-        |f| {
-            let pair = f.pair()?;
-            let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
-            write(&memory.buffer, 0, &pattern(8, 2 * PAGE));
-            let lmr = unlinked(&pair.b, 2)?;
-            let mut contexts = vec![];
-            for round in 0..300_u64 {
-                let page = &memory.pieces[round as usize % 2..][..1];
-                let context = some(Link::pages(lmr, page).post(&pair.b, round)?, "a context")?;
-                pair.b.done(round, DtoStatus::Success)?;
-                if round % 50 == 0 {
-                    let at = memory.offsets[round as usize % 2];
-                    let content = read(&memory.buffer, at, PAGE);
-                    peer_reads(f, &pair, make_rdma_addr_absolute(BASE), context, &content)?;
-                }
-                check!(contexts.last() != Some(&context), "two links in a row got the same context");
-                contexts.push(context);
-                f.b.lmr_unlink(lmr, pair.b.ep, round, SIGNALLED)?;
-                pair.b.done(round, DtoStatus::Success)?;
+    test("link::again_after_unlink", &["it_lmr_link B19 S03", "it_lmr_create_unlinked S03"], |f| {
+        let pair = f.pair()?;
+        let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
+        write(&memory.buffer, 0, &pattern(8, 2 * PAGE));
+        let lmr = unlinked(&pair.b, 2)?;
+        let mut contexts = vec![];
+        for round in 0..300_u64 {
+            let page = &memory.pieces[round as usize % 2..][..1];
+            let context = some(Link::pages(lmr, page).post(&pair.b, round)?, "a context")?;
+            pair.b.done(round, DtoStatus::Success)?;
+            if round % 50 == 0 {
+                let at = memory.offsets[round as usize % 2];
+                let content = read(&memory.buffer, at, PAGE);
+                peer_reads(f, &pair, make_rdma_addr_absolute(BASE), context, &content)?;
             }
-            Ok(())
-        },
-    ),
+            check!(contexts.last() != Some(&context), "two links in a row got the same context");
+            contexts.push(context);
+            f.b.lmr_unlink(lmr, pair.b.ep, round, SIGNALLED)?;
+            pair.b.done(round, DtoStatus::Success)?;
+        }
+        Ok(())
+    }),
     // If a link reused the key of the last one unchanged, a stale context would reach the new
     // memory.
     test(
         "link::an_old_context_does_not_reach_a_new_link",
-        &["it_lmr_unlink.B06", "A.it_rmr_link.V01"],
+        &["it_lmr_unlink B06", "A.it_rmr_link V01"],
         |f| {
             let pair = f.pair()?;
             let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
@@ -426,7 +392,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A write through the context of a freed region fails and changes nothing.
-    test("link::freeing_a_linked_region_ends_access", &["it_lmr_link.S03", "it_lmr_free.S01"], |f| {
+    test("link::freeing_a_linked_region_ends_access", &["it_lmr_link S03", "it_lmr_free S01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
@@ -442,7 +408,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // An unprivileged endpoint may unlink.
-    test("link::unlinking_needs_no_privilege", &["it_lmr_unlink.B02"], |f| {
+    test("link::unlinking_needs_no_privilege", &["it_lmr_unlink B02"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.a, 1)?;
@@ -460,7 +426,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Without the fence the unlink could take the memory away from earlier requests.
-    test("link::the_unlink_fence", &["it_dto_flags_t.F12", "it_dto_flags_t.F05", "it_lmr_unlink.F01"], |f| {
+    test("link::the_unlink_fence", &["it_dto_flags_t F05 F12", "it_lmr_unlink F01"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 16, PAGE, PAGE)?;
         write(&memory.buffer, 0, &pattern(4, 16 * PAGE));

@@ -36,7 +36,7 @@ fn completed(end: &End, cookie: u64, flags: DtoFlags) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // A link with undefined privileges is refused, and the region stays unlinked.
-    test("link::undefined_privileges", &["it_lmr_link.IT_ERR_INVALID_PRIVS", "it_lmr_link.S05"], |f| {
+    test("link::undefined_privileges", &["it_lmr_link S05 IT_ERR_INVALID_PRIVS"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.a, 1)?;
@@ -54,14 +54,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::in_states_without_a_connection",
         &[
-            "it_lmr_unlink.S01",
-            "it_lmr_link.S06",
-            "it_lmr_link.A03",
-            "it_lmr_link.IT_ERR_INVALID_EP_STATE",
-            "it_lmr_unlink.S05",
-            "it_lmr_unlink.A03",
-            "it_lmr_unlink.IT_ERR_INVALID_EP_STATE",
-            "it_ep_state_t.V04",
+            "it_lmr_unlink A03 S01 S05 IT_ERR_INVALID_EP_STATE",
+            "it_lmr_link A03 S06 IT_ERR_INVALID_EP_STATE",
+            "it_ep_state_t V04",
         ],
         |f| {
             let end = f.end(&f.a, &attributes())?;
@@ -99,14 +94,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::legal_flags",
         &[
-            "it_lmr_link.F03",
-            "it_lmr_link.IT_ERR_INVALID_DTO_FLAGS",
-            "it_lmr_unlink.F01",
-            "it_lmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
-            "it_dto_flags_t.B23",
-            "it_dto_flags_t.B24",
-            "it_dto_flags_t.B29",
-            "it_ia_info_t.F76",
+            "it_lmr_link F03 IT_ERR_INVALID_DTO_FLAGS",
+            "it_lmr_unlink F01 IT_ERR_INVALID_DTO_FLAGS",
+            "it_dto_flags_t B23 B24 B29",
+            "it_ia_info_t F76",
         ],
         |f| {
             check!(f.a.ia_query()?.unlink_fence_support);
@@ -145,7 +136,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Undefined flags are refused.
-    test("link::undefined_flags", &["it_lmr_unlink.S04", "it_status_t.F32"], |f| {
+    test("link::undefined_flags", &["it_lmr_unlink S04", "it_status_t F32"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.a, 1)?;
@@ -168,15 +159,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::bad_handles",
         &[
-            "it_dto_status_t.A31",
-            "it_dto_status_t.A41",
-            "it_lmr_link.A04",
-            "it_lmr_unlink.A04",
-            "it_lmr_link.IT_ERR_INVALID_LMR",
-            "it_lmr_link.IT_ERR_INVALID_EP",
-            "it_lmr_unlink.IT_ERR_INVALID_LMR",
-            "it_lmr_unlink.IT_ERR_INVALID_EP",
-            "it_status_t.F47",
+            "it_dto_status_t A31 A41",
+            "it_lmr_link A04 IT_ERR_INVALID_EP IT_ERR_INVALID_LMR",
+            "it_lmr_unlink A04 IT_ERR_INVALID_EP IT_ERR_INVALID_LMR",
+            "it_status_t F47",
         ],
         |f| {
             let pair = f.pair()?;
@@ -202,7 +188,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A link or unlink that finds the send queue full is refused and changes nothing.
     test(
         "link::a_full_queue",
-        &["it_lmr_link.IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink.IT_ERR_TOO_MANY_POSTS"],
+        &["it_lmr_link IT_ERR_TOO_MANY_POSTS", "it_lmr_unlink IT_ERR_TOO_MANY_POSTS"],
         |f| {
             let small = EpAttributes { max_request_dtos: 8, ..attributes() };
             let pair = f.pair_of(&small, &attributes())?;
@@ -226,11 +212,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "link::create_unlinked_refusals",
         &[
-            "it_lmr_create_unlinked.V02",
-            "it_lmr_create_unlinked.IT_ERR_INVALID_FLAGS",
-            "it_lmr_create_unlinked.IT_ERR_INVALID_PZ",
-            "it_lmr_create_unlinked.IT_ERR_RESOURCE_IOBL_LENGTH",
-            "it_lmr_create_unlinked.V01",
+            "it_lmr_create_unlinked V01 V02 IT_ERR_INVALID_FLAGS IT_ERR_INVALID_PZ",
+            "it_lmr_create_unlinked IT_ERR_RESOURCE_IOBL_LENGTH",
         ],
         |f| {
             let pz = f.a.pz_create()?;
@@ -257,7 +240,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An unprivileged IA cannot create a linkable region.
     test(
         "link::create_unlinked_needs_privilege",
-        &["it_lmr_create_unlinked.IT_ERR_NO_PERMISSION", "4.10.B01"],
+        &["it_lmr_create_unlinked IT_ERR_NO_PERMISSION", "4.10 B01"],
         |f| {
             let ia = f.unprivileged()?;
             let pz = ia.pz_create()?;

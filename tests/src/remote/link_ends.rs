@@ -63,7 +63,7 @@ fn sends(f: &Fixture, pair: &Pair, lmr: LmrHandle, content: &[u8]) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // An unlink that was not executed before its endpoint was freed or reset has no effect.
-    test("link::a_freed_endpoint_leaves_the_link_in_force", &["it_lmr_link.B19", "it_ep_reset.B03"], |f| {
+    test("link::a_freed_endpoint_leaves_the_link_in_force", &["it_lmr_link B19", "it_ep_reset B03"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;
@@ -94,7 +94,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A link that was executed stays in force when its endpoint is freed or reset, even if its
     // completion was never taken.
-    test("link::a_freed_endpoint_leaves_an_executed_link", &["it_lmr_link.B19"], |f| {
+    test("link::a_freed_endpoint_leaves_an_executed_link", &["it_lmr_link B19"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;
@@ -120,7 +120,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The failure of a link is still reported when its region does not exist any more, and concerns
     // no other region.
-    test("link::a_failure_is_reported_after_its_region_was_freed", &["it_lmr_free.B04"], |f| {
+    test("link::a_failure_is_reported_after_its_region_was_freed", &["it_lmr_free B04"], |f| {
         let pair = f.pair()?;
         let other = pair_in(f, pair.a.pz)?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;
@@ -142,7 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Links of an RMR that were not executed before their endpoint was freed or reset have no
     // effect, and the RMR can be linked through another endpoint.
-    test("rmr::a_freed_endpoint_drops_links_not_executed", &["it_rmr_link.B06", "it_rmr_unlink.B03"], |f| {
+    test("rmr::a_freed_endpoint_drops_links_not_executed", &["it_rmr_link B06", "it_rmr_unlink B03"], |f| {
         for way in 0..3 {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;
@@ -163,7 +163,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Here that is not linked, so another endpoint may unlink it.
     test(
         "rmr::failures_in_a_row_restore_the_earlier_state",
-        &["it_rmr_link.B06", "it_rmr_unlink.B03"],
+        &["it_rmr_link B06", "it_rmr_unlink B03"],
         |f| {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;

@@ -222,83 +222,75 @@ pub(crate) const TESTS: &[Test] = &[
     // A region is linked through one endpoint, and a link of it that is posted to another has no
     // effect, in each way in which that can be. All requests of the first endpoint still use the
     // link in force, and it can be unlinked and linked again.
-    test(
-        "link::a_link_without_effect_leaves_the_link_in_force",
-        &["it_lmr_link.S03", "it_lmr_link.B19"],
-        |f| {
-            for way in WAYS {
-                let pair = f.pair()?;
-                let other = pair_in(f, pair.a.pz)?;
-                let memory = [page(f, 1)?, page(f, 2)?];
-                let (lmr, context) = linked_to(&pair.a, &memory[0])?;
-                let before = f.a.lmr_query(lmr, LmrParamMask::ALL)?;
-                let link = |end: &End| {
-                    Link::pages(lmr, &memory[1].pieces).post(end, 3)?;
-                    Ok(())
-                };
-                without_effect(&other, way, link, link)?;
-                check_eq!(f.a.lmr_query(lmr, LmrParamMask::ALL)?, before, "{way:?}");
-                in_force(f, &pair, lmr, context, &memory[0])?;
-                f.a.lmr_unlink(lmr, pair.a.ep, 4, SIGNALLED)?;
-                pair.a.done(4, DtoStatus::Success)?;
-                check!(!linked(&f.a, lmr)?, "{way:?}");
-                let again = some(Link::pages(lmr, &memory[1].pieces).post(&pair.a, 5)?, "a context")?;
-                pair.a.done(5, DtoStatus::Success)?;
-                in_force(f, &pair, lmr, again, &memory[1])?;
-                f.a.lmr_free(lmr)?;
-            }
-            Ok(())
-        },
-    ),
+    test("link::a_link_without_effect_leaves_the_link_in_force", &["it_lmr_link B19 S03"], |f| {
+        for way in WAYS {
+            let pair = f.pair()?;
+            let other = pair_in(f, pair.a.pz)?;
+            let memory = [page(f, 1)?, page(f, 2)?];
+            let (lmr, context) = linked_to(&pair.a, &memory[0])?;
+            let before = f.a.lmr_query(lmr, LmrParamMask::ALL)?;
+            let link = |end: &End| {
+                Link::pages(lmr, &memory[1].pieces).post(end, 3)?;
+                Ok(())
+            };
+            without_effect(&other, way, link, link)?;
+            check_eq!(f.a.lmr_query(lmr, LmrParamMask::ALL)?, before, "{way:?}");
+            in_force(f, &pair, lmr, context, &memory[0])?;
+            f.a.lmr_unlink(lmr, pair.a.ep, 4, SIGNALLED)?;
+            pair.a.done(4, DtoStatus::Success)?;
+            check!(!linked(&f.a, lmr)?, "{way:?}");
+            let again = some(Link::pages(lmr, &memory[1].pieces).post(&pair.a, 5)?, "a context")?;
+            pair.a.done(5, DtoStatus::Success)?;
+            in_force(f, &pair, lmr, again, &memory[1])?;
+            f.a.lmr_free(lmr)?;
+        }
+        Ok(())
+    }),
     // The same holds for an unlink.
-    test(
-        "link::an_unlink_without_effect_leaves_the_link_in_force",
-        &["it_lmr_unlink.A03", "it_lmr_unlink.S03"],
-        |f| {
-            for way in WAYS {
-                let pair = f.pair()?;
-                let other = pair_in(f, pair.a.pz)?;
-                let memory = page(f, 1)?;
-                let (lmr, context) = linked_to(&pair.a, &memory)?;
-                // A region that has an RMR cannot be unlinked.
-                let rmr = f.a.rmr_create(pair.a.pz, RmrType::Wide)?;
-                let unlink = |end: &End| Ok(f.a.lmr_unlink(lmr, end.ep, 3, SIGNALLED)?);
-                let bound = |end: &End| {
-                    let link = RmrLink {
-                        rmr,
-                        lmr,
-                        addr: BASE,
-                        length: 8,
-                        mode: AddrMode::Absolute,
-                        privs: MemPriv::REMOTE_READ,
-                        flags: SIGNALLED,
-                    };
-                    link.made(&pair.a)?;
-                    unlink(end)
+    test("link::an_unlink_without_effect_leaves_the_link_in_force", &["it_lmr_unlink A03 S03"], |f| {
+        for way in WAYS {
+            let pair = f.pair()?;
+            let other = pair_in(f, pair.a.pz)?;
+            let memory = page(f, 1)?;
+            let (lmr, context) = linked_to(&pair.a, &memory)?;
+            // A region that has an RMR cannot be unlinked.
+            let rmr = f.a.rmr_create(pair.a.pz, RmrType::Wide)?;
+            let unlink = |end: &End| Ok(f.a.lmr_unlink(lmr, end.ep, 3, SIGNALLED)?);
+            let bound = |end: &End| {
+                let link = RmrLink {
+                    rmr,
+                    lmr,
+                    addr: BASE,
+                    length: 8,
+                    mode: AddrMode::Absolute,
+                    privs: MemPriv::REMOTE_READ,
+                    flags: SIGNALLED,
                 };
-                without_effect(&other, way, bound, unlink)?;
-                check!(linked(&f.a, lmr)?, "{way:?}");
-                in_force(f, &pair, lmr, context, &memory)?;
-                f.a.rmr_free(rmr)?;
-                f.a.lmr_free(lmr)?;
-            }
-            Ok(())
-        },
-    ),
+                link.made(&pair.a)?;
+                unlink(end)
+            };
+            without_effect(&other, way, bound, unlink)?;
+            check!(linked(&f.a, lmr)?, "{way:?}");
+            in_force(f, &pair, lmr, context, &memory)?;
+            f.a.rmr_free(rmr)?;
+            f.a.lmr_free(lmr)?;
+        }
+        Ok(())
+    }),
     // The same holds for RMRs. The endpoint that linked a narrow RMR can unlink it.
     test(
         "rmr::a_link_without_effect_leaves_a_narrow_link_in_force",
-        &["it_rmr_link.B19", "it_rmr_link.B20", "it_rmr_unlink.B03"],
+        &["it_rmr_link B19 B20", "it_rmr_unlink B03"],
         |f| a_link_without_effect_leaves_the_rmr(f, RmrType::Narrow),
     ),
     test(
         "rmr::a_link_without_effect_leaves_a_wide_link_in_force",
-        &["it_rmr_link.B19", "it_rmr_link.B20", "it_rmr_unlink.B03"],
+        &["it_rmr_link B19 B20", "it_rmr_unlink B03"],
         |f| a_link_without_effect_leaves_the_rmr(f, RmrType::Wide),
     ),
     // Links of an RMR on one endpoint that fail, one after the other, do not change what another
     // endpoint linked meanwhile.
-    test("rmr::a_failure_that_is_taken_late_changes_nothing", &["it_rmr_link.B18"], |f| {
+    test("rmr::a_failure_that_is_taken_late_changes_nothing", &["it_rmr_link B18"], |f| {
         for rmr_type in TYPES {
             let pair = f.pair()?;
             let other = pair_in(f, pair.a.pz)?;
@@ -321,7 +313,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A Receive is judged when the message comes: its region may be linked after it was posted.
-    test("link::a_receive_uses_the_link_in_force", &["it_dto_status_t.A02"], |f| {
+    test("link::a_receive_uses_the_link_in_force", &["it_dto_status_t A02"], |f| {
         let memory = [page(f, 1)?, page(f, 2)?];
         for shared in [false, true] {
             let pz = f.a.pz_create()?;
@@ -370,7 +362,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // So are requests that wait in a send queue.
-    test("link::a_waiting_request_uses_the_link_in_force", &["it_dto_status_t.A02"], |f| {
+    test("link::a_waiting_request_uses_the_link_in_force", &["it_dto_status_t A02"], |f| {
         let pair = f.pair()?;
         let linker = pair_in(f, pair.a.pz)?;
         let memory = page(f, 3)?;
@@ -401,7 +393,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.done(6, DtoStatus::LocalProtection)
     }),
     // Datagrams use the link in force, too.
-    test("link::datagrams_use_the_link_in_force", &["it_dto_status_t.A02"], |f| {
+    test("link::datagrams_use_the_link_in_force", &["it_dto_status_t A02"], |f| {
         let two = two(f)?;
         let linker = f.pair()?;
         let (other, memory) = (pair_in(f, linker.a.pz)?, page(f, 4)?);
@@ -439,7 +431,7 @@ pub(crate) const TESTS: &[Test] = &[
     // other endpoint can.
     test(
         "rmr::a_reset_endpoint_keeps_its_narrow_rmrs",
-        &["it_rmr_link.B07", "it_ep_free.IT_ERR_EP_BUSY", "it_rmr_unlink.A05", "it_rmr_type_t.B04"],
+        &["it_rmr_link B07", "it_ep_free IT_ERR_EP_BUSY", "it_rmr_unlink A05", "it_rmr_type_t B04"],
         |f| {
             let pair = f.pair()?;
             let (rmr, region, context) = rmr_in_force(f, &pair, RmrType::Narrow)?;
@@ -468,7 +460,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An endpoint is busy only while a narrow RMR is linked through it, whatever else is linked.
-    test("rmr::an_endpoint_is_busy_by_its_own_narrow_rmrs_only", &["it_ep_free.B01"], |f| {
+    test("rmr::an_endpoint_is_busy_by_its_own_narrow_rmrs_only", &["it_ep_free B01"], |f| {
         let pair = f.pair()?;
         let other = pair_in(f, pair.a.pz)?;
         let (narrow, region, _) = rmr_in_force(f, &pair, RmrType::Narrow)?;
@@ -490,7 +482,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Whether an RMR fits into a region that is linked by work requests is judged when its link is
     // processed, against the link in force.
-    test("rmr::the_range_is_judged_by_the_link_in_force", &["it_rmr_link.A03"], |f| {
+    test("rmr::the_range_is_judged_by_the_link_in_force", &["it_rmr_link A03"], |f| {
         for rmr_type in TYPES {
             for (addr, length, fits) in [
                 (BASE, PAGE_LEN, true),

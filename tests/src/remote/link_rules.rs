@@ -84,7 +84,7 @@ const FAULTS: &[(&str, Spoil)] = &[
 
 pub(crate) const TESTS: &[Test] = &[
     // Each fault of a link is reported either by the call or by the completion, and never by both.
-    test("link_rules::each_fault_is_reported_once", &["it_lmr_link.V04"], |f| {
+    test("link_rules::each_fault_is_reported_once", &["it_lmr_link V04"], |f| {
         for (what, spoil) in FAULTS {
             let pair = f.pair()?;
             let memory = scattered(f, &f.a, 2, PAGE, 2 * PAGE)?;
@@ -116,7 +116,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // If one element of the list is bad, no part of the region can be used.
-    test("link_rules::all_or_nothing", &["it_lmr_link.B18"], |f| {
+    test("link_rules::all_or_nothing", &["it_lmr_link B18"], |f| {
         // The first element is valid, but the device cannot reach the last one.
         let (pair, other) = (f.pair()?, f.pair()?);
         let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
@@ -136,7 +136,7 @@ pub(crate) const TESTS: &[Test] = &[
         other.b.done(2, DtoStatus::LocalProtection)
     }),
     // The context is known when the call returns, but gives no access before the link is executed.
-    test("link_rules::a_context_before_its_link", &["it_lmr_link.B15"], |f| {
+    test("link_rules::a_context_before_its_link", &["it_lmr_link B15"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
@@ -158,7 +158,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Links and unlinks of one region may be outstanding together until the adapter has no room for
     // another list.
-    test("link_rules::links_of_one_region_in_flight", &["it_lmr_link.IT_ERR_RESOURCES"], |f| {
+    test("link_rules::links_of_one_region_in_flight", &["it_lmr_link IT_ERR_RESOURCES"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
@@ -184,7 +184,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.b.done(5, DtoStatus::Success)
     }),
     // A link or an unlink that is flushed has no effect.
-    test("link_rules::links_that_are_flushed", &["it_lmr_link.S06", "it_lmr_unlink.S02"], |f| {
+    test("link_rules::links_that_are_flushed", &["it_lmr_link S06", "it_lmr_unlink S02"], |f| {
         // Requests that were flushed do not change the link in force, neither for local use nor for
         // peers.
         let (pair, memory, lmr, context) = ready(f)?;
@@ -223,7 +223,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Regions cannot be linked through datagram endpoints.
-    test("link_rules::datagrams", &["it_lmr_link.IT_ERR_INVALID_EP_TYPE"], |f| {
+    test("link_rules::datagrams", &["it_lmr_link IT_ERR_INVALID_EP_TYPE"], |f| {
         let peer = peer(&f.b, &datagrams())?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = f.b.lmr_create_unlinked(peer.pz, 1, LmrFlags::NONE, 0)?;
@@ -235,7 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.b.evd_dequeue(peer.request), Error::QueueEmpty)
     }),
     // The same list can be registered and linked, with the same result.
-    test("link_rules::one_list_for_both_calls", &["it_iobl_t.B03"], |f| {
+    test("link_rules::one_list_for_both_calls", &["it_iobl_t B03"], |f| {
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 2, PAGE, PAGE)?;
         write(&memory.buffer, 0, &pattern(3, 2 * PAGE));
@@ -259,7 +259,7 @@ pub(crate) const TESTS: &[Test] = &[
     // can.
     test(
         "link_rules::regions_created_with_their_memory",
-        &["it_lmr_unlink.A09", "it_lmr_unlink.O02", "it_lmr_link.O02", "it_dto_status_t.A47"],
+        &["it_lmr_unlink A09 O02", "it_lmr_link O02", "it_dto_status_t A47"],
         |f| {
             let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
             let list = Iobl::pages(&memory.pieces, PAGE_LEN, 0);
@@ -282,7 +282,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A region to which an RMR is linked cannot be unlinked until the RMR is.
-    test("link_rules::a_region_with_an_rmr_linked", &["it_lmr_unlink.A08", "A.it_lmr_link.B01"], |f| {
+    test("link_rules::a_region_with_an_rmr_linked", &["it_lmr_unlink A08", "A.it_lmr_link B01"], |f| {
         for rmr_type in [RmrType::Narrow, RmrType::Wide] {
             let (pair, memory, lmr, _) = ready(f)?;
             let rmr = f.b.rmr_create(pair.b.pz, rmr_type)?;
@@ -302,7 +302,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A region that was unlinked through an unprivileged endpoint cannot be linked again through
     // it, but can be freed.
-    test("link_rules::unlinked_without_privilege", &["it_lmr_unlink.S06"], |f| {
+    test("link_rules::unlinked_without_privilege", &["it_lmr_unlink S06"], |f| {
         let (pair, memory, lmr, _) = ready(f)?;
         // An endpoint of the same zone, without privilege.
         let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
@@ -322,7 +322,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A request behind an unlink may start before it (it_lmr_unlink). This NIC executes requests in
     // order, so one that uses the region fails.
-    test("link_rules::what_follows_an_unlink", &["it_lmr_unlink.B08", "it_lmr_unlink.V01"], |f| {
+    test("link_rules::what_follows_an_unlink", &["it_lmr_unlink B08 V01"], |f| {
         for fence in [DtoFlags::empty(), DtoFlags::UNLINK_FENCE] {
             let (pair, _, lmr, _) = ready(f)?;
             f.a.post_recv(pair.a.ep, &[], 0, DtoFlags::COMPLETION)?;

@@ -149,29 +149,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::create_query_free",
         &[
-            "it_rmr_create.B01",
-            "it_rmr_create.S01",
-            "it_rmr_create.B02",
-            "it_rmr_create.O01",
-            "it_rmr_create.B08",
-            "it_rmr_create.IT_ERR_INVALID_PZ",
-            "it_rmr_query.B01",
-            "it_rmr_query.F01",
-            "it_rmr_query.F02",
-            "it_rmr_query.F03",
-            "it_rmr_query.F10",
-            "it_rmr_query.IT_ERR_INVALID_MASK",
-            "it_rmr_query.IT_ERR_INVALID_RMR",
-            "it_rmr_free.B01",
-            "it_rmr_free.IT_ERR_INVALID_RMR",
-            "it_rmr_type_t.F01",
-            "it_rmr_type_t.F02",
-            "it_rmr_type_t.F03",
-            "it_rmr_type_t.B08",
-            "it_rmr_type_t.O01",
-            "it_rmr_type_t.B09",
-            "it_handle_t.F08",
-            "it_status_t.F65",
+            "it_rmr_create B01 B02 B08 O01 S01 IT_ERR_INVALID_PZ",
+            "it_rmr_query B01 F01-F03 F10 IT_ERR_INVALID_MASK IT_ERR_INVALID_RMR",
+            "it_rmr_free B01 IT_ERR_INVALID_RMR",
+            "it_rmr_type_t B08 B09 F01-F03 O01",
+            "it_handle_t F08",
+            "it_status_t F65",
         ],
         |f| {
             let info = f.b.ia_query()?;
@@ -234,38 +217,17 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::link_and_use",
         &[
-            "it_lmr_create.V01",
-            "A.it_lmr_create.B02",
-            "A.it_rmr_query.O01",
-            "A.it_rmr_query.B01",
-            "it_addr_mode_t.B02",
-            "it_rmr_link.B01",
-            "it_rmr_link.B02",
-            "it_rmr_link.B03",
-            "it_rmr_link.B04",
-            "it_rmr_link.B09",
-            "it_rmr_link.B12",
-            "it_rmr_link.B13",
-            "it_rmr_link.B15",
-            "it_rmr_link.B23",
-            "it_rmr_create.B03",
-            "it_rmr_create.B06",
-            "it_rmr_query.B02",
-            "it_rmr_query.F04",
-            "it_rmr_query.F05",
-            "it_rmr_query.F06",
-            "it_rmr_query.F07",
-            "it_rmr_query.F08",
-            "it_rmr_query.F09",
-            "it_rmr_query.F11",
-            "it_rmr_type_t.B01",
-            "it_rmr_type_t.B02",
-            "it_rmr_type_t.B05",
-            "it_event_t.F10",
-            "it_mem_priv_t.B03",
-            "A.it_rmr_link.B01",
-            "A.it_rmr_link.B02",
-            "A.it_rmr_link.B04",
+            "it_lmr_create V01",
+            "A.it_lmr_create B02",
+            "A.it_rmr_query B01 O01",
+            "it_addr_mode_t B02",
+            "it_rmr_link B01-B04 B09 B12 B13 B15 B23",
+            "it_rmr_create B03 B06",
+            "it_rmr_query B02 F04-F09 F11",
+            "it_rmr_type_t B01 B02 B05",
+            "it_event_t F10",
+            "it_mem_priv_t B03",
+            "A.it_rmr_link B01 B02 B04",
         ],
         |f| {
             check_eq!(EventType::RMR_LINK_CMPL.as_raw(), 6);
@@ -336,7 +298,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An RMR permits exactly the remote operations of its link.
-    test("rmr::only_what_was_granted", &["it_rmr_link.B10", "it_rmr_link.B11", "it_rmr_link.V03"], |f| {
+    test("rmr::only_what_was_granted", &["it_rmr_link B10 B11 V03"], |f| {
         for rmr_type in TYPES {
             for (privs, reads, writes) in [
                 (MemPriv::REMOTE_READ, true, false),
@@ -360,49 +322,36 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A narrow RMR can be linked with offsets as addresses, a wide one cannot.
-    test(
-        "rmr::relative_addressing",
-        &[
-            "it_addr_mode_t.B05",
-            "it_addr_mode_t.O02",
-            "it_rmr_link.B05",
-            "it_rmr_link.O01",
-            "it_rmr_link.O02",
-        ],
-        |f| {
-            check!(f.b.ia_query()?.addr_mode_relative_support);
-            let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
-            let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(33, 100) };
-            let context = link.made(&pair.b)?;
-            let received = param(&pair.b, rmr)?;
-            check_eq!((received.addr, received.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
-            let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-            let from = make_rdma_addr_relative(5);
-            f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 95)], 1, SIGNALLED, from, context)?;
-            pair.a.done(1, DtoStatus::Success)?;
-            check!(own.bytes(0, 95) == region.bytes(38, 95));
-            let wide = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
-            refused(Link { rmr: wide, ..link }.post(&pair.b, 1), Error::InvalidAddrMode)?;
-            check_eq!(
-                reaches(f, &pair.a, false, make_rdma_addr_relative(6), context, 95)?,
-                DtoStatus::RemoteAccess
-            );
-            f.b.rmr_free(rmr)?;
-            Ok(())
-        },
-    ),
+    test("rmr::relative_addressing", &["it_addr_mode_t B05 O02", "it_rmr_link B05 O01 O02"], |f| {
+        check!(f.b.ia_query()?.addr_mode_relative_support);
+        let (pair, region, rmr) = ready(f, RmrType::Narrow)?;
+        let link = Link { mode: AddrMode::Relative, ..Link::of(rmr, &region).part(33, 100) };
+        let context = link.made(&pair.b)?;
+        let received = param(&pair.b, rmr)?;
+        check_eq!((received.addr, received.addr_mode), (region.buffer.addr() + 33, AddrMode::Relative));
+        let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+        let from = make_rdma_addr_relative(5);
+        f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 95)], 1, SIGNALLED, from, context)?;
+        pair.a.done(1, DtoStatus::Success)?;
+        check!(own.bytes(0, 95) == region.bytes(38, 95));
+        let wide = f.b.rmr_create(pair.b.pz, RmrType::Wide)?;
+        refused(Link { rmr: wide, ..link }.post(&pair.b, 1), Error::InvalidAddrMode)?;
+        check_eq!(
+            reaches(f, &pair.a, false, make_rdma_addr_relative(6), context, 95)?,
+            DtoStatus::RemoteAccess
+        );
+        f.b.rmr_free(rmr)?;
+        Ok(())
+    }),
     // A wide RMR works through every endpoint of its zone, also for links and unlinks.
     test(
         "rmr::wide_through_all_endpoints",
         &[
-            "it_rmr_create.B04",
-            "it_rmr_link.B08",
-            "it_rmr_link.B17",
-            "it_rmr_link.B18",
-            "it_rmr_type_t.B06",
-            "it_rmr_type_t.B07",
-            "A.it_rmr_link.V01",
-            "A.it_rmr_unlink.B01",
+            "it_rmr_create B04",
+            "it_rmr_link B08 B17 B18",
+            "it_rmr_type_t B06 B07",
+            "A.it_rmr_link V01",
+            "A.it_rmr_unlink B01",
         ],
         |f| {
             let (first, region, rmr) = ready(f, RmrType::Wide)?;
@@ -429,20 +378,13 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::narrow_through_its_endpoint",
         &[
-            "it_post_rdma_read.A08",
-            "it_rmr_create.B05",
-            "it_rmr_link.B07",
-            "it_rmr_type_t.B03",
-            "it_rmr_type_t.B04",
-            "it_rmr_unlink.A05",
-            "it_rmr_unlink.A01",
-            "it_rmr_unlink.S01",
-            "it_rmr_unlink.B07",
-            "it_rmr_unlink.B08",
-            "it_rmr_unlink.B13",
-            "it_dto_status_t.A20",
-            "it_dto_status_t.A23",
-            "it_ep_free.IT_ERR_EP_BUSY",
+            "it_post_rdma_read A08",
+            "it_rmr_create B05",
+            "it_rmr_link B07",
+            "it_rmr_type_t B03 B04",
+            "it_rmr_unlink A01 A05 B07 B08 B13 S01",
+            "it_dto_status_t A20 A23",
+            "it_ep_free IT_ERR_EP_BUSY",
         ],
         |f| {
             let (first, region, rmr) = ready(f, RmrType::Narrow)?;
@@ -468,17 +410,7 @@ pub(crate) const TESTS: &[Test] = &[
     // After an unlink the context is invalid and the region is free of the RMR.
     test(
         "rmr::unlink",
-        &[
-            "it_rmr_unlink.B01",
-            "it_rmr_unlink.B03",
-            "it_rmr_unlink.B04",
-            "it_rmr_unlink.B05",
-            "it_rmr_unlink.B06",
-            "it_rmr_unlink.B11",
-            "it_rmr_unlink.B12",
-            "it_lmr_free.IT_ERR_LMR_BUSY",
-            "1.B02",
-        ],
+        &["it_rmr_unlink B01 B03-B06 B11 B12", "it_lmr_free IT_ERR_LMR_BUSY", "1 B02"],
         |f| {
             for rmr_type in TYPES {
                 let (pair, region, rmr) = ready(f, rmr_type)?;
@@ -509,77 +441,62 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Freeing a linked RMR invalidates its context, and works without the endpoint of the link.
-    test(
-        "rmr::free_while_linked",
-        &["it_rmr_free.B02", "it_rmr_free.B03", "it_rmr_free.B04", "it_rmr_unlink.V01"],
-        |f| {
-            for rmr_type in TYPES {
-                let (pair, region, rmr) = ready(f, rmr_type)?;
-                let other = f.b.rmr_create(pair.b.pz, rmr_type)?;
-                let gone = Link::of(rmr, &region).made(&pair.b)?;
-                let stays = Link::of(other, &region).part(0, 64).made(&pair.b)?;
-                f.b.rmr_free(rmr)?;
-                check!(readable(f, &pair, &region, stays)?);
-                check!(!readable(f, &pair, &region, gone)?);
-                pair.b.broken()?;
-                // The endpoint of the link cannot be used any more.
-                refused(f.b.lmr_free(region.lmr), Error::LmrBusy)?;
-                f.b.rmr_free(other)?;
-                f.b.lmr_free(region.lmr)?;
-            }
-            Ok(())
-        },
-    ),
+    test("rmr::free_while_linked", &["it_rmr_free B02-B04", "it_rmr_unlink V01"], |f| {
+        for rmr_type in TYPES {
+            let (pair, region, rmr) = ready(f, rmr_type)?;
+            let other = f.b.rmr_create(pair.b.pz, rmr_type)?;
+            let gone = Link::of(rmr, &region).made(&pair.b)?;
+            let stays = Link::of(other, &region).part(0, 64).made(&pair.b)?;
+            f.b.rmr_free(rmr)?;
+            check!(readable(f, &pair, &region, stays)?);
+            check!(!readable(f, &pair, &region, gone)?);
+            pair.b.broken()?;
+            // The endpoint of the link cannot be used any more.
+            refused(f.b.lmr_free(region.lmr), Error::LmrBusy)?;
+            f.b.rmr_free(other)?;
+            f.b.lmr_free(region.lmr)?;
+        }
+        Ok(())
+    }),
     // A Send behind a link can carry the new context; behind a failed link it is not sent.
-    test(
-        "rmr::a_link_fences_what_follows",
-        &[
-            "it_rmr_link.B14",
-            "it_rmr_link.B16",
-            "it_rmr_link.B25",
-            "it_rmr_unlink.B10",
-            "it_rmr_link.B26",
-            "it_rmr_link.B24",
-        ],
-        |f| {
-            for rmr_type in TYPES {
-                let (pair, region, rmr) = ready(f, rmr_type)?;
-                let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
-                // The context is sent to the peer behind the link. Only the Send asks for a
-                // completion.
-                let link = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &region) };
-                for round in 0..10 {
-                    f.a.post_recv(pair.a.ep, &[own.whole()], round, DtoFlags::COMPLETION)?;
-                    let context = link.post(&pair.b, 1)?;
-                    region.write(PAGE, &context.0.to_ne_bytes());
-                    f.b.post_send(pair.b.ep, &[region.segment(PAGE, 4)], 2, SIGNALLED)?;
-                    pair.a.recv_done(round, DtoStatus::Success)?;
-                    let received = own.bytes(0, 4);
-                    check_eq!(received, context.0.to_ne_bytes());
-                    check!(readable(f, &pair, &region, context)?);
-                    pair.b.done(2, DtoStatus::Success)?;
-                    f.b.rmr_unlink(rmr, pair.b.ep, 3, DtoFlags::empty())?;
-                    f.b.post_send(pair.b.ep, &[], 4, SIGNALLED)?;
-                    f.a.post_recv(pair.a.ep, &[], round, DtoFlags::COMPLETION)?;
-                    pair.a.recv_done(round, DtoStatus::Success)?;
-                    pair.b.done(4, DtoStatus::Success)?;
-                    check!(!param(&pair.b, rmr)?.linked);
-                }
-                pair.b.idle()?;
-                // Behind a link that fails, the context is not sent.
-                let bare = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
-                let bad = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &bare) };
-                bad.post(&pair.b, 5)?;
-                f.b.post_send(pair.b.ep, &[], 6, SIGNALLED)?;
-                failed(&pair.b, 5, DtoStatus::RmrOperationFailed)?;
-                pair.b.done(6, DtoStatus::Flushed)?;
-                pair.a.idle()?;
+    test("rmr::a_link_fences_what_follows", &["it_rmr_link B14 B16 B24-B26", "it_rmr_unlink B10"], |f| {
+        for rmr_type in TYPES {
+            let (pair, region, rmr) = ready(f, rmr_type)?;
+            let own = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
+            // The context is sent to the peer behind the link. Only the Send asks for a
+            // completion.
+            let link = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &region) };
+            for round in 0..10 {
+                f.a.post_recv(pair.a.ep, &[own.whole()], round, DtoFlags::COMPLETION)?;
+                let context = link.post(&pair.b, 1)?;
+                region.write(PAGE, &context.0.to_ne_bytes());
+                f.b.post_send(pair.b.ep, &[region.segment(PAGE, 4)], 2, SIGNALLED)?;
+                pair.a.recv_done(round, DtoStatus::Success)?;
+                let received = own.bytes(0, 4);
+                check_eq!(received, context.0.to_ne_bytes());
+                check!(readable(f, &pair, &region, context)?);
+                pair.b.done(2, DtoStatus::Success)?;
+                f.b.rmr_unlink(rmr, pair.b.ep, 3, DtoFlags::empty())?;
+                f.b.post_send(pair.b.ep, &[], 4, SIGNALLED)?;
+                f.a.post_recv(pair.a.ep, &[], round, DtoFlags::COMPLETION)?;
+                pair.a.recv_done(round, DtoStatus::Success)?;
+                pair.b.done(4, DtoStatus::Success)?;
+                check!(!param(&pair.b, rmr)?.linked);
             }
-            Ok(())
-        },
-    ),
+            pair.b.idle()?;
+            // Behind a link that fails, the context is not sent.
+            let bare = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
+            let bad = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &bare) };
+            bad.post(&pair.b, 5)?;
+            f.b.post_send(pair.b.ep, &[], 6, SIGNALLED)?;
+            failed(&pair.b, 5, DtoStatus::RmrOperationFailed)?;
+            pair.b.done(6, DtoStatus::Flushed)?;
+            pair.a.idle()?;
+        }
+        Ok(())
+    }),
     // No link gets a context that was used shortly before.
-    test("rmr::many_links_new_contexts", &["it_rmr_free.V01", "A.it_rmr_link.B03"], |f| {
+    test("rmr::many_links_new_contexts", &["it_rmr_free V01", "A.it_rmr_link B03"], |f| {
         let (pair, region, rmr) = ready(f, RmrType::Wide)?;
         let mut seen = alloc::collections::BTreeSet::new();
         for _ in 0..200 {

@@ -56,21 +56,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::wide_links_that_fail",
         &[
-            "it_dto_status_t.A16",
-            "it_dto_status_t.A29",
-            "it_lmr_create.B32",
-            "it_pz_create.A02",
-            "it_rmr_link.A01",
-            "it_rmr_link.A05",
-            "it_rmr_link.A07",
-            "it_rmr_link.A09",
-            "it_rmr_link.B19",
-            "it_rmr_link.B20",
-            "it_rmr_link.B22",
-            "it_rmr_link.S01",
-            "it_rmr_link.V01",
-            "it_rmr_link.V06",
-            "it_dto_status_t.A13",
+            "it_dto_status_t A13 A16 A29",
+            "it_lmr_create B32",
+            "it_pz_create A02",
+            "it_rmr_link A01 A05 A07 A09 B19 B20 B22 S01 V01 V06",
         ],
         |f| links_fail(f, RmrType::Wide),
     ),
@@ -78,19 +67,7 @@ pub(crate) const TESTS: &[Test] = &[
     // force.
     test(
         "rmr::narrow_links_that_fail",
-        &[
-            "it_dto_status_t.A16",
-            "it_dto_status_t.A29",
-            "it_rmr_link.A05",
-            "it_rmr_link.A06",
-            "it_rmr_link.A07",
-            "it_rmr_link.A09",
-            "it_rmr_link.A10",
-            "it_rmr_link.B19",
-            "it_dto_status_t.A14",
-            "it_dto_status_t.A30",
-            "it_dto_status_t.F15",
-        ],
+        &["it_dto_status_t A14 A16 A29 A30 F15", "it_rmr_link A05-A07 A09 A10 B19"],
         |f| {
             links_fail(f, RmrType::Narrow)?;
             // A narrow RMR that is linked cannot be linked again; its link stays in force.
@@ -106,7 +83,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An unlink through an endpoint of another zone fails and leaves the link in force.
-    test("rmr::unlink_in_another_zone", &["it_rmr_unlink.A04", "it_dto_status_t.A19"], |f| {
+    test("rmr::unlink_in_another_zone", &["it_rmr_unlink A04", "it_dto_status_t A19"], |f| {
         for rmr_type in TYPES {
             let (pair, region, rmr) = ready(f, rmr_type)?;
             let context = Link::of(rmr, &region).made(&pair.b)?;
@@ -122,25 +99,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::link_refusals",
         &[
-            "it_rmr_link.IT_ERR_ADDRESS",
-            "it_rmr_link.IT_ERR_INVALID_ADDR_MODE",
-            "it_rmr_link.IT_ERR_INVALID_DTO_FLAGS",
-            "it_rmr_link.IT_ERR_INVALID_EP",
-            "it_rmr_link.IT_ERR_INVALID_LENGTH",
-            "it_rmr_link.IT_ERR_INVALID_LMR",
-            "it_rmr_link.IT_ERR_INVALID_PRIVS",
-            "it_rmr_link.IT_ERR_INVALID_RMR",
-            "it_rmr_link.B21",
-            "it_rmr_link.V02",
-            "it_rmr_link.V05",
-            "it_rmr_unlink.IT_ERR_INVALID_DTO_FLAGS",
-            "it_rmr_unlink.IT_ERR_INVALID_EP",
-            "it_rmr_unlink.IT_ERR_INVALID_RMR",
-            "it_rmr_unlink.B09",
-            "it_rmr_unlink.V03",
-            "it_dto_flags_t.B09",
-            "it_dto_flags_t.B20",
-            "it_dto_flags_t.B21",
+            "it_rmr_link B21 V02 V05 IT_ERR_ADDRESS IT_ERR_INVALID_ADDR_MODE",
+            "it_rmr_link IT_ERR_INVALID_DTO_FLAGS IT_ERR_INVALID_EP IT_ERR_INVALID_LENGTH",
+            "it_rmr_link IT_ERR_INVALID_LMR IT_ERR_INVALID_PRIVS IT_ERR_INVALID_RMR",
+            "it_rmr_unlink B09 V03 IT_ERR_INVALID_DTO_FLAGS IT_ERR_INVALID_EP IT_ERR_INVALID_RMR",
+            "it_dto_flags_t B09 B20 B21",
         ],
         |f| {
             for rmr_type in TYPES {
@@ -214,10 +177,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::not_for_datagrams",
         &[
-            "it_rmr_link.IT_ERR_INVALID_EP_TYPE",
-            "it_rmr_unlink.IT_ERR_INVALID_EP_TYPE",
-            "it_post_atomic.IT_ERR_INVALID_EP_TYPE",
-            "it_post_send_and_unlink.IT_ERR_INVALID_EP_TYPE",
+            "it_rmr_link IT_ERR_INVALID_EP_TYPE",
+            "it_rmr_unlink IT_ERR_INVALID_EP_TYPE",
+            "it_post_atomic IT_ERR_INVALID_EP_TYPE",
+            "it_post_send_and_unlink IT_ERR_INVALID_EP_TYPE",
         ],
         |f| {
             let peer = peer(&f.b, &datagrams())?;
@@ -244,13 +207,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "rmr::states",
         &[
-            "it_rmr_link.IT_ERR_INVALID_EP_STATE",
-            "it_rmr_link.A02",
-            "it_rmr_link.B06",
-            "it_rmr_unlink.IT_ERR_INVALID_EP_STATE",
-            "it_rmr_unlink.A02",
-            "it_rmr_unlink.B02",
-            "it_ep_state_t.V05",
+            "it_rmr_link A02 B06 IT_ERR_INVALID_EP_STATE",
+            "it_rmr_unlink A02 B02 IT_ERR_INVALID_EP_STATE",
+            "it_ep_state_t V05",
         ],
         |f| {
             for rmr_type in TYPES {
@@ -279,7 +238,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A link that finds the send queue full is refused and changes nothing.
     test(
         "rmr::the_send_queue_overflows",
-        &["it_rmr_link.IT_ERR_TOO_MANY_POSTS", "it_rmr_unlink.IT_ERR_TOO_MANY_POSTS"],
+        &["it_rmr_link IT_ERR_TOO_MANY_POSTS", "it_rmr_unlink IT_ERR_TOO_MANY_POSTS"],
         |f| {
             let depth = 4;
             let few = EpAttributes { max_request_dtos: depth, ..attributes() };
@@ -302,7 +261,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Creating RMRs fails with IT_ERR_RESOURCES at some point.
-    test("rmr::resources_end", &["it_rmr_create.IT_ERR_RESOURCES"], |f| {
+    test("rmr::resources_end", &["it_rmr_create IT_ERR_RESOURCES"], |f| {
         let pz = f.b.pz_create()?;
         let mut made = 0;
         let refusal = loop {

@@ -66,22 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
     // names it.
     test(
         "unlink_remote::regions_and_windows",
-        &[
-            "it_post_send_and_unlink.O01",
-            "it_post_send_and_unlink.B01",
-            "it_post_send_and_unlink.B02",
-            "it_post_send_and_unlink.B03",
-            "it_post_send_and_unlink.B04",
-            "it_post_send_and_unlink.B05",
-            "it_post_send_and_unlink.B08",
-            "it_post_send_and_unlink.B09",
-            "it_post_send_and_unlink.B10",
-            "it_post_send_and_unlink.B12",
-            "it_post_send_and_unlink.B13",
-            "it_post_send_and_unlink.B14",
-            "it_post_send_and_unlink.B21",
-            "it_post_send_and_unlink.V04",
-        ],
+        &["it_post_send_and_unlink B01-B05 B08-B10 B12-B14 B21 O01 V04"],
         |f| {
             check!(f.a.ia_query()?.post_send_unlink_remote_support);
             let (pair, source, sink) = ready(f)?;
@@ -139,53 +124,35 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Sends that unlink complete in order with other requests, and earlier writes have arrived.
-    test(
-        "unlink_remote::in_order",
-        &["it_post_send_and_unlink.B15", "it_post_send_and_unlink.B16", "it_post_send_and_unlink.B19"],
-        |f| {
-            let (pair, source, sink) = ready(f)?;
-            for round in 0..10u64 {
-                let region = linked(f, &pair.b, OPEN)?;
-                let context = region.context()?;
-                source.fill(round as u8);
-                f.a.post_rdma_write(
-                    pair.a.ep,
-                    &[source.whole()],
-                    1,
-                    DtoFlags::empty(),
-                    region.remote(0),
-                    context,
-                )?;
-                let flags = SIGNALLED | DtoFlags::BARRIER_FENCE | DtoFlags::SOLICITED_WAIT;
-                f.a.post_send_and_unlink(pair.a.ep, &[], round, flags, context)?;
-                check_eq!(pair.b.reap_recv()?.unlinked_mr_handle, region.lmr.into());
-                check!(region.all() == source.all(), "the earlier write has arrived");
-                pair.a.done(round, DtoStatus::Success)?;
-                f.b.post_recv(pair.b.ep, &[sink.whole()], 8, DtoFlags::COMPLETION)?;
-                f.b.lmr_free(region.lmr)?;
-            }
-            Ok(())
-        },
-    ),
+    test("unlink_remote::in_order", &["it_post_send_and_unlink B15 B16 B19"], |f| {
+        let (pair, source, sink) = ready(f)?;
+        for round in 0..10u64 {
+            let region = linked(f, &pair.b, OPEN)?;
+            let context = region.context()?;
+            source.fill(round as u8);
+            f.a.post_rdma_write(
+                pair.a.ep,
+                &[source.whole()],
+                1,
+                DtoFlags::empty(),
+                region.remote(0),
+                context,
+            )?;
+            let flags = SIGNALLED | DtoFlags::BARRIER_FENCE | DtoFlags::SOLICITED_WAIT;
+            f.a.post_send_and_unlink(pair.a.ep, &[], round, flags, context)?;
+            check_eq!(pair.b.reap_recv()?.unlinked_mr_handle, region.lmr.into());
+            check!(region.all() == source.all(), "the earlier write has arrived");
+            pair.a.done(round, DtoStatus::Success)?;
+            f.b.post_recv(pair.b.ep, &[sink.whole()], 8, DtoFlags::COMPLETION)?;
+            f.b.lmr_free(region.lmr)?;
+        }
+        Ok(())
+    }),
     // Each context that may not be unlinked fails the Receive, breaks the connection and stays
     // linked.
     test(
         "unlink_remote::what_cannot_be_unlinked",
-        &[
-            "it_dto_status_t.A11",
-            "it_post_send_and_unlink.S01",
-            "it_post_send_and_unlink.S02",
-            "it_post_send_and_unlink.A02",
-            "it_post_send_and_unlink.A13",
-            "it_post_send_and_unlink.A14",
-            "it_post_send_and_unlink.A15",
-            "it_post_send_and_unlink.A16",
-            "it_post_send_and_unlink.A17",
-            "it_post_send_and_unlink.A18",
-            "it_post_send_and_unlink.A19",
-            "it_post_send_and_unlink.B20",
-            "it_dto_status_t.A10",
-        ],
+        &["it_dto_status_t A10 A11", "it_post_send_and_unlink A02 A13-A19 B20 S01 S02"],
         |f| {
             // Context 0, and the context of the direct LMR handle.
             for context in [RmrContext(0), RmrContext(u32::MAX)] {
@@ -248,7 +215,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A region without remote access cannot be unlinked by a peer that guesses its key.
-    test("unlink_remote::no_remote_access", &["it_dto_status_t.A11", "it_post_send_and_unlink.A17"], |f| {
+    test("unlink_remote::no_remote_access", &["it_dto_status_t A11", "it_post_send_and_unlink A17"], |f| {
         // A region without remote access has no context. The test takes the context of an earlier
         // link and changes its variant.
         let (pair, ..) = ready(f)?;
@@ -277,54 +244,42 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A Send that unlinks fails like any other Send, and then unlinks nothing.
-    test(
-        "unlink_remote::as_a_send",
-        &[
-            "it_post_send_and_unlink.A01",
-            "it_post_send_and_unlink.A03",
-            "it_post_send_and_unlink.A07",
-            "it_post_send_and_unlink.A08",
-            "it_post_send_and_unlink.B20",
-        ],
-        |f| {
-            let (pair, source, _) = ready(f)?;
-            let region = linked(f, &pair.b, OPEN)?;
-            let closed = f.region(&f.a, f.a.pz_create()?, 64, OPEN)?;
-            f.a.post_send_and_unlink(pair.a.ep, &[closed.whole()], 1, DtoFlags::empty(), region.context()?)?;
-            pair.a.done(1, DtoStatus::LocalProtection)?;
-            pair.a.broken()?;
-            f.a.post_send_and_unlink(pair.a.ep, &[source.whole()], 2, DtoFlags::empty(), region.context()?)?;
-            pair.a.done(2, DtoStatus::Flushed)?;
-            check!(is_linked(&f.b, region.lmr)?);
-            // The message is longer than the Receive.
-            let pair = f.pair()?;
-            let source = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
-            let sink = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
-            let region = linked(f, &pair.b, OPEN)?;
-            f.b.post_recv(pair.b.ep, &[sink.segment(0, 9)], 8, DtoFlags::COMPLETION)?;
-            f.a.post_send_and_unlink(
-                pair.a.ep,
-                &[source.segment(0, 10)],
-                1,
-                DtoFlags::empty(),
-                region.context()?,
-            )?;
-            pair.b.recv_done(8, DtoStatus::LocalLength)?;
-            pair.a.done(1, DtoStatus::RemoteResponder)?;
-            check!(is_linked(&f.b, region.lmr)?);
-            Ok(())
-        },
-    ),
+    test("unlink_remote::as_a_send", &["it_post_send_and_unlink A01 A03 A07 A08 B20"], |f| {
+        let (pair, source, _) = ready(f)?;
+        let region = linked(f, &pair.b, OPEN)?;
+        let closed = f.region(&f.a, f.a.pz_create()?, 64, OPEN)?;
+        f.a.post_send_and_unlink(pair.a.ep, &[closed.whole()], 1, DtoFlags::empty(), region.context()?)?;
+        pair.a.done(1, DtoStatus::LocalProtection)?;
+        pair.a.broken()?;
+        f.a.post_send_and_unlink(pair.a.ep, &[source.whole()], 2, DtoFlags::empty(), region.context()?)?;
+        pair.a.done(2, DtoStatus::Flushed)?;
+        check!(is_linked(&f.b, region.lmr)?);
+        // The message is longer than the Receive.
+        let pair = f.pair()?;
+        let source = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
+        let sink = f.region(&f.b, pair.b.pz, PAGE, MemPriv::LOCAL)?;
+        let region = linked(f, &pair.b, OPEN)?;
+        f.b.post_recv(pair.b.ep, &[sink.segment(0, 9)], 8, DtoFlags::COMPLETION)?;
+        f.a.post_send_and_unlink(
+            pair.a.ep,
+            &[source.segment(0, 10)],
+            1,
+            DtoFlags::empty(),
+            region.context()?,
+        )?;
+        pair.b.recv_done(8, DtoStatus::LocalLength)?;
+        pair.a.done(1, DtoStatus::RemoteResponder)?;
+        check!(is_linked(&f.b, region.lmr)?);
+        Ok(())
+    }),
     // Each bad argument and each wrong state is refused with its own error.
     test(
         "unlink_remote::refusals",
         &[
-            "it_post_send_and_unlink.IT_ERR_INVALID_DTO_FLAGS",
-            "it_post_send_and_unlink.IT_ERR_INVALID_EP",
-            "it_post_send_and_unlink.IT_ERR_INVALID_EP_STATE",
-            "it_post_send_and_unlink.IT_ERR_INVALID_NUM_SEGMENTS",
-            "it_post_send_and_unlink.IT_ERR_TOO_MANY_POSTS",
-            "it_dto_flags_t.B13",
+            "it_post_send_and_unlink IT_ERR_INVALID_DTO_FLAGS IT_ERR_INVALID_EP",
+            "it_post_send_and_unlink IT_ERR_INVALID_EP_STATE IT_ERR_INVALID_NUM_SEGMENTS",
+            "it_post_send_and_unlink IT_ERR_TOO_MANY_POSTS",
+            "it_dto_flags_t B13",
         ],
         |f| {
             let few = EpAttributes { max_request_dtos: 2, max_send_segments: 3, ..attributes() };
@@ -366,12 +321,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "unlink_remote::only_iwarp_reads_to_rmrs",
         &[
-            "it_post_rdma_read_to_rmr.O01",
-            "it_post_rdma_read_to_rmr.IT_ERR_OP_NOT_SUPPORTED",
-            "it_ia_info_t.F66",
-            "it_dto_flags_t.O02",
-            "it_dto_flags_t.F06",
-            "A.it_post_rdma_read_to_rmr.B01",
+            "it_post_rdma_read_to_rmr O01 IT_ERR_OP_NOT_SUPPORTED",
+            "it_ia_info_t F66",
+            "it_dto_flags_t F06 O02",
+            "A.it_post_rdma_read_to_rmr B01",
         ],
         |f| {
             check!(!f.a.ia_query()?.rdma_read_local_extensions);
@@ -398,7 +351,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A failed unlink causes an asynchronous event for the endpoint of the peer.
-    test("unlink_remote::the_peer_gets_an_asynchronous_event", &["it_post_send_and_unlink.S02"], |f| {
+    test("unlink_remote::the_peer_gets_an_asynchronous_event", &["it_post_send_and_unlink S02"], |f| {
         let aff = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
         let (pair, ..) = ready(f)?;
         fails(f, &pair, RmrContext(1))?;

@@ -37,42 +37,33 @@ fn arrives(f: &Fixture, pair: &Pair, segments: &[LmrTriplet], cookie: u64, bytes
 pub(crate) const TESTS: &[Test] = &[
     // The source of a Send that unlinks may overlap, be unaligned, or consist of bus addresses, as
     // that of any other Send.
-    test(
-        "unlink_remote::sources",
-        &[
-            "it_post_send_and_unlink.B06",
-            "it_post_send_and_unlink.B07",
-            "it_post_send_and_unlink.V01",
-            "it_post_send_and_unlink.V02",
-        ],
-        |f| {
-            let (pair, own, _) = ready(f)?;
-            // The segments overlap.
-            let segments = [own.segment(0, 20), own.segment(10, 20), own.segment(0, 20)];
-            let bytes = [own.bytes(0, 20), own.bytes(10, 20), own.bytes(0, 20)].concat();
-            arrives(f, &pair, &segments, 0, &bytes)?;
-            // The segments need no alignment, regardless of the alignment hint.
-            check!(f.a.ia_query()?.dto_alignment_hint > 7);
-            for at in [1, 3, 7] {
-                arrives(
-                    f,
-                    &pair,
-                    &[own.segment(at, 13), own.segment(2 * at, 1)],
-                    0,
-                    &[own.bytes(at, 13), own.bytes(2 * at, 1)].concat(),
-                )?;
-            }
-            // The segments are bus addresses.
-            let direct = f.buffer(PAGE)?;
-            crate::fixture::write(&direct, 0, &pattern(9, PAGE));
-            let io_addr = crate::memory::iobl::map(&f.a, &direct)?;
-            let segments = [LmrTriplet::direct(IoAddr(io_addr.0 + 3), 100), own.segment(0, 4)];
-            let bytes = [pattern(9, PAGE)[3..103].to_vec(), own.bytes(0, 4)].concat();
-            arrives(f, &pair, &segments, u64::MAX, &bytes)
-        },
-    ),
+    test("unlink_remote::sources", &["it_post_send_and_unlink B06 B07 V01 V02"], |f| {
+        let (pair, own, _) = ready(f)?;
+        // The segments overlap.
+        let segments = [own.segment(0, 20), own.segment(10, 20), own.segment(0, 20)];
+        let bytes = [own.bytes(0, 20), own.bytes(10, 20), own.bytes(0, 20)].concat();
+        arrives(f, &pair, &segments, 0, &bytes)?;
+        // The segments need no alignment, regardless of the alignment hint.
+        check!(f.a.ia_query()?.dto_alignment_hint > 7);
+        for at in [1, 3, 7] {
+            arrives(
+                f,
+                &pair,
+                &[own.segment(at, 13), own.segment(2 * at, 1)],
+                0,
+                &[own.bytes(at, 13), own.bytes(2 * at, 1)].concat(),
+            )?;
+        }
+        // The segments are bus addresses.
+        let direct = f.buffer(PAGE)?;
+        crate::fixture::write(&direct, 0, &pattern(9, PAGE));
+        let io_addr = crate::memory::iobl::map(&f.a, &direct)?;
+        let segments = [LmrTriplet::direct(IoAddr(io_addr.0 + 3), 100), own.segment(0, 4)];
+        let bytes = [pattern(9, PAGE)[3..103].to_vec(), own.bytes(0, 4)].concat();
+        arrives(f, &pair, &segments, u64::MAX, &bytes)
+    }),
     // On an unprivileged endpoint, a Send that unlinks fails if its source is the direct handle.
-    test("unlink_remote::no_direct_handle_without_privilege", &["it_post_send_and_unlink.A12"], |f| {
+    test("unlink_remote::no_direct_handle_without_privilege", &["it_post_send_and_unlink A12"], |f| {
         let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
         let pair = f.pair_of(&plain, &attributes())?;
         let buffer = f.buffer(PAGE)?;
@@ -90,7 +81,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // After the completion of a Send that unlinks its buffer can be reused, and the message arrives
     // unchanged.
-    test("unlink_remote::the_buffer_is_the_consumers_again", &["it_post_send_and_unlink.B11"], |f| {
+    test("unlink_remote::the_buffer_is_the_consumers_again", &["it_post_send_and_unlink B11"], |f| {
         let (pair, own, there) = ready(f)?;
         for round in 0..10 {
             let region = linked(f, &pair.b, OPEN)?;
@@ -108,7 +99,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A Send that unlinks does not complete before an earlier read, and with a fence does not start
     // before it.
-    test("unlink_remote::never_ahead_of_a_read", &["it_post_send_and_unlink.B17"], |f| {
+    test("unlink_remote::never_ahead_of_a_read", &["it_post_send_and_unlink B17"], |f| {
         for fence in [DtoFlags::empty(), DtoFlags::BARRIER_FENCE] {
             let (pair, own, there) = ready(f)?;
             let region = linked(f, &pair.b, OPEN)?;
@@ -133,7 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A Send that unlinks can carry the context of a link that was posted before it; behind a
     // failed link it is not sent.
-    test("unlink_remote::behind_a_link", &["it_post_send_and_unlink.B18"], |f| {
+    test("unlink_remote::behind_a_link", &["it_post_send_and_unlink B18"], |f| {
         let (pair, own, there) = ready(f)?;
         let rmr = f.a.rmr_create(pair.a.pz, RmrType::Narrow)?;
         let (mode, silent) = (AddrMode::Absolute, DtoFlags::empty());
@@ -170,7 +161,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A Send that unlinks fails with a transport error if the peer does not answer.
-    test("unlink_remote::the_peer_does_not_answer", &["it_post_send_and_unlink.A10"], |f| {
+    test("unlink_remote::the_peer_does_not_answer", &["it_post_send_and_unlink A10"], |f| {
         // Two attempts with a timeout of 4.096 us * 2^12 = 17 ms each.
         let hasty = ConnAttributes { retry_count: 1, local_ack_timeout: 12, ..ConnAttributes::default() };
         let pair = impatient(f, hasty)?;
@@ -187,7 +178,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // An EVD with as many entries as there can be requests never overflows, even if they fail or
     // are flushed.
-    test("unlink_remote::as_many_as_the_evd_holds", &["it_post_send_and_unlink.L01"], |f| {
+    test("unlink_remote::as_many_as_the_evd_holds", &["it_post_send_and_unlink L01"], |f| {
         // Two endpoints fill one EVD to the last entry, whether their requests succeed or fail.
         let both = sevd(&f.a, EventType::DTO_EVENT_STREAM, 32, 1)?;
         let room = evd_param(&f.a, both)?.sevd_queue_size;

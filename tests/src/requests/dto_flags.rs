@@ -178,58 +178,54 @@ impl Operands {
 
 pub(crate) const TESTS: &[Test] = &[
     // Each combination of flags is accepted or refused for each posting call by the page's tables.
-    test(
-        "dto_flags::which_call_takes_which",
-        &["it_dto_flags_t.B26", "it_dto_flags_t.B27", "it_dto_flags_t.B31"],
-        |f| {
-            let operands = operands(f)?;
-            for call in CALLS {
-                let options = call.options();
-                let least = match call {
-                    Call::Recv | Call::Recvfrom => DtoFlags::COMPLETION,
-                    _ => DtoFlags::empty(),
-                };
-                for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
-                    let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
-                    if alone || !options.contains(flags) || !flags.contains(least) {
-                        let posted = operands.post(call, 1, flags);
-                        check_eq!(posted, Err(Error::InvalidDtoFlags), "{call:?} with {flags:?}");
-                    } else if call != Call::SendAndUnlink {
-                        operands.works(f, call, flags)?;
-                    }
-                }
-            }
-            // Sends that unlink a region, with each legal combination of flags.
-            let End { ia, ep, .. } = &operands.pair.b;
-            let lmr = ia.lmr_create_unlinked(operands.pair.b.pz, 1, LmrFlags::NONE, 0)?;
-            let (pages, page) = ([IoAddr(operands.peer.buffer.bus())], PAGE as u64);
-            let (iobl, addr) = (Iobl::pages(&pages, page, 0), operands.peer.buffer.addr());
-            for flags in (0..0x80).map(DtoFlags::from_bits_retain) {
+    test("dto_flags::which_call_takes_which", &["it_dto_flags_t B26 B27 B31"], |f| {
+        let operands = operands(f)?;
+        for call in CALLS {
+            let options = call.options();
+            let least = match call {
+                Call::Recv | Call::Recvfrom => DtoFlags::COMPLETION,
+                _ => DtoFlags::empty(),
+            };
+            for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
                 let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
-                if alone || !Call::SendAndUnlink.options().contains(flags) {
-                    continue;
+                if alone || !options.contains(flags) || !flags.contains(least) {
+                    let posted = operands.post(call, 1, flags);
+                    check_eq!(posted, Err(Error::InvalidDtoFlags), "{call:?} with {flags:?}");
+                } else if call != Call::SendAndUnlink {
+                    operands.works(f, call, flags)?;
                 }
-                let mode = AddrMode::Absolute;
-                let context = ia.lmr_link(lmr, addr, &iobl, page, mode, OPEN, *ep, 5, SIGNALLED)?;
-                operands.pair.b.done(5, DtoStatus::Success)?;
-                ia.post_recv(*ep, &[], 6, DtoFlags::COMPLETION)?;
-                let context = context.unwrap_or_default();
-                f.a.post_send_and_unlink(operands.pair.a.ep, &[], 7, flags, context)?;
-                f.a.post_rdma_write(operands.pair.a.ep, &[], 8, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
-                if flags.contains(DtoFlags::COMPLETION) {
-                    operands.pair.a.done(7, DtoStatus::Success)?;
-                }
-                operands.pair.a.done(8, DtoStatus::Success)?;
-                operands.pair.b.recv_done(6, DtoStatus::Success)?;
             }
-            f.a.rmr_free(operands.rmr)?;
-            Ok(())
-        },
-    )
+        }
+        // Sends that unlink a region, with each legal combination of flags.
+        let End { ia, ep, .. } = &operands.pair.b;
+        let lmr = ia.lmr_create_unlinked(operands.pair.b.pz, 1, LmrFlags::NONE, 0)?;
+        let (pages, page) = ([IoAddr(operands.peer.buffer.bus())], PAGE as u64);
+        let (iobl, addr) = (Iobl::pages(&pages, page, 0), operands.peer.buffer.addr());
+        for flags in (0..0x80).map(DtoFlags::from_bits_retain) {
+            let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
+            if alone || !Call::SendAndUnlink.options().contains(flags) {
+                continue;
+            }
+            let mode = AddrMode::Absolute;
+            let context = ia.lmr_link(lmr, addr, &iobl, page, mode, OPEN, *ep, 5, SIGNALLED)?;
+            operands.pair.b.done(5, DtoStatus::Success)?;
+            ia.post_recv(*ep, &[], 6, DtoFlags::COMPLETION)?;
+            let context = context.unwrap_or_default();
+            f.a.post_send_and_unlink(operands.pair.a.ep, &[], 7, flags, context)?;
+            f.a.post_rdma_write(operands.pair.a.ep, &[], 8, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+            if flags.contains(DtoFlags::COMPLETION) {
+                operands.pair.a.done(7, DtoStatus::Success)?;
+            }
+            operands.pair.a.done(8, DtoStatus::Success)?;
+            operands.pair.b.recv_done(6, DtoStatus::Success)?;
+        }
+        f.a.rmr_free(operands.rmr)?;
+        Ok(())
+    })
     .limit(120),
     // Coalesced requests are checked at once, and executed in order with the next request that is
     // not coalesced.
-    test("dto_flags::coalesced", &["it_dto_flags_t.F07", "it_dto_flags_t.B11", "it_dto_flags_t.F14"], |f| {
+    test("dto_flags::coalesced", &["it_dto_flags_t B11 F07 F14"], |f| {
         check_eq!(DtoFlags::COALESCE.bits(), 0x40);
         let pair = f.pair()?;
         let (own, peer) = (f.region(&f.a, pair.a.pz, 64, OPEN)?, f.region(&f.b, pair.b.pz, 64, OPEN)?);
@@ -260,7 +256,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.idle()
     }),
     // Coalesced requests use entries of their queue, and one too many is refused.
-    test("dto_flags::coalesced_requests_take_room", &["it_dto_flags_t.L01", "it_dto_flags_t.O03"], |f| {
+    test("dto_flags::coalesced_requests_take_room", &["it_dto_flags_t L01 O03"], |f| {
         let small = EpAttributes { max_request_dtos: 5, max_recv_dtos: 3, ..attributes() };
         let pair = f.pair_of(&small, &attributes())?;
         let granted = f.a.ep_query(pair.a.ep, EpParamMask::ALL)?.attr;
@@ -292,7 +288,7 @@ pub(crate) const TESTS: &[Test] = &[
         pair.a.idle()
     }),
     // The adapter does not know the notify flag, so the library must keep it for each request.
-    test("dto_flags::the_library_keeps_the_notify_flag", &["it_dto_flags_t.F09"], |f| {
+    test("dto_flags::the_library_keeps_the_notify_flag", &["it_dto_flags_t F09"], |f| {
         // The threshold is never reached, so the flag alone decides whether an event notifies.
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 16, 0)?;

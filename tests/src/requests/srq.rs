@@ -92,27 +92,12 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::create_query_free",
         &[
-            "it_pz_free.V01",
-            "it_srq_create.B01",
-            "it_srq_create.B02",
-            "it_srq_create.S03",
-            "it_srq_create.L01",
-            "it_srq_create.L02",
-            "it_srq_create.IT_ERR_INVALID_PZ",
-            "it_srq_create.IT_ERR_RESOURCE_RECV_DTO",
-            "it_srq_create.IT_ERR_RESOURCE_RSEG",
-            "it_srq_query.B01",
-            "it_srq_query.F01",
-            "it_srq_query.F02",
-            "it_srq_query.F03",
-            "it_srq_query.F04",
-            "it_srq_query.F05",
-            "it_srq_query.F06",
-            "it_srq_query.IT_ERR_INVALID_SRQ",
-            "it_srq_query.IT_ERR_INVALID_MASK",
-            "it_srq_free.B01",
-            "it_srq_free.IT_ERR_INVALID_SRQ",
-            "it_handle_t.F10",
+            "it_pz_free V01",
+            "it_srq_create B01 B02 L01 L02 S03 IT_ERR_INVALID_PZ IT_ERR_RESOURCE_RECV_DTO",
+            "it_srq_create IT_ERR_RESOURCE_RSEG",
+            "it_srq_query B01 F01-F06 IT_ERR_INVALID_MASK IT_ERR_INVALID_SRQ",
+            "it_srq_free B01 IT_ERR_INVALID_SRQ",
+            "it_handle_t F10",
         ],
         |f| {
             check!(f.b.ia_query()?.srq_support);
@@ -179,7 +164,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Creating queues fails with IT_ERR_RESOURCES at some point.
-    test("srq::resources_end", &["it_srq_create.IT_ERR_RESOURCES"], |f| {
+    test("srq::resources_end", &["it_srq_create IT_ERR_RESOURCES"], |f| {
         let pz = f.b.pz_create()?;
         let mut made = 0;
         let refusal = loop {
@@ -195,16 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A message to any of the endpoints consumes one Receive, which completes at that endpoint.
     test(
         "srq::many_endpoints",
-        &[
-            "it_srq_create.B03",
-            "it_srq_create.B07",
-            "it_post_recv.B01",
-            "it_post_recv.B12",
-            "it_post_recv.B15",
-            "it_post_recv.B22",
-            "it_ep_attributes_t.F16",
-            "1.O01",
-        ],
+        &["it_srq_create B03 B07", "it_post_recv B01 B12 B15 B22", "it_ep_attributes_t F16", "1 O01"],
         |f| {
             let pz = f.b.pz_create()?;
             let srq = f.b.srq_create(pz, 2, 32)?;
@@ -254,31 +230,14 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::attributes_of_endpoints",
         &[
-            "it_ep_attributes_t.B04",
-            "it_ep_attributes_t.B02",
-            "it_ep_attributes_t.B03",
-            "it_ep_attributes_t.B07",
-            "it_ep_attributes_t.B09",
-            "it_ep_attributes_t.O03",
-            "it_ep_attributes_t.O04",
-            "it_ep_attributes_t.F02",
-            "it_ep_rc_create.F03",
-            "it_ep_rc_create.B10",
-            "it_ep_rc_create.V03",
-            "it_ep_rc_create.IT_ERR_INVALID_SRQ",
-            "it_ep_rc_create.IT_ERR_SOFT_HI_WATERMARK",
-            "it_ep_rc_create.IT_ERR_HARD_HI_WATERMARK",
-            "it_ep_modify.IT_ERR_SOFT_HI_WATERMARK",
-            "it_ep_modify.IT_ERR_HARD_HI_WATERMARK",
-            "it_ep_modify.IT_ERR_INVALID_RECV_DTO",
-            "it_ia_info_t.F55",
-            "it_ia_info_t.F56",
-            "it_post_recv.B03",
-            "it_post_recv.O01",
-            "it_post_recv.IT_ERR_INVALID_SRQ",
-            "it_post_recv.V02",
-            "it_status_t.F59",
-            "it_status_t.F72",
+            "it_ep_attributes_t B02-B04 B07 B09 F02 O03 O04",
+            "it_ep_rc_create B10 F03 V03 IT_ERR_HARD_HI_WATERMARK IT_ERR_INVALID_SRQ",
+            "it_ep_rc_create IT_ERR_SOFT_HI_WATERMARK",
+            "it_ep_modify IT_ERR_HARD_HI_WATERMARK IT_ERR_INVALID_RECV_DTO",
+            "it_ep_modify IT_ERR_SOFT_HI_WATERMARK",
+            "it_ia_info_t F55 F56",
+            "it_post_recv B03 O01 V02 IT_ERR_INVALID_SRQ",
+            "it_status_t F59 F72",
         ],
         |f| {
             let info = f.b.ia_query()?;
@@ -334,36 +293,32 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A queue cannot be freed while an endpoint uses it, and its Receives survive the endpoint.
-    test(
-        "srq::busy_while_used",
-        &["it_srq_free.B02", "it_srq_free.B03", "it_srq_free.B04", "it_srq_free.IT_ERR_SRQ_BUSY"],
-        |f| {
-            let pz = f.b.pz_create()?;
-            let srq = f.b.srq_create(pz, 1, 8)?;
-            let buffer = f.region(&f.b, pz, 64, MemPriv::LOCAL)?;
-            let pair = client(f, srq)?;
-            for cookie in 0..4 {
-                f.b.post_recv(srq, &[buffer.whole()], cookie, DtoFlags::COMPLETION)?;
-            }
-            refused(f.b.srq_free(srq), Error::SrqBusy)?;
-            check_eq!(one(f, &pair)?.cookie, 0, "the Receive after the refused free");
-            f.b.ep_disconnect(pair.b.ep, &[])?;
-            pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
-            refused(f.b.srq_free(srq), Error::SrqBusy)?;
-            // The Receives belong to the queue, so freeing the endpoint flushes none of them.
-            pair.b.idle()?;
-            f.b.ep_free(pair.b.ep)?;
-            let other = client(f, srq)?;
-            check_eq!(one(f, &other)?.cookie, 1);
-            f.b.ep_free(other.b.ep)?;
-            f.b.srq_free(srq)?;
-            f.b.lmr_free(buffer.lmr)?;
-            f.b.pz_free(pz)?;
-            Ok(())
-        },
-    ),
+    test("srq::busy_while_used", &["it_srq_free B02-B04 IT_ERR_SRQ_BUSY"], |f| {
+        let pz = f.b.pz_create()?;
+        let srq = f.b.srq_create(pz, 1, 8)?;
+        let buffer = f.region(&f.b, pz, 64, MemPriv::LOCAL)?;
+        let pair = client(f, srq)?;
+        for cookie in 0..4 {
+            f.b.post_recv(srq, &[buffer.whole()], cookie, DtoFlags::COMPLETION)?;
+        }
+        refused(f.b.srq_free(srq), Error::SrqBusy)?;
+        check_eq!(one(f, &pair)?.cookie, 0, "the Receive after the refused free");
+        f.b.ep_disconnect(pair.b.ep, &[])?;
+        pair.b.expect(EventType::CM_MSG_CONN_DISCONNECT)?;
+        refused(f.b.srq_free(srq), Error::SrqBusy)?;
+        // The Receives belong to the queue, so freeing the endpoint flushes none of them.
+        pair.b.idle()?;
+        f.b.ep_free(pair.b.ep)?;
+        let other = client(f, srq)?;
+        check_eq!(one(f, &other)?.cookie, 1);
+        f.b.ep_free(other.b.ep)?;
+        f.b.srq_free(srq)?;
+        f.b.lmr_free(buffer.lmr)?;
+        f.b.pz_free(pz)?;
+        Ok(())
+    }),
     // A Receive is checked against the zone of the queue, RDMA against the zone of the endpoint.
-    test("srq::zones", &["it_srq_create.B04", "it_srq_create.B05", "it_srq_create.B06"], |f| {
+    test("srq::zones", &["it_srq_create B04-B06"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
         let (good, bad) = (client(f, srq)?, client(f, srq)?);
@@ -394,7 +349,7 @@ pub(crate) const TESTS: &[Test] = &[
         theirs.untouched()
     }),
     // A failed Receive breaks the connection of its endpoint only.
-    test("srq::errors_stay_with_their_endpoint", &["it_srq_create.S02"], |f| {
+    test("srq::errors_stay_with_their_endpoint", &["it_srq_create S02"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
         let buffer = f.region(&f.b, pz, 8, MemPriv::LOCAL)?;
@@ -417,7 +372,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A message that finds no Receive breaks the connection of its endpoint only.
-    test("srq::an_empty_queue_ends_the_target_of_the_send_alone", &["it_srq_create.S01"], |f| {
+    test("srq::an_empty_queue_ends_the_target_of_the_send_alone", &["it_srq_create S01"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
         let (unlucky, other) = (impatient(f, srq)?, client(f, srq)?);
         f.a.post_send(unlucky.a.ep, &[], 1, SIGNALLED)?;
@@ -430,7 +385,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // One Receive more than the queue's size is refused.
-    test("srq::more_receives_than_it_was_made_for", &["it_srq_create.O02"], |f| {
+    test("srq::more_receives_than_it_was_made_for", &["it_srq_create O02"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
         let room = f.b.srq_query(srq, SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos as u64;
@@ -444,7 +399,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Receives that a freed endpoint had consumed must not use up the queue.
-    test("srq::receives_of_a_freed_endpoint_come_back", &["it_srq_create.O02"], |f| {
+    test("srq::receives_of_a_freed_endpoint_come_back", &["it_srq_create O02"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let room = f.b.srq_query(srq, SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos as u64;
         for round in 0..3 {
@@ -468,7 +423,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A Receive that was in progress when its endpoint was freed must not use up the queue.
-    test("srq::a_receive_in_progress_comes_back", &["it_srq_create.L02", "it_ep_free.B04"], |f| {
+    test("srq::a_receive_in_progress_comes_back", &["it_srq_create L02", "it_ep_free B04"], |f| {
         const LENGTH: usize = 5 << 19;
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 1)?;
         let pz = f.b.srq_query(srq, SrqParamMask::PZ)?.pz;
@@ -495,7 +450,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A datagram endpoint cannot use a shared queue.
-    test("srq::not_for_datagrams", &["it_srq_create.B08"], |f| {
+    test("srq::not_for_datagrams", &["it_srq_create B08"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
         fill(f, srq, 0..1)?;
@@ -513,7 +468,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A Receive with the direct handle succeeds or fails by the privilege of the endpoint that
     // consumes it.
-    test("srq::privilege_of_the_taker", &["it_post_recv.A14"], |f| {
+    test("srq::privilege_of_the_taker", &["it_post_recv A14"], |f| {
         let pz = f.b.pz_create()?;
         let srq = f.b.srq_create(pz, 1, 8)?;
         let plain = EpAttributes { priv_ops_enable: false, ..attributes() };
@@ -535,19 +490,7 @@ pub(crate) const TESTS: &[Test] = &[
     // to be armed again.
     test(
         "srq::low_watermark",
-        &[
-            "it_srq_modify.B01",
-            "it_srq_modify.F02",
-            "it_srq_modify.S01",
-            "it_srq_modify.S02",
-            "it_srq_modify.A01",
-            "it_srq_modify.B03",
-            "it_srq_modify.V03",
-            "it_event_t.F44",
-            "it_affiliated_event_t.F05",
-            "it_affiliated_event_t.F23",
-            "it_affiliated_event_t.F28",
-        ],
+        &["it_srq_modify A01 B01 B03 F02 S01 S02 V03", "it_event_t F44", "it_affiliated_event_t F05 F23 F28"],
         |f| {
             check_eq!(EventType::ASYNC_AFF_SRQ_LOW_WATERMARK.as_raw(), 0x4100);
             let aff = sevd(&f.b, EventType::ASYNC_AFF_EVENT_STREAM, 8, 1)?;
@@ -594,11 +537,8 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::modify_refusals",
         &[
-            "it_srq_modify.B02",
-            "it_srq_modify.B04",
-            "it_srq_modify.IT_ERR_INVALID_SRQ",
-            "it_srq_modify.IT_ERR_INVALID_MASK",
-            "it_srq_modify.IT_ERR_SRQ_LOW_WATERMARK",
+            "it_srq_modify B02 B04 IT_ERR_INVALID_MASK IT_ERR_INVALID_SRQ",
+            "it_srq_modify IT_ERR_SRQ_LOW_WATERMARK",
         ],
         |f| {
             let srq = f.b.srq_create(f.b.pz_create()?, 2, 4)?;

@@ -32,7 +32,7 @@ fn room_for(f: &Fixture, srq: SrqHandle, first: u64, count: u64) -> Outcome {
 
 pub(crate) const TESTS: &[Test] = &[
     // A queue has exactly the size of its last change, and every posted Receive is consumed.
-    test("srq::larger_and_smaller", &["it_srq_modify.B01", "it_srq_modify.F01", "it_ia_info_t.F57"], |f| {
+    test("srq::larger_and_smaller", &["it_srq_modify B01 F01", "it_ia_info_t F57"], |f| {
         check!(f.b.ia_query()?.srq_resizable);
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 4)?;
         let pair = client(f, srq)?;
@@ -57,7 +57,7 @@ pub(crate) const TESTS: &[Test] = &[
         room_for(f, srq, 0, 1)
     }),
     // Receives that are posted before a change of the size are consumed after it, in their order.
-    test("srq::what_is_posted_outlives_a_change", &["it_srq_modify.V01"], |f| {
+    test("srq::what_is_posted_outlives_a_change", &["it_srq_modify V01"], |f| {
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
         let pair = client(f, srq)?;
         // Begin in the middle of the ring.
@@ -85,12 +85,9 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "srq::size_refusals",
         &[
-            "it_srq_modify.B04",
-            "it_srq_modify.IT_ERR_INVALID_SRQ_SIZE",
-            "it_srq_modify.IT_ERR_RESOURCES",
-            "it_srq_modify.IT_ERR_SRQ_LOW_WATERMARK",
-            "it_srq_modify.V04",
-            "it_status_t.F73",
+            "it_srq_modify B04 V04 IT_ERR_INVALID_SRQ_SIZE IT_ERR_RESOURCES",
+            "it_srq_modify IT_ERR_SRQ_LOW_WATERMARK",
+            "it_status_t F73",
         ],
         |f| {
             let srq = f.b.srq_create(f.b.pz_create()?, 1, 8)?;
@@ -128,7 +125,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // On an interface without the feature, the size cannot be changed.
-    test("srq::not_resizable", &["it_srq_modify.O01", "it_srq_modify.V02", "it_ia_info_t.F57"], |f| {
+    test("srq::not_resizable", &["it_srq_modify O01 V02", "it_ia_info_t F57"], |f| {
         let provider = Provider::new(f.platform().clone());
         let limits = Limits { features: Features::all() - Features::SRQ_RESIZE, ..Limits::NONE };
         provider.add_limited("limited", f.setup.b.agent.clone(), limits)?;
@@ -144,7 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(ia.ia_free()?)
     }),
     // Changes of the size while messages arrive lose no Receive.
-    test("srq::resized_under_traffic", &["it_srq_modify.V01"], |f| {
+    test("srq::resized_under_traffic", &["it_srq_modify V01"], |f| {
         const MESSAGES: u64 = 400;
         let srq = f.b.srq_create(f.b.pz_create()?, 1, 16)?;
         let Pair { a: sender, b: taker } = client(f, srq)?;

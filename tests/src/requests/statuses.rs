@@ -101,7 +101,7 @@ fn worked(end: &End, number: EventType, cookie: u64) -> Outcome {
 pub(crate) const TESTS: &[Test] = &[
     // A request that the peer refuses as invalid fails with a status of its own, not as a
     // protection error.
-    test("statuses::what_the_peer_refuses_as_invalid", &["it_dto_status_t.A27"], |f| {
+    test("statuses::what_the_peer_refuses_as_invalid", &["it_dto_status_t A27"], |f| {
         // A request with an unknown operation.
         for way in WAYS {
             let operands = self::operands(f)?;
@@ -137,13 +137,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Each kind of request completes with its own event number and success.
     test(
         "statuses::every_kind_of_request_succeeds",
-        &[
-            "it_dto_status_t.B01",
-            "it_dto_events.F05",
-            "it_dto_events.F06",
-            "it_dto_events.F07",
-            "it_dto_events.F08",
-        ],
+        &["it_dto_status_t B01", "it_dto_events F05-F08"],
         |f| {
             let operands = self::operands(f)?;
             let (a, b) = (&operands.pair.a, &operands.pair.b);
@@ -187,7 +181,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // An answer that does not fit the request fails it with IT_DTO_ERR_BAD_RESPONSE.
-    test("statuses::an_answer_that_makes_no_sense", &["it_dto_status_t.F09", "it_dto_status_t.F22"], |f| {
+    test("statuses::an_answer_that_makes_no_sense", &["it_dto_status_t F09 F22"], |f| {
         check_eq!(DtoStatus::BadResponse.as_raw(), 6);
         for way in WAYS {
             let operands = self::operands(f)?;
@@ -199,58 +193,54 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Each status of the adapter has the status that the page's table for InfiniBand gives.
-    test(
-        "statuses::the_adapters_statuses_are_translated",
-        &["it_dto_status_t.F18", "it_dto_status_t.F21", "it_dto_status_t.F27", "it_dto_status_t.F08"],
-        |f| {
-            let table = [
-                (Status::LocalLength, DtoStatus::LocalLength),
-                (Status::LocalQpOperation, DtoStatus::LocalEp),
-                (Status::LocalProtection, DtoStatus::LocalProtection),
-                (Status::RemoteAccess, DtoStatus::RemoteAccess),
-                (Status::RemoteOperation, DtoStatus::RemoteResponder),
-                (Status::RetryExceeded, DtoStatus::Transport),
-                (Status::RnrRetryExceeded, DtoStatus::ReceiverNotReady),
-            ];
-            for (status, expected) in table {
-                let operands = self::operands(f)?;
-                operands.spoil(f, status)?;
-                operands.post(Way::Write, 1)?;
-                operands.pair.a.done(1, expected)?;
-                operands.pair.a.broken()?;
-                operands.peer.untouched()?;
-            }
-            check_eq!((DtoStatus::LocalEp.as_raw(), DtoStatus::RmrOperationFailed.as_raw()), (2, 5));
-            check_eq!(DtoStatus::PartialPacket.as_raw(), 11);
-            // Statuses of links and unlinks.
-            for (status, expected) in [
-                (Status::WindowBind, DtoStatus::RmrOperationFailed),
-                (Status::MemoryManagement, DtoStatus::LocalMmOperation),
-                (Status::LocalQpOperation, DtoStatus::LocalEp),
-            ] {
-                let operands = self::operands(f)?;
-                operands.spoil(f, status)?;
-                window(&operands.pair.a, &operands.own, 2)?;
-                operands.pair.a.done(2, expected)?;
-                operands.pair.a.broken()?;
-                let operands = self::operands(f)?;
-                let (rmr, _) = window(&operands.pair.a, &operands.own, 1)?;
-                worked(&operands.pair.a, EventType::RMR_LINK_CMPL, 1)?;
-                operands.spoil(f, status)?;
-                f.a.rmr_unlink(rmr, operands.pair.a.ep, 3, SIGNALLED)?;
-                operands.pair.a.done(3, expected)?;
-                operands.pair.a.broken()?;
-                f.a.rmr_free(rmr)?;
-            }
+    test("statuses::the_adapters_statuses_are_translated", &["it_dto_status_t F08 F18 F21 F27"], |f| {
+        let table = [
+            (Status::LocalLength, DtoStatus::LocalLength),
+            (Status::LocalQpOperation, DtoStatus::LocalEp),
+            (Status::LocalProtection, DtoStatus::LocalProtection),
+            (Status::RemoteAccess, DtoStatus::RemoteAccess),
+            (Status::RemoteOperation, DtoStatus::RemoteResponder),
+            (Status::RetryExceeded, DtoStatus::Transport),
+            (Status::RnrRetryExceeded, DtoStatus::ReceiverNotReady),
+        ];
+        for (status, expected) in table {
             let operands = self::operands(f)?;
-            operands.spoil(f, Status::MemoryManagement)?;
-            linked(f, &operands.pair.a, 4)?;
-            operands.pair.a.done(4, DtoStatus::LocalMmOperation)?;
-            operands.pair.a.broken()
-        },
-    ),
+            operands.spoil(f, status)?;
+            operands.post(Way::Write, 1)?;
+            operands.pair.a.done(1, expected)?;
+            operands.pair.a.broken()?;
+            operands.peer.untouched()?;
+        }
+        check_eq!((DtoStatus::LocalEp.as_raw(), DtoStatus::RmrOperationFailed.as_raw()), (2, 5));
+        check_eq!(DtoStatus::PartialPacket.as_raw(), 11);
+        // Statuses of links and unlinks.
+        for (status, expected) in [
+            (Status::WindowBind, DtoStatus::RmrOperationFailed),
+            (Status::MemoryManagement, DtoStatus::LocalMmOperation),
+            (Status::LocalQpOperation, DtoStatus::LocalEp),
+        ] {
+            let operands = self::operands(f)?;
+            operands.spoil(f, status)?;
+            window(&operands.pair.a, &operands.own, 2)?;
+            operands.pair.a.done(2, expected)?;
+            operands.pair.a.broken()?;
+            let operands = self::operands(f)?;
+            let (rmr, _) = window(&operands.pair.a, &operands.own, 1)?;
+            worked(&operands.pair.a, EventType::RMR_LINK_CMPL, 1)?;
+            operands.spoil(f, status)?;
+            f.a.rmr_unlink(rmr, operands.pair.a.ep, 3, SIGNALLED)?;
+            operands.pair.a.done(3, expected)?;
+            operands.pair.a.broken()?;
+            f.a.rmr_free(rmr)?;
+        }
+        let operands = self::operands(f)?;
+        operands.spoil(f, Status::MemoryManagement)?;
+        linked(f, &operands.pair.a, 4)?;
+        operands.pair.a.done(4, DtoStatus::LocalMmOperation)?;
+        operands.pair.a.broken()
+    }),
     // An inconsistency of the local endpoint completes with IT_DTO_ERR_LOCAL_EP.
-    test("statuses::the_local_endpoint", &["it_dto_status_t.F05"], |f| {
+    test("statuses::the_local_endpoint", &["it_dto_status_t F05"], |f| {
         for way in WAYS {
             let operands = self::operands(f)?;
             operands.spoil(f, Status::LocalQpOperation)?;
@@ -262,31 +252,27 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // A link that grants more than the region allows fails.
-    test(
-        "statuses::links_beyond_what_the_region_allows",
-        &["it_dto_status_t.A16", "it_dto_status_t.A17"],
-        |f| {
-            // Every region grants local read, so a link may always grant remote read.
-            for (has, wants) in [
-                (MemPriv::LOCAL_READ, MemPriv::REMOTE_WRITE),
-                (MemPriv::LOCAL_READ, MemPriv::REMOTE | MemPriv::ATOMIC),
-            ] {
-                for rmr_type in [RmrType::Narrow, RmrType::Wide] {
-                    let pair = f.pair()?;
-                    let region = f.region(&f.a, pair.a.pz, PAGE, has)?;
-                    let rmr = f.a.rmr_create(pair.a.pz, rmr_type)?;
-                    let (addr, mode) = (region.buffer.addr(), AddrMode::Absolute);
-                    f.a.rmr_link(rmr, region.lmr, addr, 64, mode, wants, pair.a.ep, 1, SIGNALLED)?;
-                    pair.a.done(1, DtoStatus::RmrOperationFailed)?;
-                    pair.a.broken()?;
-                    check!(!f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
-                }
+    test("statuses::links_beyond_what_the_region_allows", &["it_dto_status_t A16 A17"], |f| {
+        // Every region grants local read, so a link may always grant remote read.
+        for (has, wants) in [
+            (MemPriv::LOCAL_READ, MemPriv::REMOTE_WRITE),
+            (MemPriv::LOCAL_READ, MemPriv::REMOTE | MemPriv::ATOMIC),
+        ] {
+            for rmr_type in [RmrType::Narrow, RmrType::Wide] {
+                let pair = f.pair()?;
+                let region = f.region(&f.a, pair.a.pz, PAGE, has)?;
+                let rmr = f.a.rmr_create(pair.a.pz, rmr_type)?;
+                let (addr, mode) = (region.buffer.addr(), AddrMode::Absolute);
+                f.a.rmr_link(rmr, region.lmr, addr, 64, mode, wants, pair.a.ep, 1, SIGNALLED)?;
+                pair.a.done(1, DtoStatus::RmrOperationFailed)?;
+                pair.a.broken()?;
+                check!(!f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
             }
-            Ok(())
-        },
-    ),
+        }
+        Ok(())
+    }),
     // A region to which an RMR is linked, or that is shared, cannot be unlinked.
-    test("statuses::unlinks_of_what_is_in_use", &["it_dto_status_t.A45", "it_dto_status_t.A46"], |f| {
+    test("statuses::unlinks_of_what_is_in_use", &["it_dto_status_t A45 A46"], |f| {
         // An RMR is linked to it.
         let pair = f.pair()?;
         let region = linked(f, &pair.a, 1)?;

@@ -120,6 +120,7 @@ impl Objects {
         };
         Vec::from([
             ("evd_create", ia.evd_create(stream, none, 4, 1, EvdHandle::NULL).err()),
+            ("evd_create_for", ia.evd_create_for(EventStreams::SOFTWARE, 4).err()),
             ("evd_query", ia.evd_query(evd, EvdParamMask::ALL).err()),
             ("evd_modify", ia.evd_modify(evd, EvdParamMask::ENABLED, &EvdParam::default()).err()),
             ("evd_dequeue", ia.evd_dequeue(evd).err()),
@@ -133,6 +134,7 @@ impl Objects {
             ("evd_queued", ia.evd_queued(evd).err()),
             ("evd_reserve", ia.evd_reserve(evd, true).err()),
             ("evd_post_se", ia.evd_post_se(self.software, 1).err()),
+            ("evd_post_own", ia.evd_post_own(self.software, 1).err()),
             ("evd_callback_attach", ia.evd_callback_attach(evd, Box::new(|_, _| {})).err()),
             ("evd_callback_detach", ia.evd_callback_detach(evd).err()),
             ("evd_notification", ia.evd_notification(self.software).err()),

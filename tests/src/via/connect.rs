@@ -50,21 +50,11 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "via_connect::accept_and_reject",
         &[
-            "via-4.1.B02",
-            "via-4.1.B06",
-            "via-4.1.B07",
-            "via-4.1.B08",
-            "via-4.1.B10",
-            "via-4.1.B11",
-            "via-4.1.S01",
-            "VipConnectWait.B05",
-            "VipConnectAccept.B01",
-            "VipConnectReject.B01",
-            "VipConnectRequest.B01",
-            "VipConnectRequest.B02",
-            "VipConnectRequest.B03",
-            "VipConnectRequest.VIP_REJECT",
-            "VipConnectRequest.A02",
+            "via-4.1 B02 B06-B08 B10 B11 S01",
+            "VipConnectWait B05",
+            "VipConnectAccept B01",
+            "VipConnectReject B01",
+            "VipConnectRequest A02 B01-B03 VIP_REJECT",
         ],
         |f| {
             world(f, |w| {
@@ -111,86 +101,72 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A server waits for one discriminator or for any; from any client, or from one with a given
     // host or discriminator. Requests that do not match stay for other waits.
-    test(
-        "via_connect::who_is_waited_for",
-        &["via-4.1.B03", "via-4.3.B01", "via-4.3.B02", "VipConnectWait.B01"],
-        |f| {
-            world(f, |w| {
-                let names = [b"x", b"y"].map(|name| w.b.address(name));
-                let [x, y] = names;
-                let (x, y) = (x?, y?);
-                let (one, two) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.a, LEVEL, NO_CQS)?);
-                let to_x = ask(w, &one, b"one", &x, LONG)?;
-                let any = NetAddress::new(&[], b"")?;
-                let request = w.b.connect_wait(&x, None, LONG)?;
-                let to_y = ask(w, &two, b"two", &y, LONG)?;
-                // The request has arrived when a wait with another filter has found it.
-                let peer = |name: &[u8]| NetAddress::new(&[], name);
-                let host = w.a.address(b"")?;
-                refused(w.b.connect_wait(&any, Some(&peer(b"one")?), 5), Error::Timeout)?;
-                let found = w.b.connect_wait(&any, Some(&peer(b"two")?), LONG)?;
-                check_eq!(found.remote_addr, w.a.address(b"two")?);
-                w.b.connect_reject(found.conn)?;
-                check_eq!(to_y.join()?, Err(Error::Reject));
-                let to_y = ask(w, &two, b"two", &y, LONG)?;
-                refused(w.b.connect_wait(&x, None, 5), Error::Timeout)?;
-                refused(w.b.connect_wait(&y, Some(&peer(b"tw")?), 5), Error::Timeout)?;
-                let stranger = nobody(&w.a)?;
-                let stranger = NetAddress::new(stranger.host(), b"")?;
-                refused(w.b.connect_wait(&y, Some(&stranger), 5), Error::Timeout)?;
-                let found = w.b.connect_wait(&y, Some(&host), LONG)?;
-                check_eq!(found.remote_addr.discriminator(), b"two");
-                for conn in [request.conn, found.conn] {
-                    w.b.connect_reject(conn)?;
-                }
-                check_eq!((to_x.join()?, to_y.join()?), (Err(Error::Reject), Err(Error::Reject)));
-                // The longest discriminator, and a wait for any.
-                let long = [0xa5; MAX_DISCRIMINATOR];
-                let answer = ask(w, &one, &long, &w.b.address(&long)?, LONG)?;
-                let found = w.b.connect_wait(&any, None, LONG)?;
-                check_eq!(found.remote_addr.discriminator(), long);
-                w.b.connect_reject(found.conn)?;
-                check_eq!(answer.join()?, Err(Error::Reject));
-                Ok(())
-            })
-        },
-    ),
+    test("via_connect::who_is_waited_for", &["via-4.1 B03", "via-4.3 B01 B02", "VipConnectWait B01"], |f| {
+        world(f, |w| {
+            let names = [b"x", b"y"].map(|name| w.b.address(name));
+            let [x, y] = names;
+            let (x, y) = (x?, y?);
+            let (one, two) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.a, LEVEL, NO_CQS)?);
+            let to_x = ask(w, &one, b"one", &x, LONG)?;
+            let any = NetAddress::new(&[], b"")?;
+            let request = w.b.connect_wait(&x, None, LONG)?;
+            let to_y = ask(w, &two, b"two", &y, LONG)?;
+            // The request has arrived when a wait with another filter has found it.
+            let peer = |name: &[u8]| NetAddress::new(&[], name);
+            let host = w.a.address(b"")?;
+            refused(w.b.connect_wait(&any, Some(&peer(b"one")?), 5), Error::Timeout)?;
+            let found = w.b.connect_wait(&any, Some(&peer(b"two")?), LONG)?;
+            check_eq!(found.remote_addr, w.a.address(b"two")?);
+            w.b.connect_reject(found.conn)?;
+            check_eq!(to_y.join()?, Err(Error::Reject));
+            let to_y = ask(w, &two, b"two", &y, LONG)?;
+            refused(w.b.connect_wait(&x, None, 5), Error::Timeout)?;
+            refused(w.b.connect_wait(&y, Some(&peer(b"tw")?), 5), Error::Timeout)?;
+            let stranger = nobody(&w.a)?;
+            let stranger = NetAddress::new(stranger.host(), b"")?;
+            refused(w.b.connect_wait(&y, Some(&stranger), 5), Error::Timeout)?;
+            let found = w.b.connect_wait(&y, Some(&host), LONG)?;
+            check_eq!(found.remote_addr.discriminator(), b"two");
+            for conn in [request.conn, found.conn] {
+                w.b.connect_reject(conn)?;
+            }
+            check_eq!((to_x.join()?, to_y.join()?), (Err(Error::Reject), Err(Error::Reject)));
+            // The longest discriminator, and a wait for any.
+            let long = [0xa5; MAX_DISCRIMINATOR];
+            let answer = ask(w, &one, &long, &w.b.address(&long)?, LONG)?;
+            let found = w.b.connect_wait(&any, None, LONG)?;
+            check_eq!(found.remote_addr.discriminator(), long);
+            w.b.connect_reject(found.conn)?;
+            check_eq!(answer.join()?, Err(Error::Reject));
+            Ok(())
+        })
+    }),
     // A wait ends with a request, or when its time is over, which is at once for 0.
-    test(
-        "via_connect::waiting_for_requests",
-        &[
-            "via-4.1.B04",
-            "VipConnectWait.B02",
-            "VipConnectWait.B03",
-            "VipConnectWait.B04",
-            "VipConnectWait.VIP_TIMEOUT",
-        ],
-        |f| {
-            world(f, |w| {
-                let server = w.b.address(b"server")?;
-                let before = (f.setup.usage)().waits;
-                refused(w.b.connect_wait(&server, None, 0), Error::Timeout)?;
-                check_eq!((f.setup.usage)().waits, before, "the call waited");
-                let begun = f.platform().now();
-                refused(w.b.connect_wait(&server, None, 20), Error::Timeout)?;
-                check!(f.platform().now().since(begun) >= Duration::from_millis(20), "it ended early");
-                let waits = (f.setup.usage)().waits;
-                check!(waits == 0 || waits > before, "the call did not block");
-                let a = w.side(&w.a, LEVEL, NO_CQS)?;
-                let (nic, at) = (w.b.clone(), server.clone());
-                let waits = waiter(w, alloc::boxed::Box::new(move || nic.connect_wait(&at, None, INFINITE)))?;
-                check!(!waits.is_done(), "the wait ended without a request");
-                let answer = ask(w, &a, b"client", &server, LONG)?;
-                let request = waits.join()??;
-                w.b.connect_reject(request.conn)?;
-                check_eq!(answer.join()?, Err(Error::Reject));
-                Ok(())
-            })
-        },
-    ),
+    test("via_connect::waiting_for_requests", &["via-4.1 B04", "VipConnectWait B02-B04 VIP_TIMEOUT"], |f| {
+        world(f, |w| {
+            let server = w.b.address(b"server")?;
+            let before = (f.setup.usage)().waits;
+            refused(w.b.connect_wait(&server, None, 0), Error::Timeout)?;
+            check_eq!((f.setup.usage)().waits, before, "the call waited");
+            let begun = f.platform().now();
+            refused(w.b.connect_wait(&server, None, 20), Error::Timeout)?;
+            check!(f.platform().now().since(begun) >= Duration::from_millis(20), "it ended early");
+            let waits = (f.setup.usage)().waits;
+            check!(waits == 0 || waits > before, "the call did not block");
+            let a = w.side(&w.a, LEVEL, NO_CQS)?;
+            let (nic, at) = (w.b.clone(), server.clone());
+            let waits = waiter(w, alloc::boxed::Box::new(move || nic.connect_wait(&at, None, INFINITE)))?;
+            check!(!waits.is_done(), "the wait ended without a request");
+            let answer = ask(w, &a, b"client", &server, LONG)?;
+            let request = waits.join()??;
+            w.b.connect_reject(request.conn)?;
+            check_eq!(answer.join()?, Err(Error::Reject));
+            Ok(())
+        })
+    }),
     // A virtual interface is connected again at once, also while a message of the former connection
     // is on its way: nothing of that message reaches the next connection.
-    test("via_connect::nothing_of_a_former_connection_arrives", &["via-4.1.B01", "via-4.2.B03"], |f| {
+    test("via_connect::nothing_of_a_former_connection_arrives", &["via-4.1 B01", "via-4.2 B03"], |f| {
         world(f, |w| {
             for level in LEVELS {
                 let (a, b) = w.pair(level)?;
@@ -223,14 +199,7 @@ pub(crate) const TESTS: &[Test] = &[
     // are flushed, no message leaves any more, and the virtual interface is Idle.
     test(
         "via_connect::disconnect",
-        &[
-            "via-4.2.B01",
-            "via-4.2.B02",
-            "VipDisconnect.B01",
-            "VipDisconnect.B02",
-            "VipDisconnect.S01",
-            "VipDisconnect.VIP_INVALID_PARAMETER",
-        ],
+        &["via-4.2 B01 B02", "VipDisconnect B01 B02 S01 VIP_INVALID_PARAMETER"],
         |f| {
             world(f, |w| {
                 for level in LEVELS {
@@ -272,7 +241,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The peer disconnects: on each level the virtual interface goes to Error, and the handler is
     // called at once. Later Sends are flushed.
-    test("via_connect::the_peer_disconnects", &["via-4.2.O01", "via-4.2.B04", "via-4.2.A01"], |f| {
+    test("via_connect::the_peer_disconnects", &["via-4.2 A01 B04 O01"], |f| {
         world(f, |w| {
             for level in LEVELS {
                 let (a, b) = w.pair(level)?;
@@ -289,7 +258,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // Two virtual interfaces of one opening of a NIC are connected to each other.
-    test("via_connect::ends_on_one_nic", &["via-4.1.B12"], |f| {
+    test("via_connect::ends_on_one_nic", &["via-4.1 B12"], |f| {
         world(f, |w| {
             for level in LEVELS {
                 let (a, b) = (w.side(&w.a, level, NO_CQS)?, w.side(&w.a, level, NO_CQS)?);

@@ -53,26 +53,16 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "via_cqs::entries_name_the_work_queue",
         &[
-            "via-1.5.3.F01",
-            "via-2.4.B01",
-            "via-2.4.B02",
-            "via-3.4.B01",
-            "via-3.4.B02",
-            "via-3.4.B03",
-            "via-6.B01",
-            "via-6.B02",
-            "via-6.4.1.B05",
-            "via-11.2.1.3.A01",
-            "via-11.2.2.A01",
-            "via-11.2.2.A06",
-            "via-11.3.B13",
-            "VipCQDone.B01",
-            "VipCQDone.B02",
-            "VipCQDone.F01",
-            "VipCQDone.VIP_NOT_DONE",
-            "VipCQDone.VIP_INVALID_PARAMETER",
-            "VipCreateVi.B02",
-            "VipCreateVi.B03",
+            "via-1.5.3 F01",
+            "via-2.4 B01 B02",
+            "via-3.4 B01-B03",
+            "via-6 B01 B02",
+            "via-6.4.1 B05",
+            "via-11.2.1.3 A01",
+            "via-11.2.2 A01 A06",
+            "via-11.3 B13",
+            "VipCQDone B01 B02 F01 VIP_INVALID_PARAMETER VIP_NOT_DONE",
+            "VipCreateVi B02 B03",
         ],
         |f| {
             world(f, |w| {
@@ -118,7 +108,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A work queue can be tied only to an existing completion queue of its own NIC.
-    test("via_cqs::of_another_nic", &["VipCreateVi.VIP_INVALID_PARAMETER", "via-3.1.B03"], |f| {
+    test("via_cqs::of_another_nic", &["VipCreateVi VIP_INVALID_PARAMETER", "via-3.1 B03"], |f| {
         world(f, |w| {
             let (ptag, null) = (w.a.create_ptag()?, CqHandle::NULL);
             let (foreign, gone) = (w.b.create_cq(4)?, w.a.create_cq(4)?);
@@ -145,7 +135,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A thread takes the descriptor off its work queue before the entry is taken: the entry stays,
     // and its work queue is empty.
-    test("via_cqs::an_entry_without_a_descriptor", &["VipCQDone.B04"], |f| {
+    test("via_cqs::an_entry_without_a_descriptor", &["VipCQDone B04"], |f| {
         world(f, |w| {
             let cq = w.b.create_cq(4)?;
             let (a, b) = (w.side(&w.a, LEVEL, NO_CQS)?, w.side(&w.b, LEVEL, [CqHandle::NULL, cq])?);
@@ -161,14 +151,7 @@ pub(crate) const TESTS: &[Test] = &[
     // and keeps the queued entries, or is refused.
     test(
         "via_cqs::capacity",
-        &[
-            "VipCreateCQ.B01",
-            "VipResizeCQ.B01",
-            "VipResizeCQ.A01",
-            "VipResizeCQ.VIP_INVALID_PARAMETER",
-            "via-3.4.L02",
-            "via-6.4.1.O01",
-        ],
+        &["VipCreateCQ B01", "VipResizeCQ A01 B01 VIP_INVALID_PARAMETER", "via-3.4 L02", "via-6.4.1 O01"],
         |f| {
             world(f, |w| {
                 let cq = w.b.create_cq(4)?;
@@ -206,7 +189,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // Messages arrive while the queue is resized: all complete, and each entry comes once.
-    test("via_cqs::resized_under_load", &["via-3.4.O01", "via-3.4.B05", "via-11.3.B14"], |f| {
+    test("via_cqs::resized_under_load", &["via-3.4 B05 O01", "via-11.3 B14"], |f| {
         world(f, |w| {
             const COUNT: u32 = 256;
             let cq = w.b.create_cq(128)?;
@@ -252,12 +235,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A completion queue to which a work queue is tied cannot be destroyed, and still works.
     test(
         "via_cqs::destroy",
-        &[
-            "via-3.4.B06",
-            "VipDestroyCQ.B01",
-            "VipDestroyCQ.VIP_ERROR_RESOURCE",
-            "VipDestroyCQ.VIP_INVALID_PARAMETER",
-        ],
+        &["via-3.4 B06", "VipDestroyCQ B01 VIP_ERROR_RESOURCE VIP_INVALID_PARAMETER"],
         |f| {
             world(f, |w| {
                 let cq = w.b.create_cq(4)?;
@@ -283,7 +261,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Completion queues of the largest size are created until there is no memory for another one.
     // The failed creation leaves nothing behind. When one is destroyed, there is room again.
-    test("via_cqs::without_memory", &["via-3.4.B04", "VIP_NIC_ATTRIBUTES.F15"], |f| {
+    test("via_cqs::without_memory", &["via-3.4 B04", "VIP_NIC_ATTRIBUTES F15"], |f| {
         world(f, |w| {
             let nic = &w.a;
             let dma = || (f.setup.usage)().dma;

@@ -112,7 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
     // does not hide the end of the connection from the error handler, which is called once.
     test(
         "via_shown::the_state_is_that_of_the_descriptor",
-        &["VIP_STATUS.VIP_STATUS_TRANSPORT_ERROR", "via-7.2.S01", "via-7.3.S01", "via-2.5.2.B08"],
+        &["VIP_STATUS VIP_STATUS_TRANSPORT_ERROR", "via-7.2 S01", "via-7.3 S01", "via-2.5.2 B08"],
         |f| {
             world(f, |w| {
                 for level in RELIABLE {
@@ -146,7 +146,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The events of such errors come later, and report nothing a second time: the interfaces are
     // connected again, and no error of theirs reaches the handler.
-    test("via_shown::the_end_is_reported_once", &["VipErrorCallback.VIP_ERROR_CONN_LOST"], |f| {
+    test("via_shown::the_end_is_reported_once", &["VipErrorCallback VIP_ERROR_CONN_LOST"], |f| {
         world(f, |w| {
             for level in RELIABLE {
                 let (a, b) = w.pair(level)?;

@@ -157,7 +157,7 @@ fn unusable(w: &World<'_>, segment: impl Fn(&Side) -> Result<DataSegment, Failur
 pub(crate) const TESTS: &[Test] = &[
     // Each format fault of a request or a receive is a format error and no other error, on each
     // level; so is each reserved bit. On Unreliable Delivery the connection survives.
-    test("via_statuses::format_errors", &["VIP_STATUS.VIP_STATUS_FORMAT_ERROR"], |f| {
+    test("via_statuses::format_errors", &["VIP_STATUS VIP_STATUS_FORMAT_ERROR"], |f| {
         world(f, |w| {
             let (a, b) = w.pair(ReliabilityLevel::Unreliable)?;
             let wrong = |what: &str, status: Status| {
@@ -209,7 +209,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A data segment with a wrong handle, address, bounds, tag or right is a protection error at
     // either end, and as the sink of an RDMA Read.
-    test("via_statuses::protection_errors", &["VIP_STATUS.VIP_STATUS_PROTECTION_ERROR"], |f| {
+    test("via_statuses::protection_errors", &["VIP_STATUS VIP_STATUS_PROTECTION_ERROR"], |f| {
         world(f, |w| {
             let handle = |side: &Side| {
                 let data = side.data(0, 8);
@@ -246,7 +246,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The data segments of a request exceed the maximum transfer size, or do not add up to its
     // length: a length error on each level.
-    test("via_statuses::length_errors", &["VIP_STATUS.VIP_STATUS_LENGTH_ERROR"], |f| {
+    test("via_statuses::length_errors", &["VIP_STATUS VIP_STATUS_LENGTH_ERROR"], |f| {
         world(f, |w| {
             for level in LEVELS {
                 for wrong in 0..3 {
@@ -278,7 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Descriptors that are posted when the connection ends are flushed, whether an error or a call
     // ended it. Their status names the operation of the descriptor.
-    test("via_statuses::flushed", &["VIP_STATUS.VIP_STATUS_DESC_FLUSHED_ERROR"], |f| {
+    test("via_statuses::flushed", &["VIP_STATUS VIP_STATUS_DESC_FLUSHED_ERROR"], |f| {
         world(f, |w| {
             for level in RELIABLE {
                 for by_call in [false, true] {
@@ -312,7 +312,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The peer does not answer. On the send queue of Reliable Reception every descriptor shows a
     // transport error; on Reliable Delivery only an RDMA Read does, and on Unreliable Delivery
     // none.
-    test("via_statuses::transport_errors_by_level", &["VIP_STATUS.B01"], |f| {
+    test("via_statuses::transport_errors_by_level", &["VIP_STATUS B01"], |f| {
         world(f, |w| {
             let silent = |_: &Side, b: &Side, _| {
                 w.inject(b, Injection::StallResponder, u32::MAX, 0)?;
@@ -328,7 +328,7 @@ pub(crate) const TESTS: &[Test] = &[
     .limit(120),
     // RDMA to memory that is not enabled for it: RDMA Reads show the error, and on Reliable
     // Reception Writes too. Sends do not.
-    test("via_statuses::rdma_protection_errors_by_level", &["VIP_STATUS.B02"], |f| {
+    test("via_statuses::rdma_protection_errors_by_level", &["VIP_STATUS B02"], |f| {
         world(f, |w| {
             let closed = |_: &Side, b: &Side, _| {
                 b.receive(0, &[b.data(0, 8)])?;
@@ -345,7 +345,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Writes with immediate data show the error. No other request shows it.
     test(
         "via_statuses::remote_descriptor_errors_by_level",
-        &["VIP_STATUS.VIP_STATUS_REMOTE_DESC_ERROR", "VIP_STATUS.B03"],
+        &["VIP_STATUS B03 VIP_STATUS_REMOTE_DESC_ERROR"],
         |f| {
             world(f, |w| {
                 let takes = |kind| matches!(kind, Kind::Send | Kind::WriteImmediate);

@@ -20,24 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     // calls return them.
     test(
         "via_values::numbers",
-        &[
-            "VIP_RETURN.F01",
-            "VIP_RETURN.F02",
-            "VIP_RETURN.F03",
-            "VIP_RETURN.F04",
-            "VIP_RETURN.F05",
-            "VIP_RETURN.F06",
-            "VIP_RETURN.F07",
-            "VIP_RETURN.F08",
-            "VIP_RETURN.F09",
-            "VIP_RETURN.F10",
-            "VIP_RETURN.F11",
-            "VIP_VI_STATE.F01",
-            "VIP_VI_STATE.F02",
-            "VIP_VI_STATE.F03",
-            "VIP_VI_STATE.F04",
-            "VIP_RESOURCE_CODE.F03",
-        ],
+        &["VIP_RETURN F01-F11", "VIP_VI_STATE F01-F04", "VIP_RESOURCE_CODE F03"],
         |f| {
             let errors = [
                 Error::NotDone,
@@ -70,92 +53,67 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The level with the number 0 does not report the peer's missing receive; with 1 a Send
     // succeeds once it has left, and the connection breaks; with 2 the Send shows the error.
-    test(
-        "via_values::levels",
-        &["VIP_RELIABILITY_LEVEL.F01", "VIP_RELIABILITY_LEVEL.F02", "VIP_RELIABILITY_LEVEL.F03"],
-        |f| {
-            world(f, |w| {
-                for (number, level) in (0..).zip(LEVELS) {
-                    check_eq!(level as u32, number);
-                    let (a, b) = w.pair(level)?;
-                    a.send(0, &[a.data(0, 8)], None)?;
-                    let status = a.sent(0)?;
-                    match number {
-                        2 => failed(status, Status::REMOTE_DESC_ERROR)?,
-                        _ => success(status)?,
-                    }
-                    if number > 0 {
-                        broken(w, &a)?;
-                        broken(w, &b)?;
-                    } else {
-                        w.arrived(&a, &b)?;
-                        super::levels::exchange(&a, &b)?;
-                    }
-                    retire(&a)?;
-                    retire(&b)?;
+    test("via_values::levels", &["VIP_RELIABILITY_LEVEL F01-F03"], |f| {
+        world(f, |w| {
+            for (number, level) in (0..).zip(LEVELS) {
+                check_eq!(level as u32, number);
+                let (a, b) = w.pair(level)?;
+                a.send(0, &[a.data(0, 8)], None)?;
+                let status = a.sent(0)?;
+                match number {
+                    2 => failed(status, Status::REMOTE_DESC_ERROR)?,
+                    _ => success(status)?,
                 }
-                Ok(())
-            })
-        },
-    ),
-    // The bits of the status word.
-    test(
-        "via_values::status_bits",
-        &[
-            "VIP_STATUS.F02",
-            "VIP_STATUS.F03",
-            "VIP_STATUS.F04",
-            "VIP_STATUS.F05",
-            "VIP_STATUS.F06",
-            "VIP_STATUS.F07",
-            "VIP_STATUS.F08",
-            "VIP_STATUS.F09",
-            "VIP_STATUS.F10",
-        ],
-        |_| {
-            let errors = [
-                Status::FORMAT_ERROR,
-                Status::PROTECTION_ERROR,
-                Status::LENGTH_ERROR,
-                Status::PARTIAL_ERROR,
-                Status::DESC_FLUSHED_ERROR,
-                Status::TRANSPORT_ERROR,
-                Status::RDMA_PROT_ERROR,
-                Status::REMOTE_DESC_ERROR,
-            ];
-            let bits = errors.map(|error| error.bits());
-            check_eq!(bits, [0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100]);
-            check_eq!(bits.iter().sum::<u32>(), Status::ERROR_MASK.bits());
-            check_eq!(Status::ERROR_MASK.bits(), 0x1fe);
-            check_eq!((Status::DONE | Status::OP_RECEIVE) & Status::ERROR_MASK, Status::empty());
-            for error in errors {
-                check!(!((Status::DONE | error) & Status::ERROR_MASK).is_empty(), "{error:?}");
+                if number > 0 {
+                    broken(w, &a)?;
+                    broken(w, &b)?;
+                } else {
+                    w.arrived(&a, &b)?;
+                    super::levels::exchange(&a, &b)?;
+                }
+                retire(&a)?;
+                retire(&b)?;
             }
             Ok(())
-        },
-    ),
+        })
+    }),
+    // The bits of the status word.
+    test("via_values::status_bits", &["VIP_STATUS F02-F10"], |_| {
+        let errors = [
+            Status::FORMAT_ERROR,
+            Status::PROTECTION_ERROR,
+            Status::LENGTH_ERROR,
+            Status::PARTIAL_ERROR,
+            Status::DESC_FLUSHED_ERROR,
+            Status::TRANSPORT_ERROR,
+            Status::RDMA_PROT_ERROR,
+            Status::REMOTE_DESC_ERROR,
+        ];
+        let bits = errors.map(|error| error.bits());
+        check_eq!(bits, [0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100]);
+        check_eq!(bits.iter().sum::<u32>(), Status::ERROR_MASK.bits());
+        check_eq!(Status::ERROR_MASK.bits(), 0x1fe);
+        check_eq!((Status::DONE | Status::OP_RECEIVE) & Status::ERROR_MASK, Status::empty());
+        for error in errors {
+            check!(!((Status::DONE | error) & Status::ERROR_MASK).is_empty(), "{error:?}");
+        }
+        Ok(())
+    }),
     // Descriptors that are written byte by byte, with the fields of appendix B, are executed as
     // such, and the NIC writes status, length and immediate data where the appendix has them. The
     // descriptor view writes the same bytes.
     test(
         "via_values::layout",
         &[
-            "VIP_DESCRIPTOR.F01",
-            "VIP_DESCRIPTOR.A01",
-            "VIP_PVOID64.F01",
-            "VIP_PVOID64.F02",
-            "VIP_CONTROL_SEGMENT.F03",
-            "VIP_CONTROL_SEGMENT.F04",
-            "VIP_CONTROL_SEGMENT.F08",
-            "VIP_CONTROL_SEGMENT.F09",
-            "VIP_ADDRESS_SEGMENT.F01",
-            "VIP_ADDRESS_SEGMENT.B01",
-            "VIP_DATA_SEGMENT.F01",
-            "via-6.1.F01",
-            "via-10.1.F01",
-            "via-2.3.2.B01",
-            "via-2.3.2.B02",
-            "VIP_CONTROL.F05",
+            "VIP_DESCRIPTOR A01 F01",
+            "VIP_PVOID64 F01 F02",
+            "VIP_CONTROL_SEGMENT F03 F04 F08 F09",
+            "VIP_ADDRESS_SEGMENT B01 F01",
+            "VIP_DATA_SEGMENT F01",
+            "via-6.1 F01",
+            "via-10.1 F01",
+            "via-2.3.2 B01 B02",
+            "VIP_CONTROL F05",
         ],
         |f| {
             check_eq!((CONTROL_LEN, SEGMENT_LEN, size_of::<AddressSegment>()), (32, 16, 16));
@@ -238,34 +196,30 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A network address consists of the lengths of its parts, followed by the parts. Two
     // discriminators at one host are distinct.
-    test(
-        "via_values::network_addresses",
-        &["VIP_NET_ADDRESS.F01", "VIP_NET_ADDRESS.F02", "VIP_NET_ADDRESS.F03"],
-        |f| {
-            for host in [&[][..], &[10, 0, 0, 1], &[7; 16]] {
-                for discriminator in [&b""[..], b"x", &[9; MAX_DISCRIMINATOR]] {
-                    let address = NetAddress::new(host, discriminator)?;
-                    let lengths = [host.len() as u8, 0, discriminator.len() as u8, 0];
-                    let bytes = fields(&[&lengths, host, discriminator]);
-                    check_eq!(&address.to_bytes()[..], &bytes[..]);
-                    let parsed = NetAddress::parse(&bytes)?;
-                    check_eq!((parsed.host(), parsed.discriminator()), (host, discriminator));
-                    refused(NetAddress::parse(&bytes[..bytes.len() - 1]), Error::InvalidParameter)?;
-                }
+    test("via_values::network_addresses", &["VIP_NET_ADDRESS F01-F03"], |f| {
+        for host in [&[][..], &[10, 0, 0, 1], &[7; 16]] {
+            for discriminator in [&b""[..], b"x", &[9; MAX_DISCRIMINATOR]] {
+                let address = NetAddress::new(host, discriminator)?;
+                let lengths = [host.len() as u8, 0, discriminator.len() as u8, 0];
+                let bytes = fields(&[&lengths, host, discriminator]);
+                check_eq!(&address.to_bytes()[..], &bytes[..]);
+                let parsed = NetAddress::parse(&bytes)?;
+                check_eq!((parsed.host(), parsed.discriminator()), (host, discriminator));
+                refused(NetAddress::parse(&bytes[..bytes.len() - 1]), Error::InvalidParameter)?;
             }
-            refused(NetAddress::new(&[1; 5], b""), Error::InvalidParameter)?;
-            refused(NetAddress::new(&[], &[9; MAX_DISCRIMINATOR + 1]), Error::InvalidParameter)?;
-            world(f, |w| {
-                let [one, two] = [b"one", b"two"].map(|name| w.b.address(name));
-                let (one, two) = (one?, two?);
-                let side = w.side(&w.a, ReliabilityLevel::Delivery, NO_CQS)?;
-                let asked = super::connect::ask(w, &side, b"client", &two, LONG)?;
-                let request = w.b.connect_wait(&two, None, LONG)?;
-                refused(w.b.connect_wait(&one, None, 0), Error::Timeout)?;
-                w.b.connect_reject(request.conn)?;
-                check_eq!(asked.join()?, Err(Error::Reject));
-                Ok(())
-            })
-        },
-    ),
+        }
+        refused(NetAddress::new(&[1; 5], b""), Error::InvalidParameter)?;
+        refused(NetAddress::new(&[], &[9; MAX_DISCRIMINATOR + 1]), Error::InvalidParameter)?;
+        world(f, |w| {
+            let [one, two] = [b"one", b"two"].map(|name| w.b.address(name));
+            let (one, two) = (one?, two?);
+            let side = w.side(&w.a, ReliabilityLevel::Delivery, NO_CQS)?;
+            let asked = super::connect::ask(w, &side, b"client", &two, LONG)?;
+            let request = w.b.connect_wait(&two, None, LONG)?;
+            refused(w.b.connect_wait(&one, None, 0), Error::Timeout)?;
+            w.b.connect_reject(request.conn)?;
+            check_eq!(asked.join()?, Err(Error::Reject));
+            Ok(())
+        })
+    }),
 ];

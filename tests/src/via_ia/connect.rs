@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A connection forms only between endpoints with the same longest message: the accept of
     // another one is refused, and the consumer can still reject the request or accept it with an
     // endpoint that fits.
-    test("via_ia_connect::equal_payload_sizes", &["A.it_ep_attributes_t.B05"], |f| {
+    test("via_ia_connect::equal_payload_sizes", &["A.it_ep_attributes_t B05"], |f| {
         let f = f.over_via()?;
         let sized = |ia, size| f.end(ia, &EpAttributes { max_dto_payload_size: size, ..open() });
         let listener = f.listen(&f.b)?;
@@ -48,7 +48,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Connection attributes have no effect, whatever is in them. The flag to suppress read depths
     // is ignored, as there are none; the handshake of three ways is refused.
-    test("via_ia_connect::attributes_have_no_effect", &["it_ep_connect.F04"], |f| {
+    test("via_ia_connect::attributes_have_no_effect", &["it_ep_connect F04"], |f| {
         let f = f.over_via()?;
         let odd = ConnAttributes {
             remote_cm_timeout: 255,

@@ -14,7 +14,7 @@ const NONE: DtoFlags = DtoFlags::empty();
 pub(crate) const TESTS: &[Test] = &[
     // A request without the flag of completion has no event if it succeeds, and frees its place.
     // The next one that has the flag shows that those before are complete.
-    test("via_ia_flags::silent_requests", &["it_dto_flags_t.F15"], |f| {
+    test("via_ia_flags::silent_requests", &["it_dto_flags_t F15"], |f| {
         let f = f.over_via()?;
         let (pair, own, peer) = open_pair(&f)?;
         let most = open().max_request_dtos as u64;
@@ -73,7 +73,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Of requests on an EVD without a threshold only those with the flag of notification call the
     // callback and end a wait.
-    test("via_ia_flags::notification", &["it_dto_flags_t.F16"], |f| {
+    test("via_ia_flags::notification", &["it_dto_flags_t F16"], |f| {
         let f = f.over_via()?;
         let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, THRESHOLD_DISABLE)?;
         let recv = sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?;
@@ -118,7 +118,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The barrier fence is the queue fence of the descriptor. No other flag changes the descriptor.
-    test("via_ia_flags::descriptors", &["it_dto_flags_t.F17", "it_dto_flags_t.B32"], |f| {
+    test("via_ia_flags::descriptors", &["it_dto_flags_t B32 F17"], |f| {
         let f = f.over_via()?;
         let (pair, own, peer) = open_pair(&f)?;
         let (ep, segment) = (pair.a.ep, own.segment(0, 8));
@@ -185,7 +185,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Flags without a counterpart in VIA: a solicited Send wakes a waiter for notification events,
     // since each Receive notifies; the unlink fence is refused, as there is no unlink; coalescing
     // has no effect.
-    test("via_ia_flags::without_a_counterpart", &["it_dto_flags_t.V04"], |f| {
+    test("via_ia_flags::without_a_counterpart", &["it_dto_flags_t V04"], |f| {
         let f = f.over_via()?;
         let recv = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, THRESHOLD_DISABLE)?;
         let request = sevd(&f.b, EventType::DTO_EVENT_STREAM, 64, 1)?;

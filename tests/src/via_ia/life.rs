@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // The free of an endpoint forgets its completions, and those of other endpoints stay.
-    test("via_ia_life::completions_of_a_freed_endpoint", &["it_ep_free.B02"], |f| {
+    test("via_ia_life::completions_of_a_freed_endpoint", &["it_ep_free B02"], |f| {
         let v = f.over_via()?;
         let stream = EventType::DTO_EVENT_STREAM;
         let (both, recv) = (sevd(&v.a, stream, 64, THRESHOLD_DISABLE)?, sevd(&v.a, stream, 64, 1)?);

@@ -73,7 +73,7 @@ fn host(f: &Fixture) -> Result<ViaNetAddr, Failure> {
 /// The tests of this module.
 pub(crate) const TESTS: &[Test] = &[
     // A port stands for a discriminator of two bytes, the upper one first, on both sides.
-    test("via_ia_names::ports_are_discriminators", &["A.it_conn_qual_t.B01"], |f| {
+    test("via_ia_names::ports_are_discriminators", &["A.it_conn_qual_t B01"], |f| {
         let f = f.over_via()?;
         let (port, name) = (ConnQual::port(0x1234), discriminator(&[0x12, 0x34], 2));
         for (there, here) in [(&name, &port), (&port, &name)] {
@@ -97,7 +97,7 @@ pub(crate) const TESTS: &[Test] = &[
         refused(f.b.evd_dequeue(listener.evd), Error::QueueEmpty)
     }),
     // Only the bytes within the length count; they are not swapped; a name may have 64 of them.
-    test("via_ia_names::bytes_of_a_discriminator", &["it_conn_qual_t.F05", "it_conn_qual_t.F06"], |f| {
+    test("via_ia_names::bytes_of_a_discriminator", &["it_conn_qual_t F05 F06"], |f| {
         let f = f.over_via()?;
         let listener = listen(&f, &discriminator(b"diskXXXX", 4))?;
         let route = path(&f.a, &listener.address)?;
@@ -163,53 +163,48 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A host address leads to its host; bytes beyond its length do not count; it comes back as it
     // was given, and in the same order on the other side.
-    test(
-        "via_ia_names::host_addresses",
-        &["it_net_addr_t.F05", "it_net_addr_t.F06", "it_net_addr_t.F12", "it_path_t.F14", "it_path_t.F23"],
-        |f| {
-            let v = f.over_via()?;
-            let own = host(&v)?;
-            // The host address is the port's GID.
-            let NetAddr::IbGid(gid) = some(spigot(&f.b)?.net_addr.first().copied(), "an address")? else {
-                return Err(Failure::new("not a GID"));
-            };
-            check_eq!((own.len, &own.hostaddr[..16]), (16, &gid[..]));
-            let mut other = own;
-            other.hostaddr[16..].fill(0xee);
-            let listener = v.listen(&v.b)?;
-            for address in [own, other] {
-                let route = path(&v.a, &NetAddr::ViaHostaddr(address))?;
-                check_eq!(route.remote, NetEndpoint::Via(own));
-                let request = connects(&v, &listener, &listener.conn_qual, &route)?;
-                let from = spigot(&v.a)?.net_addr;
-                check!(from.contains(&request.source_addr), "{:?} of {from:?}", request.source_addr);
-            }
-            // The path is what counts: with another host in it the request does not arrive.
-            let mut route = path(&v.a, &NetAddr::ViaHostaddr(own))?;
-            route.timeout = 200_000;
-            let NetEndpoint::Via(remote) = &mut route.remote else {
-                return Err(Failure::new("not a VIA path"));
-            };
-            remote.hostaddr[13] ^= 0x55;
-            let active = v.end(&v.a, &open())?;
-            v.a.ep_connect(active.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[])?;
-            active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
-            refused(v.b.evd_dequeue(listener.evd), Error::QueueEmpty)?;
-            // A query returns the path.
-            check_eq!(v.a.ep_query(active.ep, EpParamMask::PATH)?.dst_path, route);
-            for len in [0, 5, 15, 17, 65] {
-                let bad = ViaNetAddr { len, ..own };
-                refused(v.a.get_pathinfo(1, &NetAddr::ViaHostaddr(bad), 1), Error::InvalidAddress)?;
-                let end = v.end(&v.a, &open())?;
-                let route = Path { remote: NetEndpoint::Via(bad), ..route };
-                let dialled =
-                    v.a.ep_connect(end.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
-                refused(dialled, Error::InvalidSourcePath)?;
-                v.a.ep_free(end.ep)?;
-            }
-            Ok(())
-        },
-    ),
+    test("via_ia_names::host_addresses", &["it_net_addr_t F05 F06 F12", "it_path_t F14 F23"], |f| {
+        let v = f.over_via()?;
+        let own = host(&v)?;
+        // The host address is the port's GID.
+        let NetAddr::IbGid(gid) = some(spigot(&f.b)?.net_addr.first().copied(), "an address")? else {
+            return Err(Failure::new("not a GID"));
+        };
+        check_eq!((own.len, &own.hostaddr[..16]), (16, &gid[..]));
+        let mut other = own;
+        other.hostaddr[16..].fill(0xee);
+        let listener = v.listen(&v.b)?;
+        for address in [own, other] {
+            let route = path(&v.a, &NetAddr::ViaHostaddr(address))?;
+            check_eq!(route.remote, NetEndpoint::Via(own));
+            let request = connects(&v, &listener, &listener.conn_qual, &route)?;
+            let from = spigot(&v.a)?.net_addr;
+            check!(from.contains(&request.source_addr), "{:?} of {from:?}", request.source_addr);
+        }
+        // The path is what counts: with another host in it the request does not arrive.
+        let mut route = path(&v.a, &NetAddr::ViaHostaddr(own))?;
+        route.timeout = 200_000;
+        let NetEndpoint::Via(remote) = &mut route.remote else {
+            return Err(Failure::new("not a VIA path"));
+        };
+        remote.hostaddr[13] ^= 0x55;
+        let active = v.end(&v.a, &open())?;
+        v.a.ep_connect(active.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[])?;
+        active.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
+        refused(v.b.evd_dequeue(listener.evd), Error::QueueEmpty)?;
+        // A query returns the path.
+        check_eq!(v.a.ep_query(active.ep, EpParamMask::PATH)?.dst_path, route);
+        for len in [0, 5, 15, 17, 65] {
+            let bad = ViaNetAddr { len, ..own };
+            refused(v.a.get_pathinfo(1, &NetAddr::ViaHostaddr(bad), 1), Error::InvalidAddress)?;
+            let end = v.end(&v.a, &open())?;
+            let route = Path { remote: NetEndpoint::Via(bad), ..route };
+            let dialled = v.a.ep_connect(end.ep, &route, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
+            refused(dialled, Error::InvalidSourcePath)?;
+            v.a.ep_free(end.ep)?;
+        }
+        Ok(())
+    }),
     // Types of addresses: VIA's and IP's, which convert into each other; no GIDs of InfiniBand,
     // whose paths lead nowhere here.
     test("via_ia_names::types_of_addresses", &[], |f| {

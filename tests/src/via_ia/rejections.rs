@@ -53,48 +53,44 @@ fn listen(ia: &Ia, qual: &ConnQual) -> Result<(EvdHandle, ListenHandle), Failure
 /// The tests of this module.
 pub(crate) const TESTS: &[Test] = &[
     // Each way in which no connection comes about has its reason, and no other reason is reported.
-    test(
-        "via_ia_rejections::reasons",
-        &["it_cm_msg_events.F42", "it_cm_msg_events.F43", "it_cm_msg_events.B08", "it_cm_msg_events.B09"],
-        |f| {
-            let v = f.over_via()?;
-            // There is no listener: VIP_NO_MATCH.
-            let listener = v.listen(&v.b)?;
-            let end = v.end(&v.a, &open())?;
-            let route = path(&v.a, &listener.address)?;
-            let nobody = ConnQual::port(7);
-            v.a.ep_connect(end.ep, &route, None, &nobody, TWO_WAY, &[])?;
-            not_made(&end, RejectReason::Other)?;
-            // The listener never answers: VIP_TIMEOUT.
-            v.a.ep_reset(end.ep)?;
-            dial(&v, &end, &listener)?;
-            let request = listener.request()?;
-            not_made(&end, RejectReason::Timeout)?;
-            // It has given up. An accept is too late, and finds that out by an event.
-            let passive = v.end(&v.b, &open())?;
-            v.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
-            not_made(&passive, RejectReason::Other)?;
-            // No answer comes: VIP_NOT_REACHABLE.
-            v.a.ep_reset(end.ep)?;
-            lose(&v, true)?;
-            let dialled = dial(&v, &end, &listener).and_then(|()| not_made(&end, RejectReason::Timeout));
-            lose(&v, false)?;
-            dialled?;
-            // The peer's consumer rejects: VIP_REJECT is an event of its own.
-            v.a.ep_reset(end.ep)?;
-            v.dial(&end, &listener, TWO_WAY, &[])?;
-            v.b.reject(listener.request()?.cn_est_id, &[])?;
-            let event = end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
-            check_eq!(end.state()?, EpStateRc::Nonoperational);
-            let Event::ConnPeerReject { private_data: None, .. } = event else {
-                return Err(Failure::new(alloc::format!("not of the peer: {event:?}")));
-            };
-            Ok(())
-        },
-    ),
+    test("via_ia_rejections::reasons", &["it_cm_msg_events B08 B09 F42 F43"], |f| {
+        let v = f.over_via()?;
+        // There is no listener: VIP_NO_MATCH.
+        let listener = v.listen(&v.b)?;
+        let end = v.end(&v.a, &open())?;
+        let route = path(&v.a, &listener.address)?;
+        let nobody = ConnQual::port(7);
+        v.a.ep_connect(end.ep, &route, None, &nobody, TWO_WAY, &[])?;
+        not_made(&end, RejectReason::Other)?;
+        // The listener never answers: VIP_TIMEOUT.
+        v.a.ep_reset(end.ep)?;
+        dial(&v, &end, &listener)?;
+        let request = listener.request()?;
+        not_made(&end, RejectReason::Timeout)?;
+        // It has given up. An accept is too late, and finds that out by an event.
+        let passive = v.end(&v.b, &open())?;
+        v.b.ep_accept(passive.ep, request.cn_est_id, &[])?;
+        not_made(&passive, RejectReason::Other)?;
+        // No answer comes: VIP_NOT_REACHABLE.
+        v.a.ep_reset(end.ep)?;
+        lose(&v, true)?;
+        let dialled = dial(&v, &end, &listener).and_then(|()| not_made(&end, RejectReason::Timeout));
+        lose(&v, false)?;
+        dialled?;
+        // The peer's consumer rejects: VIP_REJECT is an event of its own.
+        v.a.ep_reset(end.ep)?;
+        v.dial(&end, &listener, TWO_WAY, &[])?;
+        v.b.reject(listener.request()?.cn_est_id, &[])?;
+        let event = end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
+        check_eq!(end.state()?, EpStateRc::Nonoperational);
+        let Event::ConnPeerReject { private_data: None, .. } = event else {
+            return Err(Failure::new(alloc::format!("not of the peer: {event:?}")));
+        };
+        Ok(())
+    }),
     // An accept that the asking side never confirms ends by another reason than a request without
     // an answer.
-    test("via_ia_rejections::timeout_of_an_accept", &["it_cm_msg_events.V04"], |f| {
+    test("via_ia_rejections::timeout_of_an_accept", &["it_cm_msg_events V04"], |f| {
         let v = f.over_via()?;
         let (active, passive, listener) = (v.end(&v.a, &open())?, v.end(&v.b, &open())?, v.listen(&v.b)?);
         dial(&v, &active, &listener)?;
@@ -107,7 +103,7 @@ pub(crate) const TESTS: &[Test] = &[
         ended
     }),
     // A peer without resources for the connection.
-    test("via_ia_rejections::no_resources", &["it_cm_msg_events.F44"], |f| {
+    test("via_ia_rejections::no_resources", &["it_cm_msg_events F44"], |f| {
         let v = f.over_via_limited(Limits { connections: 0, ..Limits::NONE })?;
         let (active, listener) = (v.end(&v.a, &open())?, v.listen(&v.b)?);
         v.dial(&active, &listener, TWO_WAY, &[])?;

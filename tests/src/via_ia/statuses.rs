@@ -72,7 +72,7 @@ fn guarded(v: &Fixture, pair: &Pair, privs: MemPriv) -> Result<Region, Failure> 
 /// The tests of this module.
 pub(crate) const TESTS: &[Test] = &[
     // A message that is longer than the endpoint's payload size: the sender's Local Length.
-    test("via_ia_statuses::too_long", &["it_dto_status_t.F39"], |f| {
+    test("via_ia_statuses::too_long", &["it_dto_status_t F39"], |f| {
         let v = f.over_via()?;
         let short = EpAttributes { max_dto_payload_size: 100, ..open() };
         for way in 0..3 {
@@ -94,7 +94,7 @@ pub(crate) const TESTS: &[Test] = &[
     // one.
     test(
         "via_ia_statuses::sends_without_a_fit_receive",
-        &["it_dto_status_t.V02", "it_post_recv.V04", "it_post_send.V01"],
+        &["it_dto_status_t V02", "it_post_recv V04", "it_post_send V01"],
         |f| {
             let v = f.over_via()?;
             let (pair, own, peer) = open_pair(&v)?;
@@ -115,7 +115,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A descriptor that the device finds badly formatted.
-    test("via_ia_statuses::format", &["it_dto_status_t.F40"], |f| {
+    test("via_ia_statuses::format", &["it_dto_status_t F40"], |f| {
         let v = f.over_via()?;
         fails(&v, DtoStatus::LocalEp, |(v, pair, own, peer)| {
             let format = nic_abi::cqe::Status::LocalQpOperation as u64;
@@ -124,7 +124,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // A local segment that the endpoint may not use, of each request and of a Receive.
-    test("via_ia_statuses::local_protection", &["it_dto_status_t.F41", "it_post_rdma_write.V02"], |f| {
+    test("via_ia_statuses::local_protection", &["it_dto_status_t F41", "it_post_rdma_write V02"], |f| {
         let v = f.over_via()?;
         let beyond: fn(Ends<'_>) -> Result<LmrTriplet, Failure> =
             |(_, _, own, _)| Ok(own.segment(PAGE - 4, 8));
@@ -158,7 +158,7 @@ pub(crate) const TESTS: &[Test] = &[
         })
     }),
     // What is posted when the connection ends, and afterwards, is flushed.
-    test("via_ia_statuses::flushed", &["it_dto_status_t.F42"], |f| {
+    test("via_ia_statuses::flushed", &["it_dto_status_t F42"], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         receive(&pair, &peer, 8)?;
@@ -177,7 +177,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     // Memory of the peer that may not be used, by a Write and by a Read.
-    test("via_ia_statuses::remote_access", &["it_dto_status_t.F43", "it_post_rdma_read.V01"], |f| {
+    test("via_ia_statuses::remote_access", &["it_dto_status_t F43", "it_post_rdma_read V01"], |f| {
         let v = f.over_via()?;
         for reads in [false, true] {
             let act = |pair: &Pair, segment: LmrTriplet, at, context| match reads {
@@ -205,7 +205,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Data that was corrupt, and a peer that does not answer: Transport at the sender. Corrupt data
     // is Transport at the Receive, too.
-    test("via_ia_statuses::transport", &["it_dto_status_t.F44"], |f| {
+    test("via_ia_statuses::transport", &["it_dto_status_t F44"], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         receive(&pair, &peer, 8)?;
@@ -221,7 +221,7 @@ pub(crate) const TESTS: &[Test] = &[
     })
     .limit(120),
     // A message of which a part is missing: Partial Packet at the Receive.
-    test("via_ia_statuses::partial_packet", &["it_dto_status_t.F45"], |f| {
+    test("via_ia_statuses::partial_packet", &["it_dto_status_t F45"], |f| {
         let v = f.over_via()?;
         let (pair, own, peer) = open_pair(&v)?;
         receive(&pair, &peer, 8)?;
@@ -232,7 +232,7 @@ pub(crate) const TESTS: &[Test] = &[
         over(&pair)
     }),
     // Whatever way the device makes a request end, the status is one of VIA's.
-    test("via_ia_statuses::none_of_infiniband", &["it_dto_status_t.B04"], |f| {
+    test("via_ia_statuses::none_of_infiniband", &["it_dto_status_t B04"], |f| {
         let v = f.over_via()?;
         for byte in 1..=u8::MAX {
             let Some(status) = nic_abi::cqe::Status::from_byte(byte) else { continue };

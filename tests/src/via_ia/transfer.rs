@@ -10,7 +10,7 @@ use crate::{Test, check, check_eq, test};
 pub(crate) const TESTS: &[Test] = &[
     // Sends, RDMA Writes and RDMA Reads of several segments move their bytes, and each completes
     // once with success.
-    test("via_ia_transfer::every_kind", &["it_dto_status_t.F38"], |f| {
+    test("via_ia_transfer::every_kind", &["it_dto_status_t F38"], |f| {
         let f = f.over_via()?;
         let pair = f.pair_of(&open(), &open())?;
         let page = |end: &crate::fixture::End| f.region(&end.ia, end.pz, PAGE, OPEN);
