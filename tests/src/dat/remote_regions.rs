@@ -9,6 +9,7 @@ use super::events::{invalid, parameter, state};
 use super::srq::reconnect;
 use super::world::*;
 use crate::fixture::PAGE;
+use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
@@ -212,8 +213,10 @@ pub(crate) const TESTS: &[Test] = &[
             let to = RmrTriplet { rmr_context: context, ..far.remote(0, 8) };
             write(w, (&a, &b), &own, &to, DtoStatus::Success)?;
             bind(&b, one, &far, (0, 0), REMOTE, quiet)?;
+            // No event says when the bind is done.
+            let is_free = || w.b.rmr_query(one).is_ok_and(|param| param.lmr_handle == LmrHandle::NULL);
+            check!(eventually(w.f.platform(), is_free), "the bind to nothing was not carried out");
             nothing(&w.b, b.request)?;
-            check_eq!(w.b.rmr_query(one)?.lmr_handle, LmrHandle::NULL);
             let foreign = w.b.rmr_create(w.b.pz_create()?)?;
             bind(&b, foreign, &far, (0, 8), REMOTE, quiet)?;
             bound(&b, foreign, DtoStatus::RmrOperationFailed)
