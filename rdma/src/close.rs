@@ -11,11 +11,11 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::connection::Listener;
 use crate::datagram::DatagramEndpoint;
 use crate::dropped::Until;
 use crate::endpoint::Endpoint;
 use crate::error::CloseError;
+use crate::listener::Listener;
 use crate::memory::{Domain, Region};
 use crate::nic::{Inner as NicInner, Nic};
 use crate::queue::Queue;

@@ -1,37 +1,32 @@
-//! Connections: how an endpoint gets its one, listeners, and requests that they take.
+//! Connections: how an endpoint gets its one, and how that ends.
 //!
 //! The handshake has three messages. The active side confirms the peer's accept in the agent's
 //! upcall, with no more RDMA Reads outstanding than the peer serves.
 //!
-//! Locks: `state` and `queue` (spin, leaves).
+//! Locks: `state` (spins, leaf).
 
-use alloc::collections::VecDeque;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use kernel_agent::{
-    AcceptParams, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake, ListenId, Transports,
-};
+use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake};
 use platform::sync::{Mutex, Once};
-use platform::{Platform, Signal, Wake, heap};
+use platform::{Platform, Signal, Wake};
 use roce::PathMtu;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
 use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
-use crate::error::{ConnectError, CreateError, TimedOut};
-use crate::nic::{Inner as NicInner, ListenerHandle, Nic};
+use crate::error::{ConnectError, TimedOut};
+use crate::nic::Inner as NicInner;
 use crate::wakers::Wakers;
 use crate::watch::Watch;
 
 /// How long an attempt to connect may take unless its maker chooses.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most requests that wait at a listener. Those beyond are left to the peer's repetition.
-const BACKLOG: usize = 128;
 /// The most bytes of private data that a message carries.
 const MOST: usize = 196;
 
@@ -265,14 +260,29 @@ impl Connecting {
         self.0.map(drop)
     }
 
+    pub(crate) fn of(endpoint: &Endpoint, begun: Result<(), ConnectError>) -> Connecting {
+        Connecting(begun.map(|()| endpoint.inner.clone()))
+    }
+
     /// Blocks until the endpoint is connected, or cannot be.
     pub fn wait(self) -> Result<PrivateData, ConnectError> {
-        let endpoint = self.0?;
         // Without a deadline the wait does not time out; the agent's own timer ends the attempt.
-        endpoint
-            .connection
-            .wait_for(endpoint.nic(), None, || endpoint.connection.established())
-            .map_err(|_| ConnectError::TimedOut)?
+        self.wait_for(None).map_err(|_| ConnectError::TimedOut)?
+    }
+
+    /// Blocks until the endpoint is connected, or cannot be, or the time is over; then this is
+    /// returned, and the attempt goes on.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Result<PrivateData, ConnectError>, Connecting> {
+        self.wait_for(Some(timeout)).map_err(|TimedOut| self)
+    }
+
+    fn wait_for(&self, timeout: Option<Duration>) -> Result<Result<PrivateData, ConnectError>, TimedOut> {
+        let endpoint = match &self.0 {
+            Ok(endpoint) => endpoint,
+            Err(error) => return Ok(Err(*error)),
+        };
+        let (nic, connection) = (endpoint.nic(), &endpoint.connection);
+        connection.wait_for(nic, nic.deadline(timeout), || connection.established())
     }
 }
 
@@ -301,7 +311,7 @@ impl Endpoint {
         service: impl Into<Service>,
         private_data: &[u8],
     ) -> Connecting {
-        Connecting(self.ask(address, service.into(), private_data).map(|()| self.inner.clone()))
+        Connecting::of(self, self.ask(address, service.into(), private_data))
     }
 
     fn ask(&self, address: Address, service: Service, private_data: &[u8]) -> Result<(), ConnectError> {
@@ -327,6 +337,26 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+
+    /// Accepts a peer's request, which is outstanding in the agent.
+    pub(crate) fn answer(
+        &self,
+        client: &Client,
+        (request, peer): (ConnectionId, ReadDepths),
+        private_data: &[u8],
+    ) -> Result<(), ConnectError> {
+        let inner = &*self.inner;
+        inner.connection.begin()?;
+        inner.connection.asked(request);
+        let own = inner.connection.depths;
+        let depths = ReadDepths { initiator_depth: own.initiator_depth.min(peer.responder_resources), ..own };
+        let params = AcceptParams { depths, ..AcceptParams::default() };
+        let accepted = client.accept(request, &inner.qp, &params, private_data);
+        if accepted.is_err() {
+            inner.connection.undo();
+        }
+        Ok(accepted?)
     }
 
     /// Whether the endpoint is connected at this moment.
@@ -378,242 +408,5 @@ impl Endpoint {
         let connection = &self.inner.connection;
         let nic = self.inner.nic();
         connection.wait_for(nic, nic.deadline(timeout), || connection.over())
-    }
-}
-
-/// What waits at a listener.
-struct Waiting {
-    connection: ConnectionId,
-    from: Address,
-    depths: ReadDepths,
-    data: PrivateData,
-}
-
-struct Backlog {
-    waiting: VecDeque<Waiting>,
-    tasks: Wakers,
-    /// The listener is dropped: what still comes is rejected.
-    is_closed: bool,
-}
-
-pub(crate) struct ListenerInner {
-    nic: Arc<NicInner>,
-    handle: u64,
-    queue: Mutex<Backlog>,
-    signal: Signal,
-    listen: Once<ListenId>,
-    pub(crate) watch: Watch,
-}
-
-/// Takes peers' requests for connections with a service of a NIC, until it is dropped. Requests
-/// that wait then are rejected.
-pub struct Listener {
-    inner: Arc<ListenerInner>,
-    pub(crate) nic: Nic,
-}
-
-impl Listener {
-    pub(crate) fn new(opening: &Nic, service: Service) -> Result<Listener, CreateError> {
-        let nic = opening.inner();
-        let place = nic.listeners.reserve()?;
-        let mut queue = VecDeque::new();
-        queue.try_reserve_exact(BACKLOG)?;
-        heap::room_for_arc::<(ListenerInner, Weak<ListenerInner>)>()?;
-        let handle = place.handle().as_raw();
-        let inner = Arc::new(ListenerInner {
-            nic: nic.clone(),
-            handle,
-            queue: Mutex::new(Backlog { waiting: queue, tasks: Wakers::default(), is_closed: false }),
-            signal: Signal::new(nic.agent().platform().clone()),
-            listen: Once::new(),
-            watch: Watch::new(),
-        });
-        // A request may come at once.
-        place.fill(Arc::new(Arc::downgrade(&inner)));
-        let listener = Listener { inner, nic: opening.clone() };
-        let listen = nic.client()?.listen(service.of_connections(), Transports::RC, handle)?;
-        listener.inner.listen.call_once(|| listen);
-        Ok(listener)
-    }
-
-    pub(crate) fn inner(&self) -> &ListenerInner {
-        &self.inner
-    }
-
-    /// Waits for a request.
-    pub async fn accept(&self) -> Result<Incoming, CreateError> {
-        core::future::poll_fn(|context| {
-            if let Some(found) = self.look() {
-                return Poll::Ready(found);
-            }
-            let task = context.waker().clone();
-            let added = self.inner.queue.lock().tasks.add(task);
-            if let Err(task) = added {
-                task.wake();
-            }
-            self.look().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
-
-    /// Blocks until a request comes.
-    pub fn wait(&self) -> Result<Incoming, CreateError> {
-        loop {
-            let seen = self.inner.signal.value();
-            if let Some(found) = self.look() {
-                return found;
-            }
-            self.inner.signal.wait(seen, None);
-        }
-    }
-
-    /// Takes a request if one waits. Does not block.
-    pub fn try_accept(&self) -> Option<Incoming> {
-        let Waiting { connection, from, depths, data } = self.inner.queue.lock().waiting.pop_front()?;
-        Some(Incoming { nic: self.nic.clone(), connection, from, depths, data, is_open: true })
-    }
-
-    fn look(&self) -> Option<Result<Incoming, CreateError>> {
-        if let Some(incoming) = self.try_accept() {
-            return Some(Ok(incoming));
-        }
-        self.nic.inner().ended().map(Err)
-    }
-}
-
-impl ListenerInner {
-    pub(crate) fn wake(&self) {
-        let tasks = self.queue.lock().tasks.take();
-        self.signal.raise();
-        tasks.wake();
-        self.watch.wake();
-    }
-
-    /// An event of a request that no endpoint has yet. In the dispatcher thread.
-    pub(crate) fn event(&self, event: &CmEvent<'_>) {
-        match event.kind {
-            CmEventKind::Request { path, depths, .. } => {
-                let mut queue = self.queue.lock();
-                let (is_closed, is_full) = (queue.is_closed, queue.waiting.len() == BACKLOG);
-                if is_closed || is_full {
-                    drop(queue);
-                    let Ok(client) = self.nic.client() else { return };
-                    let _ = match is_closed {
-                        true => client.reject(event.connection, &[]),
-                        false => client.discard(event.connection),
-                    };
-                    return;
-                }
-                queue.waiting.push_back(Waiting {
-                    connection: event.connection,
-                    from: Address::of(path.remote_gid),
-                    depths,
-                    data: PrivateData::of(event.private_data),
-                });
-                drop(queue);
-                self.wake();
-            }
-            CmEventKind::Withdrawn => {
-                self.queue.lock().waiting.retain(|waiting| waiting.connection != event.connection);
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Listener {
-    pub(crate) fn end(&self) -> Result<(), kernel_agent::Error> {
-        let inner = &*self.inner;
-        let stopped = match (inner.listen.get(), inner.nic.client()) {
-            (Some(listen), Ok(client)) => client.stop_listening(*listen),
-            _ => Ok(()),
-        };
-        inner.nic.listeners.remove(ListenerHandle::from_raw(inner.handle));
-        inner.queue.lock().is_closed = true;
-        while let Some(incoming) = self.try_accept() {
-            drop(incoming);
-        }
-        stopped
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // Fails only if the device is dead, or if it was closed before.
-        let _ = self.end();
-    }
-}
-
-/// A peer's request for a connection. Dropping it rejects it.
-#[must_use = "a request that is dropped is rejected"]
-pub struct Incoming {
-    nic: Nic,
-    connection: ConnectionId,
-    from: Address,
-    depths: ReadDepths,
-    data: PrivateData,
-    is_open: bool,
-}
-
-impl Incoming {
-    /// Where the peer is.
-    pub fn from(&self) -> Address {
-        self.from
-    }
-
-    /// What the peer sent along.
-    pub fn private_data(&self) -> &[u8] {
-        self.data.bytes()
-    }
-
-    /// How many RDMA Reads and atomic operations the peer serves at a time.
-    pub fn reads(&self) -> u8 {
-        self.depths.responder_resources
-    }
-
-    /// Accepts the request with an endpoint.
-    pub fn accept(self, endpoint: &Endpoint) -> Connecting {
-        self.accept_with(endpoint, &[])
-    }
-
-    /// As [`Incoming::accept`], with a few bytes for the peer: at most 196.
-    pub fn accept_with(mut self, endpoint: &Endpoint, private_data: &[u8]) -> Connecting {
-        Connecting(self.answer(endpoint, private_data).map(|()| endpoint.inner.clone()))
-    }
-
-    fn answer(&mut self, endpoint: &Endpoint, private_data: &[u8]) -> Result<(), ConnectError> {
-        let inner = &*endpoint.inner;
-        let client = self.nic.inner().client().map_err(|_| ConnectError::DeviceDead)?;
-        inner.connection.begin()?;
-        inner.connection.asked(self.connection);
-        let own = inner.connection.depths;
-        let depths =
-            ReadDepths { initiator_depth: own.initiator_depth.min(self.depths.responder_resources), ..own };
-        let params = AcceptParams { depths, ..AcceptParams::default() };
-        let accepted = client.accept(self.connection, &inner.qp, &params, private_data);
-        if accepted.is_err() {
-            inner.connection.undo();
-        } else {
-            self.is_open = false;
-        }
-        Ok(accepted?)
-    }
-
-    /// Rejects the request, with a few bytes for the peer: at most 148.
-    pub fn reject(mut self, private_data: &[u8]) -> Result<(), ConnectError> {
-        self.is_open = false;
-        let client = self.nic.inner().client().map_err(|_| ConnectError::DeviceDead)?;
-        Ok(client.reject(self.connection, private_data)?)
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        if self.is_open
-            && let Ok(client) = self.nic.inner().client()
-        {
-            // The peer may have given up.
-            let _ = client.reject(self.connection, &[]);
-        }
     }
 }

@@ -34,6 +34,7 @@ extern crate std;
 
 mod adapter;
 mod address;
+mod arrivals;
 mod batch;
 mod callbacks;
 mod close;
@@ -49,6 +50,7 @@ mod fast;
 pub mod handle;
 mod interfaces;
 mod life;
+mod listener;
 mod memory;
 #[cfg(all(test, ferrovia_model))]
 mod models;
@@ -74,7 +76,7 @@ use callbacks::CallbackThread;
 pub use callbacks::{InCallback, InCallbacks};
 pub use close::{EndpointClosing, RegionClosing};
 pub use completion::{Completion, Operation};
-pub use connection::{Connecting, Incoming, Listener, PrivateData};
+pub use connection::{Connecting, PrivateData};
 pub use context::Context;
 pub use datagram::{Datagram, DatagramBuilder, DatagramEndpoint, Destination, Sender};
 pub use endpoint::{Builder, Endpoint};
@@ -82,6 +84,7 @@ pub use error::{CloseError, ConnectError, CreateError, PostError, RequestError, 
 pub use fast::FastRegion;
 pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
 pub use life::{Call, Ended};
+pub use listener::{Incoming, Listener};
 pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
 pub use nic::Nic;
 pub use queue::Queue;

@@ -15,14 +15,14 @@ use kernel_agent::{
     Transports, datagram_address,
 };
 use platform::sync::{Mutex, Once};
-use platform::{Signal, heap};
+use platform::{Signal, Wake, heap};
 use roce::cm::sidr::{self, Status};
 use roce::{QKey, Qpn, TimeoutCode};
 
 use crate::address::{Address, Service};
 use crate::connection::PrivateData;
 use crate::datagram::{DatagramEndpoint, Destination};
-use crate::error::{CreateError, ResolveError};
+use crate::error::{CreateError, ResolveError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, ResolutionHandle, ServiceHandle};
 use crate::numbers::Number;
 use crate::wakers::Wakers;
@@ -212,13 +212,30 @@ pub struct Resolving(Result<Asked, ResolveError>);
 impl Resolving {
     /// Blocks until the peer has answered, or has not done so in time: about ten seconds.
     pub fn wait(self) -> Result<Resolved, ResolveError> {
-        let asked = self.0?;
+        // Without a deadline the wait does not time out.
+        self.wait_for(None).map_err(|_| ResolveError::TimedOut)?
+    }
+
+    /// Blocks until the peer has answered, or the time is over; then this is returned, and the
+    /// request goes on.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Result<Resolved, ResolveError>, Resolving> {
+        self.wait_for(Some(timeout)).map_err(|TimedOut| self)
+    }
+
+    fn wait_for(&self, timeout: Option<Duration>) -> Result<Outcome, TimedOut> {
+        let asked = match &self.0 {
+            Ok(asked) => asked,
+            Err(error) => return Ok(Err(*error)),
+        };
+        let deadline = asked.nic.inner().deadline(timeout);
         loop {
             let seen = asked.inner.signal.value();
             if let Some(outcome) = asked.look() {
-                return outcome;
+                return Ok(outcome);
             }
-            asked.inner.signal.wait(seen, None);
+            if asked.inner.signal.wait(seen, deadline) == Wake::TimedOut {
+                return asked.look().ok_or(TimedOut);
+            }
         }
     }
 }

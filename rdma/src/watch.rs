@@ -9,7 +9,7 @@ use core::task::Waker;
 
 use platform::sync::Once;
 
-use crate::connection::Listener;
+use crate::listener::Listener;
 use crate::nic::Nic;
 use crate::queue::Queue;
 
@@ -29,7 +29,7 @@ impl Watch {
         watch
     }
 
-    fn set(&self, waker: Waker) {
+    pub(crate) fn set(&self, waker: Waker) {
         self.0.call_once(|| waker);
     }
 
@@ -61,7 +61,7 @@ impl Listener {
     /// Has this waker woken each time that a request comes, and when the device dies. The first
     /// waker that a listener gets stays; a request may have come before ([`Listener::try_accept`]).
     pub fn watch(&self, waker: Waker) {
-        self.inner().watch.set(waker);
+        self.arrivals().watch(waker);
     }
 }
 

@@ -205,3 +205,23 @@ fn a_thread_that_waits_is_woken_when_the_agent_is_closed() {
     assert_eq!(nic.queue(2).err(), Some(CreateError::Closed));
     assert_eq!(endpoint.post_receive(memory.slice(..), 0), Err(PostError::Closed));
 }
+
+#[test]
+fn who_waits_for_a_time_only_goes_on_with_what_was_begun() {
+    let host = Host::new(2);
+    let (client, server) = (host.nic(0), host.nic(1));
+    let listener = server.listen(PORT).unwrap();
+    let moment = Duration::from_millis(1);
+    assert!(listener.wait_timeout(moment).unwrap().is_none());
+    let asks = client.domain().unwrap().endpoint().build().unwrap();
+    let takes = server.domain().unwrap().endpoint().build().unwrap();
+    let connecting = asks.connect(host.address(1), PORT);
+    let incoming = listener.wait_timeout(Duration::from_secs(60)).unwrap().expect("a request");
+    let Err(connecting) = connecting.wait_timeout(moment) else { panic!("nobody has accepted it") };
+    let accepting = incoming.accept(&takes);
+    assert!(matches!(connecting.wait_timeout(Duration::from_secs(60)), Ok(Ok(_))));
+    assert!(matches!(accepting.wait_timeout(Duration::from_secs(60)), Ok(Ok(_))));
+    assert!(matches!(asks.connect(host.address(1), PORT).wait_timeout(moment), Ok(Err(ConnectError::Used))));
+    let resolving = client.resolve(host.address(1), PORT).wait_timeout(Duration::from_secs(60));
+    assert!(matches!(resolving, Ok(Err(ResolveError::NoService))));
+}

@@ -1,0 +1,124 @@
+//! What peers ask a listener for, until its consumer takes it.
+//!
+//! Locks: `queue` (spins, leaf).
+
+use alloc::collections::VecDeque;
+use core::task::{Context, Poll, Waker};
+
+use platform::sync::Mutex;
+use platform::{Instant, Signal, Wake};
+
+use crate::error::{CreateError, TimedOut};
+use crate::nic::Inner as NicInner;
+use crate::wakers::Wakers;
+use crate::watch::Watch;
+
+/// The most requests that wait at a listener. Those beyond are left to the peer's repetition.
+const BACKLOG: usize = 128;
+
+/// The requests that wait at a listener, and who waits for them.
+pub(crate) struct Arrivals<T> {
+    queue: Mutex<Backlog<T>>,
+    signal: Signal,
+    watch: Watch,
+}
+
+struct Backlog<T> {
+    waiting: VecDeque<T>,
+    tasks: Wakers,
+    /// The listener is dropped.
+    is_closed: bool,
+}
+
+/// Why a request does not wait.
+pub(crate) enum NotTaken {
+    /// The listener is dropped: nobody will take it.
+    Closed,
+    /// Too many wait: the peer asks again.
+    Full,
+}
+
+impl<T> Arrivals<T> {
+    pub(crate) fn new(nic: &NicInner) -> Result<Arrivals<T>, CreateError> {
+        let mut waiting = VecDeque::new();
+        waiting.try_reserve_exact(BACKLOG)?;
+        Ok(Arrivals {
+            queue: Mutex::new(Backlog { waiting, tasks: Wakers::default(), is_closed: false }),
+            signal: Signal::new(nic.agent().platform().clone()),
+            watch: Watch::new(),
+        })
+    }
+
+    /// A request has come. In the dispatcher thread.
+    pub(crate) fn add(&self, request: T) -> Result<(), NotTaken> {
+        let mut queue = self.queue.lock();
+        if queue.is_closed {
+            return Err(NotTaken::Closed);
+        }
+        if queue.waiting.len() == BACKLOG {
+            return Err(NotTaken::Full);
+        }
+        queue.waiting.push_back(request);
+        drop(queue);
+        self.wake();
+        Ok(())
+    }
+
+    /// Takes the oldest request.
+    pub(crate) fn take(&self) -> Option<T> {
+        self.queue.lock().waiting.pop_front()
+    }
+
+    /// Removes requests that have been given up.
+    pub(crate) fn retain(&self, stays: impl FnMut(&T) -> bool) {
+        self.queue.lock().waiting.retain(stays);
+    }
+
+    /// From now on nothing is added.
+    pub(crate) fn close(&self) {
+        self.queue.lock().is_closed = true;
+    }
+
+    pub(crate) fn watch(&self, waker: Waker) {
+        self.watch.set(waker);
+    }
+
+    /// Wakes all who wait.
+    pub(crate) fn wake(&self) {
+        let tasks = self.queue.lock().tasks.take();
+        self.signal.raise();
+        tasks.wake();
+        self.watch.wake();
+    }
+
+    /// Blocks until `look` returns something, which it looks for after each change, or the deadline
+    /// has passed.
+    pub(crate) fn wait_for<R>(
+        &self,
+        deadline: Option<Instant>,
+        look: impl Fn() -> Option<R>,
+    ) -> Result<R, TimedOut> {
+        loop {
+            let seen = self.signal.value();
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            if self.signal.wait(seen, deadline) == Wake::TimedOut {
+                return look().ok_or(TimedOut);
+            }
+        }
+    }
+
+    /// Looks, and has the task woken at the next change if there is nothing.
+    pub(crate) fn poll<R>(&self, context: &Context<'_>, look: impl Fn() -> Option<R>) -> Poll<R> {
+        if let Some(found) = look() {
+            return Poll::Ready(found);
+        }
+        let task = context.waker().clone();
+        let added = self.queue.lock().tasks.add(task);
+        if let Err(task) = added {
+            task.wake();
+        }
+        look().map_or(Poll::Pending, Poll::Ready)
+    }
+}
