@@ -12,6 +12,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake};
+use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Signal, Wake};
 use roce::PathMtu;
@@ -58,6 +59,17 @@ impl core::fmt::Debug for PrivateData {
     }
 }
 
+/// How a connection has ended: see [`Endpoint::ending`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// The peer disconnected.
+    ByPeer,
+    /// This side disconnected.
+    BySelf,
+    /// It broke: a request of one of the sides failed, the peer vanished, or the device failed.
+    Broken,
+}
+
 #[derive(Clone, Copy)]
 enum State {
     New,
@@ -67,7 +79,7 @@ enum State {
     /// It did not come about.
     Failed(ConnectError),
     /// It was established, and has ended.
-    Over,
+    Over(Ending),
 }
 
 /// The connection of an endpoint.
@@ -75,6 +87,8 @@ pub(crate) struct Connection {
     state: Mutex<(State, Wakers)>,
     signal: Signal,
     depths: ReadDepths,
+    /// The consumer has disconnected it.
+    left: AtomicBool,
     watch: Watch,
     /// What the peer sent along when it rejected.
     rejection: Once<PrivateData>,
@@ -86,6 +100,7 @@ impl Connection {
             state: Mutex::new((State::New, Wakers::default())),
             signal: Signal::new(platform.clone()),
             depths,
+            left: AtomicBool::new(false),
             watch,
             rejection: Once::new(),
         }
@@ -148,16 +163,27 @@ impl Connection {
         });
     }
 
-    /// The connection ends, or the endpoint does.
+    /// The consumer ends it.
+    fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+    }
+
+    /// The connection ends, or the endpoint does, and not because the peer disconnected.
     pub(crate) fn end(&self) {
         self.fail(ConnectError::Closed);
     }
 
     pub(crate) fn fail(&self, error: ConnectError) {
+        let left = self.left.load(Ordering::Acquire);
+        self.over_by(error, if left { Ending::BySelf } else { Ending::Broken });
+    }
+
+    /// It ends so if it was established; else the attempt fails with this error.
+    fn over_by(&self, error: ConnectError, ending: Ending) {
         self.change(|state| match state {
             State::New | State::Pending(_) => Some(State::Failed(error)),
-            State::Established(..) => Some(State::Over),
-            State::Failed(_) | State::Over => None,
+            State::Established(..) => Some(State::Over(ending)),
+            State::Failed(_) | State::Over(_) => None,
         });
     }
 
@@ -166,12 +192,12 @@ impl Connection {
             State::New | State::Pending(_) => None,
             State::Established(_, data) => Some(Ok(data)),
             State::Failed(error) => Some(Err(error)),
-            State::Over => Some(Err(ConnectError::Closed)),
+            State::Over(_) => Some(Err(ConnectError::Closed)),
         }
     }
 
     fn over(&self) -> Option<()> {
-        matches!(self.state.lock().0, State::Failed(_) | State::Over).then_some(())
+        matches!(self.state.lock().0, State::Failed(_) | State::Over(_)).then_some(())
     }
 
     fn wait_for<T>(
@@ -241,7 +267,10 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
         }),
         CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => connection.fail(ConnectError::TimedOut),
         CmEventKind::Withdrawn => connection.fail(ConnectError::Withdrawn),
-        CmEventKind::Disconnected { .. } => connection.end(),
+        CmEventKind::Disconnected { by_peer: true } => {
+            connection.over_by(ConnectError::Closed, Ending::ByPeer);
+        }
+        CmEventKind::Disconnected { by_peer: false } => connection.end(),
         CmEventKind::Request { .. } => {}
     }
 }
@@ -374,6 +403,15 @@ impl Endpoint {
         self.inner.connection.established()
     }
 
+    /// How the endpoint's connection has ended, if it was established and has ended. A request that
+    /// was flushed may be seen before: [`Endpoint::wait_closed`] waits for the end.
+    pub fn ending(&self) -> Option<Ending> {
+        match self.inner.connection.state.lock().0 {
+            State::Over(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
     /// What the peer's consumer sent along when it rejected the endpoint's request, if it did
     /// ([`ConnectError::Rejected`]).
     pub fn rejection(&self) -> Option<&PrivateData> {
@@ -386,6 +424,7 @@ impl Endpoint {
     /// [`ConnectError::Closed`]. The endpoint cannot be connected any more.
     pub fn disconnect(&self) {
         let connection = &self.inner.connection;
+        connection.leave();
         self.inner.nic().disconnect(connection.current());
         // Of an attempt no event follows.
         if !matches!(connection.established(), Some(Ok(_))) {

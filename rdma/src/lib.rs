@@ -76,7 +76,7 @@ use callbacks::CallbackThread;
 pub use callbacks::{InCallback, InCallbacks};
 pub use close::{EndpointClosing, RegionClosing};
 pub use completion::{Completion, Operation};
-pub use connection::{Connecting, PrivateData};
+pub use connection::{Connecting, Ending, PrivateData};
 pub use context::Context;
 pub use datagram::{Datagram, DatagramBuilder, DatagramEndpoint, Destination, Sender};
 pub use endpoint::{Builder, Endpoint};

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ferrovia_rdma::{
-    Access, Address, ConnectError, CreateError, PostError, RequestError, ResolveError, Service,
+    Access, Address, ConnectError, CreateError, Ending, PostError, RequestError, ResolveError, Service,
 };
 use kernel_agent::{Agent, Config};
 
@@ -224,4 +224,34 @@ fn who_waits_for_a_time_only_goes_on_with_what_was_begun() {
     assert!(matches!(asks.connect(host.address(1), PORT).wait_timeout(moment), Ok(Err(ConnectError::Used))));
     let resolving = client.resolve(host.address(1), PORT).wait_timeout(Duration::from_secs(60));
     assert!(matches!(resolving, Ok(Err(ResolveError::NoService))));
+}
+
+#[test]
+fn an_endpoint_knows_how_its_connection_ended() {
+    let host = Host::new(2);
+    let (a, b) = pair(&host);
+    assert_eq!((a.ending(), b.ending()), (None, None));
+    a.disconnect();
+    b.wait_closed(None).unwrap();
+    a.wait_closed(None).unwrap();
+    assert_eq!((a.ending(), b.ending()), (Some(Ending::BySelf), Some(Ending::ByPeer)));
+    // A request that the peer refuses breaks it, for both.
+    drop((a, b));
+    let (a, b) = pair(&host);
+    let hidden = region!(b, 8, Access::READ).remote().unwrap();
+    let from = region!(a, 8, Access::empty());
+    assert_eq!(a.write(from.slice(..), hidden).unwrap().wait(), Err(RequestError::RemoteAccess));
+    a.wait_closed(None).unwrap();
+    b.wait_closed(None).unwrap();
+    assert_eq!((a.ending(), b.ending()), (Some(Ending::Broken), Some(Ending::Broken)));
+    // A drop tells the peer.
+    drop((a, b));
+    let (a, b) = pair(&host);
+    drop(a);
+    b.wait_closed(None).unwrap();
+    assert_eq!(b.ending(), Some(Ending::ByPeer));
+    // An attempt that fails was no connection.
+    let endpoint = host.nic(0).domain().unwrap().endpoint().build().unwrap();
+    endpoint.connect(host.address(1), PORT).wait().unwrap_err();
+    assert_eq!(endpoint.ending(), None);
 }
