@@ -19,7 +19,7 @@ use crate::listener::Listener;
 use crate::memory::{Domain, Region};
 use crate::nic::{Inner as NicInner, Nic};
 use crate::queue::Queue;
-use crate::resolve::DatagramService;
+use crate::services::{DatagramListener, DatagramService};
 use crate::shared::SharedReceives;
 
 impl NicInner {
@@ -76,8 +76,16 @@ impl Listener {
 impl DatagramService {
     /// Ends the service.
     pub fn close(self) -> Result<(), CloseError> {
-        let nic = self.nic.clone();
-        nic.inner().closed(self.end())
+        let (nic, ended) = self.end();
+        nic.inner().closed(ended)
+    }
+}
+
+impl DatagramListener {
+    /// Ends the listener: peers whose requests wait are told that the service has no endpoint.
+    pub fn close(self) -> Result<(), CloseError> {
+        let (nic, ended) = self.end();
+        nic.inner().closed(ended)
     }
 }
 

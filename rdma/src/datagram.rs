@@ -231,7 +231,7 @@ impl<'a> DatagramBuilder<'a> {
         let bytes = (count.max(1) as usize).checked_mul(HEADER).filter(|_| count <= MOST);
         let headers = domain.region(bytes.ok_or(CreateError::OutOfRange("depth"))?)?;
         let (inner, [queue, _]) = builder.make(Some((key, Headers::new(&headers, count)?)))?;
-        let longest = domain.nic().agent().identity().mtu as usize;
+        let longest = domain.nic().longest_datagram();
         Ok(DatagramEndpoint { inner, queue, headers, domain, key, longest })
     }
 }

@@ -217,6 +217,42 @@ impl From<kernel_agent::Error> for ResolveError {
     }
 }
 
+/// Why a peer was not told the endpoint that it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AnswerError {
+    /// Too many other requests have come meanwhile: the peer asks again if it still waits.
+    #[error("the request has been given up: the peer asks again if it still waits")]
+    Withdrawn,
+    /// The endpoint is of another opening of a NIC.
+    #[error("the request and the endpoint are of different openings of a NIC")]
+    Foreign,
+    /// The private data is longer than a message carries: at most so many bytes.
+    #[error("the private data is too long: at most {0} bytes")]
+    PrivateData(usize),
+    /// The NIC has no room for another message: the peer asks again.
+    #[error("no room for another message: the peer asks again")]
+    NoResources,
+    /// The device is dead.
+    #[error("the device is dead")]
+    DeviceDead,
+    /// The agent of the NIC was closed.
+    #[error("the agent of the NIC was closed")]
+    Closed,
+}
+
+impl From<kernel_agent::Error> for AnswerError {
+    fn from(error: kernel_agent::Error) -> AnswerError {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::PrivateData(most) => AnswerError::PrivateData(most),
+            Agent::DeviceDead(death) => death.into(),
+            Agent::Gone => AnswerError::Closed,
+            Agent::ConnectionState => AnswerError::Withdrawn,
+            _ => AnswerError::NoResources,
+        }
+    }
+}
+
 /// Why a request was not posted. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostError {
@@ -335,7 +371,7 @@ macro_rules! from_death {
         }
     )*};
 }
-from_death!(CloseError, CreateError, ConnectError, ResolveError, RequestError);
+from_death!(AnswerError, CloseError, CreateError, ConnectError, ResolveError, RequestError);
 
 /// An operation did not end within the time that its waiter gave it. It goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

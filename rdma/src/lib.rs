@@ -59,6 +59,7 @@ pub mod numbers;
 mod queue;
 mod request;
 mod resolve;
+mod services;
 mod shared;
 mod slots;
 mod table;
@@ -80,7 +81,9 @@ pub use connection::{Connecting, Ending, PrivateData};
 pub use context::Context;
 pub use datagram::{Datagram, DatagramBuilder, DatagramEndpoint, Destination, Sender};
 pub use endpoint::{Builder, Endpoint};
-pub use error::{CloseError, ConnectError, CreateError, PostError, RequestError, ResolveError, TimedOut};
+pub use error::{
+    AnswerError, CloseError, ConnectError, CreateError, PostError, RequestError, ResolveError, TimedOut,
+};
 pub use fast::FastRegion;
 pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
 pub use life::{Call, Ended};
@@ -89,7 +92,8 @@ pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
 pub use nic::Nic;
 pub use queue::Queue;
 pub use request::{Done, Request};
-pub use resolve::{DatagramService, Resolved, Resolving};
+pub use resolve::{Resolved, Resolving};
+pub use services::{DatagramListener, DatagramService, ServiceRequest};
 pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};

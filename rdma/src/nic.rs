@@ -287,6 +287,11 @@ impl Nic {
         gid_index(self.agent().identity(), address.gid()).is_some()
     }
 
+    /// How many bytes a datagram can have.
+    pub fn longest_datagram(&self) -> usize {
+        self.agent().identity().mtu as usize
+    }
+
     /// A protection domain. Blocks for the device.
     pub fn domain(&self) -> Result<Domain, CreateError> {
         Domain::new(self)

@@ -1,6 +1,5 @@
-//! Datagram services: who offers one, and how a peer finds its endpoint (InfiniBand's SIDR).
-//!
-//! The agent's upcall answers a peer's request for a service at once, so no request waits here.
+//! How an endpoint for datagrams is found by its service (InfiniBand's SIDR): who asks, and the
+//! table of what is asked and offered.
 //!
 //! Locks: `Resolution::state` (spins, leaf).
 
@@ -11,20 +10,20 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use kernel_agent::{
-    Death, ListenId, ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolveParams,
-    Transports, datagram_address,
+    Death, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolveParams, datagram_address,
 };
-use platform::sync::{Mutex, Once};
+use platform::sync::Mutex;
 use platform::{Signal, Wake, heap};
-use roce::cm::sidr::{self, Status};
+use roce::cm::sidr::Status;
 use roce::{QKey, Qpn, TimeoutCode};
 
 use crate::address::{Address, Service};
 use crate::connection::PrivateData;
-use crate::datagram::{DatagramEndpoint, Destination};
-use crate::error::{CreateError, ResolveError, TimedOut};
+use crate::datagram::Destination;
+use crate::error::{ResolveError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, ResolutionHandle, ServiceHandle};
 use crate::numbers::Number;
+use crate::services::{Offered, Waiting, answer, nothing};
 use crate::wakers::Wakers;
 use crate::{OutOfResources, Table};
 
@@ -40,7 +39,7 @@ const MAX_SERVICES: u32 = 1024;
 /// What an opening asks, and what it offers.
 pub(crate) struct Services {
     asked: Table<ResolutionHandle, Weak<Resolution>>,
-    offered: Table<ServiceHandle, Weak<Offered>>,
+    pub(crate) offered: Table<ServiceHandle, Offered>,
 }
 
 impl Services {
@@ -53,6 +52,9 @@ impl Services {
 
     /// No answer will come any more.
     pub(crate) fn end(&self, death: Death) {
+        for offered in self.offered.all() {
+            offered.wake();
+        }
         for asked in self.asked.all().filter_map(|asked| asked.upgrade()) {
             asked.end(Err(death.into()));
         }
@@ -61,20 +63,16 @@ impl Services {
     /// An event of service resolution. In the dispatcher thread.
     pub(crate) fn event(&self, nic: &NicInner, event: &ResolutionEvent<'_>) {
         match event.kind {
-            ResolutionEventKind::Request { request, .. } => {
-                let Ok(client) = nic.client() else { return };
-                let offered = self
-                    .offered
-                    .get(ServiceHandle::from_raw(event.context))
-                    .and_then(|offered| offered.upgrade());
-                let answer = match &offered {
-                    Some(offered) => offered.answer(nic),
-                    // It is a listener's, or has gone meanwhile.
-                    None => nothing(Status::ServiceIdNotSupported),
-                };
-                if client.answer_resolution(request, &answer).is_err() {
-                    // The peer repeats the request.
-                    client.disregard_resolution(request);
+            ResolutionEventKind::Request { request, remote_gid, .. } => {
+                let offered = self.offered.get(ServiceHandle::from_raw(event.context));
+                match offered {
+                    Some(offered) => {
+                        let from = Address::of(roce::Gid(remote_gid));
+                        offered
+                            .asked(nic, Waiting { request, from, data: PrivateData::of(event.private_data) });
+                    }
+                    // It is a listener's for connections, or has gone meanwhile.
+                    None => answer(nic, request, &nothing(Status::ServiceIdNotSupported)),
                 }
             }
             ResolutionEventKind::Reply { status, qpn, qkey, redirection, .. } => {
@@ -110,10 +108,6 @@ impl Services {
     fn asked(&self, event: &ResolutionEvent<'_>) -> Option<Arc<Resolution>> {
         self.asked.get(ResolutionHandle::from_raw(event.context))?.upgrade()
     }
-}
-
-fn nothing(status: Status) -> ResolutionAnswer<'static> {
-    ResolutionAnswer { status, qpn: 0, qkey: 0, private_data: &[] }
 }
 
 /// What a peer answered.
@@ -270,93 +264,5 @@ impl Nic {
     /// rdma-core's connection manager.
     pub fn resolve_with(&self, address: Address, service: impl Into<Service>, data: &[u8]) -> Resolving {
         Resolving(Asked::new(self, address, service.into(), data))
-    }
-}
-
-struct Offered {
-    handle: u64,
-    /// The endpoint's.
-    endpoint: u64,
-    qpn: u32,
-    key: u32,
-    data: PrivateData,
-    listen: Once<ListenId>,
-}
-
-impl Offered {
-    fn answer(&self, nic: &NicInner) -> ResolutionAnswer<'_> {
-        match nic.endpoint(self.endpoint) {
-            Some(_) => ResolutionAnswer {
-                status: Status::Valid,
-                qpn: self.qpn,
-                qkey: self.key,
-                private_data: self.data.bytes(),
-            },
-            None => nothing(Status::NoQp),
-        }
-    }
-}
-
-/// A service that an endpoint for datagrams offers, until this is dropped. If the endpoint is
-/// dropped before, peers are told that the service has no endpoint.
-#[must_use = "the service is offered only until this is dropped"]
-pub struct DatagramService {
-    inner: Arc<Offered>,
-    pub(crate) nic: Nic,
-}
-
-impl DatagramEndpoint {
-    /// Offers a service: peers that ask for it ([`Nic::resolve`]) are told of this endpoint.
-    pub fn serve(&self, service: impl Into<Service>) -> Result<DatagramService, CreateError> {
-        self.serve_with(service, &[])
-    }
-
-    /// As [`DatagramEndpoint::serve`], with a few bytes for who asks: at most 136.
-    pub fn serve_with(
-        &self,
-        service: impl Into<Service>,
-        data: &[u8],
-    ) -> Result<DatagramService, CreateError> {
-        if data.len() > sidr::REP_PRIVATE_DATA_LEN {
-            return Err(CreateError::OutOfRange("private data"));
-        }
-        let opening = self.domain().nic();
-        let nic = opening.inner();
-        let place = nic.services.offered.reserve()?;
-        heap::room_for_arc::<(Offered, Weak<Offered>)>()?;
-        let inner = Arc::new(Offered {
-            handle: place.handle().as_raw(),
-            endpoint: self.id(),
-            qpn: self.number(),
-            key: self.key(),
-            data: PrivateData::of(data),
-            listen: Once::new(),
-        });
-        // A request may come at once.
-        place.fill(Arc::new(Arc::downgrade(&inner)));
-        let offered = DatagramService { inner, nic: opening.clone() };
-        let service = service.into().of_datagrams();
-        let listen = nic.client()?.listen(service, Transports::empty(), offered.inner.handle)?;
-        offered.inner.listen.call_once(|| listen);
-        Ok(offered)
-    }
-}
-
-impl DatagramService {
-    pub(crate) fn end(&self) -> Result<(), kernel_agent::Error> {
-        let nic = self.nic.inner();
-        let stopped = match (self.inner.listen.get(), nic.client()) {
-            (Some(listen), Ok(client)) => client.stop_listening(*listen),
-            _ => Ok(()),
-        };
-        nic.services.offered.remove(ServiceHandle::from_raw(self.inner.handle));
-        stopped
-    }
-}
-
-impl Drop for DatagramService {
-    fn drop(&mut self) {
-        // Fails only if the device is dead, or if it was closed before.
-        let _ = self.end();
     }
 }

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use ferrovia_rdma::{
-    Completion, CreateError, Datagram, DatagramEndpoint, Operation, PostError, RequestError, ResolveError,
-    Service,
+    AnswerError, Completion, CreateError, Datagram, DatagramEndpoint, Operation, PostError, RequestError,
+    ResolveError, Service,
 };
 use kernel_agent::Counts;
 
@@ -296,4 +296,45 @@ fn a_request_for_a_service_ends_with_the_device() {
     assert_eq!(endpoint.post_receive(memory.slice(..), 0), Err(PostError::Closed));
     drop((nic, endpoint, memory, _service));
     std::mem::forget(host);
+}
+
+#[test]
+fn a_consumer_gives_each_peer_an_endpoint_of_its_own() {
+    let host = Host::new(2);
+    let (client, server) = (host.nic(0), host.nic(1).domain().unwrap());
+    let listener = server.nic().listen_for_datagrams(PORT).unwrap();
+    assert!(listener.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
+    assert_eq!(server.nic().listen_for_datagrams(PORT).err(), Some(CreateError::ServiceInUse));
+    let endpoints: Vec<_> = (0..2).map(|_| server.datagrams().key(5).build().unwrap()).collect();
+    for endpoint in &endpoints {
+        let asked = client.resolve_with(host.address(1), PORT, b"me");
+        let request = listener.wait().unwrap();
+        assert!(client.has(request.from()));
+        assert_eq!(&request.private_data()[..3], b"me\0");
+        let Err(asked) = asked.wait_timeout(Duration::from_millis(1)) else { panic!("nobody answered") };
+        request.answer_with(endpoint, b"you").unwrap();
+        let resolved = asked.wait().unwrap();
+        assert_eq!(resolved.destination.number(), endpoint.number());
+        assert_eq!(&resolved.data.bytes()[..4], b"you\0");
+    }
+    // A task takes requests, too; one that is dropped, or refused, has no endpoint.
+    let asked = client.resolve(host.address(1), PORT);
+    let foreign = endpoint(&host, 0);
+    assert_eq!(block_on(listener.accept()).unwrap().answer(&foreign), Err(AnswerError::Foreign));
+    assert_eq!(asked.wait(), Err(ResolveError::NoEndpoint));
+    let asked = client.resolve(host.address(1), PORT);
+    let long = listener.wait().unwrap().answer_with(&endpoints[0], &[0; 137]);
+    assert_eq!(long, Err(AnswerError::PrivateData(136)));
+    assert_eq!(asked.wait(), Err(ResolveError::NoEndpoint));
+    // Nor has one that waits when the listener is dropped; a marker has come behind it.
+    let marker = server.nic().listen_for_datagrams(PORT + 1).unwrap();
+    let (waits, marked) = (client.resolve(host.address(1), PORT), client.resolve(host.address(1), PORT + 1));
+    drop(marker.wait().unwrap());
+    assert_eq!(marked.wait(), Err(ResolveError::NoEndpoint));
+    listener.close().unwrap();
+    assert_eq!(waits.wait(), Err(ResolveError::NoEndpoint));
+    assert_eq!(client.resolve(host.address(1), PORT).wait(), Err(ResolveError::NoService));
+    host.agents[1].close();
+    assert_eq!(marker.wait().err(), Some(CreateError::Closed));
+    drop((marker, endpoints, server));
 }
