@@ -1,62 +1,47 @@
-//! How one side tells the other where its memory is: the message of rdma-core's rping.
+//! How one side tells the other where its memory is: the message of rdma-core's rping. It holds the
+//! address, the key and the size, in network byte order.
 
-use privileged_api::{RdmaAddr, RmrContext, hton64, make_rdma_addr_absolute};
+use rdma::{Region, RemoteMemory};
 
-use crate::objects::Region;
+/// Bytes of the message.
+pub(crate) const LEN: usize = 16;
 
-/// What a side says of its memory: 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Advert {
-    /// The RDMA address of the first byte.
-    pub address: u64,
-    /// The key of the region.
-    pub key: u32,
-    /// The length of the memory.
-    pub size: u32,
+/// What tells a peer of a whole region; zeroes if it is not open to peers.
+pub(crate) fn of(region: &Region) -> [u8; LEN] {
+    emit(region.remote().unwrap_or(RemoteMemory::new(0, 0, 0)))
 }
 
-impl Advert {
-    /// Its bytes in a message.
-    pub const LEN: usize = 16;
+pub(crate) fn emit(memory: RemoteMemory) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    bytes[..8].copy_from_slice(&memory.addr().to_be_bytes());
+    bytes[8..12].copy_from_slice(&memory.key().to_be_bytes());
+    bytes[12..].copy_from_slice(&(memory.len() as u32).to_be_bytes());
+    bytes
+}
 
-    /// Of a whole region that is open to peers.
-    pub fn of(region: &Region) -> Advert {
-        let address = make_rdma_addr_absolute(region.buffer.addr()).to_host();
-        Advert { address, key: u32::from_be(region.context.0), size: region.buffer.len() as u32 }
-    }
-
-    /// The address, the key and the size, in network byte order.
-    pub fn emit(self) -> [u8; Advert::LEN] {
-        let mut bytes = [0; Advert::LEN];
-        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.size.to_be_bytes());
-        bytes
-    }
-
-    pub fn parse(bytes: [u8; Advert::LEN]) -> Advert {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|n| {
-            let at = 4 * n;
-            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        });
-        Advert { address: u64::from(a) << 32 | u64::from(b), key: c, size: d }
-    }
-
-    /// The memory in the form in which a request takes it.
-    pub fn remote(self) -> (RdmaAddr, RmrContext) {
-        (RdmaAddr(hton64(self.address)), RmrContext(self.key.to_be()))
-    }
+/// The memory that a message which has arrived in a region tells of.
+pub(crate) fn arrived(message: &Region) -> RemoteMemory {
+    let mut bytes = [0; LEN];
+    message.slice(..).read(&mut bytes);
+    let [a, b, key, size] = [0, 1, 2, 3].map(|n| {
+        let at = 4 * n;
+        u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    });
+    RemoteMemory::new(u64::from(a) << 32 | u64::from(b), size.into(), key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Net;
 
     #[test]
     fn an_advert_is_in_network_byte_order() {
-        let advert = Advert { address: 0x0102_0304_0506_0708, key: 0x090a_0b0c, size: 0x0d0e_0f10 };
-        let bytes = core::array::from_fn(|n| n as u8 + 1);
-        assert_eq!(advert.emit(), bytes);
-        assert_eq!(Advert::parse(bytes), advert);
+        let memory = RemoteMemory::new(0x0102_0304_0506_0708, 0x0d0e_0f10, 0x090a_0b0c);
+        let bytes: [u8; LEN] = core::array::from_fn(|n| n as u8 + 1);
+        assert_eq!(emit(memory), bytes);
+        let region = Net::new(1).nic(0).domain().and_then(|domain| domain.region(LEN)).expect("memory");
+        region.slice(..).write(&bytes);
+        assert_eq!(arrived(&region), memory);
     }
 }

@@ -15,15 +15,14 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use common::Trying;
-use privileged_api::{ConnRequest, EpAttributes, Event, MemPriv, RcAttributes};
+use rdma::{Connecting, Endpoint, Incoming, Listener};
 
-use crate::exchange::Exchange;
-use crate::net::{Listener, Service};
-use crate::objects::{End, Objects, Patience, Region};
-use crate::words::Role;
+use crate::connection::Connection;
+use crate::exchange::{Exchange, Run};
 use crate::{Failure, Host, Words, fail, net, say};
 
 const PORT: u16 = 7471;
@@ -32,11 +31,8 @@ const PORT: u16 = 7471;
 const LONGEST: usize = 1 << 20;
 
 /// The server or the client, as the word `server` or `client` says.
-pub fn either(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    match words.role()? {
-        Role::Server => server(host, words),
-        Role::Client => client(host, words),
-    }
+pub fn either(host: &mut Host<'_>, words: Words<'_>) -> Result<(), Failure> {
+    words.either(host, server, client)
 }
 
 /// Serves clients, one after the other.
@@ -49,36 +45,31 @@ pub fn server(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     let clients = words.number("clients", 0, 0..=u64::MAX)?;
     words.end()?;
     say!(host, "cmatose: starting server");
-    let listener = Listener::new(host, Service::Tcp(exchange.port))?;
-    net::serve(host, &listener, clients, |host, request| {
-        let Event::ConnRequest(request) = request else { fail!("not a request for a connection") };
-        serve(host, &exchange, &listener, request)
-    })
+    let listener = host.nic.listen(exchange.port).trying("listening")?;
+    net::ready(host, exchange.port);
+    let next = || listener.wait().map(|request| (request.from(), request));
+    net::serve(host, clients, next, |host, request| serve(host, &exchange, &listener, request))
 }
 
 fn serve(
     host: &mut Host<'_>,
     exchange: &Exchange,
-    listener: &Listener<'_>,
-    first: &ConnRequest,
+    listener: &Listener,
+    first: Incoming,
 ) -> Result<String, Failure> {
-    let mut run = match Run::new(host, exchange) {
-        Ok(run) => run,
-        Err(why) => {
-            // The identifier is used up even if the client has gone.
-            let _ = host.ia.reject(first.cn_est_id, &[]);
-            return Err(why);
-        }
-    };
-    run.objects.accept(0, first)?;
-    for n in 1..exchange.connections {
-        let Patience(most) = exchange.patience;
-        match listener.next(most)? {
-            Some(Event::ConnRequest(request)) => run.objects.accept(n, &request)?,
-            _ => fail!("{n} of {} connections came", exchange.connections),
-        }
+    // An early return drops the request, which rejects it.
+    let mut run = run(host, exchange)?;
+    let mut next = Some(first);
+    let mut accepting = Vec::new();
+    for (n, connection) in run.connections.iter().enumerate() {
+        let request = match next.take() {
+            Some(first) => Some(first),
+            None => listener.wait_timeout(exchange.patience).trying("listening")?,
+        };
+        let Some(request) = request else { fail!("{n} of {} connections came", exchange.connections) };
+        accepting.push(request.accept(&connection.endpoint));
     }
-    run.established()?;
+    established(&mut run, accepting)?;
     if exchange.count > 0 {
         say!(host, "initiating data transfers");
         run.send()?;
@@ -89,7 +80,7 @@ fn serve(
         say!(host, "data transfers complete");
     }
     say!(host, "cmatose: disconnecting");
-    run.disconnect()?;
+    run.connections.iter().for_each(|connection| connection.endpoint.disconnect());
     say!(host, "disconnected");
     Ok(format!("{} connections, {} messages on each, disconnected", exchange.connections, exchange.count))
 }
@@ -103,13 +94,12 @@ pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     let server: IpAddr = words.address()?;
     words.end()?;
     say!(host, "cmatose: starting client");
-    let mut run = Run::new(host, &exchange)?;
-    let path = net::path(host.ia, server)?;
+    let mut run = run(host, &exchange)?;
     say!(host, "cmatose: connecting");
-    for n in 0..exchange.connections {
-        run.objects.connect(n, &path, Service::Tcp(exchange.port))?;
-    }
-    run.established()?;
+    let connect =
+        |connection: &Connection<Endpoint>| connection.endpoint.connect(server.into(), exchange.port);
+    let connecting = run.connections.iter().map(connect).collect();
+    established(&mut run, connecting)?;
     if exchange.count > 0 {
         say!(host, "receiving data transfers");
         run.receive()?;
@@ -117,100 +107,23 @@ pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
         run.send()?;
         say!(host, "data transfers complete");
     }
-    run.disconnected()?;
+    run.each(|connection| connection.disconnected())?;
     say!(host, "test complete");
     Ok(())
 }
 
-/// The connections of a client, at either side.
-struct Run<'a> {
-    objects: Objects<'a>,
-    count: usize,
-    /// What is sent.
-    message: Region,
+/// All endpoints of a client, at either side, with their Receives.
+fn run(host: &Host<'_>, exchange: &Exchange) -> Result<Run<Endpoint>, Failure> {
+    let depth = exchange.depth();
+    Run::new(host, exchange, |domain, queue| {
+        domain.endpoint().sends(depth).receives(depth).reads(1).queue(queue).build()
+    })
 }
 
-impl<'a> Run<'a> {
-    /// All endpoints, with their Receives.
-    fn new(host: &Host<'a>, exchange: &Exchange) -> Result<Run<'a>, Failure> {
-        let &Exchange { connections, count, size, patience, .. } = exchange;
-        let transfers = 2 * connections * count.max(1);
-        let mut objects = Objects::new(host, transfers, connections, patience)?;
-        let message = objects.memory(size, MemPriv::LOCAL)?;
-        // As on Linux, all messages arrive in the same memory: only their number counts.
-        let arrived = objects.memory(size, MemPriv::LOCAL)?;
-        let attributes = EpAttributes {
-            max_dto_payload_size: LONGEST,
-            max_request_dtos: count.max(1),
-            max_recv_dtos: count.max(1),
-            max_send_segments: 1,
-            max_recv_segments: 1,
-            rc: RcAttributes { rdma_read_ird: 1, rdma_read_ord: 1, ..RcAttributes::default() },
-            ..EpAttributes::default()
-        };
-        for _ in 0..connections {
-            let n = objects.endpoint(&attributes)?;
-            for _ in 0..count {
-                objects.post_receive(n, &arrived)?;
-            }
-        }
-        Ok(Run { objects, count, message })
-    }
-
-    /// Runs `step` for each connection.
-    fn each(
-        &mut self,
-        mut step: impl FnMut(&mut Objects<'a>, usize) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        for n in 0..self.objects.connections.len() {
-            step(&mut self.objects, n).map_err(|why| Failure::new(format_args!("connection {n}: {why}")))?;
-        }
-        Ok(())
-    }
-
-    fn established(&mut self) -> Result<(), Failure> {
-        self.each(|objects, n| objects.established(n))
-    }
-
-    fn send(&mut self) -> Result<(), Failure> {
-        let (count, message) = (self.count, self.message.clone());
-        self.each(|objects, n| {
-            (0..count).try_for_each(|_| objects.post_send(n, &message, message.buffer.len()))
-        })
-    }
-
-    fn sent(&mut self) -> Result<(), Failure> {
-        let count = self.count as u64;
-        self.each(|objects, n| objects.until(n, |connection| (connection.sent == count).then_some(())))
-    }
-
-    fn receive(&mut self) -> Result<(), Failure> {
-        let (count, size) = (self.count, self.message.buffer.len());
-        self.each(|objects, n| {
-            for _ in 0..count {
-                let length = objects.received(n)?;
-                if length != size {
-                    fail!("a message has {length} bytes, not {size}");
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn disconnect(&mut self) -> Result<(), Failure> {
-        self.each(|objects, n| {
-            let ep = objects.connections[n].ep;
-            objects.ia.ep_disconnect(ep, &[]).trying("it_ep_disconnect")
-        })
-    }
-
-    /// Waits until the peer has disconnected.
-    fn disconnected(&mut self) -> Result<(), Failure> {
-        self.each(|objects, n| match objects.until(n, |connection| connection.end)? {
-            End::Disconnected => Ok(()),
-            other => Err(Failure::new(other)),
-        })
-    }
+/// Waits until all connections are established.
+fn established(run: &mut Run<Endpoint>, connecting: Vec<Connecting>) -> Result<(), Failure> {
+    let mut connecting = connecting.into_iter();
+    run.each(|connection| connecting.next().map_or(Ok(()), |next| connection.established(next)))
 }
 
 #[cfg(test)]
@@ -261,9 +174,12 @@ mod tests {
     #[test]
     fn messages_of_another_size_are_noticed() {
         let (said, ended) = after("size=100", "size=100", &["size=99", "size=101"]);
-        assert!(ends_with(&ended[0], "connection 0: IT_DTO_RC_RECV_CMPL_EVENT: LocalLength"), "{ended:?}");
+        assert!(
+            ends_with(&ended[0], "connection 0: Receive: a message was longer than the memory for it"),
+            "{ended:?}"
+        );
         assert!(ends_with(&ended[1], "a message has 100 bytes, not 101"), "{ended:?}");
-        assert!(said.iter().any(|line| line.contains("IT_DTO_SEND_CMPL_EVENT")), "{said:?}");
+        assert!(said.iter().any(|line| line.contains("Send: the peer refused the request")), "{said:?}");
     }
 
     #[test]

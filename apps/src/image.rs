@@ -31,12 +31,12 @@ pub fn run(
 ) -> i32 {
     let node = Node::start(platform, privileged, nics);
     let result = node.and_then(|node| {
-        let ia = node.ia(0)?;
-        let result = program(&mut Host { ia: &ia, platform: &node.platform, say }, Words::new(line));
+        let nic = node.nic(0)?;
+        let result = program(&mut Host { nic: &nic, say }, Words::new(line));
         farewell(&node);
-        let freed = ia.ia_free().trying("it_ia_free");
-        close(&node);
-        result.and(freed)
+        let closed = nic.close().trying("closing the NIC");
+        node.close();
+        result.and(closed)
     });
     status(result, say)
 }
@@ -60,12 +60,6 @@ fn farewell(node: &Node) {
         |agent: &Arc<Agent>| !agent.is_dead() && (agent.counts().connections > 0 || agent.outstanding() > 0);
     while node.agents.iter().any(waits) && node.platform.now() < end {
         node.platform.wait(&never, 0, Some(node.platform.now() + NAP));
-    }
-}
-
-fn close(node: &Node) {
-    for agent in &node.agents {
-        agent.close();
     }
 }
 
@@ -125,20 +119,20 @@ pub fn run_pairs(
     let result = node.and_then(|node| {
         let result = pairs.iter().try_for_each(|&(server, client)| pair(&node, server, client, say));
         farewell(&node);
-        close(&node);
+        node.close();
         result
     });
     status(result, &mut |line| say(line))
 }
 
 fn pair(node: &Node, server: Side, client: Side, say: fn(fmt::Arguments<'_>)) -> Result<(), Failure> {
-    let (here, there) = (node.ia(0)?, node.ia(node.agents.len() - 1)?);
-    let address = net::addresses(&there)?.first().copied();
+    let (here, there) = (node.nic(0)?, node.nic(node.agents.len() - 1)?);
+    let address = net::addresses(&there).first().copied();
     let address = address.ok_or_else(|| Failure::new("the server's port has no address"))?;
     let changed = Signal::new(node.platform.clone());
     let progress = Arc::new(Progress { state: AtomicU32::new(STARTS), changed });
     let thread = {
-        let (ia, platform, progress) = (there.clone(), node.platform.clone(), progress.clone());
+        let (nic, progress) = (there.clone(), progress.clone());
         move || {
             let mut say = |line: fmt::Arguments<'_>| {
                 say(format_args!("{line}"));
@@ -146,7 +140,7 @@ fn pair(node: &Node, server: Side, client: Side, say: fn(fmt::Arguments<'_>)) ->
                     progress.set(LISTENS);
                 }
             };
-            let mut host = Host { ia: &ia, platform: &platform, say: &mut say };
+            let mut host = Host { nic: &nic, say: &mut say };
             let ended = (server.program)(&mut host, Words::new(server.words));
             progress.set(if status(ended, &mut say) == 0 { PASSED } else { FAILED });
         }
@@ -157,16 +151,15 @@ fn pair(node: &Node, server: Side, client: Side, say: fn(fmt::Arguments<'_>)) ->
         FAILED => Err(Failure::new("the server failed")),
         _ => {
             let say = &mut |line: fmt::Arguments<'_>| say(line);
-            (client.program)(&mut Host { ia: &here, platform: &node.platform, say }, Words::new(&line))
+            (client.program)(&mut Host { nic: &here, say }, Words::new(&line))
         }
     };
     if result.is_err() {
-        // The server's calls fail, so that it ends.
-        let _ = there.ia_free();
+        // The server's waits end, and with them the server.
+        there.agent().close();
     }
     let ended = progress.beyond(&[STARTS, LISTENS]);
     farewell(node);
-    let _ = (here.ia_free(), there.ia_free());
     result?;
     if ended == PASSED { Ok(()) } else { fail!("the server failed") }
 }

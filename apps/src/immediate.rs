@@ -3,7 +3,7 @@
 //!
 //! | who | does |
 //! |---|---|
-//! | both | send an `Advert` of their memory, with the immediate data 0 |
+//! | both | send an advert (16 bytes, as in rping) of their memory, with the immediate data 0 |
 //! | client | in round n, writes to the server's memory, with the immediate data n |
 //! | server | writes the same bytes back, with the same immediate data |
 //! | client | sends 16 bytes, with the immediate data n |
@@ -19,30 +19,28 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::time::Duration;
 
 use common::Trying;
-use privileged_api::{ConnRequest, DtoFlags, EpAttributes, Event, Immediate, MemPriv, RcAttributes};
+use rdma::{Access, Done, Endpoint, Incoming, Region, RemoteMemory, Work};
 
-use crate::advert::Advert;
-use crate::net::{Listener, Service};
-use crate::objects::{End, Message, Objects, Patience, Region};
-use crate::words::Role;
-use crate::{Failure, Host, Words, fail, net, say};
+use crate::connection::Connection;
+use crate::{Failure, Host, Words, advert, fail, net, say};
 
 const PORT: u16 = 7473;
 /// The longest Write.
 const LONGEST: usize = 1 << 20;
 /// The bytes of a Send count for nothing, but those of an advert.
-const SENT: usize = Advert::LEN;
+const SENT: usize = advert::LEN;
 /// Requests and Receives of an endpoint.
-const TRANSFERS: usize = 8;
+const TRANSFERS: u32 = 8;
 
 /// What both sides must be given alike, but for `patience`.
 struct Options {
     port: u16,
     count: u32,
     size: usize,
-    patience: Patience,
+    patience: Duration,
 }
 
 impl Options {
@@ -62,11 +60,8 @@ impl Options {
 }
 
 /// The server or the client, as the word `server` or `client` says.
-pub fn either(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    match words.role()? {
-        Role::Server => server(host, words),
-        Role::Client => client(host, words),
-    }
+pub fn either(host: &mut Host<'_>, words: Words<'_>) -> Result<(), Failure> {
+    words.either(host, server, client)
 }
 
 /// Serves clients, one after the other.
@@ -78,31 +73,22 @@ pub fn server(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     let options = Options::take(&mut words)?;
     let clients = words.number("clients", 0, 0..=u64::MAX)?;
     words.end()?;
-    let listener = Listener::new(host, Service::Tcp(options.port))?;
-    net::serve(host, &listener, clients, |host, request| {
-        let Event::ConnRequest(request) = request else { fail!("not a request for a connection") };
-        serve(host, &options, request)
-    })
+    let listener = host.nic.listen(options.port).trying("listening")?;
+    net::ready(host, options.port);
+    let next = || listener.wait().map(|request| (request.from(), request));
+    net::serve(host, clients, next, |host, request| serve(host, &options, request))
 }
 
-fn serve(host: &Host<'_>, options: &Options, request: &ConnRequest) -> Result<String, Failure> {
-    let mut run = match Run::new(host, options) {
-        Ok(run) => run,
-        Err(why) => {
-            // The identifier is used up even if the client has gone.
-            let _ = host.ia.reject(request.cn_est_id, &[]);
-            return Err(why);
-        }
-    };
-    run.objects.accept(run.n, request)?;
+fn serve(host: &Host<'_>, options: &Options, request: Incoming) -> Result<String, Failure> {
+    // An early return drops the request, which rejects it.
+    let mut run = Run::new(host, options)?;
+    run.peer.established(request.accept(&run.peer.endpoint))?;
     run.greet()?;
     for round in 1..=options.count {
         run.round(options, round, false).map_err(|why| in_round(round, why))?;
     }
-    match run.objects.until(run.n, |connection| connection.end)? {
-        End::Disconnected => Ok(format!("{} rounds, disconnected", options.count)),
-        other => Err(Failure::new(other)),
-    }
+    run.peer.disconnected()?;
+    Ok(format!("{} rounds, disconnected", options.count))
 }
 
 /// Connects to a server.
@@ -114,16 +100,13 @@ pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     let server: IpAddr = words.address()?;
     words.end()?;
     let mut run = Run::new(host, &options)?;
-    let path = net::path(host.ia, server)?;
-    run.objects.connect(run.n, &path, Service::Tcp(options.port))?;
+    run.peer.established(run.peer.endpoint.connect(server.into(), options.port))?;
     run.greet()?;
     for round in 1..=options.count {
         run.round(&options, round, true).map_err(|why| in_round(round, why))?;
     }
-    // The Send of the last message is done when its completion is there.
-    let sent = 1 + u64::from(options.count);
-    run.objects.until(run.n, |connection| (connection.sent == sent).then_some(()))?;
-    run.objects.ia.ep_disconnect(run.objects.connections[run.n].ep, &[]).trying("it_ep_disconnect")?;
+    run.peer.sent()?;
+    run.peer.endpoint.disconnect();
     say!(host, "immediate: {} rounds, each Write and Send with its immediate data", options.count);
     Ok(())
 }
@@ -133,9 +116,8 @@ fn in_round(round: u32, why: Failure) -> Failure {
 }
 
 /// A connection, at either side.
-struct Run<'a> {
-    objects: Objects<'a>,
-    n: usize,
+struct Run {
+    peer: Connection<Endpoint>,
     /// What is written to the peer.
     source: Region,
     /// Where the peer writes.
@@ -144,57 +126,37 @@ struct Run<'a> {
     message: Region,
     arrived: Region,
     /// The peer's memory.
-    peer: Advert,
-    /// How many Writes are done.
-    written: u64,
+    there: RemoteMemory,
 }
 
-impl<'a> Run<'a> {
+impl Run {
     /// An endpoint, with Receives for the advert, and for the messages of the first round.
-    fn new(host: &Host<'a>, options: &Options) -> Result<Run<'a>, Failure> {
-        let mut objects = Objects::new(host, 2 * TRANSFERS, 1, options.patience)?;
-        let source = objects.memory(options.size, MemPriv::LOCAL)?;
-        let sink = objects.memory(options.size, MemPriv::LOCAL | MemPriv::REMOTE)?;
-        let message = objects.memory(SENT, MemPriv::LOCAL)?;
-        let arrived = objects.memory(SENT, MemPriv::LOCAL)?;
-        let n = objects.endpoint(&EpAttributes {
-            max_dto_payload_size: LONGEST,
-            max_request_dtos: TRANSFERS,
-            max_recv_dtos: TRANSFERS,
-            max_send_segments: 1,
-            max_recv_segments: 1,
-            rc: RcAttributes {
-                rdma_write_enable: true,
-                max_rdma_write_segments: 1,
-                rdma_read_ird: 1,
-                rdma_read_ord: 1,
-                ..RcAttributes::default()
-            },
-            ..EpAttributes::default()
-        })?;
-        let peer = Advert { address: 0, key: 0, size: 0 };
-        let run = Run { objects, n, source, sink, message, arrived, peer, written: 0 };
-        run.objects.post_receive(n, &run.arrived)?;
+    fn new(host: &Host<'_>, options: &Options) -> Result<Run, Failure> {
+        let domain = host.nic.domain().trying("a domain")?;
+        let source = domain.region(options.size).trying("memory")?;
+        let sink = domain.shared_region(options.size, Access::READ | Access::WRITE).trying("memory")?;
+        let (message, arrived) =
+            (domain.region(SENT).trying("memory")?, domain.region(SENT).trying("memory")?);
+        let endpoint = domain.endpoint().sends(TRANSFERS).receives(TRANSFERS).reads(1).build();
+        let peer = Connection::new(endpoint.trying("an endpoint")?, options.patience);
+        let mut run = Run { peer, source, sink, message, arrived, there: RemoteMemory::new(0, 0, 0) };
+        run.peer.expect(run.arrived.slice(..))?;
         run.expect_a_round()?;
         Ok(run)
     }
 
     /// Posts a Receive for the peer's next Write, and one for its next Send.
-    fn expect_a_round(&self) -> Result<(), Failure> {
-        let ep = self.objects.connections[self.n].ep;
-        self.objects.ia.post_recv(ep, &[], 0, DtoFlags::COMPLETION).trying("it_post_recv")?;
-        self.objects.post_receive(self.n, &self.arrived)
+    fn expect_a_round(&mut self) -> Result<(), Failure> {
+        self.peer.expect(self.arrived.slice(..0))?;
+        self.peer.expect(self.arrived.slice(..))
     }
 
-    /// Waits for the connection, and tells the peer where our memory is.
+    /// Tells the peer where our memory is, and learns where its is.
     fn greet(&mut self) -> Result<(), Failure> {
-        self.objects.established(self.n)?;
-        self.message.buffer.write(0, &Advert::of(&self.sink).emit()).trying("memory")?;
+        self.message.slice(..).write(&advert::of(&self.sink));
         self.send(0)?;
         self.heard(0)?;
-        let mut bytes = [0; Advert::LEN];
-        self.arrived.buffer.read(0, &mut bytes).trying("memory")?;
-        self.peer = Advert::parse(bytes);
+        self.there = advert::arrived(&self.arrived);
         Ok(())
     }
 
@@ -217,47 +179,39 @@ impl<'a> Run<'a> {
     }
 
     fn write(&mut self, round: u32, length: usize) -> Result<(), Failure> {
-        self.source.buffer.write(0, &pattern(round, length)).trying("memory")?;
-        let (ep, segments) = (self.objects.connections[self.n].ep, self.source.first(length));
-        let (to, context) = self.peer.remote();
-        let done = DtoFlags::COMPLETION;
-        self.objects
-            .ia
-            .post_rdma_write_immediate(ep, &segments, 0, done, to, context, round)
-            .trying("post_rdma_write_immediate")?;
-        self.written += 1;
-        let written = self.written;
+        self.source.slice(..).write(&pattern(round, length));
+        let write = Work::write(self.source.slice(..length), self.there).immediate(round);
+        let write = self.peer.endpoint.start(write).trying("RDMA Write")?;
         // The memory is written to again in the next round.
-        self.objects.until(self.n, |connection| (connection.written == written).then_some(()))
+        self.peer.done("RDMA Write", write).map(drop)
     }
 
     /// Waits for the peer's Write.
     fn was_written(&mut self, round: u32, length: usize) -> Result<(), Failure> {
-        let message = self.objects.message(self.n)?;
-        let written = Some(Immediate { data: round, written: Some(length as u32) });
-        if message != (Message { length: 0, immediate: written }) {
-            fail!("not a Write of {length} bytes with the immediate data {round}: {message:?}");
+        let done = self.peer.received()?;
+        if done != (Done { len: 0, written: Some(length), immediate: Some(round), sender: None }) {
+            fail!("not a Write of {length} bytes with the immediate data {round}: {done:?}");
         }
-        let mut bytes = alloc::vec![0; length];
-        self.sink.buffer.read(0, &mut bytes).trying("memory")?;
-        if bytes != pattern(round, length) {
+        if self.sink.slice(..length).to_vec() != pattern(round, length) {
             fail!("other bytes than those that were written");
         }
         Ok(())
     }
 
-    fn send(&self, immediate: u32) -> Result<(), Failure> {
-        let (ep, segments) = (self.objects.connections[self.n].ep, self.message.first(SENT));
-        let ia = self.objects.ia;
-        ia.post_send_immediate(ep, &segments, 0, DtoFlags::COMPLETION, immediate)
-            .trying("post_send_immediate")
+    fn send(&mut self, immediate: u32) -> Result<(), Failure> {
+        // The peer has answered the former one.
+        self.peer.sent()?;
+        let send = Work::send(self.message.slice(..)).immediate(immediate);
+        let send = self.peer.endpoint.start(send).trying("Send")?;
+        self.peer.sending(send);
+        Ok(())
     }
 
     /// Waits for the peer's Send.
     fn heard(&mut self, data: u32) -> Result<(), Failure> {
-        let message = self.objects.message(self.n)?;
-        if message != (Message { length: SENT, immediate: Some(Immediate { data, written: None }) }) {
-            fail!("not a Send of {SENT} bytes with the immediate data {data}: {message:?}");
+        let done = self.peer.received()?;
+        if done != (Done { len: SENT, written: None, immediate: Some(data), sender: None }) {
+            fail!("not a Send of {SENT} bytes with the immediate data {data}: {done:?}");
         }
         Ok(())
     }

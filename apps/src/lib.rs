@@ -2,7 +2,7 @@
 //! peers: [`rping`], [`cmatose`] and [`udaddy`]. [`immediate`] has a protocol of its own, and the
 //! tests bring its peer to Linux.
 //!
-//! A program is a function of an IA and of the words on its command line. It writes lines and
+//! A program is a function of a NIC and of the words on its command line. It writes lines and
 //! returns when it is done, or with the [`Failure`] that ended it. The images in `targets` and the
 //! tests call the same functions; [`run`] and [`run_pairs`] are all that an image does.
 //!
@@ -10,9 +10,8 @@
 //! The connection manager is in `kernel-agent`. To boot an image with a program is the launcher's
 //! matter (`qemu`).
 //!
-//! The servers are named as rdma_cm names them, by an IP address and a port: the path leads to the
-//! address, and [`ConnQual::rdma_tcp`](privileged_api::ConnQual::rdma_tcp) or
-//! [`ConnQual::rdma_udp`](privileged_api::ConnQual::rdma_udp) is the port.
+//! The servers are named as rdma_cm names them, by an IP address and a port
+//! ([`Service`](rdma::Service)).
 #![no_std]
 
 extern crate alloc;
@@ -21,12 +20,11 @@ extern crate std;
 
 mod advert;
 pub mod cmatose;
-mod datagrams;
+mod connection;
 mod exchange;
 mod image;
 pub mod immediate;
 mod net;
-mod objects;
 pub mod rping;
 #[cfg(test)]
 mod testing;
@@ -37,18 +35,14 @@ pub use common::Failure;
 pub use image::{Side, run, run_pairs};
 pub use words::Words;
 
-use alloc::sync::Arc;
 use core::fmt;
 
-use platform::Platform;
-use privileged_api::Ia;
+use rdma::Nic;
 
 /// What a program runs on.
 pub struct Host<'a> {
-    /// The interface adapter.
-    pub ia: &'a Ia,
-    /// Where memory comes from.
-    pub platform: &'a Arc<dyn Platform>,
+    /// The NIC.
+    pub nic: &'a Nic,
     /// Takes the lines that the program writes.
     pub say: &'a mut dyn FnMut(fmt::Arguments<'_>),
 }

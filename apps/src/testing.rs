@@ -1,4 +1,4 @@
-//! Nodes for tests: each has a NIC and an IA of its own, in this process, and reaches the others by
+//! Nodes for tests: each has a NIC of its own, in this process, and reaches the others by
 //! the short cut. A server runs in a thread.
 
 use std::string::{String, ToString};
@@ -12,8 +12,8 @@ use core::net::IpAddr;
 
 use common::Node;
 use host::Machine;
-use platform::Platform;
-use privileged_api::{Ia, ObjectCounts};
+use kernel_agent::Agent;
+use rdma::Nic;
 
 use crate::{Failure, Host, Program, Words, net};
 
@@ -30,53 +30,44 @@ impl Net {
         Net { node: node.expect("the NICs come up"), _machine: machine }
     }
 
-    pub fn ia(&self, n: usize) -> Ia {
-        self.node.ia(n).expect("an IA")
+    pub fn nic(&self, n: usize) -> Nic {
+        self.node.nic(n).expect("a NIC")
     }
 
     /// Runs a program on node `n`; returns what it wrote.
     pub fn run(&self, n: usize, program: Program, line: &str) -> Result<Vec<String>, String> {
         let mut said = Vec::new();
-        let ia = self.ia(n);
-        let result = run(&ia, &self.node.platform, program, line, &mut |line| said.push(line));
-        assert_eq!(ia.object_counts(), ObjectCounts::default(), "{line}: what the program left");
-        ia.ia_free().expect("the IA is free");
+        let nic = self.nic(n);
+        let result = run(&nic, program, line, &mut |line| said.push(line));
+        assert!(nic.is_alone(), "{line}: the program left something");
         result.map(|()| said).map_err(|failure| failure.to_string())
     }
 
     /// Starts a server on node `n`, and waits until it listens.
     pub fn serve(&self, n: usize, program: Program, line: &str) -> Server {
-        let (ia, platform, line): (_, _, String) = (self.ia(n), self.node.platform.clone(), line.into());
+        let (nic, line): (_, String) = (self.nic(n), line.into());
         let (sender, lines): (Sender<String>, _) = channel();
-        let (killer, ended) = (ia.clone(), ia.clone());
+        let agent = nic.agent().clone();
         let thread = thread::spawn(move || {
-            let result = run(&ia, &platform, program, &line, &mut |line| drop(sender.send(line)));
+            let result = run(&nic, program, &line, &mut |line| drop(sender.send(line)));
+            assert!(nic.is_alone(), "{line}: the server left something");
             result.map_err(|failure| failure.to_string())
         });
-        let mut server = Server { lines, said: Vec::new(), thread: Some(thread), killer, ended };
+        let mut server = Server { lines, said: Vec::new(), thread: Some(thread), agent };
         server.wait_for("ready: ");
         server
     }
 
     /// An address of node `n`.
     pub fn address(&self, n: usize, v4: bool) -> IpAddr {
-        let ia = self.ia(n);
-        let addresses = net::addresses(&ia).expect("it lives");
-        ia.ia_free().expect("the IA is free");
-        let found = addresses.into_iter().find(|address| address.is_ipv4() == v4);
+        let found = net::addresses(&self.nic(n)).into_iter().find(|address| address.is_ipv4() == v4);
         found.expect("an address of each kind")
     }
 }
 
-fn run(
-    ia: &Ia,
-    platform: &Arc<dyn Platform>,
-    program: Program,
-    line: &str,
-    say: &mut dyn FnMut(String),
-) -> Result<(), Failure> {
+fn run(nic: &Nic, program: Program, line: &str, say: &mut dyn FnMut(String)) -> Result<(), Failure> {
     let say = &mut |line: core::fmt::Arguments<'_>| say(format!("{line}"));
-    program(&mut Host { ia, platform, say }, Words::new(line))
+    program(&mut Host { nic, say }, Words::new(line))
 }
 
 /// A server that runs.
@@ -84,8 +75,7 @@ pub(crate) struct Server {
     lines: Receiver<String>,
     pub said: Vec<String>,
     thread: Option<JoinHandle<Result<(), String>>>,
-    killer: Ia,
-    ended: Ia,
+    agent: Arc<Agent>,
 }
 
 impl Server {
@@ -104,16 +94,15 @@ impl Server {
     pub fn end(mut self) -> (Result<(), String>, Vec<String>) {
         let result = self.thread.take().expect("it ends once").join().expect("it does not panic");
         self.said.extend(self.lines.try_iter());
-        assert_eq!(self.ended.object_counts(), ObjectCounts::default(), "what the server left");
         (result, core::mem::take(&mut self.said))
     }
 }
 
 impl Drop for Server {
-    /// Ends a server for which no test waits: its calls fail.
+    /// Ends a server for which no test waits: its waits end with its agent.
     fn drop(&mut self) {
-        let _ = self.killer.ia_free();
         if let Some(thread) = self.thread.take() {
+            self.agent.close();
             let _ = thread.join();
         }
     }

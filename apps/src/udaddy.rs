@@ -17,17 +17,13 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use common::Trying;
-use privileged_api::{Event, MemPriv, RemoteEpInfo, UdServiceRequest, UdSvcStatus};
+use rdma::{DatagramListener, Destination, Nic, ResolveError, ServiceRequest};
 
-use crate::datagrams::HEADER;
-use crate::exchange::Exchange;
-use crate::net::{Listener, Service};
-use crate::objects::{Objects, Patience, Region};
-use crate::words::Role;
+use crate::connection::{Datagrams, silent};
+use crate::exchange::{Exchange, Run};
 use crate::{Failure, Host, Words, fail, net, say};
 
 const PORT: u16 = 7174;
@@ -37,7 +33,7 @@ const LONGEST: usize = 4096;
 
 /// Fails if a message does not fit into a datagram.
 fn check(exchange: &Exchange, host: &Host<'_>) -> Result<(), Failure> {
-    let most = net::spigot(host.ia)?.max_ud_send_len;
+    let most = host.nic.longest_datagram();
     if exchange.size <= most {
         Ok(())
     } else {
@@ -46,11 +42,8 @@ fn check(exchange: &Exchange, host: &Host<'_>) -> Result<(), Failure> {
 }
 
 /// The server or the client, as the word `server` or `client` says.
-pub fn either(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> {
-    match words.role()? {
-        Role::Server => server(host, words),
-        Role::Client => client(host, words),
-    }
+pub fn either(host: &mut Host<'_>, words: Words<'_>) -> Result<(), Failure> {
+    words.either(host, server, client)
 }
 
 /// Serves clients, one after the other.
@@ -64,42 +57,35 @@ pub fn server(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     words.end()?;
     check(&exchange, host)?;
     say!(host, "udaddy: starting server");
-    let listener = Listener::new(host, Service::Udp(exchange.port))?;
-    net::serve(host, &listener, clients, |host, request| {
-        let Event::UdServiceRequest(request) = request else { fail!("not a request for a service") };
-        serve(host, &exchange, &listener, request)
-    })
+    let listener = host.nic.listen_for_datagrams(exchange.port).trying("listening")?;
+    net::ready(host, exchange.port);
+    let next = || listener.wait().map(|request| (request.from(), request));
+    net::serve(host, clients, next, |host, request| serve(host, &exchange, &listener, request))
 }
 
 fn serve(
     host: &mut Host<'_>,
     exchange: &Exchange,
-    listener: &Listener<'_>,
-    first: &UdServiceRequest,
+    listener: &DatagramListener,
+    first: ServiceRequest,
 ) -> Result<String, Failure> {
-    let mut run = match Run::new(host, exchange) {
-        Ok(run) => run,
-        Err(why) => {
-            let (id, none) = (first.ud_svc_req_id, RemoteEpInfo::default());
-            // The client asks again if the answer is not sent.
-            let _ = host.ia.ud_service_reply(id, UdSvcStatus::NoEpAvailable, none, &[]);
-            return Err(why);
-        }
-    };
-    run.answer(0, first)?;
-    for n in 1..exchange.connections {
-        let Patience(most) = exchange.patience;
-        match listener.next(most)? {
-            Some(Event::UdServiceRequest(request)) => run.answer(n, &request)?,
-            _ => fail!("{n} of {} connections came", exchange.connections),
-        }
+    // An early return drops the request: the client learns that there is no endpoint.
+    let mut run = run(host, exchange)?;
+    let mut next = Some(first);
+    for (n, connection) in run.connections.iter().enumerate() {
+        let request = match next.take() {
+            Some(first) => Some(first),
+            None => listener.wait_timeout(exchange.patience).trying("listening")?,
+        };
+        let Some(request) = request else { fail!("{n} of {} connections came", exchange.connections) };
+        request.answer(&connection.endpoint.endpoint).trying("answering")?;
     }
     if exchange.count > 0 {
         say!(host, "receiving data transfers");
         run.receive()?;
         say!(host, "sending replies");
-        run.each(|run, n| run.objects.send_back(n, &run.arrived[n]))?;
         run.send()?;
+        run.sent()?;
         say!(host, "data transfers complete");
     }
     Ok(format!("{} connections, {} messages on each", exchange.connections, exchange.count))
@@ -115,14 +101,16 @@ pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     words.end()?;
     check(&exchange, host)?;
     say!(host, "udaddy: starting client");
-    let mut run = Run::new(host, &exchange)?;
-    let path = net::path(host.ia, server)?;
+    let mut run = run(host, &exchange)?;
     say!(host, "udaddy: connecting");
-    run.each(|run, n| run.objects.ask(n, &path, Service::Udp(exchange.port)))?;
-    run.each(|run, n| run.objects.answered(n, &path))?;
+    run.each(|connection| {
+        connection.endpoint.peer = Some(ask(host.nic, server, &exchange)?);
+        Ok(())
+    })?;
     if exchange.count > 0 {
         say!(host, "initiating data transfers");
         run.send()?;
+        run.sent()?;
         say!(host, "receiving data transfers");
         run.receive()?;
         say!(host, "data transfers complete");
@@ -131,73 +119,22 @@ pub fn client(host: &mut Host<'_>, mut words: Words<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The endpoints of a client, at either side.
-struct Run<'a> {
-    objects: Objects<'a>,
-    count: usize,
-    /// What is sent.
-    message: Region,
-    /// Where messages arrive, for each endpoint.
-    arrived: Vec<Region>,
+/// All endpoints of a client, at either side, with their Receives.
+fn run(host: &Host<'_>, exchange: &Exchange) -> Result<Run<Datagrams>, Failure> {
+    let depth = exchange.depth();
+    Run::new(host, exchange, |domain, queue| {
+        let endpoint = domain.datagrams().sends(depth).receives(depth).queue(queue).build()?;
+        Ok(Datagrams { endpoint, peer: None })
+    })
 }
 
-impl<'a> Run<'a> {
-    /// All endpoints, with their Receives.
-    fn new(host: &Host<'a>, exchange: &Exchange) -> Result<Run<'a>, Failure> {
-        let &Exchange { connections, count, size, patience, .. } = exchange;
-        let transfers = 2 * connections * count.max(1);
-        let mut objects = Objects::new(host, transfers, connections, patience)?;
-        let message = objects.memory(size, MemPriv::LOCAL)?;
-        let mut arrived = Vec::new();
-        for _ in 0..connections {
-            let n = objects.datagram_endpoint(count, size)?;
-            // Each datagram keeps its place, so that the header of the first one stays.
-            let place = HEADER + size;
-            let region = objects.memory(place * count.max(1), MemPriv::LOCAL)?;
-            for receive in 0..count {
-                objects.post_receive_from(n, &region, receive * place, place)?;
-            }
-            arrived.push(region);
-        }
-        Ok(Run { objects, count, message, arrived })
-    }
-
-    /// Answers a client's request with an endpoint.
-    fn answer(&self, n: usize, request: &UdServiceRequest) -> Result<(), Failure> {
-        let (id, info) = (request.ud_svc_req_id, self.objects.info(n)?);
-        self.objects
-            .ia
-            .ud_service_reply(id, UdSvcStatus::EpInfoValid, info, &[])
-            .trying("it_ud_service_reply")
-    }
-
-    /// Runs `step` for each endpoint.
-    fn each(&mut self, mut step: impl FnMut(&mut Self, usize) -> Result<(), Failure>) -> Result<(), Failure> {
-        for n in 0..self.objects.connections.len() {
-            step(self, n).map_err(|why| Failure::new(format_args!("connection {n}: {why}")))?;
-        }
-        Ok(())
-    }
-
-    /// Sends all messages, and waits until they are sent.
-    fn send(&mut self) -> Result<(), Failure> {
-        let count = self.count;
-        self.each(|run, n| (0..count).try_for_each(|_| run.objects.post_datagram(n, &run.message)))?;
-        let sent = count as u64;
-        self.each(|run, n| run.objects.until(n, |connection| (connection.sent == sent).then_some(())))
-    }
-
-    fn receive(&mut self) -> Result<(), Failure> {
-        let (count, size) = (self.count, self.message.buffer.len());
-        self.each(|run, n| {
-            for _ in 0..count {
-                let length = run.objects.received(n)?;
-                if length != HEADER + size {
-                    fail!("a message has {} bytes, not {size}", length.saturating_sub(HEADER));
-                }
-            }
-            Ok(())
-        })
+/// Asks a server for an endpoint.
+fn ask(nic: &Nic, server: IpAddr, exchange: &Exchange) -> Result<Destination, Failure> {
+    match nic.resolve(server.into(), exchange.port).wait_timeout(exchange.patience) {
+        Ok(Ok(resolved)) => Ok(resolved.destination),
+        Ok(Err(ResolveError::NoService)) => fail!("no server listens at this port"),
+        Ok(Err(error)) => fail!("the server names no endpoint: {error}"),
+        Err(_) => Err(silent(exchange.patience)),
     }
 }
 
@@ -205,8 +142,9 @@ impl<'a> Run<'a> {
 mod tests {
     use std::string::String;
 
+    use rdma::{ConnectError, Service};
+
     use super::*;
-    use crate::objects::End;
     use crate::testing::Net;
 
     #[test]
@@ -275,24 +213,20 @@ mod tests {
     #[test]
     fn requests_of_the_other_kind_are_refused() {
         let net = Net::new(2);
-        let ia = net.ia(0);
-        let host = Host { ia: &ia, platform: &net.node.platform, say: &mut |_| () };
-        let path = net::path(&ia, net.address(1, true)).expect("a path");
-        let mut objects = Objects::new(&host, 8, 2, Patience(30_000_000)).expect("objects");
-        let words = format!("{} count=1", net.address(1, true));
+        let nic = net.nic(0);
+        let (at, words) = (net.address(1, true), format!("{} count=1", net.address(1, true)));
+        // rdma_cm's service IDs of the port: in its UDP port space, and in its TCP port space.
+        let [udp, tcp] = [0x111_0000, 0x106_0000].map(|space| Service::id(space | u64::from(PORT)));
 
         let udaddy = net.serve(1, server, "clients=1 count=1");
-        let n = objects.endpoint(&privileged_api::EpAttributes::default()).expect("an endpoint");
-        objects.connect(n, &path, Service::Udp(PORT)).expect("a request");
-        assert_eq!(objects.until(n, |connection| connection.end).expect("an end"), End::Refused);
+        let endpoint = nic.domain().and_then(|domain| domain.endpoint().build()).expect("an endpoint");
+        // Reason 9: the service has another transport.
+        assert_eq!(endpoint.connect(at.into(), udp).wait(), Err(ConnectError::RejectedByAgent(9)));
         net.run(0, client, &words).expect("it is served as ever");
         assert_eq!(udaddy.end().0, Ok(()));
 
         let rping = net.serve(1, crate::rping::server, "clients=1");
-        let n = objects.datagram_endpoint(1, 1).expect("an endpoint");
-        objects.ask(n, &path, Service::Tcp(PORT)).expect("a request");
-        let reply = objects.until(n, |connection| connection.datagrams.reply).expect("an answer");
-        assert_eq!(reply.status, UdSvcStatus::IdNotSupported);
+        assert_eq!(nic.resolve(at.into(), tcp).wait(), Err(ResolveError::NoService));
         net.run(0, crate::rping::client, &words).expect("it is served as ever");
         assert_eq!(rping.end().0, Ok(()));
     }

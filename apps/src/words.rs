@@ -4,18 +4,12 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
+use core::time::Duration;
 
-use crate::objects::Patience;
-use crate::{Failure, fail};
+use crate::{Failure, Host, Program, fail};
 
 /// Words that are for the kernel, not for the program.
 const KERNELS: [&str; 1] = ["log="];
-
-/// What a program is.
-pub(crate) enum Role {
-    Server,
-    Client,
-}
 
 /// The words that no option has taken yet. A program takes its options one by one, and what is left
 /// then is a mistake.
@@ -35,11 +29,16 @@ impl<'a> Words<'a> {
         self.0.len() < before
     }
 
-    /// Takes the word `server` or `client`.
-    pub(crate) fn role(&mut self) -> Result<Role, Failure> {
+    /// Takes the word `server` or `client`, and runs that program with the others.
+    pub(crate) fn either(
+        mut self,
+        host: &mut Host<'_>,
+        server: Program,
+        client: Program,
+    ) -> Result<(), Failure> {
         match (self.has("server"), self.has("client")) {
-            (true, false) => Ok(Role::Server),
-            (false, true) => Ok(Role::Client),
+            (true, false) => server(host, self),
+            (false, true) => client(host, self),
             _ => fail!("say `server` or `client`"),
         }
     }
@@ -61,9 +60,8 @@ impl<'a> Words<'a> {
     }
 
     /// Takes `patience=…`: how many seconds a step of the peer may take.
-    pub(crate) fn patience(&mut self) -> Result<Patience, Failure> {
-        let seconds = self.number("patience", 30, 1..=1_000_000_u64)?;
-        Ok(Patience(seconds * 1_000_000))
+    pub(crate) fn patience(&mut self) -> Result<Duration, Failure> {
+        self.number("patience", 30, 1..=1_000_000).map(Duration::from_secs)
     }
 
     fn values(&mut self, key: &str) -> Vec<&'a str> {

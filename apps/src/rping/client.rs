@@ -2,15 +2,14 @@
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::time::Duration;
 
 use common::Trying;
-use privileged_api::MemPriv;
+use rdma::{Access, Endpoint, Region};
 
-use super::{LONGEST, PORT, TRANSFERS, attributes, readable, text};
-use crate::advert::Advert;
-use crate::net::Service;
-use crate::objects::{Objects, Patience, Region};
-use crate::{Failure, Host, Words, fail, net, say};
+use super::{LONGEST, PORT, endpoint, readable, text};
+use crate::connection::Connection;
+use crate::{Failure, Host, Words, advert, fail, say};
 
 struct Options {
     server: IpAddr,
@@ -19,7 +18,7 @@ struct Options {
     size: usize,
     verify: bool,
     verbose: bool,
-    patience: Patience,
+    patience: Duration,
 }
 
 impl Options {
@@ -45,24 +44,18 @@ impl Options {
 /// write each echo; `patience=30`, how many seconds the server may take for a step.
 pub fn client(host: &mut Host<'_>, words: Words<'_>) -> Result<(), Failure> {
     let options = Options::take(words)?;
-    let mut objects = Objects::new(host, TRANSFERS, 1, options.patience)?;
-    let remote = MemPriv::LOCAL | MemPriv::REMOTE;
-    let memory = Memory {
-        start: objects.memory(options.size, remote)?,
-        echo: objects.memory(options.size, remote)?,
-        message: objects.memory(Advert::LEN, MemPriv::LOCAL)?,
-        answer: objects.memory(Advert::LEN, MemPriv::LOCAL)?,
-    };
-    let n = objects.endpoint(&attributes(true))?;
-    objects.post_receive(n, &memory.answer)?;
-    let path = net::path(host.ia, options.server)?;
-    objects.connect(n, &path, Service::Tcp(options.port))?;
-    objects.established(n)?;
+    let domain = host.nic.domain().trying("a domain")?;
+    let open = || domain.shared_region(options.size, Access::READ | Access::WRITE).trying("memory");
+    let closed = || domain.region(advert::LEN).trying("memory");
+    let memory = Memory { start: open()?, echo: open()?, message: closed()?, answer: closed()? };
+    let mut server = Connection::new(endpoint(&domain).trying("an endpoint")?, options.patience);
+    server.expect(memory.answer.slice(..))?;
+    server.established(server.endpoint.connect(options.server.into(), options.port))?;
     let mut ping = 0;
     while options.count == 0 || ping < options.count {
         let text = text(ping, options.size);
         let echo = memory
-            .ping(&mut objects, n, &text)
+            .ping(&mut server, &text)
             .map_err(|why| Failure::new(format_args!("ping {ping}: {why}")))?;
         if options.verify && echo != text {
             fail!("ping {ping}: data mismatch: {:?} came back for {:?}", readable(&echo), readable(&text));
@@ -72,9 +65,8 @@ pub fn client(host: &mut Host<'_>, words: Words<'_>) -> Result<(), Failure> {
         }
         ping += 1;
     }
-    // The Send of the last message is done when its completion is there.
-    objects.until(n, |connection| (connection.sent == 2 * ping).then_some(()))?;
-    objects.ia.ep_disconnect(objects.connections[n].ep, &[]).trying("it_ep_disconnect")?;
+    server.sent()?;
+    server.endpoint.disconnect();
     let verified = if options.verify { ", verified" } else { "" };
     say!(host, "rping: {ping} pings of {} bytes{verified}", options.size);
     Ok(())
@@ -93,25 +85,20 @@ struct Memory {
 
 impl Memory {
     /// Sends a text and returns its echo.
-    fn ping(&self, objects: &mut Objects<'_>, n: usize, text: &[u8]) -> Result<Vec<u8>, Failure> {
-        self.start.buffer.write(0, text).trying("memory")?;
+    fn ping(&self, server: &mut Connection<Endpoint>, text: &[u8]) -> Result<Vec<u8>, Failure> {
+        self.start.slice(..).write(text);
         // The echo of an earlier ping could pass for this one.
-        self.echo.buffer.slice().fill(!0);
+        self.echo.slice(..).write(&alloc::vec![!0; text.len()]);
         for exposed in [&self.start, &self.echo] {
-            self.advertise(objects, n, exposed)?;
-            match objects.received(n)? {
-                Advert::LEN => objects.post_receive(n, &self.answer)?,
-                other => fail!("the server's message has {other} bytes, not {}", Advert::LEN),
+            // The message's memory is used again.
+            server.sent()?;
+            self.message.slice(..).write(&advert::of(exposed));
+            server.send(self.message.slice(..))?;
+            match server.received()?.len {
+                advert::LEN => server.expect(self.answer.slice(..))?,
+                other => fail!("the server's message has {other} bytes, not {}", advert::LEN),
             }
         }
-        let mut echo = alloc::vec![0; text.len()];
-        self.echo.buffer.read(0, &mut echo).trying("memory")?;
-        Ok(echo)
-    }
-
-    /// Tells the server where some memory is.
-    fn advertise(&self, objects: &Objects<'_>, n: usize, exposed: &Region) -> Result<(), Failure> {
-        self.message.buffer.write(0, &Advert::of(exposed).emit()).trying("memory")?;
-        objects.post_send(n, &self.message, Advert::LEN)
+        Ok(self.echo.slice(..).to_vec())
     }
 }

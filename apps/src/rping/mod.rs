@@ -22,7 +22,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 pub use client::client;
-use privileged_api::{EpAttributes, RcAttributes};
+use rdma::{CreateError, Domain, Endpoint};
 pub use server::server;
 
 /// The port unless the user names another.
@@ -52,27 +52,7 @@ fn length(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())
 }
 
-/// An endpoint of either side. Peers reach the client's memory only.
-fn attributes(client: bool) -> EpAttributes {
-    EpAttributes {
-        max_dto_payload_size: LONGEST,
-        max_request_dtos: 4,
-        max_recv_dtos: 2,
-        max_send_segments: 1,
-        max_recv_segments: 1,
-        rc: RcAttributes {
-            rdma_read_enable: client,
-            rdma_write_enable: client,
-            max_rdma_read_segments: 1,
-            max_rdma_write_segments: 1,
-            // One Read at a time, as Linux's programs have it.
-            rdma_read_ird: 1,
-            rdma_read_ord: 1,
-            ..RcAttributes::default()
-        },
-        ..EpAttributes::default()
-    }
+/// An endpoint of either side. It has one RDMA Read at a time, as Linux's programs have it.
+fn endpoint(domain: &Domain) -> Result<Endpoint, CreateError> {
+    domain.endpoint().sends(4).receives(2).reads(1).build()
 }
-
-/// Requests and Receives of an endpoint.
-const TRANSFERS: usize = 6;

@@ -1,22 +1,21 @@
 //! The server of rping.
 
 use alloc::format;
+use core::time::Duration;
 
 use common::Trying;
-use privileged_api::{ConnRequest, DtoFlags, Event, MemPriv};
+use rdma::{Ending, Endpoint, Incoming, Region, RemoteMemory};
 
-use super::{LONGEST, PORT, TRANSFERS, attributes, length, readable};
-use crate::advert::Advert;
-use crate::net::{Listener, Service};
-use crate::objects::{End, Objects, Patience, Region};
-use crate::{Failure, Host, Words, fail, net, say};
+use super::{LONGEST, PORT, endpoint, length, readable};
+use crate::connection::Connection;
+use crate::{Failure, Host, Words, advert, fail, net, say};
 
 struct Options {
     port: u16,
     size: usize,
     clients: u64,
     verbose: bool,
-    patience: Patience,
+    patience: Duration,
 }
 
 impl Options {
@@ -41,27 +40,21 @@ impl Options {
 /// of its addresses when it listens. Fails at the end if a client did not end as the protocol says.
 pub fn server(host: &mut Host<'_>, words: Words<'_>) -> Result<(), Failure> {
     let options = Options::take(words)?;
-    let listener = Listener::new(host, Service::Tcp(options.port))?;
-    net::serve(host, &listener, options.clients, |host, request| {
-        let Event::ConnRequest(request) = request else { fail!("not a request for a connection") };
+    let listener = host.nic.listen(options.port).trying("listening")?;
+    net::ready(host, options.port);
+    let next = || listener.wait().map(|request| (request.from(), request));
+    net::serve(host, options.clients, next, |host, request| {
         let pings = serve(host, &options, request)?;
         Ok(format!("{pings} pings, disconnected"))
     })
 }
 
 /// Serves a client until it disconnects; returns how many pings it made.
-fn serve(host: &mut Host<'_>, options: &Options, request: &ConnRequest) -> Result<u64, Failure> {
-    let mut client = match Client::new(host, options) {
-        Ok(client) => client,
-        Err(why) => {
-            // The identifier is used up even if the client has gone.
-            let _ = host.ia.reject(request.cn_est_id, &[]);
-            return Err(why);
-        }
-    };
-    client.objects.accept(client.n, request)?;
+fn serve(host: &mut Host<'_>, options: &Options, request: Incoming) -> Result<u64, Failure> {
+    // An early return drops the request, which rejects it.
+    let mut client = Client::new(host, options)?;
     // The first message may come before this, but only a connected endpoint takes requests.
-    client.objects.established(client.n)?;
+    client.connection.established(request.accept(&client.connection.endpoint))?;
     loop {
         match client.advert() {
             Ok(start) => {
@@ -70,7 +63,7 @@ fn serve(host: &mut Host<'_>, options: &Options, request: &ConnRequest) -> Resul
                 client.ping(host, options, start).map_err(failed)?;
             }
             // Between two pings, this is the end as the protocol has it.
-            Err(_) if client.objects.connections[client.n].end == Some(End::Disconnected) => {
+            Err(_) if client.connection.endpoint.ending() == Some(Ending::ByPeer) => {
                 return Ok(client.pings);
             }
             Err(why) => return Err(why),
@@ -79,9 +72,8 @@ fn serve(host: &mut Host<'_>, options: &Options, request: &ConnRequest) -> Resul
 }
 
 /// A client, and what is made for it.
-struct Client<'a> {
-    objects: Objects<'a>,
-    n: usize,
+struct Client {
+    connection: Connection<Endpoint>,
     /// The client's messages.
     message: Region,
     /// Our go-ahead.
@@ -92,43 +84,37 @@ struct Client<'a> {
     pings: u64,
 }
 
-impl<'a> Client<'a> {
-    fn new(host: &Host<'a>, options: &Options) -> Result<Client<'a>, Failure> {
-        let mut objects = Objects::new(host, TRANSFERS, 1, options.patience)?;
-        let message = objects.memory(Advert::LEN, MemPriv::LOCAL)?;
-        let answer = objects.memory(Advert::LEN, MemPriv::LOCAL)?;
-        let text = objects.memory(options.size, MemPriv::LOCAL)?;
-        let n = objects.endpoint(&attributes(false))?;
-        objects.post_receive(n, &message)?;
-        Ok(Client { objects, n, message, answer, text, pings: 0 })
+impl Client {
+    fn new(host: &Host<'_>, options: &Options) -> Result<Client, Failure> {
+        let domain = host.nic.domain().trying("a domain")?;
+        let memory = |len| domain.region(len).trying("memory");
+        let (message, answer) = (memory(advert::LEN)?, memory(advert::LEN)?);
+        let text = memory(options.size)?;
+        let mut connection = Connection::new(endpoint(&domain).trying("an endpoint")?, options.patience);
+        connection.expect(message.slice(..))?;
+        Ok(Client { connection, message, answer, text, pings: 0 })
     }
 
     /// Waits for a message of the client.
-    fn advert(&mut self) -> Result<Advert, Failure> {
-        let received = self.objects.received(self.n)?;
-        if received != Advert::LEN {
-            fail!("received bogus data: {received} bytes, not {}", Advert::LEN);
+    fn advert(&mut self) -> Result<RemoteMemory, Failure> {
+        let received = self.connection.received()?.len;
+        if received != advert::LEN {
+            fail!("received bogus data: {received} bytes, not {}", advert::LEN);
         }
-        let mut bytes = [0; Advert::LEN];
-        self.message.buffer.read(0, &mut bytes).trying("memory")?;
-        self.objects.post_receive(self.n, &self.message)?;
-        Ok(Advert::parse(bytes))
+        let memory = advert::arrived(&self.message);
+        self.connection.expect(self.message.slice(..))?;
+        Ok(memory)
     }
 
     /// Reads the text that the client exposes and writes it back.
-    fn ping(&mut self, host: &mut Host<'_>, options: &Options, start: Advert) -> Result<(), Failure> {
-        let size = start.size as usize;
+    fn ping(&mut self, host: &mut Host<'_>, options: &Options, start: RemoteMemory) -> Result<(), Failure> {
+        let size = start.len() as usize;
         if !(1..=options.size).contains(&size) {
             fail!("the client's text has {size} bytes; size={} allows 1 to {0}", options.size);
         }
-        let (ia, ep) = (self.objects.ia, self.objects.connections[self.n].ep);
-        let (from, key) = start.remote();
-        let done = DtoFlags::COMPLETION;
-        ia.post_rdma_read(ep, &self.text.first(size), 0, done, from, key).trying("it_post_rdma_read")?;
-        let ping = self.pings + 1;
-        self.objects.until(self.n, |connection| (connection.read == ping).then_some(()))?;
-        let mut text = alloc::vec![0; size];
-        self.text.buffer.read(0, &mut text).trying("memory")?;
+        let read = self.connection.endpoint.read(self.text.slice(..size), start).trying("RDMA Read")?;
+        self.connection.done("RDMA Read", read)?;
+        let text = self.text.slice(..size).to_vec();
         if options.verbose {
             say!(host, "server ping data: {}", readable(&text));
         }
@@ -136,19 +122,20 @@ impl<'a> Client<'a> {
         let sink = self.advert()?;
         // With the zero byte, if the text has one.
         let echo = size.min(length(&text) + 1);
-        if echo > sink.size as usize {
-            fail!("the client's memory for the echo has {} bytes, and the text {echo}", sink.size);
+        if echo as u64 > sink.len() {
+            fail!("the client's memory for the echo has {} bytes, and the text {echo}", sink.len());
         }
-        let (to, key) = sink.remote();
-        ia.post_rdma_write(ep, &self.text.first(echo), 0, done, to, key).trying("it_post_rdma_write")?;
-        self.objects.until(self.n, |connection| (connection.written == ping).then_some(()))?;
+        let write = self.connection.endpoint.write(self.text.slice(..echo), sink).trying("RDMA Write")?;
+        self.connection.done("RDMA Write", write)?;
         self.go_ahead()?;
-        self.pings = ping;
+        self.pings += 1;
         Ok(())
     }
 
     /// Tells the client that its memory is free again.
-    fn go_ahead(&self) -> Result<(), Failure> {
-        self.objects.post_send(self.n, &self.answer, Advert::LEN)
+    fn go_ahead(&mut self) -> Result<(), Failure> {
+        // The client has answered the former one.
+        self.connection.sent()?;
+        self.connection.send(self.answer.slice(..))
     }
 }
