@@ -1,0 +1,205 @@
+//! A stream: its socket, and what its owner has to learn of it.
+
+use core::time::Duration;
+
+use platform::Instant;
+use smoltcp::socket::tcp::State;
+
+use crate::address::Tuple;
+use crate::config::Config;
+use crate::engine::{Sent, Socket};
+use crate::streams::{End, Happened};
+
+/// One end of a connection.
+pub(crate) struct Stream {
+    pub socket: Socket,
+    pub tuple: Tuple,
+    pub sent: Sent,
+    /// The peer's first sequence number.
+    pub irs: u32,
+    /// How many bytes the owner has taken, modulo 2^32.
+    taken: u32,
+    /// What the owner has not been told yet.
+    pub happened: Happened,
+    pub end: Option<End>,
+    /// The connection was opened.
+    pub open: bool,
+    /// The owner was told that the peer has closed its direction.
+    fin: bool,
+    /// The listener in whose queue it waits.
+    pub listener: Option<u32>,
+    /// Its owner has given it back.
+    pub orphan: bool,
+    /// Its owner has aborted it: only the reset is left to send.
+    pub dying: bool,
+    /// The peer was silent for too long: only the reset is left to send.
+    pub given_up: Option<End>,
+    /// The owner wanted to write more when the ring had this room.
+    blocked: Option<usize>,
+    /// When the peer acknowledged something, or changed the state, the last time.
+    pub progress: Instant,
+    /// Something was written into the empty ring, and no time was taken yet.
+    fresh: bool,
+    state: State,
+    /// The bytes in the rings when the stream was looked at the last time.
+    queued: (usize, usize),
+    /// The place in the list of those that wait for the peer's MAC.
+    pub parked: Option<u32>,
+}
+
+/// What is next for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// To be looked at again, then or when a packet comes.
+    Wait(Option<Instant>),
+    /// The connection has ended.
+    Ended(End),
+    /// Both directions are closed; a record answers the peer if it repeats itself.
+    Former,
+}
+
+impl Stream {
+    pub fn new(socket: Socket, tuple: Tuple, now: Instant) -> Stream {
+        let state = socket.get().state();
+        Stream {
+            socket,
+            tuple,
+            sent: Sent::default(),
+            irs: 0,
+            taken: 0,
+            happened: Happened::empty(),
+            end: None,
+            open: false,
+            fin: false,
+            listener: None,
+            orphan: false,
+            dying: false,
+            given_up: None,
+            blocked: None,
+            progress: now,
+            fresh: false,
+            state,
+            queued: (0, 0),
+            parked: None,
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.socket.get().state()
+    }
+
+    /// Whether the peer has closed its direction.
+    pub fn peer_closed(&self) -> bool {
+        self.fin
+            || matches!(self.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
+    }
+
+    /// The peer's next sequence number.
+    pub fn next(&self) -> u32 {
+        let arrived = self.taken.wrapping_add(self.socket.get().recv_queue() as u32);
+        self.irs.wrapping_add(1).wrapping_add(arrived).wrapping_add(self.peer_closed().into())
+    }
+
+    /// The free bytes of the ring of received bytes.
+    pub fn window(&self) -> usize {
+        let socket = self.socket.get();
+        socket.recv_capacity() - socket.recv_queue()
+    }
+
+    /// Lets the owner write into the ring; returns whether it wrote anything.
+    pub fn write<R>(&mut self, write: impl FnOnce(&mut [u8]) -> (usize, R)) -> Option<(R, bool)> {
+        let socket = self.socket.get_mut();
+        let before = socket.send_queue();
+        let result = socket.send(|bytes| {
+            let most = bytes.len();
+            let (len, result) = write(bytes);
+            (len.min(most), result)
+        });
+        let written = socket.send_queue() - before;
+        self.queued.1 += written;
+        self.fresh |= written > 0 && before == 0;
+        if written == 0 {
+            self.blocked = Some(socket.send_capacity() - before);
+        }
+        Some((result.ok()?, written > 0))
+    }
+
+    /// Lets the owner take bytes out of the ring; returns whether it took any.
+    pub fn read<R>(&mut self, read: impl FnOnce(&[u8]) -> (usize, R)) -> Option<(R, bool)> {
+        let socket = self.socket.get_mut();
+        let before = socket.recv_queue();
+        let result = socket.recv(|bytes| {
+            let (len, result) = read(bytes);
+            (len.min(bytes.len()), result)
+        });
+        let taken = before - socket.recv_queue();
+        self.taken = self.taken.wrapping_add(taken as u32);
+        self.queued.0 = socket.recv_queue();
+        Some((result.ok()?, taken > 0))
+    }
+
+    /// Takes the time of what the owner wrote.
+    pub fn begin(&mut self, now: Instant) {
+        if core::mem::take(&mut self.fresh) {
+            self.progress = now;
+        }
+    }
+
+    /// When the stream is given up if nothing happens that counts, and what is said then.
+    pub fn limit(&self, config: &Config) -> Option<(Instant, End)> {
+        let after = |wait: Duration, end| Some((self.progress + wait, end));
+        match self.state() {
+            State::SynSent | State::SynReceived => after(config.connect_timeout, End::ConnectTimeout),
+            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck | State::TimeWait => {
+                after(config.linger, End::TimedOut)
+            }
+            State::Established | State::CloseWait if self.socket.get().send_queue() > 0 && !self.fresh => {
+                after(config.user_timeout, End::TimedOut)
+            }
+            _ => None,
+        }
+    }
+
+    /// Looks at what has changed, and takes note of what the owner has to learn. `rst`: a reset has
+    /// come. `due`: when the socket has something to do.
+    pub fn look(&mut self, rst: bool, due: Option<Instant>, now: Instant, config: &Config) -> Next {
+        let socket = self.socket.get();
+        let (state, before) = (socket.state(), self.state);
+        let (queued, room) =
+            ((socket.recv_queue(), socket.send_queue()), socket.send_capacity() - socket.send_queue());
+        let capacity = socket.send_capacity();
+        let opening = matches!(state, State::SynSent | State::SynReceived | State::Closed | State::Listen);
+        if !self.open && !opening {
+            self.open = true;
+            self.happened |= Happened::CONNECTED | Happened::WRITABLE;
+        }
+        if queued.0 > self.queued.0 {
+            self.happened |= Happened::READABLE;
+        }
+        if self.blocked.is_some_and(|had| room > had && room >= capacity / 4) {
+            self.blocked = None;
+            self.happened |= Happened::WRITABLE;
+        }
+        if !self.fin && self.peer_closed() {
+            self.fin = true;
+            self.happened |= Happened::PEER_CLOSED;
+        }
+        // What the peer sends counts only while nothing else is expected of it.
+        let sends = state == State::FinWait2 && queued.0 > self.queued.0 && !self.orphan;
+        if state != before || queued.1 < self.queued.1 || sends {
+            self.progress = now;
+        }
+        (self.state, self.queued) = (state, queued);
+        match state {
+            State::Closed if rst && !self.open => Next::Ended(End::Refused),
+            State::Closed if rst => Next::Ended(End::Reset),
+            State::Closed => Next::Ended(End::Closed),
+            // The peer's FIN was acknowledged.
+            State::TimeWait if self.sent.ack == self.next() => Next::Former,
+            _ => {
+                let limit = self.limit(config).map(|(at, _)| at);
+                Next::Wait([due, limit].into_iter().flatten().min())
+            }
+        }
+    }
+}
