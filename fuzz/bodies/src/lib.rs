@@ -17,6 +17,7 @@ mod liar;
 mod packets;
 mod port;
 mod race;
+mod tcp;
 mod transport;
 mod vipl;
 mod vipl_calls;
@@ -29,7 +30,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 13] = [
+pub const TARGETS: [(&str, Body); 14] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -43,6 +44,7 @@ pub const TARGETS: [(&str, Body); 13] = [
     ("capsule", capsule::run),
     ("descriptor", descriptor::run),
     ("vipl", vipl::run),
+    ("tcp", tcp::run),
 ];
 
 /// The target of that name.
