@@ -2,12 +2,15 @@
 //!
 //! Each header and message has a `Repr`, its decoded form, which is parsed from bytes and emitted
 //! into them. Parsing never panics: for invalid bytes it returns an [`Error`] that names the field.
-//! No unsafe code. Only the receiver of FPDUs allocates, to hold one of which a part has come.
+//! No unsafe code. Only the engine allocates, when it is created, and to hold an FPDU of which a
+//! part has come.
 //!
 //! - [`mpa`]: the Request and Reply that begin a stream, what both ends agree on, and the FPDUs, in
 //!   which the stream then carries segments, with their CRC.
 //! - [`ddp`]: the headers of segments, and how a message is divided into them.
 //! - [`rdmap`]: the messages: RDMA Write, RDMA Read, the four Sends, Terminate.
+//! - [`engine`]: what one end of a stream does after its set-up, segment by segment: work requests
+//!   go in, bytes come out; the peer's bytes go in, and their payload is placed.
 //!
 //! It opens no connection and reaches no memory. Bytes of the stream go in as slices, cut anywhere,
 //! and come out into room that the caller has, which may be as little as one byte. The caller owns
@@ -30,6 +33,7 @@ extern crate std;
 
 mod bytes;
 pub mod ddp;
+pub mod engine;
 mod error;
 pub mod mpa;
 pub mod rdmap;

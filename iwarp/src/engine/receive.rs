@@ -1,0 +1,309 @@
+//! What a segment of the peer means.
+
+use crate::Error;
+use crate::ddp::{self, Header, Place, queue};
+use crate::rdmap::{self, Control, Opcode, read, terminate};
+
+use super::end::{Fault, Kind, read_code, write_code};
+use super::memory::{By, Memory, Sink};
+use super::{Arriving, Code, Engine, Event, Response, State, Status};
+
+/// A segment, taken apart.
+#[derive(Clone, Copy)]
+struct Segment<'a> {
+    header: Header,
+    payload: &'a [u8],
+}
+
+/// The fields of a tagged header.
+#[derive(Clone, Copy)]
+struct Tagged {
+    stag: u32,
+    to: u64,
+}
+
+/// The fields of an untagged header.
+#[derive(Clone, Copy)]
+struct Untagged {
+    invalidate: u32,
+    queue: u32,
+    msn: u32,
+    mo: u32,
+}
+
+impl Segment<'_> {
+    /// The payload's length; that of a ULPDU has 16 bits.
+    const fn length(&self) -> u32 {
+        self.payload.len() as u32
+    }
+}
+
+impl Untagged {
+    /// Checks that the segment is the one of its queue that is expected.
+    fn expect(self, queue: u32, msn: u32, mo: u32, kind: Kind) -> Result<(), Fault> {
+        if self.queue != queue {
+            return Err(Fault { code: Code::DDP_QUEUE, kind: Kind::Transport });
+        }
+        if self.msn != msn {
+            return Err(Fault { code: Code::DDP_MSN, kind });
+        }
+        if self.mo != mo {
+            return Err(Fault { code: Code::DDP_MO, kind: Kind::Transport });
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Takes bytes of the peer, and returns how many. It stops when there is a message for a
+    /// Receive to report; then the events are to be taken, and the rest is to be passed again.
+    /// After the end of the stream it takes everything and does nothing.
+    pub fn receive<M: Memory>(&mut self, bytes: &[u8], memory: &mut M) -> usize {
+        let mut rest = bytes;
+        let mut receiver = core::mem::take(&mut self.receiver);
+        while self.end.is_none() && self.arrival.is_none() {
+            match receiver.next(&mut rest) {
+                Ok(None) => break,
+                Ok(Some(ulpdu)) => self.segment(ulpdu, memory),
+                Err(error) => self.misframed(error),
+            }
+        }
+        self.receiver = receiver;
+        if self.end.is_some() { bytes.len() } else { bytes.len() - rest.len() }
+    }
+
+    /// The stream can no longer be divided into FPDUs.
+    fn misframed(&mut self, error: Error) {
+        let code = match error {
+            Error::Checksum { .. } => Code::MPA_CRC,
+            Error::NoMemory => Code::MPA_LOCAL,
+            Error::Truncated { .. } | Error::Field { .. } => Code::MPA_LENGTH,
+        };
+        self.break_off(Fault { code, kind: Kind::Llp }, None);
+    }
+
+    fn segment<M: Memory>(&mut self, ulpdu: &[u8], memory: &mut M) {
+        let (header, payload) = match Header::parse(ulpdu) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.misframed(error),
+        };
+        if !self.speaks {
+            self.speaks = true;
+            self.established = true;
+        }
+        if let Err(fault) = self.judge(Segment { header, payload }, memory) {
+            let control = Control::parse(header.control);
+            let read = if control.opcode() == Some(Opcode::ReadRequest) { Some(payload) } else { None };
+            let read = read.and_then(|payload| Some(read::Repr::parse(payload).ok()?.0));
+            self.refuse(fault, ulpdu.len(), header, read);
+        }
+    }
+
+    fn judge<M: Memory>(&mut self, segment: Segment<'_>, memory: &mut M) -> Result<(), Fault> {
+        let Header { version, control, place, .. } = segment.header;
+        if version != ddp::VERSION {
+            let code = match place {
+                Place::Tagged { .. } => Code::DDP_TAGGED_VERSION,
+                Place::Untagged { .. } => Code::DDP_UNTAGGED_VERSION,
+            };
+            return Err(Fault { code, kind: Kind::Transport });
+        }
+        let control = Control::parse(control);
+        if control.version != rdmap::VERSION {
+            return Err(Fault { code: Code::RDMAP_VERSION, kind: Kind::Opcode });
+        }
+        let unexpected = Fault { code: Code::OPCODE, kind: Kind::Opcode };
+        let opcode = control.opcode().ok_or(unexpected)?;
+        match (opcode, place) {
+            (Opcode::Write, Place::Tagged { stag, to }) => self.write(segment, Tagged { stag, to }, memory),
+            (Opcode::ReadResponse, Place::Tagged { stag, to }) => {
+                self.read_response(segment, Tagged { stag, to }, memory)
+            }
+            (Opcode::Write | Opcode::ReadResponse, _) | (_, Place::Tagged { .. }) => Err(unexpected),
+            (opcode, Place::Untagged { invalidate, queue, msn, mo }) => {
+                let fields = Untagged { invalidate, queue, msn, mo };
+                match opcode {
+                    Opcode::ReadRequest => self.read_request(segment, fields, memory),
+                    Opcode::Terminate => self.terminated(segment, fields),
+                    _ => self.send(segment, fields, opcode, memory),
+                }
+            }
+        }
+    }
+
+    /// An RDMA Write. Its segments lie one behind the other.
+    fn write<M: Memory>(
+        &mut self,
+        segment: Segment<'_>,
+        Tagged { stag, to }: Tagged,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let fault = |code| Fault { code, kind: Kind::Write };
+        if let Some((open, next)) = self.writing {
+            if stag != open {
+                return Err(fault(Code::DDP_STAG));
+            }
+            if to != next {
+                return Err(fault(Code::DDP_BOUNDS));
+            }
+        }
+        let next = to.checked_add(segment.length().into());
+        if !segment.payload.is_empty() {
+            if next.is_none() {
+                return Err(fault(Code::DDP_WRAP));
+            }
+            memory.write(stag, to, segment.payload).map_err(|denied| fault(write_code(denied)))?;
+        }
+        self.writing = if segment.header.last { None } else { Some((stag, next.unwrap_or(to))) };
+        Ok(())
+    }
+
+    /// A response to the oldest RDMA Read.
+    fn read_response<M: Memory>(
+        &mut self,
+        segment: Segment<'_>,
+        Tagged { stag, to }: Tagged,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let Some(&read) = self.outstanding.front() else {
+            return Err(Fault { code: Code::OPCODE, kind: Kind::Opcode });
+        };
+        let fault = |code| Fault { code, kind: Kind::Transport };
+        let done = self.reading.unwrap_or(0);
+        let left = read.request.size.saturating_sub(done);
+        if stag != read.request.sink_stag {
+            return Err(fault(Code::DDP_STAG));
+        }
+        let too_short = segment.header.last && segment.length() != left;
+        if to != read.request.sink_to.wrapping_add(done.into()) || segment.length() > left || too_short {
+            return Err(fault(Code::DDP_BOUNDS));
+        }
+        if !segment.payload.is_empty() {
+            let sink = Sink::Read { id: read.id, offset: done };
+            if let Err(denied) = memory.place(sink, segment.payload) {
+                self.read_over(read.seq, State::Failed(Status::LocalProtection));
+                return Err(Fault { code: write_code(denied), kind: Kind::ReadSink });
+            }
+        }
+        if !segment.header.last {
+            self.reading = Some(done + segment.length());
+            return Ok(());
+        }
+        if let Some(stag) = read.invalidate
+            && memory.invalidate(stag, By::Read).is_err()
+        {
+            self.read_over(read.seq, State::Failed(Status::LocalProtection));
+            self.break_off(Fault { code: Code::LOCAL, kind: Kind::Local }, None);
+            return Ok(());
+        }
+        self.read_over(read.seq, State::Done);
+        Ok(())
+    }
+
+    /// The oldest RDMA Read is over.
+    fn read_over(&mut self, seq: u64, state: State) {
+        self.outstanding.pop_front();
+        self.reading = None;
+        if let Some(slot) = self.slot(seq) {
+            slot.state = state;
+        }
+    }
+
+    /// One of the four Sends.
+    fn send<M: Memory>(
+        &mut self,
+        segment: Segment<'_>,
+        fields: Untagged,
+        opcode: Opcode,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let done = self.arriving.map_or(0, |arriving| arriving.done);
+        fields.expect(queue::SEND, self.expected_send, done, Kind::Receive)?;
+        let arriving = match self.arriving {
+            Some(arriving) if arriving.control != segment.header.control => {
+                return Err(Fault { code: Code::OPCODE, kind: Kind::Opcode });
+            }
+            Some(arriving) => arriving,
+            None => {
+                let receive = memory.take_receive();
+                let receive = receive.ok_or(Fault { code: Code::DDP_NO_BUFFER, kind: Kind::Receive })?;
+                Arriving { receive, control: segment.header.control, done: 0 }
+            }
+        };
+        self.arriving = Some(arriving);
+        let id = arriving.receive.id;
+        if segment.length() > arriving.receive.length.saturating_sub(done) {
+            self.receive_failed(Status::LocalLength);
+            return Err(Fault { code: Code::DDP_TOO_LONG, kind: Kind::ReceiveLength });
+        }
+        if !segment.payload.is_empty()
+            && memory.place(Sink::Receive { id, offset: done }, segment.payload).is_err()
+        {
+            self.receive_failed(Status::LocalProtection);
+            return Err(Fault { code: Code::LOCAL, kind: Kind::Local });
+        }
+        let length = done + segment.length();
+        if !segment.header.last {
+            self.arriving = Some(Arriving { done: length, ..arriving });
+            return Ok(());
+        }
+        let invalidated = opcode.invalidates().then_some(fields.invalidate);
+        if let Some(stag) = invalidated
+            && memory.invalidate(stag, By::Peer).is_err()
+        {
+            self.receive_failed(Status::Invalidate);
+            return Err(Fault { code: Code::INVALIDATE, kind: Kind::Invalidate });
+        }
+        self.arriving = None;
+        self.expected_send = self.expected_send.wrapping_add(1);
+        let solicited = opcode.is_solicited();
+        self.arrival = Some(Event::Received { id, length, solicited, invalidated });
+        Ok(())
+    }
+
+    /// The Receive of the message that is arriving ends without it.
+    pub(super) fn receive_failed(&mut self, status: Status) {
+        if let Some(arriving) = self.arriving.take() {
+            self.arrival = Some(Event::ReceiveFailed { id: arriving.receive.id, status });
+        }
+    }
+
+    /// The request of an RDMA Read.
+    fn read_request<M: Memory>(
+        &mut self,
+        segment: Segment<'_>,
+        fields: Untagged,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        fields.expect(queue::READ, self.expected_read, 0, Kind::Transport)?;
+        let fault = |code| Fault { code, kind: Kind::Transport };
+        let (request, behind) = read::Repr::parse(segment.payload).map_err(|_| fault(Code::STREAM))?;
+        if !segment.header.last || !behind.is_empty() {
+            return Err(fault(Code::DDP_TOO_LONG));
+        }
+        if self.responses.len() >= self.config.ird.into() {
+            return Err(fault(Code::DDP_MSN));
+        }
+        if request.size > 0 {
+            let source = super::Source::Region { stag: request.source_stag, to: request.source_to };
+            let fault = |code| Fault { code, kind: Kind::ReadSource };
+            if request.source_to.checked_add(request.size.into()).is_none() {
+                return Err(fault(Code::READ_WRAP));
+            }
+            memory.check(source, request.size).map_err(|denied| fault(read_code(denied)))?;
+        }
+        self.expected_read = self.expected_read.wrapping_add(1);
+        self.responses.push_back(Response { request, msn: fields.msn, done: 0 });
+        Ok(())
+    }
+
+    /// A Terminate. Whatever else it says, the stream is over.
+    fn terminated(&mut self, segment: Segment<'_>, fields: Untagged) -> Result<(), Fault> {
+        fields.expect(queue::TERMINATE, 1, 0, Kind::Transport)?;
+        match terminate::Repr::parse(segment.payload) {
+            Ok(terminate) => self.peer_terminated(&terminate),
+            Err(error) => self.misframed(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! The first FPDUs of a stream, which may come in one piece with the Reply.
+
+use iwarp::engine::{Config, Event, Role};
+use iwarp::mpa::frame::{Kind, Parser};
+use iwarp::mpa::negotiation::{Wishes, accept, conclude, consider, request};
+
+use super::order::SEND;
+use super::world::{CONFIG, Node};
+
+const WISHES: Wishes = Wishes { ird: 4, ord: 4, crc: true, private_data: 256 };
+
+#[test]
+fn fpdus_right_behind_a_reply_are_taken() {
+    // The responder's end may send once it has an FPDU; Linux does so at once.
+    let mut b = Node::new(CONFIG);
+    b.post(SEND, b"first".to_vec());
+    b.post(SEND, b"second".to_vec());
+    let mut stream = [0; 600];
+    let asked = request(&WISHES, b"private").unwrap();
+    let (agreed, _) = consider(&asked.frame(), &WISHES, false).unwrap();
+    let len = accept(&agreed, b"answer").unwrap().frame().emit(&mut stream).unwrap();
+    let stream = [&stream[..len], &b.send_all()].concat();
+    for cut in 0..stream.len() {
+        let mut parser = Parser::new(Kind::Reply);
+        let mut rest = Vec::new();
+        for part in [&stream[..cut], &stream[cut..]] {
+            let taken = parser.push(part).unwrap();
+            rest.extend(&part[taken..]);
+        }
+        let reply = parser.frame().unwrap();
+        let (agreed, private) = conclude(&reply, &WISHES).unwrap();
+        assert_eq!(private, b"answer");
+        let mut a = Node::new(Config { crc: agreed.crc, ord: agreed.ord, ird: agreed.ird, ..CONFIG });
+        let receives = [a.receive(8), a.receive(8)];
+        a.take(&rest);
+        assert_eq!(a.device.receives[&receives[0]][..5], *b"first");
+        assert_eq!(a.device.receives[&receives[1]][..6], *b"second");
+    }
+}
+
+#[test]
+fn an_fpdu_that_is_not_whole_does_not_establish() {
+    let mut a = Node::new(CONFIG);
+    a.post(SEND, b"first".to_vec());
+    let bytes = a.send_all();
+    let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
+    b.receive(8);
+    let mut wrong = bytes.clone();
+    wrong[8] ^= 1;
+    for byte in &wrong[..wrong.len() - 1] {
+        b.take(&[*byte]);
+        assert!(b.events.is_empty());
+    }
+    b.take(&wrong[wrong.len() - 1..]);
+    assert!(!b.events.contains(&Event::Established));
+    assert!(b.end().is_some());
+    let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
+    b.receive(8);
+    b.take(&bytes);
+    assert_eq!(b.events[0], Event::Established);
+}
