@@ -10,15 +10,13 @@ use nvme::identify::{self, Identify, cns};
 use nvme::log::{self, GetLogPage};
 use nvme::status::Status;
 
-use super::commands::Index;
-use super::controller::{Change, Controller, Kind};
-use super::flow::Answer;
+use super::commands::{Answer, Index};
+use super::controller::{Change, Controller};
+use super::identity::{ControllerId, Kind};
 use super::pool::{LONGEST, SMALL};
 use super::queue::Role;
-use super::reply::Reply;
 use super::server::Target;
-use super::subsystem::ControllerId;
-use super::work::Task;
+use super::task::{Reply, Task};
 
 /// The result of an Abort that aborted nothing.
 const NOT_ABORTED: u64 = 1;

@@ -9,9 +9,9 @@ use nvme::command::Command;
 use nvme::status::Status;
 
 use super::capsule::Capsule;
-use super::earlier::HostNumber;
+use super::identity::HostNumber;
 use super::pool::Buffer;
-use super::work::Task;
+use super::task::Task;
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,9 @@ pub(crate) enum Stage {
     /// The Send of the response.
     Response,
 }
+
+/// How a command is refused, or answered at once: its status and its result.
+pub(super) type Answer = (Status, u64);
 
 /// Where the host's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +99,7 @@ pub(crate) struct Entry {
     pub(crate) is_duplicate: bool,
     /// When the disk got its request, in nanoseconds of the platform's clock.
     pub(crate) since: u64,
-    /// It is counted among the [`Leftovers`](super::earlier::Leftovers).
+    /// It is counted among the [`Leftovers`](super::leftovers::Leftovers).
     pub(crate) is_left: bool,
     /// What the command asks for.
     pub(crate) task: Task,

@@ -9,15 +9,13 @@ use nvme::nqn;
 use nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::commands::Index;
+use super::commands::{Answer, Index};
 use super::connections::PATIENCE;
-use super::controller::{Controller, HostIdentity, Kind};
-use super::earlier::HostNumber;
-use super::flow::Answer;
+use super::controller::Controller;
+use super::identity::{ControllerId, HostIdentity, HostNumber, Kind};
 use super::queue::Role;
 use super::server::Target;
-use super::subsystem::ControllerId;
-use super::work::Task;
+use super::task::Task;
 
 /// What the first command of a queue asks for: only Connect is allowed.
 pub(super) fn first(command: &Command) -> Result<(Task, usize), Answer> {

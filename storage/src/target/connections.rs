@@ -7,12 +7,11 @@ use zerocopy::IntoBytes;
 use core::net::IpAddr;
 
 use super::commands::Stage;
-use super::controller::Kind;
+use super::identity::{ControllerId, Kind};
 use super::pool::MOST_CHUNKS;
 use super::queue::{Queue, Role};
 use super::server::Target;
 use super::statistics::Counter;
-use super::subsystem::ControllerId;
 
 /// The most entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;

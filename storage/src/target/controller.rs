@@ -12,6 +12,7 @@ use nvme::status::Status;
 use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::features::Kept;
+use super::identity::{HostIdentity, Kind};
 
 /// The most Asynchronous Event Requests that may be outstanding.
 pub(crate) const MOST_EVENTS: usize = 4;
@@ -20,22 +21,6 @@ const DISCOVERY_SILENCE: Duration = Duration::from_secs(120);
 
 /// The step of the keep-alive timer, in units of 100 ms.
 pub(crate) const KEEP_ALIVE_STEP: u16 = 1;
-
-/// What a controller is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It tells hosts which subsystems there are.
-    Discovery,
-    /// It carries out I/O commands.
-    Io,
-}
-
-/// Who a host says it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostIdentity {
-    pub(crate) id: [u8; 16],
-    pub(crate) nqn: heapless::String<256>,
-}
 
 /// A controller.
 pub(crate) struct Controller {

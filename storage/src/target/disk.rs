@@ -4,10 +4,11 @@ use nvme::status::Status;
 use zerocopy::FromBytes;
 
 use super::commands::{HostData, Index, Stage};
-use super::namespace::{Operation, Waiting};
+use super::namespace::Waiting;
 use super::server::Target;
 use super::statistics::Counter;
-use super::work::{self, RANGE, Task};
+use super::task::{Operation, Task};
+use super::work::{self, RANGE};
 
 /// The memory of the largest Deallocate: a page of ranges.
 const RANGES: usize = nvme::dsm::MAX_RANGES * RANGE;

@@ -17,67 +17,15 @@
 //! Hosts are told apart by their qualified names. Other hosts do not wait: the specification orders
 //! no commands of different hosts.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use platform::planted::{Bug, planted};
 
 use super::commands::{Index, Stage};
 use super::config::MOST_NAMESPACES;
-use super::controller::Kind;
+use super::identity::{ControllerId, HostNumber, Kind};
 use super::queue::Role;
 use super::server::Target;
-use super::subsystem::ControllerId;
-
-/// A host, by its name. Two hosts with the same number wait for each other's requests, which does
-/// no harm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HostNumber(u64);
-
-impl HostNumber {
-    pub(crate) fn of(nqn: &str) -> HostNumber {
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        HostNumber(nqn.bytes().fold(0xcbf2_9ce4_8422_2325, step))
-    }
-}
-
-/// How many requests of a host are counted on a namespace, and since when there are some.
-#[derive(Clone, Copy, Debug)]
-struct Left {
-    count: usize,
-    since: u64,
-}
-
-/// The requests that are counted.
-#[derive(Default)]
-pub(super) struct Leftovers {
-    of: BTreeMap<(HostNumber, usize), Left>,
-}
-
-impl Leftovers {
-    fn add(&mut self, host: HostNumber, place: usize, since: u64) {
-        let left = self.of.entry((host, place)).or_insert(Left { count: 0, since });
-        left.count += 1;
-        left.since = left.since.min(since);
-    }
-
-    /// One of them has ended. True if it was the last one of the host on the namespace.
-    fn remove(&mut self, host: HostNumber, place: usize) -> bool {
-        let Some(left) = self.of.get_mut(&(host, place)) else { return false };
-        left.count -= 1;
-        left.count == 0 && self.of.remove(&(host, place)).is_some()
-    }
-
-    /// Whether a host has some on a namespace.
-    fn has(&self, host: HostNumber, place: usize) -> bool {
-        !self.of.is_empty() && self.of.contains_key(&(host, place)) && !planted(Bug::LeftoverForgotten)
-    }
-
-    /// The namespaces on which a host has some.
-    fn places(&self, host: HostNumber) -> impl Iterator<Item = usize> + '_ {
-        self.of.range((host, 0)..=(host, usize::MAX)).map(|(&(_, place), _)| place)
-    }
-}
 
 impl Target {
     /// Whether a host has requests that were left to disks which are not given up. A disk that is
@@ -219,8 +167,8 @@ impl Target {
     pub(super) fn look_at_leftovers(&mut self, now: u64, patience: u64) {
         let is_late = |since: u64| now.saturating_sub(since) > patience;
         let mut late = Vec::new();
-        for (&(host, place), left) in &self.leftovers.of {
-            if is_late(left.since) && self.subsystem.namespaces[place].serves() {
+        for (host, place, since) in self.leftovers.iter() {
+            if is_late(since) && self.subsystem.namespaces[place].serves() {
                 let of_both = |index: &Index| {
                     let entry = &self.commands[*index];
                     entry.is_left && entry.task.namespace() == Some(place)

@@ -6,8 +6,9 @@
 use nvme::feature::{Capabilities, GetFeatures, NumberOfQueues, Select, SetFeatures, VolatileWriteCache, id};
 use nvme::status::Status;
 
-use super::controller::{Controller, Kind};
-use super::flow::Answer;
+use super::commands::Answer;
+use super::controller::Controller;
+use super::identity::Kind;
 
 /// The values that are only kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,15 +8,13 @@ use rdma::{Operation, RemoteMemory, RequestError, Slice, Work};
 use zerocopy::IntoBytes;
 
 use super::capsule::{COMMAND, Capsule};
-use super::commands::{HostData, Index, Stage};
+use super::commands::{Answer, HostData, Index, Stage};
 use super::pool::MOST_CHUNKS;
 use super::queue::Role;
 use super::server::{RESPONSE, Target};
 use super::statistics::Counter;
-use super::work::{self, Task};
-
-/// How a command is refused, or answered at once: its status and its result.
-pub(super) type Answer = (Status, u64);
+use super::task::Task;
+use super::work;
 
 impl Target {
     /// A capsule arrived, or a Receive failed, whose buffer is posted again.

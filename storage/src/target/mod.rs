@@ -9,18 +9,19 @@
 //! | `config`, `statistics` | what a target serves, and what it counts |
 //! | `pool`, `capsule` | memory: of commands' data; of capsules |
 //! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
-//! | `queue`, `commands` | hosts' queues, and the commands that are outstanding |
+//! | `identity` | names and identifiers of hosts and controllers |
+//! | `queue`, `commands`, `task` | hosts' queues; outstanding commands, and what they ask for |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
 //! | `work` | I/O commands |
 //! | `admin`, `features`, `reply` | admin commands, and their answers |
 //! | `connect` | the Connect command |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
-//! | `earlier` | what an earlier connection of a host may still do to a disk |
+//! | `leftovers`, `earlier` | what an earlier connection of a host may still do to a disk |
 //! | `said` | lines for the terminal that outsiders cause |
 //!
 //! # A command's way
-//! A capsule arrives in a Receive. The command is checked and becomes a task (`work`). If it needs
+//! A capsule arrives in a Receive. The command is checked (`work`) and becomes a task. If it needs
 //! memory, the command gets chunks of its namespace's pool, or waits for them. Data to write come
 //! by an RDMA Read, or came in the capsule. Then the disk gets a request, or the command waits for
 //! room in its queue. Data that was read goes to the host by an RDMA Write, and behind it the
@@ -40,6 +41,8 @@ mod earlier;
 mod ending;
 mod features;
 mod flow;
+mod identity;
+mod leftovers;
 mod namespace;
 mod pool;
 mod queue;
@@ -50,6 +53,7 @@ mod shares;
 mod silence;
 mod statistics;
 mod subsystem;
+mod task;
 mod timers;
 mod waiting;
 mod work;

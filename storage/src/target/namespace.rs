@@ -12,6 +12,7 @@ use super::config::Export;
 use super::pool::{Pool, SMALL};
 use super::shares::Shares;
 use super::silence::Silence;
+use super::task::Operation;
 
 /// What commands of a namespace wait for.
 pub(crate) struct Waiting;
@@ -126,14 +127,4 @@ impl Namespace {
         self.on_disk += 1;
         Ok(())
     }
-}
-
-/// What a disk is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Read { block: u64 },
-    Write { block: u64, fua: bool },
-    Flush,
-    Discard { block: u64, blocks: u64 },
-    WriteZeroes { block: u64, blocks: u64, may_discard: bool },
 }

@@ -6,10 +6,8 @@ use core::net::IpAddr;
 
 use rdma::Endpoint;
 
-use super::controller::Kind;
-use super::earlier::HostNumber;
+use super::identity::{ControllerId, HostNumber, Kind};
 use super::silence::Silence;
-use super::subsystem::ControllerId;
 
 /// What responses carry in place of the head if the host disabled flow control (fabrics 3.3).
 const NO_HEAD: u16 = 0xffff;

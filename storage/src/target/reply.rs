@@ -14,9 +14,10 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::capsule::COMMAND;
 use super::commands::Index;
-use super::controller::{KEEP_ALIVE_STEP, Kind, MOST_EVENTS};
+use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
+use super::identity::{ControllerId, Kind};
 use super::server::{RESPONSE, Target};
-use super::subsystem::ControllerId;
+use super::task::Reply;
 
 /// The bytes of a page, in which replies are made.
 const PAGE: usize = 4096;
@@ -24,32 +25,6 @@ const PAGE: usize = 4096;
 const RECORD: usize = size_of::<DiscoveryEntry>();
 const MODEL: &str = "Ferrovia NVMe over Fabrics target";
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
-
-/// A reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Identify: the controller.
-    Controller(ControllerId, Kind),
-    /// Identify: a namespace.
-    Namespace(u32),
-    /// Identify: the namespaces behind this one.
-    Active(u32),
-    /// Identify: a namespace's identifiers.
-    Descriptors(u32),
-    /// A log page, from an offset on.
-    Log {
-        /// Whose.
-        controller: ControllerId,
-        /// What kind of controller.
-        kind: Kind,
-        /// Which.
-        page: u8,
-        /// The offset.
-        offset: u64,
-        /// Reading it allows the next event.
-        clears: bool,
-    },
-}
 
 impl Target {
     /// Fills a command's buffer with its reply of `len` bytes.

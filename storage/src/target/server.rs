@@ -14,7 +14,7 @@ use rdma::{Completion, CreateError, Domain, Listener, Nic, Region, SharedReceive
 use super::capsule::{self, Capsule};
 use super::commands::{Commands, Index};
 use super::config::Config;
-use super::earlier::Leftovers;
+use super::leftovers::Leftovers;
 use super::namespace::{MEMORY, Namespace};
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;

@@ -7,13 +7,9 @@ use alloc::vec::Vec;
 use nvme::status::Status;
 
 use super::controller::Controller;
+use super::identity::ControllerId;
 use super::namespace::{Namespace, Presence};
 use super::shares::Shares;
-
-/// The identifier of a controller: from 1 to 0xffef. It leads to the controller's slot, and an
-/// identifier that a controller had is not given to the next one in its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ControllerId(pub(crate) u16);
 
 /// The largest identifier of a controller.
 const LAST: usize = 0xffef;

@@ -3,11 +3,10 @@
 
 use alloc::vec::Vec;
 
-use super::controller::Kind;
+use super::identity::{ControllerId, Kind};
 use super::namespace::Presence;
 use super::server::Target;
 use super::statistics::Counter;
-use super::subsystem::ControllerId;
 
 impl Target {
     /// Looks at the timers, and at what hosts wait to hear.

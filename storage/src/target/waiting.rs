@@ -9,7 +9,8 @@ use super::commands::{HostData, Index, Stage};
 use super::namespace::{MEMORY, Waiting};
 use super::pool::{LONGEST, Pool};
 use super::server::Target;
-use super::work::{RANGE, Task};
+use super::task::Task;
+use super::work::RANGE;
 
 impl Target {
     /// Gets memory for a command, or lets the command wait for it.

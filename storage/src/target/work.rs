@@ -5,102 +5,11 @@ use nvme::command::{Command, opcode};
 use nvme::dsm;
 use nvme::status::Status;
 
-use super::namespace::Operation;
-use super::reply::Reply;
 use super::subsystem::Subsystem;
+use super::task::{Operation, Task};
 
 /// The bytes of a range of a Dataset Management.
 pub(crate) const RANGE: usize = size_of::<dsm::Range>();
-
-/// What a command asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
-    /// Nothing: it is answered already.
-    Nothing,
-    /// An Asynchronous Event Request: the controller keeps it.
-    Held,
-    /// A reply of so many bytes from the target itself.
-    Reply {
-        /// What.
-        reply: Reply,
-        /// Bytes.
-        len: usize,
-    },
-    /// To connect a queue. Its data say to what.
-    Connect,
-    /// To read blocks.
-    Read {
-        /// The namespace's place.
-        namespace: usize,
-        /// The first block.
-        block: u64,
-    },
-    /// To write blocks.
-    Write {
-        /// The namespace's place.
-        namespace: usize,
-        /// The first block.
-        block: u64,
-        /// The data have to be durable.
-        fua: bool,
-    },
-    /// To compare blocks with data.
-    Compare {
-        /// The namespace's place.
-        namespace: usize,
-        /// The first block.
-        block: u64,
-    },
-    /// Something without data.
-    Plain {
-        /// The namespace's place.
-        namespace: usize,
-        /// What.
-        operation: Operation,
-    },
-    /// To deallocate ranges of blocks, which are the command's data.
-    Deallocate {
-        /// The namespace's place.
-        namespace: usize,
-        /// How many ranges there are.
-        ranges: usize,
-        /// The range that comes next.
-        next: usize,
-    },
-}
-
-impl Task {
-    /// The place of its namespace; `None` if it is about none.
-    pub(crate) fn namespace(&self) -> Option<usize> {
-        match *self {
-            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => None,
-            Task::Read { namespace, .. }
-            | Task::Write { namespace, .. }
-            | Task::Compare { namespace, .. }
-            | Task::Plain { namespace, .. }
-            | Task::Deallocate { namespace, .. } => Some(namespace),
-        }
-    }
-
-    /// Whether its disk has to read; otherwise it has to change something.
-    pub(crate) fn is_read(&self) -> bool {
-        matches!(self, Task::Read { .. } | Task::Compare { .. })
-    }
-
-    /// Whether it changes blocks.
-    pub(crate) fn changes(&self) -> bool {
-        match self {
-            Task::Plain { operation, .. } => *operation != Operation::Flush,
-            Task::Write { .. } | Task::Deallocate { .. } => true,
-            _ => false,
-        }
-    }
-
-    /// Whether it takes data from the host.
-    pub(crate) fn takes_data(&self) -> bool {
-        matches!(self, Task::Connect | Task::Write { .. } | Task::Compare { .. } | Task::Deallocate { .. })
-    }
-}
 
 /// What an I/O command asks for, and how long its data have to be; or the status that it gets.
 /// `place` is its namespace's.
