@@ -25,7 +25,8 @@
 //! | `cq`, `eq`, `srq` | completion, event and shared receive queues |
 //! | `qp` | queue pairs: states, entries, requester, responder, datagrams, flushing |
 //! | [`port`] | addresses, neighbours, and which frame belongs to whom |
-//! | `wire`, `uplink`, `packets` | what a port is plugged into; frames; packets for queue pairs |
+//! | `wire`, `uplink` | what a port is plugged into, and both together |
+//! | `traffic`, `packets`, `counters` | frames and the link; packets for queue pairs; what is counted of them |
 //! | `test_commands` | fault injection and benchmarks |
 //! | `testing` | with the feature `testing`: a miniature driver |
 //!
@@ -44,6 +45,7 @@ extern crate alloc;
 mod admin;
 mod config;
 mod control;
+mod counters;
 mod cq;
 mod doorbell;
 mod eq;
@@ -69,16 +71,17 @@ mod tables;
 mod test_commands;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod traffic;
 mod transfer;
 mod uplink;
 mod waiting;
 mod wire;
 
 pub use config::{NicConfig, Stats};
+pub use counters::{Congestion, PacketCounters, PacketDropped};
 pub use error::{AddError, AttachError};
 pub use fabric::{Fabric, Progress};
 pub use frontend::Frontend;
 pub use ids::NicId;
 pub use memory::{DmaError, GuestMemory};
-pub use packets::{Congestion, PacketCounters, PacketDropped};
 pub use wire::{NoWire, Wire};

@@ -12,6 +12,7 @@ use platform::Instant;
 
 use crate::admin::command::AdminQueue;
 use crate::config::{NicConfig, Stats};
+use crate::counters::PacketCounters;
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::error::AddError;
@@ -19,7 +20,6 @@ use crate::frontend::Frontend;
 use crate::ids::NicId;
 use crate::keys::Keys;
 use crate::limits::{self, Gids};
-use crate::packets::PacketCounters;
 use crate::qp::vi::Copies;
 use crate::srq::Srq;
 use crate::tables::Table;

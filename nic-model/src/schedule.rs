@@ -12,14 +12,13 @@ use platform::Instant;
 
 use crate::NicId;
 use crate::ids::QpId;
-use crate::qp::Qp;
 
 /// The queue pairs of one NIC that have work, and those that wait for a time, by slot.
-struct Lane {
-    /// Queue pairs that have work, each at most once: those with [`Qp::active`].
-    active: VecDeque<u32>,
-    /// Queue pairs that wait, each at most once: those with [`Qp::deadline`].
-    timers: BTreeSet<(Instant, u32)>,
+pub(crate) struct Lane {
+    /// Queue pairs that have work, each at most once: those with `Qp::active`.
+    pub active: VecDeque<u32>,
+    /// Queue pairs that wait, each at most once: those with `Qp::deadline`.
+    pub timers: BTreeSet<(Instant, u32)>,
 }
 
 /// Queue pairs that have work, queue pairs that wait for a time, and the work of the present poll.
@@ -80,8 +79,10 @@ impl Schedule {
         self.done
     }
 
+    /// The lists of a NIC. A queue pair enters and leaves them by the methods in `qp::turns`, which
+    /// keep the marks that the queue pair has of that.
     #[inline]
-    fn lane(&mut self, nic: NicId) -> &mut Lane {
+    pub fn lane(&mut self, nic: NicId) -> &mut Lane {
         &mut self.lanes[nic.index()]
     }
 
@@ -91,33 +92,11 @@ impl Schedule {
         self.lanes[nic.index()].active.len()
     }
 
-    /// Appends a queue pair to those that have work, unless it is among them.
-    #[inline]
-    pub fn activate(&mut self, qp: &mut Qp) {
-        if !core::mem::replace(&mut qp.active, true) {
-            self.lane(qp.id.nic).active.push_back(qp.id.slot);
-        }
-    }
-
-    /// Takes the first of a NIC's queue pairs that have work. The caller clears its [`Qp::active`].
+    /// Takes the first of a NIC's queue pairs that have work. The caller clears its `Qp::active`.
     #[inline]
     pub fn next(&mut self, nic: NicId) -> Option<QpId> {
         let slot = self.lane(nic).active.pop_front()?;
         Some(QpId { nic, slot })
-    }
-
-    /// Sets the timer of a queue pair.
-    pub fn start_timer(&mut self, qp: &mut Qp, at: Instant) {
-        self.stop_timer(qp);
-        qp.deadline = Some(at);
-        self.lane(qp.id.nic).timers.insert((at, qp.id.slot));
-    }
-
-    /// Clears the timer of a queue pair.
-    pub fn stop_timer(&mut self, qp: &mut Qp) {
-        if let Some(at) = qp.deadline.take() {
-            self.lane(qp.id.nic).timers.remove(&(at, qp.id.slot));
-        }
     }
 
     /// The earliest timer.
@@ -125,7 +104,7 @@ impl Schedule {
         self.lanes.iter().filter_map(|lane| lane.timers.first()).map(|(at, _)| *at).min()
     }
 
-    /// Takes a queue pair of a NIC whose time has come. The caller clears its [`Qp::deadline`].
+    /// Takes a queue pair of a NIC whose time has come. The caller clears its `Qp::deadline`.
     #[inline]
     pub fn expired(&mut self, nic: NicId) -> Option<QpId> {
         let now = self.now;
@@ -138,16 +117,6 @@ impl Schedule {
         Some(QpId { nic, slot })
     }
 
-    /// Removes a queue pair from both lists.
-    pub fn remove(&mut self, qp: &mut Qp) {
-        self.stop_timer(qp);
-        if core::mem::take(&mut qp.active) {
-            let waiting = self.waiting(qp.id.nic);
-            self.charge((waiting / QUEUED) as u32);
-            self.lane(qp.id.nic).active.retain(|slot| *slot != qp.id.slot);
-        }
-    }
-
     /// Removes all queue pairs of a NIC from both lists.
     pub fn remove_nic(&mut self, nic: NicId) {
         let lane = self.lane(nic);
@@ -155,6 +124,3 @@ impl Schedule {
         lane.timers.clear();
     }
 }
-
-/// Places of a list that are searched in a unit of work.
-const QUEUED: usize = 256;

@@ -7,6 +7,7 @@ use nic_abi::cqe::{Cqe, CqeFlags, Status};
 use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
 use nic_abi::vi::ViError;
 use nic_abi::wqe::{Header, SendFlags};
+use roce::transport::Status as Failure;
 
 use super::Qp;
 use super::vi::{Descriptor, Left};
@@ -219,6 +220,19 @@ impl Received {
     /// A receive that failed; the offset of the field to blame, or [`nic_abi::cqe::NO_FIELD`].
     pub const fn failed(field: u32) -> Received {
         Received { flags: CqeFlags::empty(), length: 0, immediate: 0, detail: field }
+    }
+}
+
+/// The completion status of a failure that the engine reports.
+pub(super) const fn status_of(failure: Failure) -> Status {
+    match failure {
+        Failure::RetryExceeded => Status::RetryExceeded,
+        Failure::RnrRetryExceeded => Status::RnrRetryExceeded,
+        Failure::RemoteInvalidRequest => Status::RemoteInvalidRequest,
+        Failure::RemoteAccess => Status::RemoteAccess,
+        Failure::RemoteOperation => Status::RemoteOperation,
+        Failure::BadResponse => Status::BadResponse,
+        Failure::Aborted => Status::LocalQpOperation,
     }
 }
 

@@ -9,8 +9,8 @@ use roce::{Psn, Qpn};
 
 use super::Qp;
 use crate::Frontend;
+use crate::counters::Congestion;
 use crate::nic::Nic;
-use crate::packets::Congestion;
 use crate::schedule::Schedule;
 use crate::wire::Wire;
 

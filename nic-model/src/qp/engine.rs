@@ -6,11 +6,10 @@ use nic_abi::eqe::EventType;
 use nic_abi::ident::qpn_slot;
 use nic_abi::wqe::Opcode;
 
-use super::completion::Outcome;
+use super::completion::{Outcome, status_of};
 use super::message::{Answer, Request};
 use super::responder::Responder;
 use super::send::BadEntry;
-use super::wire::status_of;
 use super::{Qp, Way};
 use crate::Frontend;
 use crate::fabric::{Ends, Fabric};

@@ -10,6 +10,8 @@ use crate::keys::Span;
 
 /// Bytes of an atomic operation.
 pub(super) const ATOMIC_BYTES: u64 = 8;
+/// Bytes of one message that are moved in one part.
+pub(super) const PIECE: u64 = 1 << 20;
 
 /// A request, or the next part of one. It does not contain the data: the responder copies them from
 /// one memory to the other.

@@ -3,8 +3,10 @@
 //! | module | subject |
 //! |---|---|
 //! | `state` | the table of states (IBTA 10.3.1) |
-//! | `send`, `receive`, `segments` | entries of the work queues, as the driver wrote them |
+//! | `send`, `receive`, `segments` | the work queues; their entries, as the driver wrote them |
+//! | `entries` | takes entries from the work queues |
 //! | `engine` | a queue pair's turn, the effects of outcomes, timers |
+//! | `turns` | how a queue pair enters and leaves the lists of the schedule |
 //! | `completion` | how work requests end: completions, the way into the error state |
 //! | `message` | requests from requester to responder, and their answers |
 //! | `requester` | makes a request of a work request, and an outcome of the answer |
@@ -13,7 +15,8 @@
 //! | `unreliable` | the unreliable connection by the short cut |
 //! | `vi` | virtual interfaces: descriptors in the consumer's memory instead of entries |
 //! | `services` | the transport's engines, of both kinds of connection |
-//! | `wire` | work requests in progress to a peer that the port reaches |
+//! | `requests` | work requests in progress to a peer that the port reaches |
+//! | `wire` | sends their packets, and takes the answers |
 //! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
 //! | `congestion` | notifications of congestion, in both directions |
 //! | `datagram` | UD and GSI |
@@ -27,16 +30,19 @@ mod completion;
 mod congestion;
 mod datagram;
 mod engine;
+mod entries;
 mod flush;
 pub(crate) mod local;
 mod message;
 mod receive;
 mod requester;
+mod requests;
 mod responder;
 mod segments;
 mod send;
 mod services;
 pub(crate) mod state;
+mod turns;
 mod unreliable;
 pub(crate) mod vi;
 mod wire;
@@ -49,43 +55,21 @@ use roce::{PathMtu, Psn};
 
 use crate::ids::{NicId, QpId};
 use crate::keys::Owner;
-use crate::schedule::Schedule;
 use crate::test_commands::faults::Faults;
 
 use receive::Receive;
+pub(crate) use receive::ReceiveQueue;
+use requests::Requests;
+pub(crate) use requests::limits;
 pub(crate) use segments::KeyKind;
-pub(crate) use send::Work;
+pub(crate) use send::{SendQueue, Work};
 use services::ResponderEngine;
 use vi::Vi;
-use wire::Requests;
-pub(crate) use wire::limits;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
 pub(crate) const GSI_QKEY: u32 = 0x8001_0000;
 /// Packet sequence numbers have 24 bits.
 pub(crate) const PSN_MASK: u32 = 0xff_ffff;
-
-/// A send queue.
-pub(crate) struct SendQueue {
-    pub ring: u64,
-    pub log: u32,
-    pub max_segments: u32,
-    /// Blocks taken since creation.
-    pub head: u32,
-    /// Blocks posted since creation, as of the last doorbell.
-    pub tail: u32,
-    /// The entry at the head, while `work.loaded`.
-    pub work: Work,
-}
-
-/// A receive queue; unused if the queue pair has an SRQ.
-pub(crate) struct ReceiveQueue {
-    pub ring: u64,
-    pub log: u32,
-    pub max_segments: u32,
-    /// Entries taken since creation.
-    pub head: u32,
-}
 
 /// How a connected queue pair reaches its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,15 +174,6 @@ impl Qp {
     /// Whether the queue pair has a connection of this service.
     pub fn serves(&self, service: Service) -> bool {
         self.kind.is_connected() && services::service(self.kind) == service
-    }
-
-    /// Continues: the peer for whose MAC the queue pair waited has one, or did not answer.
-    pub fn neighbour_settled(&mut self, schedule: &mut Schedule, found: bool) {
-        (self.unresolved, self.unreached) = (false, !found);
-        if let Some(requests) = &mut self.requests {
-            requests.restart();
-        }
-        schedule.activate(self);
     }
 
     /// Creates the responder's engine.

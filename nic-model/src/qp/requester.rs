@@ -9,12 +9,11 @@ use platform::planted::{Bug, planted};
 use roce::transport::{Message, PostError, Status as Failure};
 
 use super::Qp;
-use super::completion::{Outcome, header_field};
+use super::completion::{Outcome, header_field, status_of};
 use super::message::{ATOMIC_BYTES, Answer, Request};
 use super::segments::KeyKind;
 use super::send::Work;
 use super::vi::Descriptor;
-use super::wire::status_of;
 use crate::Frontend;
 use crate::keys::Span;
 use crate::nic::Nic;

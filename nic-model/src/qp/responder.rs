@@ -14,7 +14,7 @@ use roce::transport::{Body, Execution, Extra, Operation, Outcome, Piece, Reason,
 
 use super::Qp;
 use super::completion::Received;
-use super::message::{ATOMIC_BYTES, Answer, Request};
+use super::message::{ATOMIC_BYTES, Answer, PIECE, Request};
 use super::receive::NoReceive;
 use super::services::ResponderEngine;
 use super::vi::Retained;
@@ -24,9 +24,6 @@ use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::schedule::Schedule;
 use crate::transfer::{Side, Spans, Unreachable, copy};
-
-/// Bytes of one message that are moved in one part.
-pub(super) const PIECE: u64 = 1 << 20;
 
 /// A responder's error: the answer to the peer, and the event and completion for its own driver.
 pub(super) struct Fault {

@@ -1,4 +1,4 @@
-//! Entries of a send queue: read once, checked, and kept until complete.
+//! Send queues, and their entries: read once, checked, and kept until complete.
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -7,11 +7,8 @@ use nic_abi::cqe::Status;
 use nic_abi::wqe::{self, AddressVector, AtomicArgs, Header, ListArgs, Opcode, Segment, SendFlags, Wqe};
 use zerocopy::transmute;
 
-use super::{Qp, SendQueue};
-use crate::Frontend;
 use crate::limits::MAX_LIST_ELEMENTS;
-use crate::memory::{DmaError, GuestMemory};
-use crate::nic::Nic;
+use crate::memory::DmaError;
 
 /// The offset of `args` in an entry.
 pub(crate) const ARGS: usize = offset_of!(Wqe, args);
@@ -123,6 +120,19 @@ impl From<DmaError> for BadEntry {
     }
 }
 
+/// A send queue.
+pub(crate) struct SendQueue {
+    pub ring: u64,
+    pub log: u32,
+    pub max_segments: u32,
+    /// Blocks taken since creation.
+    pub head: u32,
+    /// Blocks posted since creation, as of the last doorbell.
+    pub tail: u32,
+    /// The entry at the head, while `work.loaded`.
+    pub work: Work,
+}
+
 impl SendQueue {
     /// The bus address of the block with this free-running index.
     #[inline]
@@ -134,80 +144,5 @@ impl SendQueue {
     #[inline]
     pub fn posted(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
-    }
-}
-
-impl Qp {
-    /// Reads and checks the entry at the head of the send queue. Even of a malformed entry `work`
-    /// then has the tag, the opcode byte and a number of blocks, so that it can be completed.
-    #[inline]
-    pub fn fetch<F: Frontend>(&mut self, nic: &Nic<F>) -> Result<(), BadEntry> {
-        if self.vi.is_some() {
-            return self.fetch_descriptor(nic);
-        }
-        let memory = nic.frontend.memory();
-        let posted = self.send.posted();
-        let first = self.send.block(self.send.head);
-        let work = &mut self.send.work;
-        // All posted blocks, unless the entry has a valid number.
-        work.begin(posted);
-        let entry: Wqe = memory.load(first)?;
-        let header = entry.header;
-        (work.header, work.args) = (header, entry.args);
-        let blocks = u32::from(header.blocks);
-        if blocks == 0 || blocks > posted {
-            return Err(BadEntry::Field(offset_of!(Header, blocks)));
-        }
-        work.blocks = blocks;
-        work.opcode = Opcode::from_byte(header.opcode).ok_or(BadEntry::Field(offset_of!(Header, opcode)))?;
-        work.flags = SendFlags::from_bits(header.flags).ok_or(BadEntry::Field(offset_of!(Header, flags)))?;
-        let segments = u32::from(header.segments);
-        if !self.kind.carries_out(work.opcode) {
-            return Err(BadEntry::Field(offset_of!(Header, opcode)));
-        }
-        let (fits, expected) = match work.opcode {
-            Opcode::CompareSwap | Opcode::FetchAdd => (segments == 1, 1),
-            Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => (segments == 0, 1),
-            _ => (segments <= self.send.max_segments, self.kind.blocks(segments)),
-        };
-        if !fits {
-            return Err(BadEntry::Field(offset_of!(Header, segments)));
-        }
-        if blocks != expected {
-            return Err(BadEntry::Field(offset_of!(Header, blocks)));
-        }
-        if header.length != 0 && !matches!(work.opcode, Opcode::FastRegister | Opcode::BindWindow) {
-            return Err(BadEntry::Field(offset_of!(Header, length)));
-        }
-        self.fetch_segments(memory, segments)
-    }
-
-    #[inline]
-    fn fetch_segments<M: GuestMemory>(&mut self, memory: &M, count: u32) -> Result<(), BadEntry> {
-        let first: [Segment; 2] = transmute!(self.send.work.args);
-        let mut left = count as usize;
-        if self.kind.is_connected() {
-            let here = left.min(first.len());
-            self.keep(&first[..here]);
-            left -= here;
-        }
-        let mut index = self.send.head;
-        while left > 0 {
-            index = index.wrapping_add(1);
-            let block: [Segment; wqe::BLOCK_SEGMENTS as usize] = memory.load(self.send.block(index))?;
-            let here = left.min(block.len());
-            self.keep(&block[..here]);
-            left -= here;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn keep(&mut self, segments: &[Segment]) {
-        let work = &mut self.send.work;
-        for segment in segments {
-            work.total += u64::from(segment.length);
-            work.segments.push(*segment);
-        }
     }
 }

@@ -1,12 +1,10 @@
 //! Connected queue pairs whose peer is on the other side of the port: the device's part of the
-//! requester's engine ([`roce::transport::Requester`], [`roce::transport::uc::Requester`]), which
-//! has several work requests in progress.
+//! requester's engine, which has several work requests in progress (`requests`).
 //!
 //! A work request leaves the send queue when the engine accepts it, and is kept here until it is
 //! complete. Its memory is checked again for each packet, when the packet is built.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
@@ -15,19 +13,18 @@ use nic_abi::eqe::EventType;
 use nic_abi::vi::Reliability;
 use nic_abi::wqe::{Opcode, SendFlags};
 use platform::Instant;
-use roce::transport::{
-    Answer, Config, Event, Limits, Piece, PostError, Reason, Received, Status as Failure, Transmit,
-};
+use roce::transport::{Answer, Config, Event, Piece, PostError, Reason, Received, Transmit};
 use roce::wire::datagram::Network;
 use roce::wire::packet;
-use roce::{Gid, Path, Qpn, TimeoutCode};
+use roce::{Gid, Path, Qpn};
 
 use super::Qp;
-use super::completion::{Outcome, header_field};
+use super::completion::{Outcome, header_field, status_of};
 use super::message::ATOMIC_BYTES;
 use super::requester::refused;
-use super::send::{BadEntry, Work};
-use super::services::{RequesterEngine, service};
+use super::requests::{DEPTH, Flight, Requests};
+use super::send::BadEntry;
+use super::services::service;
 use super::vi::Left;
 use crate::Frontend;
 use crate::nic::Nic;
@@ -36,10 +33,6 @@ use crate::schedule::Schedule;
 use crate::transfer::{Spans, get, put};
 use crate::wire::Wire;
 
-/// The most work requests in progress.
-const DEPTH: u16 = 64;
-/// As a number of requests.
-pub(super) const UNDER_WAY: u32 = DEPTH as u32;
 /// The most packets of Sends and RDMA Writes that are not acknowledged, and as many of them as may
 /// be so while nothing is known about the path.
 const WINDOW: u32 = 256;
@@ -51,29 +44,6 @@ const FIRST_PORT: u16 = 0xc000;
 /// An operation code that no service defines.
 const NO_OPCODE: u8 = 0x1f;
 
-/// A work request in progress.
-struct Flight {
-    work: Work,
-    /// If the device aborts the work request: the status and the offset of the field to blame.
-    failure: Option<(Status, u32)>,
-    /// How much of it was sent at least once.
-    left: Left,
-}
-
-/// The requester of a connected queue pair, and its work requests in progress.
-pub(crate) struct Requests {
-    engine: RequesterEngine,
-    /// Work request number `n` is at `n % DEPTH`.
-    flights: Vec<Flight>,
-    /// The number of the oldest work request, and that of the next one.
-    head: u32,
-    tail: u32,
-    /// Why the loaded work request fails, if it does. The engine may not take it yet.
-    refusal: Option<(Status, u32)>,
-    /// No work request begins before this time (injection).
-    hold: Option<Instant>,
-}
-
 /// Whether something was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
@@ -83,99 +53,8 @@ pub(super) enum Sent {
     No,
 }
 
-impl Requests {
-    /// The work requests in progress up to number `id`, the oldest first.
-    pub fn up_to(&self, id: u32) -> impl Iterator<Item = &Work> {
-        let count = id.wrapping_sub(self.head).wrapping_add(1).min(DEPTH.into());
-        (0..count).filter_map(|n| self.flight(self.head.wrapping_add(n))).map(|flight| &flight.work)
-    }
-
-    fn new(kind: QpType, config: &Config) -> Requests {
-        let engine = RequesterEngine::new(kind, config);
-        Requests { engine, flights: Vec::new(), head: 0, tail: 0, refusal: None, hold: None }
-    }
-
-    fn flight(&self, id: u32) -> Option<&Flight> {
-        self.flights.get(id as usize % usize::from(DEPTH))
-    }
-
-    fn flight_mut(&mut self, id: u32) -> Option<&mut Flight> {
-        self.flights.get_mut(id as usize % usize::from(DEPTH))
-    }
-
-    /// Keeps a work request in progress. In exchange `work` gets the allocation of an earlier one.
-    fn keep(&mut self, work: &mut Work, failure: Option<(Status, u32)>) {
-        let place = self.tail as usize % usize::from(DEPTH);
-        if self.flights.len() <= place {
-            self.flights.push(Flight { work: Work::new(), failure: None, left: Left::Nothing });
-        }
-        if let Some(flight) = self.flights.get_mut(place) {
-            core::mem::swap(&mut flight.work, work);
-            flight.failure = failure;
-            flight.left = Left::Nothing;
-        }
-        self.tail = self.tail.wrapping_add(1);
-    }
-
-    /// Fails a work request with this status, once all earlier ones are complete.
-    fn abort(&mut self, id: u32, status: Status, field: u32) {
-        if let Some(flight) = self.flight_mut(id) {
-            flight.failure = Some((status, field));
-        }
-        self.engine.abort(id);
-    }
-
-    /// The PSN of the next packet.
-    pub fn next_psn(&self) -> u32 {
-        self.engine.next_psn().get()
-    }
-
-    pub fn set_limits(&mut self, limits: Limits) {
-        self.engine.set_limits(limits);
-    }
-
-    pub fn drain(&mut self, draining: bool) {
-        self.engine.drain(draining);
-    }
-
-    /// Whether nothing is in progress, and nothing will start.
-    pub fn is_drained(&self) -> bool {
-        self.engine.is_drained()
-    }
-
-    /// The peer says that queues on the way to it are long. False if the engine sends as before.
-    pub fn notified(&mut self) -> bool {
-        self.engine.notified()
-    }
-
-    /// Sends again what is not acknowledged, since the port now knows the MAC.
-    pub fn restart(&mut self) {
-        self.engine.restart();
-    }
-}
-
-/// The completion status of a failure that the engine reports.
-pub(super) const fn status_of(failure: Failure) -> Status {
-    match failure {
-        Failure::RetryExceeded => Status::RetryExceeded,
-        Failure::RnrRetryExceeded => Status::RnrRetryExceeded,
-        Failure::RemoteInvalidRequest => Status::RemoteInvalidRequest,
-        Failure::RemoteAccess => Status::RemoteAccess,
-        Failure::RemoteOperation => Status::RemoteOperation,
-        Failure::BadResponse => Status::BadResponse,
-        Failure::Aborted => Status::LocalQpOperation,
-    }
-}
-
 const fn is_local(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow)
-}
-
-/// What the requester of a queue pair with these attributes may do.
-pub(crate) fn limits(attributes: &ModifyQp) -> Limits {
-    let ModifyQp { max_rd_atomic, timeout, retry_count, rnr_retry, .. } = *attributes;
-    let timeout = TimeoutCode::new(timeout).unwrap_or_default();
-    Limits { max_rd_atomic, timeout, retry_count, rnr_retry }
 }
 
 impl Qp {

@@ -11,7 +11,7 @@ use nic_abi::vi::{
 };
 use nic_abi::wqe::Header;
 
-use super::descriptor::{Descriptor, OWN, entry};
+use super::posted::{Descriptor, OWN, entry};
 use super::{Left, operation_bits, status};
 use crate::Frontend;
 use crate::memory::GuestMemory;

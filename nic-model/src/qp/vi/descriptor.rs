@@ -5,13 +5,14 @@ use core::mem::offset_of;
 
 use nic_abi::cqe::Status;
 use nic_abi::vi::{
-    AddressSegment, Control, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, ENTRY, Post, RING_HEAD,
-    Reliability, SEGMENT, ViError,
+    AddressSegment, Control, ControlSegment, DESCRIPTOR_ALIGN, DataSegment, Post, Reliability, SEGMENT,
+    ViError,
 };
-use nic_abi::wqe::{LinkFlags, Opcode, Segment, SendFlags};
+use nic_abi::wqe::{Opcode, Segment, SendFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, transmute};
 
 use super::operation_bits;
+use super::posted::{Descriptor, OWN, entry};
 use crate::Frontend;
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
@@ -20,42 +21,12 @@ use crate::qp::receive::NoReceive;
 use crate::qp::send::{BadEntry, Work};
 use crate::transfer::get;
 
-/// The rights that the device needs to a descriptor's memory.
-pub(super) const OWN: LinkFlags = LinkFlags::LOCAL_READ.union(LinkFlags::LOCAL_WRITE);
 /// Data segments that one step reads.
 const CHUNK: usize = 16;
 /// Segments in a descriptor's first line.
 const IN_LINE: usize = (DESCRIPTOR_ALIGN as usize - size_of::<ControlSegment>()) / SEGMENT;
 /// The most unreadable receives that are skipped for one message.
 const PASSED_OVER: u32 = 16;
-
-/// A posted descriptor, and the parts of it that its completion needs. For a work request it is in
-/// `Work::args`.
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(in crate::qp) struct Descriptor {
-    pub address: u64,
-    pub handle: u32,
-    /// Its free-running index in the ring.
-    pub index: u32,
-    /// Segment count and control field.
-    pub control: u32,
-    /// Bytes of its data segments.
-    pub length: u32,
-    pub reserved: u64,
-}
-
-impl Descriptor {
-    /// The descriptor of a work request with these arguments.
-    pub fn of(args: [u64; 4]) -> Descriptor {
-        transmute!(args)
-    }
-}
-
-/// Bus address of the entry at a free-running index of a ring.
-pub(super) fn entry(ring: u64, log: u32, index: u32) -> u64 {
-    ring + RING_HEAD as u64 + u64::from(index & ((1 << log) - 1)) * ENTRY as u64
-}
 
 /// The first line of a descriptor: its control segment, and two segments if `whole`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -347,5 +318,3 @@ fn opcode(flags: Control) -> Option<Opcode> {
         (true, true) => return None,
     })
 }
-
-const _: () = assert!(size_of::<Descriptor>() == size_of::<[u64; 4]>());

@@ -3,10 +3,12 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `posted` | a posted descriptor, as the queue pair keeps it |
 //! | `descriptor` | reads and checks the descriptors that the ring names |
 //! | `complete` | completes descriptors in place; marks, completion queues, armed rings |
 //! | `refusal` | why a message was not carried out: the receive's status, events, the answer |
-//! | `retained` | copies of messages that have left on Reliable Delivery, for retries |
+//! | `retained`, `leave` | copies of messages that have left on Reliable Delivery, for retries; when they are made |
+//! | `events` | the events of a virtual interface |
 //! | `status` | how a descriptor's status describes the end of its request |
 //! | `life` | flushing: before there is a connection, at its end, and in the error state |
 //!
@@ -15,21 +17,18 @@
 
 mod complete;
 mod descriptor;
+mod events;
+mod leave;
 mod life;
+mod posted;
 mod refusal;
 mod retained;
 mod status;
 
-use nic_abi::admin::{QpState, QpType};
-use nic_abi::eqe::{Eqe, EventType};
-use nic_abi::vi::{ERRORS, Reliability, ViError};
+use nic_abi::admin::QpType;
+use nic_abi::vi::{ERRORS, Reliability};
 
-use super::Qp;
-use crate::Frontend;
-use crate::nic::Nic;
-use crate::report::event;
-
-pub(super) use descriptor::Descriptor;
+pub(super) use posted::Descriptor;
 pub(crate) use retained::Copies;
 pub(super) use retained::Retained;
 pub(super) use status::Left;
@@ -59,9 +58,9 @@ pub(crate) struct Vi {
     /// is refused with its last packet.
     pub(super) denied: bool,
     /// The index of the last event and the queue pair number that it names, for each error.
-    errors: [Option<(u32, u32)>; ERRORS],
+    pub(super) errors: [Option<(u32, u32)>; ERRORS],
     /// The index of the last completion event, for the send and the receive queue.
-    completions: [Option<u32>; 2],
+    pub(super) completions: [Option<u32>; 2],
 }
 
 impl Vi {
@@ -102,66 +101,6 @@ impl Vi {
         let lost = *count > 0;
         *count -= u32::from(lost);
         lost
-    }
-}
-
-impl Qp {
-    /// Whether the connection survives an error of a request: on Unreliable Delivery.
-    #[inline]
-    pub(super) fn survives_errors(&self) -> bool {
-        self.vi.as_ref().is_some_and(|vi| !vi.level.is_reliable())
-    }
-
-    /// Whether it is a virtual interface of this level.
-    #[inline]
-    pub(super) fn has_level(&self, level: Reliability) -> bool {
-        self.vi.as_ref().is_some_and(|vi| vi.level == level)
-    }
-
-    /// Whether it is a virtual interface without a connection: posts to its send queue complete in
-    /// error.
-    #[inline]
-    pub(super) fn refuses_sends(&self) -> bool {
-        self.vi.is_some() && matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)
-    }
-
-    /// Raises an error event of a virtual interface. An event of the same error that the consumer
-    /// has not consumed counts for this one too: otherwise errors could fill the event queue. But
-    /// an error of a former connection, which had another number, does not count for this one.
-    #[cold]
-    pub(crate) fn post_vi_error<F: Frontend>(
-        &mut self,
-        nic: &mut Nic<F>,
-        error: ViError,
-        detail: u32,
-        address: u64,
-    ) {
-        let Some(vi) = &mut self.vi else { return };
-        let last = &mut vi.errors[error as usize];
-        let counts = |number| error.is_of_post() || number == self.qpn;
-        if last.is_some_and(|(index, number)| counts(number) && nic.event_waits(self.eq, index)) {
-            return;
-        }
-        let entry = event(EventType::ViError, self.qpn, self.generation, detail);
-        let index = nic.post_event(self.eq, Eqe { status: error as u8, address, ..entry });
-        *last = index.map(|index| (index, self.qpn));
-    }
-
-    /// Raises the event of an armed ring.
-    fn post_vi_completion<F: Frontend>(&mut self, nic: &mut Nic<F>, receive: bool) {
-        let Some(vi) = &mut self.vi else { return };
-        let last = &mut vi.completions[usize::from(receive)];
-        if last.is_some_and(|index| nic.event_waits(vi.completions_eq, index)) {
-            return;
-        }
-        let what = event(EventType::ViCompletion, self.qpn, self.generation, u32::from(receive));
-        *last = nic.post_event(vi.completions_eq, what);
-    }
-
-    /// The driver posted more to a virtual interface's send or receive queue than its ring has room
-    /// for.
-    pub(crate) fn overrun<F: Frontend>(&mut self, nic: &mut Nic<F>, receive: bool) {
-        self.post_vi_error(nic, ViError::Overrun, u32::from(receive), 0);
     }
 }
 

@@ -9,20 +9,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 
-use nic_abi::cqe::Status;
-use nic_abi::vi::Reliability;
-use nic_abi::wqe::{Header, Opcode};
 use platform::SharedSlice;
 
-use super::status::offers_end;
-use super::{Descriptor, Left};
-use crate::Frontend;
 use crate::keys::{Keys, Span};
 use crate::memory::{DmaError, GuestMemory};
-use crate::nic::Nic;
-use crate::qp::{Qp, Work};
 use crate::schedule::Schedule;
-use crate::transfer::{Side, Spans, Unreachable, copy};
+use crate::transfer::{Side, Unreachable, copy};
 
 /// The most bytes of all copies of a NIC.
 const POOL: u64 = 16 << 20;
@@ -55,13 +47,13 @@ impl Copies {
     /// Whether the pool has room for a copy of this many bytes of a virtual interface. After that
     /// the virtual interface has no more than what is free, so those whose peers never answer
     /// leave a share to the others.
-    fn has_room(&self, slot: u32, length: u64) -> bool {
+    pub(super) fn has_room(&self, slot: u32, length: u64) -> bool {
         let charge = Retained::charge(length);
         let own = self.by_slot.get(&slot).copied().unwrap_or(0) + charge;
         length <= LONGEST && self.taken + charge + own <= POOL
     }
 
-    fn insert(&mut self, slot: u32, index: u32, copy: Retained) {
+    pub(super) fn insert(&mut self, slot: u32, index: u32, copy: Retained) {
         let charge = Retained::charge(copy.length());
         self.remove(slot, index);
         self.taken += charge;
@@ -99,7 +91,11 @@ impl Copies {
 impl Retained {
     /// Copies `length` bytes from the front of a side; `None` if the memory cannot be read, is in
     /// too many runs, or there is no memory for the copy. `schedule` counts the work.
-    fn copy<M: GuestMemory>(from: &Side<'_, M>, length: u64, schedule: &mut Schedule) -> Option<Retained> {
+    pub(super) fn copy<M: GuestMemory>(
+        from: &Side<'_, M>,
+        length: u64,
+        schedule: &mut Schedule,
+    ) -> Option<Retained> {
         let count = length.div_ceil(8) as usize;
         let mut words = Vec::new();
         words.try_reserve_exact(count).ok()?;
@@ -135,85 +131,6 @@ impl GuestMemory for Retained {
         let (addr, len) = (usize::try_from(addr), usize::try_from(len));
         let (Ok(addr), Ok(len)) = (addr, len) else { return Err(DmaError) };
         SharedSlice::from(&self.words[..]).get(addr, len).map_err(|_| DmaError)
-    }
-}
-
-impl Qp {
-    /// The copy of a work request that has left.
-    pub(in crate::qp) fn copy_of<'a, F: Frontend>(
-        &self,
-        nic: &'a Nic<F>,
-        work: &Work,
-    ) -> Option<&'a Retained> {
-        self.vi.as_ref()?;
-        nic.copies.get(self.id.slot, Descriptor::of(work.args).index)
-    }
-
-    /// A part of the current work request has left by the short cut, and no answer came. On
-    /// Reliable Delivery a Send or RDMA Write completes now, if it has left to its end and the pool
-    /// has room for its copy.
-    #[inline(never)]
-    pub(in crate::qp) fn leave<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) {
-        let work = &self.send.work;
-        if !self.has_level(Reliability::Delivery) || !offers_end(work) || self.copy_of(nic, work).is_some() {
-            return;
-        }
-        let Some(copy) = self.copy(nic, schedule, work) else { return };
-        let (header, args) = (work.header, work.args);
-        self.complete_retained(nic, &header, args, copy);
-        // The descriptor's entry in the ring is free.
-        self.send.head = self.send.head.wrapping_add(self.send.work.blocks);
-        self.send.work.blocks = 0;
-    }
-
-    /// The last packet of work request `id` has left, on Reliable Delivery. The work request
-    /// completes now, if the pool has room for its copy, and all earlier Sends and RDMA Writes are
-    /// complete.
-    #[inline(never)]
-    pub(in crate::qp) fn flight_left<F: Frontend>(
-        &mut self,
-        nic: &mut Nic<F>,
-        schedule: &mut Schedule,
-        id: u32,
-    ) {
-        let Some(requests) = &self.requests else { return };
-        let mut left = None;
-        for work in requests.up_to(id) {
-            if let Some(earlier) = left.replace(work)
-                && earlier.opcode != Opcode::Read
-                && self.copy_of(nic, earlier).is_none()
-            {
-                return;
-            }
-        }
-        let Some(work) = left.filter(|work| self.copy_of(nic, work).is_none()) else { return };
-        let Some(copy) = self.copy(nic, schedule, work) else { return };
-        let (header, args) = (work.header, work.args);
-        self.complete_retained(nic, &header, args, copy);
-    }
-
-    /// A copy of the memory that a work request sends.
-    fn copy<F: Frontend>(&self, nic: &Nic<F>, schedule: &mut Schedule, work: &Work) -> Option<Retained> {
-        let mut local = Spans::new();
-        if work.opcode == Opcode::Read
-            || !nic.copies.has_room(self.id.slot, work.total)
-            || self.check_memory(nic, work, &mut local).is_err()
-        {
-            return None;
-        }
-        Retained::copy(&nic.side(&local, 0), work.total, schedule)
-    }
-
-    fn complete_retained<F: Frontend>(
-        &mut self,
-        nic: &mut Nic<F>,
-        header: &Header,
-        args: [u64; 4],
-        copy: Retained,
-    ) {
-        let descriptor = Descriptor::of(args);
-        self.complete_descriptor(nic, header, &descriptor, Status::Success, Left::All);
-        nic.copies.insert(self.id.slot, descriptor.index, copy);
     }
 }
 

@@ -5,7 +5,7 @@ use nic_abi::vi::{Reliability, Status};
 use nic_abi::wqe::Opcode;
 
 use crate::qp::Work;
-use crate::qp::responder::PIECE;
+use crate::qp::message::PIECE;
 
 /// How much of a message has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
