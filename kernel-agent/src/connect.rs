@@ -1,134 +1,13 @@
-//! What a connection is made with: by its client, and as its queue pair sees it.
-
-use alloc::sync::Arc;
+//! What a connection is made with: the parameters of its client, and of its queue pair.
 
 use nic_abi::admin::{ModifyQp, QpMask, QpState};
 use nic_abi::registers::Identity;
 use nic_abi::wqe::AddressVector;
 use roce::cm::{ReadDepths, sidr};
-use roce::transport::Service;
 use roce::{Gid, Path, PathMtu, Psn, QKey, Qpn, ServiceId, TimeoutCode};
-
-use crate::qp_common::Common;
-use crate::{Client, Error, Qp, Vi};
 
 /// RNR NAK timer of our queue pairs (IBTA table 46): 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
-
-/// What can be connected.
-#[derive(Clone)]
-pub enum Connectable {
-    /// A queue pair.
-    Qp(Arc<Qp>),
-    /// A virtual interface.
-    Vi(Arc<Vi>),
-}
-
-impl From<&Arc<Qp>> for Connectable {
-    fn from(qp: &Arc<Qp>) -> Connectable {
-        Connectable::Qp(qp.clone())
-    }
-}
-
-impl From<&Arc<Vi>> for Connectable {
-    fn from(vi: &Arc<Vi>) -> Connectable {
-        Connectable::Vi(vi.clone())
-    }
-}
-
-impl Connectable {
-    pub(crate) fn client(&self) -> &Arc<Client> {
-        match self {
-            Connectable::Qp(qp) => qp.client(),
-            Connectable::Vi(vi) => vi.client(),
-        }
-    }
-
-    pub(crate) fn common(&self) -> &Common {
-        match self {
-            Connectable::Qp(qp) => &qp.common,
-            Connectable::Vi(vi) => vi.common(),
-        }
-    }
-
-    /// The number and the transport service, if it can be connected now: under the lock of the
-    /// connections' tables.
-    pub(crate) fn ready(&self, client: &Client) -> Result<(Qpn, Service), Error> {
-        if !core::ptr::eq(&**self.client(), client) {
-            return Err(Error::Foreign);
-        }
-        client.agent().alive()?;
-        let common = self.common();
-        if common.is_gone() {
-            return Err(Error::Gone);
-        }
-        let (number, service) = match self {
-            Connectable::Qp(qp) => (qp.qpn(), qp.service()?),
-            Connectable::Vi(vi) => vi.settled()?,
-        };
-        let state = common.state();
-        let ready = match self {
-            Connectable::Qp(_) => state == QpState::Init,
-            // An attempt that failed may have left it in INIT.
-            Connectable::Vi(_) => matches!(state, QpState::Reset | QpState::Init),
-        };
-        if !ready {
-            return Err(Error::QpState(state));
-        }
-        if common.connection().is_some() {
-            return Err(Error::Busy);
-        }
-        Ok((Qpn::new(number).ok_or(Error::OutOfRange("queue pair number"))?, service))
-    }
-}
-
-/// What has a connection. A virtual interface is moved only as long as it has the number that it
-/// had when the connection was made.
-#[derive(Clone)]
-pub(crate) enum Connected {
-    Qp(Arc<Qp>),
-    Vi { vi: Arc<Vi>, number: u32 },
-}
-
-impl Connected {
-    /// What has this number now.
-    pub(crate) fn new(of: &Connectable, number: Qpn) -> Connected {
-        match of {
-            Connectable::Qp(qp) => Connected::Qp(qp.clone()),
-            Connectable::Vi(vi) => Connected::Vi { vi: vi.clone(), number: number.get() },
-        }
-    }
-
-    pub(crate) fn common(&self) -> &Common {
-        match self {
-            Connected::Qp(qp) => &qp.common,
-            Connected::Vi { vi, .. } => vi.common(),
-        }
-    }
-
-    pub(crate) fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
-        match self {
-            Connected::Qp(qp) => qp.modify(modify),
-            Connected::Vi { vi, number } => vi.modify(*number, modify),
-        }
-    }
-
-    /// Flushes what is outstanding. [`Error::Gone`] if it was destroyed.
-    pub(crate) fn flush(&self) -> Result<(), Error> {
-        match self {
-            Connected::Qp(qp) => qp.to_error(),
-            Connected::Vi { vi, number } => vi.flush(*number),
-        }
-    }
-
-    /// Reports that the connection is lost where an event of the connection does not say that. In
-    /// the dispatcher thread.
-    pub(crate) fn report_lost(&self) {
-        if let Connected::Vi { vi, number } = self {
-            vi.report_lost(*number);
-        }
-    }
-}
 
 /// Who confirms the peer's reply, on the active side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

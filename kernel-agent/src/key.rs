@@ -11,7 +11,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use platform::sync::Mutex;
 
-use crate::agent::Agent;
 use crate::table::Numbers;
 
 pub use nic_abi::ident::{KEY_RESERVED as RESERVED, MAX_KEYS as MAX, key as new, key_slot as slot};
@@ -60,15 +59,6 @@ pub(crate) struct Outstanding {
     pub(crate) tag: u32,
 }
 
-impl Outstanding {
-    /// Whether the device may still execute it.
-    pub(crate) fn is_under_way(&self, agent: &Agent) -> bool {
-        let Outstanding { slot, generation, tag } = *self;
-        let Some(slot) = agent.qps.lock(slot) else { return false };
-        slot.as_deref().is_some_and(|qp| qp.generation() == generation && qp.send_is_outstanding(tag))
-    }
-}
-
 impl Names {
     /// The local key.
     #[inline]
@@ -99,12 +89,13 @@ impl Keys {
         Keys { numbers: Numbers::new(1, count + 1), links, limbo }
     }
 
-    /// Takes a slot; `None` if all have owners or are in limbo.
-    pub(crate) fn take(&self, agent: &Agent) -> Option<Names> {
-        self.clear_limbo(agent, LOOKS);
+    /// Takes a slot; `None` if all have owners or are in limbo. `is_under_way` says whether the
+    /// device may still execute a link.
+    pub(crate) fn take(&self, is_under_way: impl Fn(&Outstanding) -> bool) -> Option<Names> {
+        self.clear_limbo(&is_under_way, LOOKS);
         let number = self.numbers.take().or_else(|| {
             let waiting = self.limbo.lock().len();
-            self.clear_limbo(agent, waiting);
+            self.clear_limbo(&is_under_way, waiting);
             self.numbers.take()
         })?;
         let Some(links) = self.links_of(number.slot) else {
@@ -146,10 +137,10 @@ impl Keys {
     }
 
     /// Looks at so many slots in limbo, and frees those whose links are done.
-    fn clear_limbo(&self, agent: &Agent, looks: usize) {
+    fn clear_limbo(&self, is_under_way: impl Fn(&Outstanding) -> bool, looks: usize) {
         for _ in 0..looks {
             let Some((slot, links)) = self.limbo.lock().pop_front() else { return };
-            if links.iter().flatten().any(|link| link.is_under_way(agent)) {
+            if links.iter().flatten().any(&is_under_way) {
                 self.limbo.lock().push_back((slot, links));
             } else {
                 self.numbers.release(slot);

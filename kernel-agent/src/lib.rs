@@ -9,6 +9,23 @@
 //! handle = the remote key of a [`Region`], error handler = [`Upcalls`]. A [`Qp`] with its [`Cq`]
 //! is the same for InfiniBand's work requests. Neither can be used in the other's place.
 //!
+//! | module | subject |
+//! |---|---|
+//! | `agent`, `client` | the agent of a NIC; one consumer of it, and its calls |
+//! | `object`, `table`, `key` | what objects have in common; numbers of objects; memory keys |
+//! | `region`, `translate` | domains, regions, windows; bus addresses of virtual memory |
+//! | `qp`, `qp_common`, `qp_state` | queue pairs; what virtual interfaces share with them |
+//! | `slot`, `send_slot`, `post` | the word that a post checks; posts by it, and by the queue pair |
+//! | `cq`, `members` | completion queues, and the queue pairs on them |
+//! | `srq`, `shared_queue` | shared receive queues |
+//! | `vi`, `vi_types`, `vi_cq`, [`descriptor`] | virtual interfaces |
+//! | [`cm`] | the connection manager's state machine |
+//! | `connections`, `connect`, `connectable`, `gsi` | what drives it, and moves queue pairs; QP1 |
+//! | `dispatch`, `event_room`, `upcalls` | the dispatcher thread, its events, what it calls |
+//!
+//! An object names its client, a client the agent, and the agent has tables of the objects: the
+//! files of these types form a circle. All else stands below them, or has only calls.
+//!
 //! Features, flags, statuses and segments are the same for the NIC and for a face. This crate
 //! exports the NIC's own types for them, under the names that a face uses, so a face depends on no
 //! crate below this one.
@@ -29,6 +46,7 @@ mod agent;
 mod client;
 pub mod cm;
 mod connect;
+mod connectable;
 mod connections;
 mod cq;
 pub mod descriptor;
@@ -44,13 +62,17 @@ mod qp;
 mod qp_common;
 mod qp_state;
 mod region;
+mod send_slot;
+mod shared_queue;
 mod slot;
 mod srq;
 mod table;
 mod testing;
+mod translate;
 mod upcalls;
 mod vi;
 mod vi_cq;
+mod vi_types;
 
 /// What the agent's calls and events say in the terms of the wire: addresses, keys, paths, and what
 /// the connection manager's messages carry. A face needs no other crate for them.
@@ -61,15 +83,17 @@ pub mod wire {
     pub use roce::{Gid, PKey, Path, PathMtu, QKey, Qpn, ServiceId, TimeoutCode};
 }
 
-pub use agent::{Agent, Config, Counts, PROVIDER_VERSION};
+pub use agent::config::Config;
+pub use agent::{Agent, Counts, PROVIDER_VERSION};
 pub use client::Client;
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-pub use connect::{Connectable, Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
+pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
+pub use connectable::Connectable;
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Immediate, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};
-pub use nic_abi::admin::{KeyInfo, QpState};
+pub use nic_abi::admin::{KeyInfo, QpState, QpType};
 pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
 pub use nic_abi::eqe::EventType as NicEvent;
 pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
@@ -80,12 +104,14 @@ pub use nic_abi::vi::{
 };
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
 pub use nic_hal::{Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer};
-pub use post::{Bind, NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
-pub use qp::{Posted, Qp, QpAttributes, QpChanges, QpType};
+pub use post::Bind;
+pub use qp::{Posted, Qp, QpAttributes, QpChanges};
 pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};
+pub use send_slot::{NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
 pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
 pub use testing::TestHandle;
 pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};
-pub use vi::{FoundError, Vi, ViAttributes, ViPostError, ViSide, ViTaken};
+pub use vi::Vi;
 pub use vi_cq::ViCq;
+pub use vi_types::{FoundError, ViAttributes, ViPostError, ViSide, ViTaken};

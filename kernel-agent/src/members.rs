@@ -11,7 +11,7 @@ use nic_hal::{Circle, Outstanding, Retired};
 use platform::heap;
 
 use crate::Error;
-use crate::srq::Srq;
+use crate::shared_queue::SharedQueue;
 
 /// A table's size at first, as a logarithm.
 const FIRST: u32 = 1;
@@ -25,12 +25,12 @@ const CHUNK: u32 = 64;
 pub(crate) struct Receives {
     requests: Outstanding,
     /// The queue that takes the place of its own.
-    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) srq: Option<Arc<SharedQueue>>,
 }
 
 impl Receives {
     /// For a receive queue of its own with so many requests, or for an SRQ.
-    pub(crate) fn new(limit: u32, srq: Option<Arc<Srq>>) -> Result<Arc<Receives>, Error> {
+    pub(crate) fn new(limit: u32, srq: Option<Arc<SharedQueue>>) -> Result<Arc<Receives>, Error> {
         let receives = Receives { requests: Outstanding::new(limit)?, srq };
         heap::arc(receives).map_err(|_| Error::OutOfMemory)
     }

@@ -1,34 +1,59 @@
-//! What the objects of a client have in common: the client, a number, a use count, and how they are
+//! What the objects of a client have in common: an owner, a number, a use count, and how they are
 //! destroyed.
 //!
 //! Locks: an object's `control` (sleeps): all commands to the device that concern the object.
 
 use alloc::sync::Arc;
 
+use platform::Platform;
 use platform::sleep_lock::{SleepGuard, SleepLock};
 use platform::use_count::{Counted, Use, UseCount};
 
-use crate::agent::Counter;
-use crate::{Client, Error};
+use crate::Error;
+
+/// The types of objects, in the order in which a client's objects can be destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Counter {
+    Qps,
+    Vis,
+    Srqs,
+    Cqs,
+    ViCqs,
+    Windows,
+    Regions,
+    Pds,
+}
+
+/// How many types of objects there are.
+pub(crate) const COUNTERS: usize = Counter::Pds as usize + 1;
+
+/// Whose an object is.
+pub(crate) trait Owner {
+    /// The platform of its agent.
+    fn platform(&self) -> &Arc<dyn Platform>;
+
+    /// Takes an object out of the owner's records, before the number can be given out again.
+    fn forget_object(&self, counter: Counter, number: u32);
+}
 
 /// The common part of an object that can be destroyed while nothing uses it.
-pub(crate) struct Object {
-    client: Arc<Client>,
+pub(crate) struct Object<O> {
+    owner: Arc<O>,
     counter: Counter,
     number: u32,
     control: SleepLock,
     uses: UseCount,
 }
 
-impl Object {
+impl<O: Owner> Object<O> {
     /// An object with a number that was taken for it.
-    pub(crate) fn new(client: &Arc<Client>, counter: Counter, number: u32) -> Object {
-        Object { client: client.clone(), counter, number, control: SleepLock::new(), uses: UseCount::new() }
+    pub(crate) fn new(owner: &Arc<O>, counter: Counter, number: u32) -> Object<O> {
+        Object { owner: owner.clone(), counter, number, control: SleepLock::new(), uses: UseCount::new() }
     }
 
     #[inline]
-    pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.client
+    pub(crate) fn owner(&self) -> &Arc<O> {
+        &self.owner
     }
 
     #[inline]
@@ -47,27 +72,27 @@ impl Object {
 
     /// Keeps other threads from changing or destroying the object; fails if it is destroyed.
     pub(crate) fn control(&self) -> Result<SleepGuard<'_>, Error> {
-        let control = self.control.lock(self.client.agent().platform());
+        let control = self.control.lock(self.owner.platform());
         self.alive()?;
         Ok(control)
     }
 
     /// Begins to destroy the object: nothing can begin to use it. [`Error::Busy`] while something
     /// uses it.
-    pub(crate) fn begin_destroy(&self) -> Result<Destroying<'_>, Error> {
-        let control = self.control.lock(self.client.agent().platform());
+    pub(crate) fn begin_destroy(&self) -> Result<Destroying<'_, O>, Error> {
+        let control = self.control.lock(self.owner.platform());
         self.uses.close()?;
         Ok(Destroying { object: self, _control: control })
     }
 }
 
 /// An object that is being destroyed; its control lock is held.
-pub(crate) struct Destroying<'a> {
-    object: &'a Object,
+pub(crate) struct Destroying<'a, O> {
+    object: &'a Object<O>,
     _control: SleepGuard<'a>,
 }
 
-impl Destroying<'_> {
+impl<O: Owner> Destroying<'_, O> {
     /// Goes by what the device answered. If it refused, the object lives on. Otherwise `remove`
     /// takes it out of where it can be found; it learns whether the device confirmed. `release`
     /// gives the number back, but only if the device confirmed: if it died instead, nothing will
@@ -78,13 +103,13 @@ impl Destroying<'_> {
         release: impl FnOnce(u32),
         remove: impl FnOnce(bool),
     ) -> Result<(), Error> {
-        let Object { client, counter, number, uses, .. } = self.object;
+        let Object { owner, counter, number, uses, .. } = self.object;
         if let Err(error @ nic_hal::Error::Command(_)) = answer {
             uses.reopen();
             return Err(error.into());
         }
         remove(answer.is_ok());
-        client.forget_object(*counter, *number);
+        owner.forget_object(*counter, *number);
         if answer.is_ok() {
             release(*number);
         }

@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState};
+use nic_abi::admin::{ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType};
 use nic_abi::ident;
 use nic_abi::wqe::LinkFlags;
 use nic_hal::{Outstanding, QpParams, ReceiveQueue};
@@ -15,20 +15,18 @@ use platform::use_count::Use;
 use platform::{Privileged, heap};
 use roce::transport::Service;
 
-use crate::agent::{Counter, EQ_ASYNC};
+use crate::agent::config::EQ_ASYNC;
 use crate::client::AnyObject;
 use crate::cq::Cq;
 use crate::members::{Queues, Receives};
-use crate::object::begin_use;
-use crate::post::{SegmentLimits, SendSlot, Sender};
+use crate::object::{Counter, Owner, begin_use};
 use crate::qp_common::{Breach, Common};
 use crate::region::Pd;
+use crate::send_slot::{SegmentLimits, SendSlot, Sender};
 use crate::slot::{NOT_READY, SlotOwner, SlotParams};
 use crate::srq::Srq;
 use crate::table::{self, Number};
 use crate::{Client, Error, Resource};
-
-pub use nic_abi::admin::QpType;
 
 /// What a queue pair is created with.
 pub struct QpAttributes<'a> {
@@ -251,7 +249,7 @@ impl Qp {
         let made = || {
             let sends = Outstanding::new(attributes.max_send_requests)?;
             let sends = heap::arc(sends).map_err(|_| Error::OutOfMemory)?;
-            let receives = Receives::new(receives, attributes.srq.cloned())?;
+            let receives = Receives::new(receives, attributes.srq.map(|srq| srq.queue().clone()))?;
             let entered = Entered::enter(attributes, identity, &sends, &receives)?;
             heap::room_for_arc::<(Qp, SendSlot)>()?;
             let limits = limits.unwrap_or_default().at_most(attributes.max_send_segments);
@@ -341,7 +339,7 @@ impl Qp {
     /// Changes state and attributes: the mask and fields as `nic_abi::admin::ModifyQp` says.
     pub fn modify(&self, modify: &ModifyQp) -> Result<(), Error> {
         let agent = self.client().agent();
-        let _control = self.common.control(self.client())?;
+        let _control = self.client().control(&self.common)?;
         let mask = QpMask::from_bits_truncate(modify.mask);
         let state = match mask.contains(QpMask::STATE) {
             true => Some(QpState::from_word(modify.state).ok_or(Error::OutOfRange("queue pair state"))?),
@@ -462,7 +460,7 @@ impl Qp {
     /// Records the event that the queue pair went to ERROR by itself. Returns what broke; `None` if
     /// the event is from before the last reset.
     pub(crate) fn broke(&self) -> Option<Breach> {
-        let control = self.common.lock(self.client());
+        let control = self.client().lock(&self.common);
         if self.was_reset.load(Ordering::Acquire) {
             // The event may be from before the reset. Such events are rare, so ask the device.
             match self.query() {
@@ -481,7 +479,7 @@ impl Qp {
     /// The queue pair's attributes and state, as the device has them.
     pub fn query(&self) -> Result<QpInfo, Error> {
         let agent = self.client().agent();
-        self.common.alive(agent)?;
+        agent.has(&self.common)?;
         Ok(agent.nic().query_qp(self.qpn())?)
     }
 
@@ -528,7 +526,7 @@ impl Qp {
 
     fn end(&self, unless_bound: bool) -> Result<(), Error> {
         let agent = self.client().agent();
-        let _control = self.common.lock(self.client());
+        let _control = self.client().lock(&self.common);
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
         // A post between this command and the end of the posts is lost, as if it had been flushed.
         // The memory that it writes to, and the number that it rings with, stay the queue pair's

@@ -3,17 +3,17 @@
 //!
 //! Locks: `control` (sleeps; commands to the device).
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nic_abi::admin::{QpState, Status};
 use nic_hal::Lease;
-use platform::SleepLock;
 use platform::sleep_lock::SleepGuard;
+use platform::{Platform, SleepLock};
 
-use crate::agent::Agent;
+use crate::Error;
 use crate::cm::ConnectionId;
 use crate::qp_state::PostState;
-use crate::{Client, Error};
 
 /// What broke with a queue pair.
 pub(crate) struct Breach {
@@ -66,15 +66,6 @@ impl Common {
         self.state.is_gone()
     }
 
-    /// Fails if the queue pair was destroyed or the device is dead.
-    pub(crate) fn alive(&self, agent: &Agent) -> Result<(), Error> {
-        if self.is_gone() {
-            agent.alive()?;
-            return Err(Error::Gone);
-        }
-        Ok(())
-    }
-
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         self.connection.load(Ordering::Acquire).checked_sub(1).map(ConnectionId)
     }
@@ -84,15 +75,8 @@ impl Common {
     }
 
     /// Keeps other threads from changing the queue pair, also one that is gone.
-    pub(crate) fn lock<'a>(&'a self, client: &'a Client) -> SleepGuard<'a> {
-        self.control.lock(client.agent().platform())
-    }
-
-    /// Keeps other threads from changing the queue pair; fails if it is gone.
-    pub(crate) fn control<'a>(&'a self, client: &'a Client) -> Result<SleepGuard<'a>, Error> {
-        let control = self.lock(client);
-        self.alive(client.agent())?;
-        Ok(control)
+    pub(crate) fn lock<'a>(&'a self, platform: &'a Arc<dyn Platform>) -> SleepGuard<'a> {
+        self.control.lock(platform)
     }
 
     /// Why the device refused to change the queue pair.

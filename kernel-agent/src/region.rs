@@ -23,16 +23,16 @@ use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
 use zerocopy::IntoBytes;
 
-use crate::agent::{Agent, Counter};
+use crate::agent::Agent;
 use crate::client::AnyObject;
 use crate::key::{LINKS, Links, NO_LINKS, Names, Outstanding};
-use crate::object::{Object, begin_use};
+use crate::object::{Counter, Object, begin_use};
 use crate::table::Number;
 use crate::{Client, Error, ListFault, PostError, Resource};
 
 /// A protection domain (VIA: protection tag).
 pub struct Pd {
-    object: Object,
+    object: Object<Client>,
 }
 
 impl Counted for Pd {
@@ -62,7 +62,7 @@ impl Pd {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        self.object.client()
+        self.object.owner()
     }
 
     /// Destroys the domain; [`Error::Busy`] while an object uses it.
@@ -287,7 +287,7 @@ impl Lists {
             let free = match uses.by[place] {
                 ListUse::Nothing => true,
                 ListUse::Writing => false,
-                ListUse::Posted(link) => !link.is_under_way(agent),
+                ListUse::Posted(link) => !agent.is_under_way(&link),
             };
             if free {
                 uses.by[place] = ListUse::Writing;
@@ -304,7 +304,7 @@ impl Lists {
         let mut uses = self.uses.lock();
         uses.gone = true;
         uses.by.map(|list| match list {
-            ListUse::Posted(link) if link.is_under_way(agent) => Some(link),
+            ListUse::Posted(link) if agent.is_under_way(&link) => Some(link),
             _ => None,
         })
     }
@@ -319,7 +319,7 @@ impl Lists {
 
 /// A memory region: registered by a command, or allocated unlinked and linked by work requests.
 pub struct Region {
-    object: Object,
+    object: Object<Client>,
     names: Names,
     max_elements: u32,
     /// The memory of a registered region.
@@ -389,7 +389,8 @@ impl Region {
         }
         let pd = begin_use(pd)?;
         let list = list_for_command(nic, &link.memory)?;
-        let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
+        let names =
+            agent.keys.take(|link| agent.is_under_way(link)).ok_or(Error::NoResources(Resource::Keys))?;
         let at = list.as_ref().map_or(0, |list| list.buffer().bus());
         let args = link.memory.args(at, names.next_remote());
         if let Some(list) = &list {
@@ -431,7 +432,8 @@ impl Region {
             memory.push(nic.allocate(len, 64)?);
         }
         let lists = Lists::new(memory, each);
-        let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
+        let names =
+            agent.keys.take(|link| agent.is_under_way(link)).ok_or(Error::NoResources(Resource::Keys))?;
         let args = AllocateRegion { pd: pd.number(), max_elements };
         let room = heap::room_for_arc::<Region>().map_err(nic_hal::Error::from);
         if let Err(error) = room.and_then(|()| nic.allocate_region(names.local(), &args)) {
@@ -502,7 +504,7 @@ impl Region {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        self.object.client()
+        self.object.owner()
     }
 
     /// Copies a link's list to memory that the device can read, and calls `post` with the device's
@@ -631,7 +633,7 @@ pub enum WindowType {
 
 /// A memory window (IT-API: RMR).
 pub struct Window {
-    object: Object,
+    object: Object<Client>,
     names: Names,
     pd: Mutex<Option<Use<Pd>>>,
 }
@@ -646,7 +648,8 @@ impl Window {
         agent.alive()?;
         client.owns(pd.client())?;
         let pd = begin_use(pd)?;
-        let names = agent.keys.take(agent).ok_or(Error::NoResources(Resource::Keys))?;
+        let names =
+            agent.keys.take(|link| agent.is_under_way(link)).ok_or(Error::NoResources(Resource::Keys))?;
         let window_type = match window_type {
             WindowType::Wide => 1,
             WindowType::Narrow => 2,
@@ -677,7 +680,7 @@ impl Window {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        self.object.client()
+        self.object.owner()
     }
 
     /// What the key names, as the device has it: a bind that was posted counts once it has been

@@ -9,25 +9,26 @@
 use alloc::sync::Arc;
 
 use nic_abi::wqe::Segment;
-use nic_hal::{Retired, Shadow, SharedReceiveQueue, SrqParams};
+use nic_hal::{Shadow, SrqParams};
+use platform::heap;
 use platform::sync::Mutex;
 use platform::use_count::{Counted, Use, UseCount};
-use platform::{Closable, heap};
 
-use crate::agent::{Counter, EQ_ASYNC};
+use crate::agent::config::EQ_ASYNC;
 use crate::client::AnyObject;
-use crate::object::{Object, begin_use};
+use crate::object::{Counter, Object, begin_use};
 use crate::region::Pd;
+use crate::shared_queue::SharedQueue;
 use crate::table::Number;
 use crate::{Client, Error, PostError, Resource};
 
 /// A shared receive queue.
 pub struct Srq {
-    object: Object,
+    object: Object<Client>,
     generation: u32,
     context: u64,
     max_segments: u32,
-    queue: Closable<SharedReceiveQueue>,
+    queue: Arc<SharedQueue>,
     pd: Mutex<Option<Use<Pd>>>,
 }
 
@@ -60,18 +61,23 @@ impl Srq {
                 return Err(error.into());
             }
         };
-        if let Err(error) = heap::room_for_arc::<Srq>() {
-            if agent.nic().destroy_srq(slot, queue.lease()).is_ok() {
-                agent.srqs.release(slot);
+        let lease = queue.lease().clone();
+        let made = heap::arc(SharedQueue::new(queue)).map_err(|_| Error::OutOfMemory);
+        let queue = match made.and_then(|queue| Ok(heap::room_for_arc::<Srq>().map(|()| queue)?)) {
+            Ok(queue) => queue,
+            Err(error) => {
+                if agent.nic().destroy_srq(slot, &lease).is_ok() {
+                    agent.srqs.release(slot);
+                }
+                return Err(error);
             }
-            return Err(error.into());
-        }
+        };
         let srq = Arc::new(Srq {
             object: Object::new(client, Counter::Srqs, slot),
             generation,
             context,
             max_segments,
-            queue: Closable::new(queue),
+            queue,
             pd: Mutex::new(Some(pd)),
         });
         agent.srqs.put(slot, srq.clone());
@@ -98,7 +104,12 @@ impl Srq {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        self.object.client()
+        self.object.owner()
+    }
+
+    /// The queue, as consumers of completions know it.
+    pub(crate) fn queue(&self) -> &Arc<SharedQueue> {
+        &self.queue
     }
 
     /// Posts a receive; `segment` converts the caller's kind of segment, and may refuse it.
@@ -114,17 +125,6 @@ impl Srq {
         queue.push(solicited, segments, segment, shadow)?;
         queue.ring();
         Ok(())
-    }
-
-    /// Retires the receive that a completion names.
-    #[inline(always)]
-    pub(crate) fn retire(&self, tag: u32) -> Option<Retired> {
-        self.queue.lock().retire(tag)
-    }
-
-    /// Whether the receive that a completion names is outstanding.
-    pub(crate) fn has(&self, tag: u32) -> bool {
-        self.queue.lock().has(tag)
     }
 
     /// Changes how many receives may be outstanding, sets the limit and arms its event once, or

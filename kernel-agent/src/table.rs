@@ -82,6 +82,16 @@ impl Numbers {
         Some(Number { slot, generation })
     }
 
+    /// Takes a slot whose owner goes to `slots`.
+    pub(crate) fn take_in<T>(&self, slots: &Slots<T>) -> Option<Number> {
+        let number = self.take()?;
+        if slots.reach(number.slot).is_err() {
+            self.release(number.slot);
+            return None;
+        }
+        Some(number)
+    }
+
     /// A new generation for the owner of a slot. No other owner of the slot has it, nor had it.
     pub(crate) fn renew(&self, slot: u32) -> u32 {
         let mut free = self.free.lock();
@@ -109,17 +119,12 @@ impl<T> Table<T> {
 
     /// Takes a slot; `None` if all have owners, or there is no memory.
     pub(crate) fn take(&self) -> Option<Number> {
-        self.take_in(&self.slots)
+        self.numbers.take_in(&self.slots)
     }
 
-    /// Takes a slot whose owner is in slots of another type.
-    pub(crate) fn take_in<U>(&self, slots: &Slots<U>) -> Option<Number> {
-        let number = self.numbers.take()?;
-        if slots.reach(number.slot).is_err() {
-            self.numbers.release(number.slot);
-            return None;
-        }
-        Some(number)
+    /// The numbers of the table's slots, for owners in slots of another type too.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     pub(crate) fn renew(&self, slot: u32) -> u32 {

@@ -23,86 +23,17 @@ use platform::sync::Mutex;
 use platform::use_count::Use;
 use platform::{Closable, heap};
 use roce::transport::Service;
-use thiserror::Error;
 
-use crate::agent::{Agent, Counter, EQ_VIS};
+use crate::agent::Agent;
+use crate::agent::config::EQ_VIS;
 use crate::client::AnyObject;
-use crate::object::begin_use;
+use crate::object::{Counter, Owner, begin_use};
 use crate::qp_common::{Breach, Common};
 use crate::region::Pd;
 use crate::table::Number;
 use crate::vi_cq::ViCq;
+use crate::vi_types::{FoundError, ViAttributes, ViPostError, ViSide, ViTaken};
 use crate::{AsyncEvent, Client, Error, Reliability, Resource, ViError};
-
-/// One of the two work queues of a virtual interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ViSide {
-    /// The send queue.
-    Send,
-    /// The receive queue.
-    Receive,
-}
-
-/// What of a virtual interface can be changed while it is not connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ViAttributes {
-    /// The reliability level.
-    pub reliability: Reliability,
-    /// Payload of one message at most, bytes: from 1 to what the NIC allows.
-    pub max_transfer: u64,
-    /// Rights that the peer has at most: [`LinkFlags::REMOTE_WRITE`] and
-    /// [`LinkFlags::REMOTE_READ`].
-    pub access: LinkFlags,
-}
-
-impl ViAttributes {
-    fn check(&self, agent: &Agent) -> Result<(), Error> {
-        if self.max_transfer == 0 || self.max_transfer > agent.identity().max_message {
-            return Err(Error::OutOfRange("message size"));
-        }
-        if !(LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_READ).contains(self.access) {
-            return Err(Error::OutOfRange("rights of the peer"));
-        }
-        Ok(())
-    }
-}
-
-/// Why a descriptor was not posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ViPostError {
-    /// As many descriptors as the queue was created for are on it.
-    #[error("the queue is full")]
-    Full,
-    /// The virtual interface is destroyed, or the device is dead.
-    #[error("the virtual interface is gone")]
-    Gone,
-}
-
-/// What [`Vi::take`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ViTaken {
-    /// The oldest descriptor, which is complete; it was taken off the queue.
-    Done {
-        /// Its virtual address.
-        address: u64,
-        /// The handle of its memory.
-        handle: u32,
-    },
-    /// The device lost the oldest descriptor: [`Vi::take_lost`] takes it off.
-    Lost,
-    /// The oldest descriptor is not complete, or there is none.
-    NotDone,
-}
-
-/// What [`Vi::find_error`] found: the virtual interface is in ERROR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundError {
-    /// Its number there, by which events name it.
-    pub number: u32,
-    /// It broke. Otherwise the agent moved it there, because its connection ended or an attempt to
-    /// connect failed.
-    pub by_itself: bool,
-}
 
 /// The objects that a virtual interface uses while it lives.
 struct Parents {
@@ -129,7 +60,7 @@ impl<'a> NumberGuard<'a> {
         if !agent.vi_room.take() {
             return Err(Error::NoResources(Resource::Qps));
         }
-        match agent.qps.take_in(&agent.vis) {
+        match agent.qps.numbers().take_in(&agent.vis) {
             Some(number) => Ok(NumberGuard { agent, number }),
             None => {
                 agent.vi_room.give_back();
@@ -188,7 +119,7 @@ impl Vi {
         for cq in cqs.into_iter().flatten() {
             client.owns(cq.client())?;
         }
-        attributes.check(agent)?;
+        attributes.check(agent.identity().max_message)?;
         let [send_cq, receive_cq] = cqs.map(|cq| cq.map(begin_use).transpose());
         let parents = Parents { pd: begin_use(pd)?, _cqs: [send_cq?, receive_cq?] };
         let guard = NumberGuard::take(agent)?;
@@ -440,7 +371,7 @@ impl Vi {
     /// Moves the virtual interface for the connection that was made under `number`: to RTR, for
     /// which it is moved to INIT first, or to RTS.
     pub(crate) fn modify(&self, number: u32, modify: &ModifyQp) -> Result<(), Error> {
-        let _control = self.common.control(&self.client)?;
+        let _control = self.client.control(&self.common)?;
         let state = QpState::from_word(modify.state).ok_or(Error::OutOfRange("queue pair state"))?;
         if self.qpn() != number {
             return Err(Error::ConnectionState);
@@ -458,7 +389,7 @@ impl Vi {
     /// had been let in, is shut out again; but if its first message broke the virtual interface,
     /// this is in ERROR, although the event that says so was not handled yet.
     pub(crate) fn flush(&self, number: u32) -> Result<(), Error> {
-        let control = self.common.control(&self.client)?;
+        let control = self.client.control(&self.common)?;
         if self.qpn() != number {
             return Ok(());
         }
@@ -481,7 +412,7 @@ impl Vi {
     /// it before the event that says so was handled. `None` if it is not, or if it is gone. Waits
     /// for the device.
     pub fn find_error(&self) -> Option<FoundError> {
-        let _control = self.common.control(&self.client).ok()?;
+        let _control = self.client.control(&self.common).ok()?;
         let number = self.qpn();
         if self.state() == QpState::Error {
             return Some(FoundError { number, by_itself: self.common.is_broken() });
@@ -494,14 +425,14 @@ impl Vi {
     /// Records the event that the virtual interface went to ERROR by itself. Returns what
     /// broke; `None` if it has been reset since.
     pub(crate) fn broke(&self, number: u32) -> Option<Breach> {
-        let control = self.common.lock(&self.client);
+        let control = self.client.lock(&self.common);
         (self.qpn() == number).then(|| self.common.set_broken(&control))
     }
 
     /// Reports that the connection that was made under `number` is lost, once. In the dispatcher
     /// thread.
     pub(crate) fn report_lost(&self, number: u32) {
-        let control = self.common.lock(&self.client);
+        let control = self.client.lock(&self.common);
         let known = self.qpn() != number || self.common.is_gone();
         if known || self.lost.swap(true, Ordering::AcqRel) {
             return;
@@ -542,12 +473,12 @@ impl Vi {
     /// that moment.
     pub fn set(&self, pd: Option<&Arc<Pd>>, attributes: Option<&ViAttributes>) -> Result<(), Error> {
         let agent = self.client.agent();
-        let _control = self.common.control(&self.client)?;
+        let _control = self.client.control(&self.common)?;
         if let Some(pd) = pd {
             self.client.owns(pd.client())?;
         }
         if let Some(attributes) = attributes {
-            attributes.check(agent)?;
+            attributes.check(agent.identity().max_message)?;
         }
         let pd = pd.map(begin_use).transpose()?;
         let _changing = agent.connections.begin_change(self)?;
@@ -576,14 +507,14 @@ impl Vi {
     /// Changes rights of the peer, or the longest message, in any state. Nothing that is posted is
     /// touched; the other attributes and the connection stay.
     pub fn change(&self, access: Option<LinkFlags>, max_transfer: Option<u64>) -> Result<(), Error> {
-        let _control = self.common.control(&self.client)?;
+        let _control = self.client.control(&self.common)?;
         let now = *self.attributes.lock();
         let attributes = ViAttributes {
             access: access.unwrap_or(now.access),
             max_transfer: max_transfer.unwrap_or(now.max_transfer),
             ..now
         };
-        attributes.check(self.client.agent())?;
+        attributes.check(self.client.agent().identity().max_message)?;
         // Before there is a connection the device has no rights of a peer: they are set when there
         // is one.
         let connected = self.state() != QpState::Reset;
@@ -605,7 +536,7 @@ impl Vi {
     /// Any state to ERROR: the device flushes what is posted, and what will be. The connection
     /// stays; its end is the connection manager's.
     pub fn to_error(&self) -> Result<(), Error> {
-        let _control = self.common.control(&self.client)?;
+        let _control = self.client.control(&self.common)?;
         self.to_state(&ModifyQp::default(), QpState::Error)
     }
 
@@ -616,14 +547,14 @@ impl Vi {
     /// Waits for the device at most, never for the peer. Fails only if the virtual interface is
     /// gone.
     pub fn disconnect(&self) -> Result<(), Error> {
-        let _control = self.common.control(&self.client)?;
+        let _control = self.client.control(&self.common)?;
         self.client.agent().connections.leave(self, || self.reset(&ModifyQp::default()))
     }
 
     /// Gives up an attempt to connect, as [`Vi::disconnect`], but receives that no message has
     /// taken stay posted (5.1, 5.2).
     pub fn give_up(&self) -> Result<(), Error> {
-        let _control = self.common.control(&self.client)?;
+        let _control = self.client.control(&self.common)?;
         self.client.agent().connections.leave(self, || self.reset_for_next())
     }
 
@@ -645,7 +576,7 @@ impl Vi {
     /// the virtual interface is destroyed in that case as well.
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client.agent();
-        let _control = self.common.lock(&self.client);
+        let _control = self.client.lock(&self.common);
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
         self.end_posts();
         agent.connections.abandon_of(&self.common);

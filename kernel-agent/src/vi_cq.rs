@@ -18,16 +18,15 @@ use nic_hal::{CompletionQueue, Entry};
 use platform::use_count::{Counted, UseCount};
 use platform::{Closable, ClosableGuard, heap};
 
-use crate::agent::Counter;
 use crate::client::AnyObject;
 use crate::cq::{CqPlace, log_entries};
-use crate::object::Object;
+use crate::object::{Counter, Object};
 use crate::table::Number;
 use crate::{Client, Error, ViSide};
 
 /// A completion queue of virtual interfaces.
 pub struct ViCq {
-    object: Object,
+    object: Object<Client>,
     generation: u32,
     context: u64,
     /// Closed when the queue is destroyed or the agent is closed: the number has a record in the
@@ -65,7 +64,7 @@ impl ViCq {
             return Err(Error::OutOfRange("type of completion queue"));
         }
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
-        let place = CqPlace::take(agent, &agent.vi_cqs)?;
+        let place = CqPlace::take(agent.nic(), &agent.event_room, agent.cqs.numbers(), &agent.vi_cqs)?;
         let Number { slot, generation } = place.number;
         let queue = place.create(log_entries, CqFlags::VI)?;
         if let Err(error) = heap::room_for_arc::<ViCq>() {
@@ -103,7 +102,7 @@ impl ViCq {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        self.object.client()
+        self.object.owner()
     }
 
     /// How many entries the queue has room for.

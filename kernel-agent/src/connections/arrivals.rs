@@ -9,7 +9,8 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::transport::Service;
 
-use super::{ConnectionManager, End, HeldBack, Listen, MEMORY, Notice, Tables};
+use super::MEMORY;
+use super::state::{ConnectionManager, End, HeldBack, Listen, Notice, Tables};
 use crate::cm::{self, ConnectionId};
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::{CmEvent, CmEventKind, QpType};

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use roce::TimeoutCode;
 
-use super::ConnectionManager;
+use super::state::ConnectionManager;
 use crate::CmEventKind;
 use crate::cm;
 use crate::qp_common::Breach;

@@ -8,9 +8,11 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn, Qpn, ServiceId};
 
-use super::{BACKLOG, ConnectionManager, End, HeldBack, Listen, MEMORY, Notice};
+use super::state::{ConnectionManager, End, HeldBack, Listen, Notice};
+use super::{BACKLOG, MEMORY};
 use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Transports};
-use crate::connect::{Connectable, Connected, Handshake, QpSetup, gid_index, with_hop_limit};
+use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
+use crate::connectable::Connectable;
 use crate::{Client, Error, Resource};
 
 impl ConnectionManager {
@@ -86,7 +88,7 @@ impl ConnectionManager {
         let end = End {
             client: of.client().clone(),
             context: of.common().context(),
-            connected: Some(Connected::new(of, qpn)),
+            connected: Some(of.connected(qpn)),
             setup,
             peer: ReadDepths::default(),
             handshake,
@@ -123,7 +125,7 @@ impl ConnectionManager {
             // ours.
             tables.cm.prepare_accept(now, id, local, params, private_data)?;
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
-            let connected = Connected::new(with, qpn);
+            let connected = with.connected(qpn);
             end.context = with.common().context();
             end.connected = Some(connected.clone());
             end.setup.receive_psn = receive_psn;

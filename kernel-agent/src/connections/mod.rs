@@ -8,6 +8,14 @@
 //! round, and empties the inbox in the same round. So whatever peers send, the inbox stays short
 //! and each peer gets its turn.
 //!
+//! | module | subject |
+//! |---|---|
+//! | `state` | what the manager keeps: its tables and their entries |
+//! | `calls`, `transfer` | what clients ask for |
+//! | `intake`, `arrivals` | datagrams that wait; what they lead to |
+//! | `broken` | connections whose queue pair broke |
+//! | `resolutions` | service resolution |
+//!
 //! Locks: `tables` (spins; before `qp1` and the send queue of QP1; never held across a command or
 //! an upcall), `qp1` and `intake` (spin, leaves).
 
@@ -16,39 +24,37 @@ mod broken;
 mod calls;
 mod intake;
 mod resolutions;
+mod state;
 mod transfer;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use core::ops::Bound;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use nic_abi::admin::QpState;
 use nic_abi::registers::Identity;
 use platform::sync::Mutex;
 use platform::{Instant, OutOfMemory, Platform, Secret, Signal, heap};
+use roce::PathMtu;
 use roce::cm::ReadDepths;
-use roce::{PathMtu, Psn};
 
-use crate::cm::{self, Action, Arrival, Cm, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
-use crate::connect::{Connected, Handshake, QpSetup};
+use crate::cm::{self, Action, Arrival, Cm, ConnectionId};
 use crate::gsi::Gsi;
 use crate::qp_common::Common;
 use crate::vi::{Changing, Vi};
-use crate::{Client, CmEvent, CmEventKind, Error, Resource};
-use intake::{Datagram, Intake};
-use resolutions::{RESOLUTIONS, Resolution};
+use crate::{Client, Error, Resource};
+use intake::Datagram;
+use resolutions::RESOLUTIONS;
+pub(crate) use state::{Connected, ConnectionManager};
+use state::{End, HeldBack, Notice, Tables};
 
 /// Requests that may wait for one listening point's client; half of them from one peer.
 const BACKLOG: u32 = 1 << 12;
 
 /// Datagrams that the dispatcher thread acts on in one round.
 const DATAGRAMS: usize = 32;
-/// Notices in the inbox from which on no datagram and no timer is acted on. One datagram causes a
-/// few at most, the timers of one round at most 64, and each client's call one.
-const INBOX: usize = 64;
 /// Entries of a table that are looked at under one lock.
 const LOOKED_AT: usize = 256;
 /// Of those, the most that are acted on before the next are looked at.
@@ -57,67 +63,6 @@ const FOUND: usize = 32;
 const MEMORY: usize = 8192;
 /// How late timers are looked at again that could not be acted on.
 const LATE: Duration = Duration::from_millis(1);
-
-/// What distinguishes PSNs from all else that is made of the secret.
-const PSN: u64 = 1 << 32;
-
-/// The actions that a call held back.
-type HeldBack = [Option<Action>; cm::ACTIONS_AT_ONCE];
-
-/// The connections, listening points and service resolutions of an agent.
-pub(crate) struct ConnectionManager {
-    platform: Arc<dyn Platform>,
-    identity: Identity,
-    /// Wakes the dispatcher thread.
-    signal: Arc<Signal>,
-    /// QP1 while the agent is open.
-    qp1: Mutex<Option<Arc<Gsi>>>,
-    intake: Mutex<Intake>,
-    tables: Mutex<Tables>,
-}
-
-struct Tables {
-    cm: Cm,
-    listens: BTreeMap<ListenId, Listen>,
-    /// Boxed, since the nodes of a tree whose keys grow are half empty.
-    ends: BTreeMap<ConnectionId, Box<End>>,
-    /// Our resolutions.
-    resolutions: BTreeMap<ResolutionId, Resolution>,
-    /// Peers' resolution requests and the clients that have to answer them; oldest first.
-    requests: VecDeque<(ResolutionRequestId, Arc<Client>)>,
-    inbox: VecDeque<Notice>,
-    secret: Secret,
-    /// How many PSNs were drawn.
-    psns: u64,
-}
-
-#[derive(Clone)]
-struct Listen {
-    client: Arc<Client>,
-    context: u64,
-}
-
-/// One end of a connection, from the first call or event about it until it is over (TimeWait not
-/// counted).
-struct End {
-    client: Arc<Client>,
-    /// The queue pair's, or the listening point's as long as there is none.
-    context: u64,
-    connected: Option<Connected>,
-    /// What the queue pair is moved with, as far as it is known.
-    setup: QpSetup,
-    /// The peer's read depths, as far as they are known.
-    peer: ReadDepths,
-    handshake: Handshake,
-}
-
-/// What the dispatcher thread has to act on.
-enum Notice {
-    Cm(Box<cm::Event>),
-    /// A client's `establish` took effect. It goes through the inbox so that the client learns of
-    /// it before it learns of anything that the peer does afterwards.
-    Established(ConnectionId),
-}
 
 impl From<cm::Error> for Error {
     fn from(error: cm::Error) -> Error {
@@ -134,78 +79,6 @@ impl From<cm::Error> for Error {
             cm::Error::OutOfMemory => Error::OutOfMemory,
             cm::Error::OutOfRange(what) => Error::OutOfRange(what),
             cm::Error::QpInUse(_) | cm::Error::TimeWait(_) => Error::Busy,
-        }
-    }
-}
-
-impl Tables {
-    /// A starting PSN that cannot be predicted from those before it: a packet that is forged must
-    /// not fit into a connection.
-    fn psn(&mut self) -> Psn {
-        self.psns += 1;
-        Psn::new(self.secret.hash([PSN, self.psns]) as u32)
-    }
-
-    /// Takes the actions of the last call out of the state machine: they wait until the queue pair
-    /// was moved.
-    fn hold_back(&mut self) -> HeldBack {
-        core::array::from_fn(|_| self.cm.next_action())
-    }
-
-    /// Whether the inbox has room for what another datagram or timer brings.
-    fn has_room(&self) -> bool {
-        self.inbox.len() < INBOX
-    }
-
-    /// Whether the client may have another connection.
-    fn admits(&self, client: &Client) -> bool {
-        client.connections.load(Ordering::Relaxed) < client.max_connections()
-    }
-
-    fn insert(&mut self, id: ConnectionId, end: End) {
-        end.client.connections.fetch_add(1, Ordering::Relaxed);
-        self.ends.insert(id, Box::new(end));
-    }
-
-    fn end(&self, client: &Client, id: ConnectionId) -> Result<&End, Error> {
-        let end = self.ends.get(&id).filter(|end| core::ptr::eq(&*end.client, client));
-        end.map(|end| &**end).ok_or(Error::ConnectionState)
-    }
-
-    /// Forgets an end that is over.
-    fn remove(&mut self, id: ConnectionId) -> Option<End> {
-        let end = *self.ends.remove(&id)?;
-        end.detach(id);
-        Some(end)
-    }
-}
-
-impl End {
-    /// Takes the end out of the records of its queue pair and its client.
-    fn detach(&self, id: ConnectionId) {
-        self.client.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(common) = self.connected.as_ref().map(|connected| connected.common())
-            && common.connection() == Some(id)
-        {
-            common.set_connection(None);
-        }
-    }
-
-    /// Reports the end, with no lock held.
-    fn report(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
-        if let (CmEventKind::Disconnected { .. }, Some(connected)) = (kind, &self.connected) {
-            connected.report_lost();
-        }
-        let event = CmEvent { connection: id, context: self.context, kind, information, private_data };
-        self.client.upcall(|up| up.connection(event));
-    }
-
-    /// Flushes what is outstanding on the queue pair. This comes before the report that the
-    /// connection is over.
-    fn flush_qp(&self) {
-        if let Some(connected) = &self.connected {
-            // It may be gone, or the device dead: then there is nothing to flush.
-            let _ = connected.flush();
         }
     }
 }

@@ -12,25 +12,14 @@ use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{PKey, QKey, Qpn};
 
-use super::{ConnectionManager, Tables, found};
+use super::found;
+use super::state::{ConnectionManager, Resolution, Tables};
 use crate::cm::{self, ResolutionId, ResolutionRequestId, SidrParams};
 use crate::connect::{ResolutionAnswer, ResolveParams, gid_index};
 use crate::{Client, Error, ResolutionEvent, ResolutionEventKind};
 
 /// Resolutions at a time, ours and peers' each.
 pub(super) const RESOLUTIONS: u32 = 64;
-
-/// A resolution of ours.
-pub(super) struct Resolution {
-    client: Arc<Client>,
-    context: u64,
-}
-
-impl Resolution {
-    fn is_of(&self, client: &Client) -> bool {
-        core::ptr::eq(&*self.client, client)
-    }
-}
 
 impl Tables {
     fn check_resolution(&self, client: &Client, id: ResolutionId) -> Result<(), Error> {

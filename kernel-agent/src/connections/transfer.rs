@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use super::ConnectionManager;
+use super::state::ConnectionManager;
 use crate::cm::ConnectionId;
 use crate::{Client, Error, Resource};
 

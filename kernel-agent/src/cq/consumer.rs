@@ -5,7 +5,6 @@ use core::hint::cold_path;
 use nic_abi::cqe::{self, CqeFlags};
 use nic_hal::{CompletionQueue, Entry, Outstanding, Retired};
 
-use super::Arm;
 use super::completion::{Behind, Completion, Done, Immediate, Took, TookAny};
 use crate::members::{Member, Members};
 use crate::slot::QueueSlot;
@@ -24,6 +23,15 @@ const WRITTEN: u16 = (CqeFlags::WRITE.bits() as u16) << 8;
 /// The bits of an outcome that [`CqSlot::take_any`] leaves to the slow path.
 const UNUSUAL: u16 = 0xff | (CqeFlags::INVALIDATED.bits() as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
+
+/// Which entry an armed CQ reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// The next entry.
+    Next,
+    /// The next entry that is solicited or is an error.
+    Solicited,
+}
 
 /// The consumer of a CQ, with the queue pairs on it. It is in a [`CqSlot`].
 pub struct Consumer {

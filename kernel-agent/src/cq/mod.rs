@@ -23,27 +23,17 @@ use nic_hal::{Entry, Lease, Outstanding};
 use platform::use_count::{Counted, UseCount};
 use platform::{SleepLock, heap};
 
-use crate::agent::Counter;
 use crate::client::AnyObject;
 use crate::members::{Members, Queues, Size};
-use crate::object::Object;
+use crate::object::{Counter, Object};
 use crate::slot::{OwnerGuard, SlotOwner, SlotParams};
 use crate::table::{self, Number};
 use crate::{Client, Error};
 
 pub use completion::{Behind, Completion, Done, Immediate, Took, TookAny};
-pub use consumer::{Consumer, CqSlot};
+pub use consumer::{Arm, Consumer, CqSlot};
 use consumer::{RECEIVE, complete};
 pub(crate) use place::{CqPlace, log_entries};
-
-/// Which entry an armed CQ reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arm {
-    /// The next entry.
-    Next,
-    /// The next entry that is solicited or is an error.
-    Solicited,
-}
 
 /// A completion queue, locked for one thread that takes completions. The thread must not call the
 /// agent while it holds this.
@@ -69,7 +59,7 @@ impl Polling<'_> {
 
 /// A completion queue.
 pub struct Cq {
-    object: Object,
+    object: Object<Client>,
     generation: u32,
     context: u64,
     consumer: SlotOwner<Consumer>,
@@ -96,7 +86,7 @@ impl Cq {
         agent.alive()?;
         let log_entries = log_entries(entries, agent.identity().max_cqes)?;
         let members = Members::new()?;
-        let place = CqPlace::take(agent, &agent.cqs)?;
+        let place = CqPlace::take(agent.nic(), &agent.event_room, agent.cqs.numbers(), &agent.cqs)?;
         let Number { slot, generation } = place.number;
         let queue = place.create(log_entries, CqFlags::empty())?;
         let (entries, lease) = (queue.entries(), queue.lease().clone());
@@ -141,7 +131,7 @@ impl Cq {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        self.object.client()
+        self.object.owner()
     }
 
     /// How many entries the CQ has room for.

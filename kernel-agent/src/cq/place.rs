@@ -1,28 +1,36 @@
 //! The place of a completion queue: its number, its room in the event queue, its size.
 
 use nic_abi::admin::CqFlags;
-use nic_hal::{CompletionQueue, CqParams, Lease};
+use nic_hal::{CompletionQueue, CqParams, Lease, Nic};
 
-use crate::agent::{Agent, EQ_COMPLETIONS};
-use crate::table::{Number, Slots};
+use crate::agent::config::EQ_COMPLETIONS;
+use crate::event_room::EventRoom;
+use crate::table::{Number, Numbers, Slots};
 use crate::{Error, Resource};
 
 /// A CQ's number, and its share of the event queue's room. Dropping this gives both back.
 pub(crate) struct CqPlace<'a> {
-    agent: &'a Agent,
+    nic: &'a Nic,
+    room: &'a EventRoom,
+    numbers: &'a Numbers,
     pub(crate) number: Number,
 }
 
 impl<'a> CqPlace<'a> {
     /// Takes a number from those of all CQs; its owner goes to `slots`.
-    pub(crate) fn take<T>(agent: &'a Agent, slots: &Slots<T>) -> Result<CqPlace<'a>, Error> {
-        if !agent.event_room.take() {
+    pub(crate) fn take<T>(
+        nic: &'a Nic,
+        room: &'a EventRoom,
+        numbers: &'a Numbers,
+        slots: &Slots<T>,
+    ) -> Result<CqPlace<'a>, Error> {
+        if !room.take() {
             return Err(Error::NoResources(Resource::Cqs));
         }
-        match agent.cqs.take_in(slots) {
-            Some(number) => Ok(CqPlace { agent, number }),
+        match numbers.take_in(slots) {
+            Some(number) => Ok(CqPlace { nic, room, numbers, number }),
             None => {
-                agent.event_room.give_back();
+                room.give_back();
                 Err(Error::NoResources(Resource::Cqs))
             }
         }
@@ -32,12 +40,12 @@ impl<'a> CqPlace<'a> {
     pub(crate) fn create(&self, log_entries: u32, flags: CqFlags) -> Result<CompletionQueue, Error> {
         let Number { slot, generation } = self.number;
         let params = CqParams { log_entries, eq: EQ_COMPLETIONS, generation, flags };
-        Ok(self.agent.nic().create_cq(slot, &params)?)
+        Ok(self.nic.create_cq(slot, &params)?)
     }
 
     /// Destroys the CQ in the device, since the rest of its creation failed.
     pub(crate) fn destroy(self, lease: &Lease) {
-        if self.agent.nic().destroy_cq(self.number.slot, lease).is_err() {
+        if self.nic.destroy_cq(self.number.slot, lease).is_err() {
             self.keep();
         }
     }
@@ -50,8 +58,8 @@ impl<'a> CqPlace<'a> {
 
 impl Drop for CqPlace<'_> {
     fn drop(&mut self) {
-        self.agent.event_room.give_back();
-        self.agent.cqs.release(self.number.slot);
+        self.room.give_back();
+        self.numbers.release(self.number.slot);
     }
 }
 

@@ -1,0 +1,175 @@
+//! The calls of a client that make and end connections, and that ask for datagram services.
+
+use alloc::sync::Arc;
+use core::ops::RangeInclusive;
+
+use roce::cm::redirection::Redirection;
+use roce::cm::rej::Reason;
+
+use super::Client;
+use crate::Error;
+use crate::cm::{
+    AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
+};
+use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
+use crate::connectable::Connectable;
+
+impl Client {
+    /// Listens for a service, for connections of these transport services; the agent rejects
+    /// requests for others. Requests come as `CmEventKind::Request` with `context`.
+    pub fn listen(
+        self: &Arc<Client>,
+        service: roce::ServiceId,
+        transports: Transports,
+        context: u64,
+    ) -> Result<ListenId, Error> {
+        self.listen_to_range(service..=service, transports, context)
+    }
+
+    /// As [`Client::listen`], for each service of a range that has no listening point of its own:
+    /// one for a single service takes the requests for it, whichever began first. Ranges of one
+    /// agent have no service in common.
+    pub fn listen_to_range(
+        self: &Arc<Client>,
+        services: RangeInclusive<roce::ServiceId>,
+        transports: Transports,
+        context: u64,
+    ) -> Result<ListenId, Error> {
+        let _call = self.call()?;
+        self.agent.connections.listen(self, services, transports, context)
+    }
+
+    /// Ends listening. Requests that the client has not answered stay answerable.
+    pub fn stop_listening(&self, listen: ListenId) -> Result<(), Error> {
+        self.agent.connections.stop_listening(self, listen)
+    }
+
+    /// Active side: asks a peer for a connection of a queue pair, which must be in INIT, or of a
+    /// virtual interface, which must be in RESET. The type of the queue pair, RC or UC, is the type
+    /// of the connection, as is that of the virtual interface's reliability level (unreliable is
+    /// UC); on UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is
+    /// chosen by the agent; a hop limit of 0 stands for 64, and a path MTU greater than the port's
+    /// for the port's. Private data: at most 92 bytes.
+    pub fn connect(
+        &self,
+        of: impl Into<Connectable>,
+        params: &ConnectParams,
+        handshake: Handshake,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, Error> {
+        let _call = self.call()?;
+        self.agent.connections.connect(self, &of.into(), params, handshake, private_data)
+    }
+
+    /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,
+    /// of the type that the request asks for. `CmEventKind::Established` follows. The queue pair
+    /// has no more RDMA Reads outstanding than the peer serves. Private data: at most 196 bytes.
+    pub fn accept(
+        &self,
+        connection: ConnectionId,
+        with: impl Into<Connectable>,
+        params: &AcceptParams,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        let _call = self.call()?;
+        self.agent.connections.accept(self, connection, &with.into(), params, private_data)
+    }
+
+    /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the
+    /// queue pair goes to ERROR, a virtual interface to RESET with its receives). The connection is
+    /// gone when this returns.
+    pub fn reject(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
+        self.agent.connections.reject(self, connection, Reason::CONSUMER_DEFINED, &[], private_data)
+    }
+
+    /// As [`Client::reject`], for another reason than the consumer's own (IBTA vol. 1 table 109),
+    /// with the additional information that the reason asks for: at most 72 bytes.
+    pub fn reject_because(
+        &self,
+        connection: ConnectionId,
+        reason: Reason,
+        information: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.agent.connections.reject(self, connection, reason, information, private_data)
+    }
+
+    /// Passive side: forgets a request, as if it had not arrived. Nothing is sent, and a repetition
+    /// of the request is reported as a new one. For a request that the client has no room for.
+    pub fn discard(&self, connection: ConnectionId) -> Result<(), Error> {
+        self.agent.connections.discard(self, connection)
+    }
+
+    /// Passive side: passes a request to another client of the agent, which answers it and hears of
+    /// it, with `context`, from now on. A failure changes nothing.
+    pub fn transfer(&self, connection: ConnectionId, to: &Arc<Client>, context: u64) -> Result<(), Error> {
+        let _call = to.call()?;
+        self.agent.connections.transfer(self, connection, to, context)
+    }
+
+    /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. At
+    /// most `initiator_depth` RDMA Reads will be outstanding; the connection may have been asked
+    /// for with another number.
+    pub fn establish(
+        &self,
+        connection: ConnectionId,
+        initiator_depth: u8,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.agent.connections.establish(self, connection, initiator_depth, private_data)
+    }
+
+    /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes
+    /// to ERROR before this returns, so what is outstanding flushes. If the connection was
+    /// established, `CmEventKind::Disconnected` follows; otherwise no event follows. A virtual
+    /// interface is disconnected without any event by `Vi::disconnect`.
+    pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
+        self.agent.connections.disconnect(self, connection, private_data)
+    }
+
+    /// Prepares to ask a peer for a datagram service; sends nothing yet. Returns the resolution's
+    /// id, and the id that the peer sees each time that it is asked.
+    pub fn open_resolution(
+        self: &Arc<Client>,
+        params: &ResolveParams<'_>,
+        context: u64,
+    ) -> Result<(ResolutionId, u32), Error> {
+        let _call = self.call()?;
+        self.agent.connections.open_resolution(self, params, context)
+    }
+
+    /// Asks. `ResolutionEventKind::Reply` or `TimedOut` follows. Asking before that begins anew.
+    pub fn resolve(&self, resolution: ResolutionId) -> Result<(), Error> {
+        self.agent.connections.resolve(self, resolution)
+    }
+
+    /// Forgets a resolution; answers that still come are dropped.
+    pub fn close_resolution(&self, resolution: ResolutionId) -> Result<(), Error> {
+        self.agent.connections.close_resolution(self, resolution)
+    }
+
+    /// Answers a peer's request, which uses its id up.
+    pub fn answer_resolution(
+        &self,
+        request: ResolutionRequestId,
+        answer: &ResolutionAnswer<'_>,
+    ) -> Result<(), Error> {
+        self.agent.connections.answer_resolution(self, request, answer)
+    }
+
+    /// Answers a peer's request with the port where it shall ask instead, which uses the request's
+    /// id up. Private data: at most 136 bytes.
+    pub fn redirect_resolution(
+        &self,
+        request: ResolutionRequestId,
+        to: &Redirection,
+        private_data: &[u8],
+    ) -> Result<(), Error> {
+        self.agent.connections.redirect_resolution(self, request, to, private_data)
+    }
+
+    /// Leaves a peer's request without an answer.
+    pub fn disregard_resolution(&self, request: ResolutionRequestId) {
+        self.agent.connections.disregard_resolution(self, request);
+    }
+}
