@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use platform::Instant;
 use roce::transport::{
-    Answer, Config, Event, Extra, Limits, Message, Operation, Outcome, Piece, Reason, Received, Requester,
+    Answer, Config, Event, Executed, Extra, Limits, Message, Operation, Piece, Reason, Received, Requester,
     Responder, Service, Transmit, Verdict,
 };
 use roce::wire::packet;
@@ -92,9 +92,9 @@ impl World {
         }
     }
 
-    fn request(&mut self, id: u32, piece: &Piece, outcome: Outcome) {
+    fn request(&mut self, id: u32, piece: &Piece, outcome: Executed) {
         let Verdict::Execute(execution) = self.responder.receive(piece) else { return };
-        let done = matches!(outcome, Outcome::Done(_));
+        let done = matches!(outcome, Executed::Done(_));
         if done && self.honest {
             // Local work requests do not appear here.
             // An RDMA Read may be divided, and each part counts from 0.
@@ -149,7 +149,7 @@ impl World {
         bytes.extend(input.bytes(length));
         let Ok(packet) = packet::Repr::parse(&bytes) else { return };
         if let Some((Service::Rc, piece)) = Piece::from_packet(&packet) {
-            self.request(0, &piece, Outcome::Done(0));
+            self.request(0, &piece, Executed::Done(0));
         }
         if let Some(answer) = Answer::from_packet(&packet) {
             self.answer(&answer);
@@ -163,7 +163,7 @@ impl World {
         for _ in 0..20_000 {
             while self.transmit(1) {}
             while let Some((id, piece)) = self.pieces.pop_front() {
-                self.request(id, &piece, Outcome::Done(0));
+                self.request(id, &piece, Executed::Done(0));
                 while self.respond(1) {}
             }
             let arrived = !self.answers.is_empty();
@@ -213,9 +213,9 @@ fn play(bytes: &[u8]) -> World {
                 let place = input.below(world.pieces.len().min(256)) / 4;
                 let Some((id, piece)) = world.pieces.get(place).copied() else { continue };
                 let outcome = match input.below(12) {
-                    0 => Outcome::NotReady(1),
-                    1 if input.rarely(8) => Outcome::Refused(Reason::RespRemoteAccessErrors),
-                    _ => Outcome::Done(0),
+                    0 => Executed::NotReady(1),
+                    1 if input.rarely(8) => Executed::Refused(Reason::RespRemoteAccessErrors),
+                    _ => Executed::Done(0),
                 };
                 // A packet is lost, or arrives and may arrive again, or arrives once.
                 match input.below(8) {

@@ -45,7 +45,7 @@ impl Refusal {
 }
 
 /// A command's result.
-pub(crate) type Answer = Result<[u8; RESULT_SIZE], Refusal>;
+pub(crate) type CommandResult = Result<[u8; RESULT_SIZE], Refusal>;
 
 /// The offset in a command of one of its fields, or of a field of its arguments.
 macro_rules! at {

@@ -9,7 +9,7 @@ use nic_abi::admin::{
 use nic_abi::ident::key_slot;
 use nic_abi::wqe::{LinkFlags, ListArgs};
 
-use super::command::{Answer, DONE, Refusal, args, at, result};
+use super::command::{CommandResult, DONE, Refusal, args, at, result};
 use crate::Frontend;
 use crate::keys::{Key, Kind, Owner, RIGHTS};
 use crate::limits::{MAX_LIST_ELEMENTS, MAX_TRANSLATIONS};
@@ -68,7 +68,7 @@ impl<F: Frontend> Nic<F> {
         }
     }
 
-    pub(super) fn register_region(&mut self, command: &Command) -> Answer {
+    pub(super) fn register_region(&mut self, command: &Command) -> CommandResult {
         let a: RegisterRegion = args(command);
         self.new_key(command.object, a.pd, at!(RegisterRegion, pd))?;
         let flags = region_flags(a.flags).filter(|f| rights_fit(*f));
@@ -105,7 +105,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn share_region(&mut self, command: &Command) -> Answer {
+    pub(super) fn share_region(&mut self, command: &Command) -> CommandResult {
         let a: ShareRegion = args(command);
         self.new_key(command.object, a.pd, at!(ShareRegion, pd))?;
         if a.reserved != 0 {
@@ -149,7 +149,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn allocate_region(&mut self, command: &Command) -> Answer {
+    pub(super) fn allocate_region(&mut self, command: &Command) -> CommandResult {
         let a: AllocateRegion = args(command);
         self.new_key(command.object, a.pd, at!(AllocateRegion, pd))?;
         let field = at!(AllocateRegion, max_elements);
@@ -177,7 +177,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn modify_region(&mut self, command: &Command) -> Answer {
+    pub(super) fn modify_region(&mut self, command: &Command) -> CommandResult {
         let a: ModifyRegion = args(command);
         let entry = self.named_key(command)?;
         match entry.kind {
@@ -212,7 +212,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_region(&mut self, command: &Command) -> Answer {
+    pub(super) fn destroy_region(&mut self, command: &Command) -> CommandResult {
         match self.named_key(command)?.kind {
             Kind::Region { windows: 0, .. } => {}
             Kind::Region { .. } => return Err(Refusal::new(Status::Busy, at!(command.object))),
@@ -222,7 +222,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn allocate_window(&mut self, command: &Command) -> Answer {
+    pub(super) fn allocate_window(&mut self, command: &Command) -> CommandResult {
         let a: AllocateWindow = args(command);
         self.new_key(command.object, a.pd, at!(AllocateWindow, pd))?;
         let narrow = match a.window_type {
@@ -243,7 +243,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_window(&mut self, command: &Command) -> Answer {
+    pub(super) fn destroy_window(&mut self, command: &Command) -> CommandResult {
         match self.named_key(command)?.kind {
             Kind::Window { .. } => self.remove_key(command.object),
             Kind::Region { .. } => return Err(Refusal::new(Status::NoSuchObject, at!(command.object))),
@@ -251,7 +251,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn query_key(&mut self, command: &Command) -> Answer {
+    pub(super) fn query_key(&mut self, command: &Command) -> CommandResult {
         let entry = self.named_key(command)?;
         let (kind, windows_or_region) = match entry.kind {
             Kind::Region { windows, .. } => (0, windows),

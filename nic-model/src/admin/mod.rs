@@ -31,7 +31,7 @@ use crate::nic::Nic;
 use crate::node::Node;
 use crate::report::event;
 use crate::schedule::Schedule;
-use command::{Answer, DONE, Refusal, args, at};
+use command::{CommandResult, DONE, Refusal, args, at};
 
 /// Elements of a list, or entries of a ring, that a command handles in a unit of work.
 const ELEMENTS: u32 = 64;
@@ -93,7 +93,7 @@ impl<F: Frontend> Node<F> {
     }
 
     /// Carries out a command; `None` if its answer comes later.
-    fn carry_out(&mut self, schedule: &mut Schedule, index: u32, command: &Command) -> Option<Answer> {
+    fn carry_out(&mut self, schedule: &mut Schedule, index: u32, command: &Command) -> Option<CommandResult> {
         let Some(opcode) = Opcode::from_word(command.opcode) else {
             return Some(Err(Refusal::new(Status::BadOpcode, at!(command.opcode))));
         };
@@ -144,7 +144,7 @@ impl<F: Frontend> Nic<F> {
     }
 
     /// Writes the answer to the command at `index`.
-    pub fn answer(&mut self, index: u32, command: &Command, answer: &Answer) {
+    pub fn answer(&mut self, index: u32, command: &Command, answer: &CommandResult) {
         // An event that the command raised may have failed the NIC.
         let Some(admin) = self.admin.as_ref().filter(|_| self.running()) else { return };
         let (status, field, result) = match answer {

@@ -13,7 +13,7 @@ use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
 use roce::transport::Persistence;
 use roce::{PathMtu, Psn};
 
-use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
+use super::command::{CommandResult, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
 use crate::ids::QpId;
 use crate::keys::{Owner, QP_RIGHTS};
@@ -36,7 +36,7 @@ impl<F: Frontend> Node<F> {
             .ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))
     }
 
-    pub(super) fn create_qp(&mut self, command: &Command) -> Answer {
+    pub(super) fn create_qp(&mut self, command: &Command) -> CommandResult {
         let qpn = command.object;
         let slot = qpn_slot(qpn);
         let a: CreateQp = args(command);
@@ -151,7 +151,7 @@ impl<F: Frontend> Node<F> {
         Ok(DONE)
     }
 
-    pub(super) fn query_qp(&mut self, command: &Command) -> Answer {
+    pub(super) fn query_qp(&mut self, command: &Command) -> CommandResult {
         let (nic, qp) = self.named_qp(command)?;
         Ok(result(&QpInfo {
             state: qp.state as u32,
@@ -167,7 +167,7 @@ impl<F: Frontend> Node<F> {
         }))
     }
 
-    pub(super) fn modify_qp(&mut self, schedule: &mut Schedule, command: &Command) -> Answer {
+    pub(super) fn modify_qp(&mut self, schedule: &mut Schedule, command: &Command) -> CommandResult {
         let (nic, qp) = self.named_qp(command)?;
         let a: ModifyQp = args(command);
         let mask = QpMask::from_bits(a.mask).ok_or(Refusal::field(at!(ModifyQp, mask)))?;
@@ -256,7 +256,7 @@ impl<F: Frontend> Node<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_qp(&mut self, schedule: &mut Schedule, command: &Command) -> Answer {
+    pub(super) fn destroy_qp(&mut self, schedule: &mut Schedule, command: &Command) -> CommandResult {
         let (nic, qp) = self.named_qp(command)?;
         let a: DestroyQp = args(command);
         check_range(a.unless_bound, 0..=1, at!(DestroyQp, unless_bound))?;

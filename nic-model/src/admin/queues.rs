@@ -8,7 +8,7 @@ use nic_abi::registers::{CQ_RECORDS, EQ_RECORDS, SRQ_RECORDS};
 use nic_abi::wqe::receive_stride;
 use nic_abi::{cqe, eqe};
 
-use super::command::{Answer, DONE, Refusal, args, at, check_range, result};
+use super::command::{CommandResult, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
 use crate::cq::Cq;
 use crate::eq::Eq;
@@ -38,7 +38,7 @@ fn unused(users: Option<u32>) -> Result<(), Refusal> {
 }
 
 impl<F: Frontend> Nic<F> {
-    pub(super) fn create_eq(&mut self, command: &Command) -> Answer {
+    pub(super) fn create_eq(&mut self, command: &Command) -> CommandResult {
         let number = command.object;
         let a: CreateEq = args(command);
         free_number(number, MAX_EQS, self.eqs.contains(number))?;
@@ -52,13 +52,13 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_eq(&mut self, command: &Command) -> Answer {
+    pub(super) fn destroy_eq(&mut self, command: &Command) -> CommandResult {
         unused(self.eqs.get(command.object).map(|e| e.users))?;
         self.eqs.remove(command.object);
         Ok(DONE)
     }
 
-    pub(super) fn create_pd(&mut self, command: &Command) -> Answer {
+    pub(super) fn create_pd(&mut self, command: &Command) -> CommandResult {
         let number = command.object;
         free_number(number, MAX_PDS, self.pds.contains(number))?;
         if number == 0 {
@@ -68,13 +68,13 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_pd(&mut self, command: &Command) -> Answer {
+    pub(super) fn destroy_pd(&mut self, command: &Command) -> CommandResult {
         unused(self.pds.get(command.object).map(|p| p.users))?;
         self.pds.remove(command.object);
         Ok(DONE)
     }
 
-    pub(super) fn create_cq(&mut self, command: &Command) -> Answer {
+    pub(super) fn create_cq(&mut self, command: &Command) -> CommandResult {
         let number = command.object;
         let a: CreateCq = args(command);
         free_number(number, MAX_CQS, self.cqs.contains(number))?;
@@ -99,7 +99,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_cq(&mut self, command: &Command) -> Answer {
+    pub(super) fn destroy_cq(&mut self, command: &Command) -> CommandResult {
         unused(self.cqs.get(command.object).map(|c| c.users))?;
         if let Some(cq) = self.cqs.remove(command.object) {
             self.release_eq(cq.eq);
@@ -107,7 +107,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn resize_cq(&mut self, command: &Command) -> Answer {
+    pub(super) fn resize_cq(&mut self, command: &Command) -> CommandResult {
         let number = command.object;
         let a: ResizeCq = args(command);
         let no_such = Refusal::new(Status::NoSuchObject, at!(command.object));
@@ -134,13 +134,13 @@ impl<F: Frontend> Nic<F> {
         self.query_cq(command)
     }
 
-    pub(super) fn query_cq(&mut self, command: &Command) -> Answer {
+    pub(super) fn query_cq(&mut self, command: &Command) -> CommandResult {
         let cq = self.cqs.get(command.object);
         let cq = cq.ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
         Ok(result(&CqInfo { producer: cq.producer, failed: u32::from(cq.failed) }))
     }
 
-    pub(super) fn create_srq(&mut self, command: &Command) -> Answer {
+    pub(super) fn create_srq(&mut self, command: &Command) -> CommandResult {
         let number = command.object;
         let a: CreateSrq = args(command);
         free_number(number, MAX_SRQS, self.srqs.contains(number))?;
@@ -175,7 +175,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn destroy_srq(&mut self, command: &Command) -> Answer {
+    pub(super) fn destroy_srq(&mut self, command: &Command) -> CommandResult {
         unused(self.srqs.get(command.object).map(|s| s.users))?;
         if let Some(srq) = self.srqs.remove(command.object) {
             self.release_eq(srq.eq);
@@ -184,7 +184,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn modify_srq(&mut self, command: &Command) -> Answer {
+    pub(super) fn modify_srq(&mut self, command: &Command) -> CommandResult {
         let a: ModifySrq = args(command);
         let srq = self.srqs.get_mut(command.object);
         let srq = srq.ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
@@ -202,7 +202,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn resize_srq(&mut self, command: &Command) -> Answer {
+    pub(super) fn resize_srq(&mut self, command: &Command) -> CommandResult {
         let number = command.object;
         let a: ResizeSrq = args(command);
         let srq = self.srqs.get(number).ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
@@ -227,7 +227,7 @@ impl<F: Frontend> Nic<F> {
         Ok(DONE)
     }
 
-    pub(super) fn query_srq(&mut self, command: &Command) -> Answer {
+    pub(super) fn query_srq(&mut self, command: &Command) -> CommandResult {
         let srq = self.srqs.get(command.object);
         let srq = srq.ok_or(Refusal::new(Status::NoSuchObject, at!(command.object)))?;
         Ok(result(&SrqInfo { taken: srq.head, limit: srq.limit }))

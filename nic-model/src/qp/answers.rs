@@ -3,7 +3,7 @@
 
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use nic_abi::wqe::LinkFlags;
-use roce::transport::{Answer, Operation, Outcome, Piece, Reason, Remote, Response, Verdict};
+use roce::transport::{Answer, Executed, Operation, Piece, Reason, Remote, Response, Verdict};
 use roce::wire::datagram::Network;
 use roce::{Gid, Psn, Qpn};
 
@@ -101,12 +101,12 @@ impl Qp {
                     return;
                 }
                 let (outcome, fault) = match responder.carry_out(&Job::new(&execution), &Payload(payload)) {
-                    Ok(Moved::Done(original)) => (Outcome::Done(original), None),
+                    Ok(Moved::Done(original)) => (Executed::Done(original), None),
                     Err(Stop::NotReady) => {
                         responder.nic.packets.count(Reason::OutOfBuffer);
-                        (Outcome::NotReady(responder.qp.attributes.min_rnr_timer), None)
+                        (Executed::NotReady(responder.qp.attributes.min_rnr_timer), None)
                     }
-                    Err(Stop::Fault(fault)) => (Outcome::Refused(fault.reason), Some(fault)),
+                    Err(Stop::Fault(fault)) => (Executed::Refused(fault.reason), Some(fault)),
                     // A packet contains its bytes, so there is no requester's memory to fail, and
                     // it is always carried out whole.
                     Err(Stop::Dead | Stop::SourceFault) | Ok(Moved::Part(_)) => return,

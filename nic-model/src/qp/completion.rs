@@ -18,7 +18,7 @@ use crate::schedule::Schedule;
 
 /// How an attempt to execute a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Attempt {
     /// A part is carried out; more follows.
     More,
     /// The request is carried out; the completion's length.

@@ -17,7 +17,7 @@ use roce::wire::ipv6;
 use roce::{Gid, Path, Psn, QKey, Qpn};
 
 use super::Qp;
-use super::completion::{Outcome, Received};
+use super::completion::{Attempt, Received};
 use super::engine::Step;
 use super::receive::NoReceive;
 use super::send::ARGS;
@@ -129,10 +129,10 @@ impl Qp {
         &mut self,
         nic: &mut Nic<F>,
         local: &'a mut Spans,
-    ) -> Result<Datagram<'a>, Outcome> {
+    ) -> Result<Datagram<'a>, Attempt> {
         let work = &self.send.work;
         let address = work.address();
-        let bad = |offset: usize| Outcome::Failed(Status::LocalQpOperation, (ARGS + offset) as u32);
+        let bad = |offset: usize| Attempt::Failed(Status::LocalQpOperation, (ARGS + offset) as u32);
         let Some(source_gid) = nic.gid(address.source_gid) else {
             return Err(bad(offset_of!(AddressVector, source_gid)));
         };
@@ -140,13 +140,13 @@ impl Qp {
             return Err(bad(offset_of!(AddressVector, qpn)));
         }
         if work.total > u64::from(nic.config.mtu).min(self.max_message) {
-            return Err(Outcome::Failed(Status::LocalLength, NO_FIELD));
+            return Err(Attempt::Failed(Status::LocalLength, NO_FIELD));
         }
         if nic
             .local_spans(&work.segments, self.pd, LinkFlags::LOCAL_READ, self.key_kind(true), local)
             .is_err()
         {
-            return Err(Outcome::Failed(Status::LocalProtection, NO_FIELD));
+            return Err(Attempt::Failed(Status::LocalProtection, NO_FIELD));
         }
         let datagram = Datagram {
             from: self.id.nic,
@@ -164,9 +164,9 @@ impl Qp {
             return Ok(datagram);
         }
         match self.hold_back() {
-            Some(Outcome::Lost) => {
+            Some(Attempt::Lost) => {
                 nic.stats.dropped_datagrams += 1;
-                return Err(Outcome::Done(self.send.work.total));
+                return Err(Attempt::Done(self.send.work.total));
             }
             Some(held) => return Err(held),
             None => {}
@@ -174,7 +174,7 @@ impl Qp {
         if self.kind == QpType::Gsi && nic.drop_management > 0 {
             nic.drop_management -= 1;
             nic.stats.dropped_datagrams += 1;
-            return Err(Outcome::Done(self.send.work.total));
+            return Err(Attempt::Done(self.send.work.total));
         }
         Ok(datagram)
     }
@@ -251,8 +251,8 @@ impl Qp {
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
         datagram: &Datagram<'_>,
-    ) -> Option<Outcome> {
-        let Some(mut uplink) = nic.uplink.take() else { return Some(Outcome::Done(datagram.length)) };
+    ) -> Option<Attempt> {
+        let Some(mut uplink) = nic.uplink.take() else { return Some(Attempt::Done(datagram.length)) };
         let room = !uplink.port.up() || uplink.wire.has_room();
         let result = room.then(|| self.transmit(nic, schedule, datagram, &mut uplink));
         nic.uplink = Some(uplink);
@@ -269,7 +269,7 @@ impl Qp {
         schedule: &mut Schedule,
         datagram: &Datagram<'_>,
         uplink: &mut Uplink<F::Wire>,
-    ) -> Outcome {
+    ) -> Attempt {
         let Uplink { port, wire, output, payload, held, .. } = uplink;
         let length = datagram.length as usize;
         schedule.charge((length / UNIT) as u32);
@@ -278,7 +278,7 @@ impl Qp {
             Some(&*into)
         });
         let Some(payload) = payload else {
-            return Outcome::Failed(Status::LocalProtection, NO_FIELD);
+            return Attempt::Failed(Status::LocalProtection, NO_FIELD);
         };
         let address = &datagram.address;
         let network = network(address, &datagram.source_gid);
@@ -286,7 +286,7 @@ impl Qp {
         let packet = Qpn::new(address.qpn).and_then(|qpn| packet.to_packet(qpn, payload));
         let (Some(network), Some(packet)) = (network, packet) else {
             nic.stats.dropped_datagrams += 1;
-            return Outcome::Done(datagram.length);
+            return Attempt::Done(datagram.length);
         };
         let source = FIRST_PORT | self.qpn as u16 & !FIRST_PORT;
         let result = port.transmit(&network, self.sender(), source, output, schedule.now, |into| {
@@ -305,7 +305,7 @@ impl Qp {
             }
             Err(_) => nic.stats.dropped_datagrams += 1,
         }
-        Outcome::Done(datagram.length)
+        Attempt::Done(datagram.length)
     }
 
     /// Writes a datagram that the queue pair takes into a receive with `write`. A receive that is
@@ -383,9 +383,9 @@ impl<F: Frontend> Fabric<F> {
         let outcome = match delivered {
             Ok(taken) => {
                 nic.stats.dropped_datagrams += u64::from(!taken);
-                Outcome::Done(datagram.length)
+                Attempt::Done(datagram.length)
             }
-            Err(_) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
+            Err(_) => Attempt::Failed(Status::LocalProtection, NO_FIELD),
         };
         qp.settle(nic, schedule, outcome)
     }

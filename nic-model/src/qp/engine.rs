@@ -6,8 +6,8 @@ use nic_abi::eqe::EventType;
 use nic_abi::ident::qpn_slot;
 use nic_abi::wqe::Opcode;
 
-use super::completion::{Outcome, status_of};
-use super::message::{Answer, Request};
+use super::completion::{Attempt, status_of};
+use super::message::{Reply, Request};
 use super::responder::Responder;
 use super::send::BadEntry;
 use super::{Qp, Way};
@@ -100,7 +100,7 @@ impl<F: Frontend> Fabric<F> {
                 }
                 qp.conclude(nic, &local, answer)
             }
-            None => Outcome::Lost,
+            None => Attempt::Lost,
         };
         qp.settle(nic, schedule, outcome)
     }
@@ -160,7 +160,7 @@ impl<F: Frontend> Fabric<F> {
     /// Passes a request to the queue pair that it names, and returns the answer; `None` if no queue
     /// pair of this type takes the request. Inlined, since each caller has a constant type.
     #[inline(always)]
-    pub(super) fn ask(&mut self, to: NicId, request: &Request<'_>, kind: QpType) -> Option<Answer> {
+    pub(super) fn ask(&mut self, to: NicId, request: &Request<'_>, kind: QpType) -> Option<Reply> {
         let Ends { source, target, schedule } = self.ends(request.from, to)?;
         let up = target.nic.running() && target.nic.port_up;
         let (nic, qp) = target.parts(qpn_slot(request.target_qpn))?;
@@ -226,10 +226,10 @@ impl Qp {
 
     /// Executes the current work request if it needs no peer.
     #[inline]
-    fn execute_alone<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
+    fn execute_alone<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Attempt> {
         if self.faults.injected && self.faults.failures > 0 && !self.send.work.started {
             self.faults.failures -= 1;
-            return Some(Outcome::Failed(self.faults.failure, NO_FIELD));
+            return Some(Attempt::Failed(self.faults.failure, NO_FIELD));
         }
         match self.send.work.opcode {
             Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow => {
@@ -242,7 +242,7 @@ impl Qp {
     /// Executes the current work request as far as possible without the peer. Puts its memory into
     /// `local`. An error is the outcome of a request that does not go to the peer.
     #[inline]
-    fn attempt<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
+    fn attempt<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Attempt> {
         match self.execute_alone(nic) {
             Some(outcome) => Err(outcome),
             None => self.check_request(nic, local),
@@ -255,20 +255,20 @@ impl Qp {
         &mut self,
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
-        outcome: Outcome,
+        outcome: Attempt,
     ) -> Step {
         // The attempt may have failed the queue pair in its role of a responder, or by an overflow
         // of its CQ.
-        if self.state == QpState::Error && !matches!(outcome, Outcome::Failed(..)) {
+        if self.state == QpState::Error && !matches!(outcome, Attempt::Failed(..)) {
             return Step::Again;
         }
         let work = &mut self.send.work;
         match outcome {
-            Outcome::More => {
+            Attempt::More => {
                 self.persistence.start_over();
                 Step::Yield
             }
-            Outcome::Done(length) => {
+            Attempt::Done(length) => {
                 let large = work.total > u64::from(u16::MAX);
                 if self.kind == QpType::Rc {
                     self.send_psn = self.send_psn.add(self.request_packets());
@@ -281,11 +281,11 @@ impl Qp {
                     false => Step::Again,
                 }
             }
-            Outcome::Failed(status, field) => {
+            Attempt::Failed(status, field) => {
                 self.fail_request(nic, schedule, status, field);
                 Step::Again
             }
-            Outcome::Lost => {
+            Attempt::Lost => {
                 work.started = false;
                 nic.stats.lost_requests += 1;
                 if self.vi.is_some() {
@@ -294,7 +294,7 @@ impl Qp {
                 self.persistence.lost(schedule.now);
                 self.sleep(schedule)
             }
-            Outcome::NotReady(timer) => {
+            Attempt::NotReady(timer) => {
                 work.started = false;
                 if let Err(status) = self.persistence.not_ready(timer, schedule.now) {
                     self.fail_request(nic, schedule, status_of(status), NO_FIELD);
@@ -302,7 +302,7 @@ impl Qp {
                 }
                 self.sleep(schedule)
             }
-            Outcome::Delayed(delay) => {
+            Attempt::Delayed(delay) => {
                 self.persistence.pause(schedule.now + delay);
                 self.sleep(schedule)
             }

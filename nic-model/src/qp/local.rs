@@ -10,7 +10,7 @@ use nic_abi::wqe::{BindArgs, LinkFlags, ListArgs, Opcode};
 use zerocopy::transmute;
 
 use super::Qp;
-use super::completion::{Outcome, header_field};
+use super::completion::{Attempt, header_field};
 use super::send::{ARGS, Work};
 use crate::Frontend;
 use crate::keys::{Bind, Key, Keys, Kind, REMOTE_RIGHTS, RIGHTS};
@@ -34,13 +34,13 @@ pub(crate) fn region_flags(bits: u32) -> Option<LinkFlags> {
     LinkFlags::from_bits(bits).filter(|f| (RIGHTS | FORMS).contains(*f))
 }
 
-const fn failed(status: Status, field: u32) -> Outcome {
-    Outcome::Failed(status, field)
+const fn failed(status: Status, field: u32) -> Attempt {
+    Attempt::Failed(status, field)
 }
 
 impl Qp {
     /// Executes an entry.
-    pub fn execute_local<F: Frontend>(&self, work: &Work, nic: &mut Nic<F>) -> Outcome {
+    pub fn execute_local<F: Frontend>(&self, work: &Work, nic: &mut Nic<F>) -> Attempt {
         match work.opcode {
             Opcode::FastRegister => self.fast_register(work, nic),
             Opcode::LocalInvalidate => self.local_invalidate(work, &mut nic.keys),
@@ -48,18 +48,18 @@ impl Qp {
         }
     }
 
-    fn local_invalidate(&self, work: &Work, keys: &mut Keys) -> Outcome {
+    fn local_invalidate(&self, work: &Work, keys: &mut Keys) -> Attempt {
         let key = work.header.immediate;
         let field = header_field!(immediate);
         let window = matches!(keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
         match keys.invalidate(key, self.pd, self.owner) {
-            Ok(()) => Outcome::Done(0),
+            Ok(()) => Attempt::Done(0),
             Err(_) if window => failed(Status::WindowBind, field),
             Err(_) => failed(Status::MemoryManagement, field),
         }
     }
 
-    fn fast_register<F: Frontend>(&self, work: &Work, nic: &mut Nic<F>) -> Outcome {
+    fn fast_register<F: Frontend>(&self, work: &Work, nic: &mut Nic<F>) -> Attempt {
         let header = work.header;
         let list = work.list();
         let bad = |field| failed(Status::MemoryManagement, field);
@@ -100,13 +100,13 @@ impl Qp {
                 entry.flags = flags;
                 (entry.base, entry.length) = (header.remote_addr, header.length);
                 entry.linked = true;
-                Outcome::Done(0)
+                Attempt::Done(0)
             }
             Err(error) => bad(list_field(error)),
         }
     }
 
-    fn bind_window(&self, work: &Work, keys: &mut Keys) -> Outcome {
+    fn bind_window(&self, work: &Work, keys: &mut Keys) -> Attempt {
         let header = work.header;
         let args: BindArgs = transmute!(work.args);
         let pd = self.pd;
@@ -135,7 +135,7 @@ impl Qp {
                 return failed(Status::MemoryManagement, header_field!(length));
             }
             keys.unlink(window_slot);
-            return Outcome::Done(0);
+            return Attempt::Done(0);
         }
         let region = match keys.get(header.remote_key) {
             Some(region) if region.linked && region.pd == pd => region,
@@ -170,7 +170,7 @@ impl Qp {
             length: header.length,
         };
         keys.bind(window_slot, &bind);
-        Outcome::Done(0)
+        Attempt::Done(0)
     }
 }
 

@@ -116,7 +116,7 @@ pub(super) fn operation(opcode: Opcode, operands: (u64, u64), immediate: u32) ->
 
 /// What comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Reply {
     /// Nothing.
     None,
     /// This many bytes were moved; the requester continues.

@@ -9,8 +9,8 @@ use platform::planted::{Bug, planted};
 use roce::transport::{Message, PostError, Status as Failure};
 
 use super::Qp;
-use super::completion::{Outcome, header_field, status_of};
-use super::message::{ATOMIC_BYTES, Answer, Request};
+use super::completion::{Attempt, header_field, status_of};
+use super::message::{ATOMIC_BYTES, Reply, Request};
 use super::segments::KeyKind;
 use super::send::Work;
 use super::vi::Descriptor;
@@ -86,8 +86,8 @@ impl Qp {
     /// Checks the current work request of a connected queue pair and puts its memory into `local`.
     /// An error is the outcome of a work request that cannot be sent.
     #[inline(always)]
-    pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
-        let failed = |(status, field)| Outcome::Failed(status, field);
+    pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Attempt> {
+        let failed = |(status, field)| Attempt::Failed(status, field);
         self.check_length().map_err(failed)?;
         let admitted = self.persistence.limits().admit(&self.send.work.message(0));
         admitted.map_err(|error| failed(refused(error)))?;
@@ -100,7 +100,7 @@ impl Qp {
             return Err(outcome);
         }
         // A port that is down loses what it sends.
-        if nic.port_up { Ok(()) } else { Err(Outcome::Lost) }
+        if nic.port_up { Ok(()) } else { Err(Attempt::Lost) }
     }
 
     /// The request to the queue pair's peer.
@@ -136,15 +136,15 @@ impl Qp {
         &mut self,
         nic: &mut Nic<F>,
         local: &[Span],
-        answer: Answer,
-    ) -> Outcome {
+        answer: Reply,
+    ) -> Attempt {
         match answer {
-            Answer::Part(bytes) => {
+            Reply::Part(bytes) => {
                 self.send.work.done += bytes;
-                return Outcome::More;
+                return Attempt::More;
             }
-            Answer::None => return Outcome::Lost,
-            Answer::SourceFault => return Outcome::Failed(Status::LocalProtection, NO_FIELD),
+            Reply::None => return Attempt::Lost,
+            Reply::SourceFault => return Attempt::Failed(Status::LocalProtection, NO_FIELD),
             _ => {}
         }
         if self.faults.injected
@@ -155,45 +155,45 @@ impl Qp {
         let work = &self.send.work;
         let (opcode, total, immediate) = (work.opcode, work.total, work.header.immediate);
         match answer {
-            Answer::NotReady(_) if planted(Bug::RnrIgnored) => Outcome::Done(0),
-            Answer::NotReady(timer) => Outcome::NotReady(timer),
-            Answer::Refused(reason) => Outcome::Failed(status_of(Failure::of_refusal(reason)), NO_FIELD),
-            Answer::Original(value) => {
+            Reply::NotReady(_) if planted(Bug::RnrIgnored) => Attempt::Done(0),
+            Reply::NotReady(timer) => Attempt::NotReady(timer),
+            Reply::Refused(reason) => Attempt::Failed(status_of(Failure::of_refusal(reason)), NO_FIELD),
+            Reply::Original(value) => {
                 let sink = Side { memory: nic.frontend.memory(), keys: &nic.keys, spans: local, skip: 0 };
                 match put(&sink, &value.to_le_bytes()) {
-                    Ok(()) => Outcome::Done(ATOMIC_BYTES),
-                    Err(_) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
+                    Ok(()) => Attempt::Done(ATOMIC_BYTES),
+                    Err(_) => Attempt::Failed(Status::LocalProtection, NO_FIELD),
                 }
             }
             _ => match opcode {
-                Opcode::Read => Outcome::Done(total),
+                Opcode::Read => Attempt::Done(total),
                 Opcode::ReadInvalidate => match nic.keys.invalidate(immediate, self.pd, self.owner) {
-                    Ok(()) => Outcome::Done(total),
-                    Err(_) => Outcome::Failed(Status::LocalProtection, header_field!(immediate)),
+                    Ok(()) => Attempt::Done(total),
+                    Err(_) => Attempt::Failed(Status::LocalProtection, header_field!(immediate)),
                 },
-                _ => Outcome::Done(total),
+                _ => Attempt::Done(total),
             },
         }
     }
 
     /// Applies fault injection to an answer.
     #[cold]
-    fn spoil_answer<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Outcome> {
+    fn spoil_answer<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Option<Attempt> {
         if self.faults.drop_responses > 0 {
             self.faults.drop_responses -= 1;
             nic.stats.lost_answers += 1;
-            return Some(Outcome::Lost);
+            return Some(Attempt::Lost);
         }
         if self.faults.bad_responses > 0 {
             self.faults.bad_responses -= 1;
-            return Some(Outcome::Failed(Status::BadResponse, NO_FIELD));
+            return Some(Attempt::Failed(Status::BadResponse, NO_FIELD));
         }
         None
     }
 
     /// Applies the injection of delays and losses before a request is sent. `None` if it is sent.
     #[inline(always)]
-    pub fn hold_back(&mut self) -> Option<Outcome> {
+    pub fn hold_back(&mut self) -> Option<Attempt> {
         let (faults, work) = (&mut self.faults, &mut self.send.work);
         if !faults.injected {
             (work.delayed, work.started) = (false, true);
@@ -202,12 +202,12 @@ impl Qp {
         if faults.delays > 0 && !work.delayed {
             faults.delays -= 1;
             work.delayed = true;
-            return Some(Outcome::Delayed(Duration::from_nanos(faults.delay_ns)));
+            return Some(Attempt::Delayed(Duration::from_nanos(faults.delay_ns)));
         }
         work.delayed = false;
         if faults.drop_requests > 0 {
             faults.drop_requests -= 1;
-            return Some(Outcome::Lost);
+            return Some(Attempt::Lost);
         }
         work.started = true;
         None

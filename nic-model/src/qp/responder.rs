@@ -10,11 +10,11 @@ use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::{EventType, REFUSED};
 use nic_abi::wqe::LinkFlags;
 use platform::planted::{Bug, planted};
-use roce::transport::{Body, Execution, Extra, Operation, Outcome, Piece, Reason, Remote, Verdict};
+use roce::transport::{Body, Executed, Execution, Extra, Operation, Piece, Reason, Remote, Verdict};
 
 use super::Qp;
 use super::completion::Received;
-use super::message::{ATOMIC_BYTES, Answer, PIECE, Request};
+use super::message::{ATOMIC_BYTES, Reply, PIECE, Request};
 use super::receive::NoReceive;
 use super::services::ResponderEngine;
 use super::vi::Retained;
@@ -293,9 +293,9 @@ impl<F: Frontend> Responder<'_, F> {
     /// Answers a request that comes by the short cut, or the next part of one. The engine sees a
     /// request when its last part has been carried out.
     #[inline]
-    pub fn respond(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
+    pub fn respond(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Reply {
         let Some(ResponderEngine::Reliable(engine)) = &mut self.qp.inbound.engine else {
-            return Answer::None;
+            return Reply::None;
         };
         if engine.expects(request.psn) && request.is_payload() && !request.garbled {
             return self.whole(request, source);
@@ -305,10 +305,10 @@ impl<F: Frontend> Responder<'_, F> {
 
     /// Carries out a Send or RDMA Write, or the next part of it.
     #[inline(always)]
-    fn whole(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
+    fn whole(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Reply {
         let step = match self.may_go_on(request) {
             true => self.carry_out(&Job::whole(request), &ShortCut { request, nic: source }),
-            false => return Answer::None,
+            false => return Reply::None,
         };
         match step {
             Ok(Step::Done(_)) => {
@@ -317,7 +317,7 @@ impl<F: Frontend> Responder<'_, F> {
                 if let Some(ResponderEngine::Reliable(engine)) = &mut inbound.engine {
                     engine.passed(request.packets);
                 }
-                Answer::Ack
+                Reply::Ack
             }
             Ok(Step::Part(moved)) => self.part(moved),
             Err(stop) => self.stop(stop),
@@ -332,15 +332,15 @@ impl<F: Frontend> Responder<'_, F> {
     }
 
     /// Records that a part has been carried out.
-    pub(super) fn part(&mut self, moved: u64) -> Answer {
+    pub(super) fn part(&mut self, moved: u64) -> Reply {
         self.qp.inbound.open = true;
-        Answer::Part(moved)
+        Reply::Part(moved)
     }
 
     /// Answers a request that the engine has to check.
     #[inline(never)]
-    fn judged(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
-        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+    fn judged(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Reply {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Reply::None };
         let verdict = match request.garbled {
             true => engine.receive_unknown(request.psn),
             false => engine.receive(&request.piece()),
@@ -351,7 +351,7 @@ impl<F: Frontend> Responder<'_, F> {
             Verdict::Refused(reason) => return self.refuse(&Fault::invalid(reason)),
         };
         if !self.may_go_on(request) {
-            return Answer::None;
+            return Reply::None;
         }
         match self.carry_out(&Job::new(&execution), &ShortCut { request, nic: source }) {
             Ok(Step::Part(moved)) => self.part(moved),
@@ -360,12 +360,12 @@ impl<F: Frontend> Responder<'_, F> {
                 let payload = execution.operation.carries_payload();
                 let atomic = execution.operation.is_atomic();
                 if let Some(engine) = &mut self.qp.inbound.engine {
-                    engine.executed(execution, Outcome::Done(original));
+                    engine.executed(execution, Executed::Done(original));
                     // The requester did not ask for the answer of a Send or RDMA Write: it is given
                     // at once.
                     while !payload && engine.respond(u32::MAX).is_some() {}
                 }
-                if atomic { Answer::Original(original) } else { Answer::Ack }
+                if atomic { Reply::Original(original) } else { Reply::Ack }
             }
             Err(stop) => self.stop(stop),
         }
@@ -385,11 +385,11 @@ impl<F: Frontend> Responder<'_, F> {
 
     /// The answer to a request that is not carried out.
     #[cold]
-    fn stop(&mut self, stop: Stop) -> Answer {
+    fn stop(&mut self, stop: Stop) -> Reply {
         match stop {
-            Stop::SourceFault => Answer::SourceFault,
-            Stop::NotReady => Answer::NotReady(self.qp.attributes.min_rnr_timer),
-            Stop::Dead => Answer::None,
+            Stop::SourceFault => Reply::SourceFault,
+            Stop::NotReady => Reply::NotReady(self.qp.attributes.min_rnr_timer),
+            Stop::Dead => Reply::None,
             Stop::Fault(fault) => self.refuse(&fault),
         }
     }
@@ -397,35 +397,35 @@ impl<F: Frontend> Responder<'_, F> {
     /// Answers a request that was carried out before, or the next part of one. A request behind a
     /// gap, or one that the engine has forgotten, gets no answer.
     #[cold]
-    fn repeat(&mut self, request: &Request<'_>, source: Option<&Nic<F>>, reason: Reason) -> Answer {
-        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+    fn repeat(&mut self, request: &Request<'_>, source: Option<&Nic<F>>, reason: Reason) -> Reply {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Reply::None };
         let response = engine.respond(u32::MAX);
         if reason != Reason::DuplicateRequest || !self.established() {
-            return Answer::None;
+            return Reply::None;
         }
-        let Some(response) = response else { return Answer::None };
+        let Some(response) = response else { return Reply::None };
         if let Body::Atomic { original } = response.answer.body {
             if planted(Bug::AtomicTwice) {
                 let _ = self.atomic(&Job::whole(request));
             }
-            return Answer::Original(original);
+            return Reply::Original(original);
         }
-        let Some(remote) = response.gather else { return Answer::Ack };
+        let Some(remote) = response.gather else { return Reply::Ack };
         let step = match self.qp.remote_span(self.nic, &remote, LinkFlags::REMOTE_READ) {
             Ok(span) => ShortCut { request, nic: source }.push(self.nic, span, self.schedule),
             Err(stop) => return self.stop(stop),
         };
         match read_step(step) {
-            Ok(Step::Part(moved)) => Answer::Part(moved),
-            Ok(Step::Done(_)) => Answer::Ack,
+            Ok(Step::Part(moved)) => Reply::Part(moved),
+            Ok(Step::Done(_)) => Reply::Ack,
             Err(stop) => self.stop(stop),
         }
     }
 
     /// Refuses a request and moves the responder to the error state.
-    fn refuse(&mut self, fault: &Fault) -> Answer {
+    fn refuse(&mut self, fault: &Fault) -> Reply {
         self.break_off(fault, REFUSED);
-        Answer::Refused(fault.reason)
+        Reply::Refused(fault.reason)
     }
 
     /// Moves the responder to the error state. The event's detail contains `bits`.

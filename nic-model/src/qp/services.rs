@@ -6,7 +6,7 @@ use nic_abi::admin::QpType;
 use platform::Instant;
 use roce::transport::requester::PostError;
 use roce::transport::{
-    self, Answer, Config, Event, Execution, Limits, Message, Outcome, Piece, Reason, Received, Response,
+    self, Answer, Config, Event, Executed, Execution, Limits, Message, Piece, Reason, Received, Response,
     Service, Transmit, Verdict, uc,
 };
 use roce::{PathMtu, Psn};
@@ -71,7 +71,7 @@ impl ResponderEngine {
         }
     }
 
-    pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
+    pub fn executed(&mut self, execution: Execution, outcome: Executed) {
         match self {
             ResponderEngine::Reliable(engine) => engine.executed(execution, outcome),
             ResponderEngine::Unreliable(engine) => engine.executed(execution, outcome),

@@ -7,12 +7,12 @@
 
 use nic_abi::admin::QpType;
 use nic_abi::cqe::{NO_FIELD, Status};
-use roce::transport::{Outcome as Executed, Reason, Verdict};
+use roce::transport::{Executed, Reason, Verdict};
 
 use super::Qp;
-use super::completion::Outcome;
+use super::completion::Attempt;
 use super::engine::Step;
-use super::message::{Answer, Request};
+use super::message::{Reply, Request};
 use super::responder::{Fault, Job, Responder, ShortCut, Step as Moved, Stop};
 use crate::Frontend;
 use crate::fabric::Fabric;
@@ -38,11 +38,11 @@ impl<F: Frontend> Fabric<F> {
             return Step::Idle;
         }
         let outcome = match answer {
-            Some(Answer::Part(bytes)) => {
+            Some(Reply::Part(bytes)) => {
                 qp.send.work.done += bytes;
-                Outcome::More
+                Attempt::More
             }
-            Some(Answer::SourceFault) => Outcome::Failed(Status::LocalProtection, NO_FIELD),
+            Some(Reply::SourceFault) => Attempt::Failed(Status::LocalProtection, NO_FIELD),
             Some(_) => qp.message_left(),
             None => qp.lose_message(nic),
         };
@@ -53,9 +53,9 @@ impl<F: Frontend> Fabric<F> {
 impl Qp {
     /// Checks the current work request and puts its memory into `local`. An error is the outcome of
     /// one that is not sent.
-    fn check_message<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Outcome> {
+    fn check_message<F: Frontend>(&mut self, nic: &mut Nic<F>, local: &mut Spans) -> Result<(), Attempt> {
         self.check_request(nic, local).map_err(|outcome| match outcome {
-            Outcome::Lost => self.lose_message(nic),
+            Attempt::Lost => self.lose_message(nic),
             other => other,
         })?;
         if self.faults.bad_requests == 0 {
@@ -67,13 +67,13 @@ impl Qp {
     }
 
     /// The current message has left.
-    fn message_left(&mut self) -> Outcome {
+    fn message_left(&mut self) -> Attempt {
         self.send_psn = self.send_psn.add(self.request_packets());
-        Outcome::Done(self.send.work.total)
+        Attempt::Done(self.send.work.total)
     }
 
     /// The current message is lost. The requester does not notice.
-    fn lose_message<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Outcome {
+    fn lose_message<F: Frontend>(&mut self, nic: &mut Nic<F>) -> Attempt {
         nic.stats.lost_requests += 1;
         self.message_left()
     }
@@ -81,31 +81,31 @@ impl Qp {
 
 impl<F: Frontend> Responder<'_, F> {
     /// Takes a message that comes by the short cut, or the next part of one.
-    pub fn take_message(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Answer {
-        let Some(engine) = &mut self.qp.inbound.engine else { return Answer::None };
+    pub fn take_message(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Reply {
+        let Some(engine) = &mut self.qp.inbound.engine else { return Reply::None };
         let execution = match engine.receive(&request.piece()) {
             Verdict::Execute(execution) => execution,
             Verdict::Nothing(reason) | Verdict::Refused(reason) => {
                 self.nic.packets.count(reason);
-                return Answer::None;
+                return Reply::None;
             }
         };
         if !self.may_go_on(request) {
-            return Answer::None;
+            return Reply::None;
         }
         let job = Job::new(&execution);
         let (outcome, answer) = match self.carry_out(&job, &ShortCut { request, nic: source }) {
             Ok(Moved::Part(moved)) => return self.part(moved),
-            Ok(Moved::Done(_)) => (Executed::Done(0), Answer::Ack),
-            Err(Stop::SourceFault) => return Answer::SourceFault,
-            Err(Stop::Dead) => return Answer::None,
+            Ok(Moved::Done(_)) => (Executed::Done(0), Reply::Ack),
+            Err(Stop::SourceFault) => return Reply::SourceFault,
+            Err(Stop::Dead) => return Reply::None,
             Err(Stop::NotReady) => {
                 self.nic.packets.count(Reason::OutOfBuffer);
-                (Executed::NotReady(0), Answer::None)
+                (Executed::NotReady(0), Reply::None)
             }
             Err(Stop::Fault(fault)) => {
                 self.drop_message(&fault);
-                (Executed::Refused(fault.reason), Answer::None)
+                (Executed::Refused(fault.reason), Reply::None)
             }
         };
         let inbound = &mut self.qp.inbound;

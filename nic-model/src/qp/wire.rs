@@ -19,7 +19,7 @@ use roce::wire::packet;
 use roce::{Gid, Path, Qpn};
 
 use super::Qp;
-use super::completion::{Outcome, header_field, status_of};
+use super::completion::{Attempt, header_field, status_of};
 use super::message::ATOMIC_BYTES;
 use super::requester::refused;
 use super::requests::{DEPTH, Flight, Requests};
@@ -228,7 +228,7 @@ impl Qp {
             && flight.failure.is_none()
         {
             schedule.charge(flight.work.local_cost());
-            if let Outcome::Failed(status, field) = self.execute_local(&flight.work, nic) {
+            if let Attempt::Failed(status, field) = self.execute_local(&flight.work, nic) {
                 requests.abort(id, status, field);
             }
         }

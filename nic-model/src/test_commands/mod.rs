@@ -14,7 +14,7 @@ use nic_abi::registers::Fault;
 use platform::Instant;
 
 use crate::Frontend;
-use crate::admin::command::{Answer, DONE, Refusal, args, at, result};
+use crate::admin::command::{CommandResult, DONE, Refusal, args, at, result};
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
 use crate::node::Node;
@@ -26,7 +26,7 @@ use faults::Mute;
 const SLICE_WORK: u32 = 16;
 
 impl<F: Frontend> Node<F> {
-    pub(crate) fn inject(&mut self, now: Instant, command: &Command) -> Answer {
+    pub(crate) fn inject(&mut self, now: Instant, command: &Command) -> CommandResult {
         let a: Inject = args(command);
         let what = Injection::from_word(a.what).ok_or(Refusal::field(at!(Inject, what)))?;
         let of_the_nic = matches!(
@@ -104,7 +104,12 @@ impl<F: Frontend> Nic<F> {
     }
 
     /// Starts a benchmark; `None` if the answer comes at its end.
-    pub(crate) fn start_bench(&mut self, now: Instant, index: u32, command: &Command) -> Option<Answer> {
+    pub(crate) fn start_bench(
+        &mut self,
+        now: Instant,
+        index: u32,
+        command: &Command,
+    ) -> Option<CommandResult> {
         let a: Bench = args(command);
         let Some(kind) = BenchKind::from_word(a.kind) else {
             return Some(Err(Refusal::field(at!(Bench, kind))));

@@ -119,7 +119,7 @@ impl Execution {
     }
 
     /// Whether it needs a receive (IBTA vol. 1 section 9.7.5.2.8): the device reports
-    /// [`Outcome::NotReady`] if there is none.
+    /// [`Executed::NotReady`] if there is none.
     pub fn needs_receive(&self) -> bool {
         match self.operation {
             Operation::Send => true,
@@ -131,7 +131,7 @@ impl Execution {
 
 /// How an [`Execution`] went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Executed {
     /// Carried out. For an atomic operation the word's value before, else 0.
     Done(u64),
     /// There is no receive: the peer shall wait as long as this RNR NAK timer code says.

@@ -52,7 +52,7 @@
 //!             // Here the device checks rights, and copies `execution.length` bytes from byte
 //!             // `execution.offset` of the message on.
 //!             assert_eq!((execution.offset, execution.length), (offset, 256 << 10));
-//!             responder.executed(execution, Outcome::Done(0));
+//!             responder.executed(execution, Executed::Done(0));
 //!         }
 //!         Verdict::Nothing(reason) | Verdict::Refused(reason) => panic!("{reason:?}"),
 //!     }
@@ -100,7 +100,7 @@ pub mod uc;
 pub mod ud;
 
 pub use answer::{Answer, Body};
-pub use message::{Execution, Outcome};
+pub use message::{Executed, Execution};
 pub use piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
 pub use reason::Reason;
 pub use requester::{

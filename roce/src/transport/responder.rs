@@ -15,7 +15,7 @@ use crate::{PathMtu, Psn};
 use super::HALF;
 use super::answer::{Answer, Body};
 use super::code::{NO_CREDITS, credit_code};
-use super::message::{Execution, Open, Outcome};
+use super::message::{Executed, Execution, Open};
 use super::piece::{Extra, MAX_MESSAGE, Operation, Piece, Remote};
 use super::reason::Reason;
 
@@ -374,18 +374,18 @@ impl Responder {
     }
 
     /// Takes the outcome of an execution.
-    pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
+    pub fn executed(&mut self, execution: Execution, outcome: Executed) {
         // Anything else was overtaken by another execution.
         if self.is_closed() || execution.psn != self.expected {
             return;
         }
         match outcome {
-            Outcome::Done(original) => self.done(&execution, original),
-            Outcome::NotReady(timer) => {
+            Executed::Done(original) => self.done(&execution, original),
+            Executed::NotReady(timer) => {
                 self.asked = true;
                 self.tail = Tail::Nak(self.expected, Syndrome::RnrNak(timer & 31));
             }
-            Outcome::Refused(reason) => drop(self.refuse(reason)),
+            Executed::Refused(reason) => drop(self.refuse(reason)),
         }
     }
 
@@ -432,7 +432,7 @@ impl Responder {
     }
 
     /// Ends the answers because the bytes of one, an RDMA Read's, could not be read: its PSN is
-    /// refused for `reason`, as [`Outcome::Refused`] would have been, and nothing after it is
+    /// refused for `reason`, as [`Executed::Refused`] would have been, and nothing after it is
     /// answered.
     ///
     /// A repetition is refused, too, but ends nothing, and `false` is returned: the network may

@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 
 use crate::{PathMtu, Psn};
 
-use super::message::{Execution, Open, Outcome};
+use super::message::{Executed, Execution, Open};
 use super::piece::{Extra, MAX_MESSAGE, Piece};
 use super::reason::Reason;
 use super::requester::{Event, Message, PostError, Status, Transmit};
@@ -277,14 +277,14 @@ impl Responder {
     }
 
     /// Takes the outcome of an execution. What was not carried out ends its message.
-    pub fn executed(&mut self, execution: Execution, outcome: Outcome) {
+    pub fn executed(&mut self, execution: Execution, outcome: Executed) {
         if execution.psn != self.expected {
             return;
         }
         self.expected = self.expected.add(execution.psns);
         match outcome {
-            Outcome::Done(_) => self.open = execution.open(),
-            Outcome::NotReady(_) | Outcome::Refused(_) => {
+            Executed::Done(_) => self.open = execution.open(),
+            Executed::NotReady(_) | Executed::Refused(_) => {
                 self.open = None;
                 self.incomplete += 1;
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use platform::Instant;
 use roce::transport::{
-    Answer, Body, Config, Event, Limits, Message, Operation, Outcome, Piece, Received, Remote, Requester,
+    Answer, Body, Config, Event, Executed, Limits, Message, Operation, Piece, Received, Remote, Requester,
     Responder, Service, Transmit, Verdict,
 };
 use roce::wire::aeth::Syndrome;
@@ -134,7 +134,7 @@ fn replay_requests(stream: &Stream, lost: &mut Option<(bool, u32)>) -> usize {
             Verdict::Execute(execution) => {
                 assert!(executed.insert(piece.psn.get()), "once");
                 let original = originals.get(&piece.psn.get()).copied().unwrap_or(0);
-                it.executed(execution, Outcome::Done(original));
+                it.executed(execution, Executed::Done(original));
             }
             Verdict::Nothing(_) => {}
             Verdict::Refused(reason) => panic!("{reason:?} {piece:?}"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roce::Psn;
 use roce::transport::{
-    Answer, Body, Config, Event, Execution, Extra, Operation, Outcome, Piece, Reason, Received, Remote,
+    Answer, Body, Config, Event, Executed, Execution, Extra, Operation, Piece, Reason, Received, Remote,
     Requester, Responder, Service, Transmit, Verdict,
 };
 use roce::wire::aeth::{self, Nak, Syndrome};
@@ -113,12 +113,12 @@ fn any_request_leaves_the_responder_sound() {
                         assert!(u64::from(offset) + u64::from(length) <= remote.length.into());
                     }
                     let outcome = match random.below(12) {
-                        0 => Outcome::NotReady(random.below(256) as u8),
-                        1 if random.one_in(9) => Outcome::Refused(Reason::RespRemoteAccessErrors),
-                        _ => Outcome::Done(7),
+                        0 => Executed::NotReady(random.below(256) as u8),
+                        1 if random.one_in(9) => Executed::Refused(Reason::RespRemoteAccessErrors),
+                        _ => Executed::Done(7),
                     };
                     it.executed(execution, outcome);
-                    let done = matches!(outcome, Outcome::Done(_));
+                    let done = matches!(outcome, Executed::Done(_));
                     assert_eq!(it.expected() != expected, done);
                     assert_eq!(it.msn() != msn, done && last);
                     executed += 1;
@@ -260,7 +260,7 @@ fn any_bytes_as_a_packet_are_judged_without_a_panic() {
                     Some(packet.bth.opcode)
                 );
                 if let Verdict::Execute(execution) = world.responder.receive(&piece) {
-                    world.responder.executed(execution, Outcome::Done(0));
+                    world.responder.executed(execution, Executed::Done(0));
                 }
             }
             if let Some(answer) = Answer::from_packet(&packet) {

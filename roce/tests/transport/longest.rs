@@ -3,7 +3,7 @@
 
 use platform::Instant;
 use roce::transport::{
-    Answer, Body, Config, Extra, Limits, Message, Outcome, Piece, Reason, Received, Remote, Requester,
+    Answer, Body, Config, Executed, Extra, Limits, Message, Piece, Reason, Received, Remote, Requester,
     Responder, Response, Transmit, Verdict,
 };
 use roce::{PathMtu, Psn};
@@ -43,7 +43,7 @@ fn read(from: u32, packets: u32) -> Piece {
 
 fn carried_out(it: &mut Responder, piece: &Piece) {
     let Verdict::Execute(execution) = it.receive(piece) else { panic!("it is the next") };
-    it.executed(execution, Outcome::Done(0));
+    it.executed(execution, Executed::Done(0));
 }
 
 /// Takes answers of an RDMA Read that begin with packet `next`, so many at once, until `until`.

@@ -1,7 +1,7 @@
 //! The responder of a reliable connection, packet by packet.
 
 use roce::transport::{
-    Body, Execution, Extra, MAX_MESSAGE, Operation, Outcome, Piece, Reason, Remote, Responder, Response,
+    Body, Executed, Execution, Extra, MAX_MESSAGE, Operation, Piece, Reason, Remote, Responder, Response,
     Service, Verdict,
 };
 use roce::wire::aeth::{Nak, Syndrome};
@@ -64,7 +64,7 @@ fn execution(responder: &mut Responder, piece: Piece) -> Execution {
 #[track_caller]
 fn carried_out(responder: &mut Responder, piece: Piece) {
     let execution = execution(responder, piece);
-    responder.executed(execution, Outcome::Done(u64::from(piece.psn.get())));
+    responder.executed(execution, Executed::Done(u64::from(piece.psn.get())));
 }
 
 #[track_caller]
@@ -145,7 +145,7 @@ fn a_message_is_carried_out_packet_by_packet_with_its_offsets() {
             if operation == Operation::Write {
                 assert_eq!(execution.remote, Remote { length: 600, ..READ });
             }
-            it.executed(execution, Outcome::Done(0));
+            it.executed(execution, Executed::Done(0));
             assert_eq!(it.msn(), u32::from(last));
         }
         assert_eq!(acks(&mut it), [(2, Syndrome::ACK, 1)]);
@@ -195,7 +195,7 @@ fn a_message_without_a_receive_is_asked_for_again() {
     for round in 0..3 {
         let execution = execution(&mut it, send(0));
         assert!(execution.needs_receive());
-        it.executed(execution, Outcome::NotReady(12));
+        it.executed(execution, Executed::NotReady(12));
         // What follows meanwhile brings no other NAK.
         nothing(&mut it, send(1), Reason::OutOfSequence);
         assert_eq!(acks(&mut it), [(0, Syndrome::RnrNak(12), 0)], "{round}");
@@ -210,8 +210,8 @@ fn an_execution_that_is_dropped_is_a_packet_that_was_lost() {
     drop(execution(&mut it, send(0)));
     assert_eq!((acks(&mut it), it.expected()), (vec![], psn(0)));
     let (early, late) = (execution(&mut it, send(0)), execution(&mut it, send(0)));
-    it.executed(early, Outcome::Done(0));
-    it.executed(late, Outcome::Refused(Reason::RespRemoteAccessErrors));
+    it.executed(early, Executed::Done(0));
+    it.executed(late, Executed::Refused(Reason::RespRemoteAccessErrors));
     assert_eq!((acks(&mut it), it.msn(), it.is_closed()), (vec![(0, Syndrome::ACK, 1)], 1, false));
 }
 
@@ -248,7 +248,7 @@ fn the_device_s_refusals_have_their_codes() {
         let mut it = responder();
         carried_out(&mut it, send(0));
         let execution = execution(&mut it, send(1));
-        it.executed(execution, Outcome::Refused(reason));
+        it.executed(execution, Executed::Refused(reason));
         assert!(it.is_closed());
         assert_eq!(acks(&mut it), [(1, Syndrome::Nak(nak), 1)]);
         // The refusal comes again to a requester that does not know of it: it acknowledges what
@@ -629,7 +629,7 @@ fn a_piece_that_is_known_in_part_is_carried_out_from_there_on() {
         let execution = execution(&mut it, whole);
         assert_eq!((execution.offset, execution.length), (768, 232));
         assert_eq!((execution.first, execution.last), (false, true));
-        it.executed(execution, Outcome::Done(0));
+        it.executed(execution, Executed::Done(0));
         assert_eq!((it.expected(), it.msn()), (psn(4), 1));
         assert_eq!(acks(&mut it), [(3, Syndrome::ACK, 1)]);
         nothing(&mut it, whole, Reason::DuplicateRequest);

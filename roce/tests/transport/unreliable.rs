@@ -3,7 +3,7 @@
 use roce::transport::requester::{Event, Message, PostError, Status, Transmit};
 use roce::transport::uc::{Requester, Responder};
 use roce::transport::ud::{Datagram, Sender};
-use roce::transport::{Execution, Extra, MAX_MESSAGE, Operation, Outcome, Piece, Reason, Service, Verdict};
+use roce::transport::{Executed, Execution, Extra, MAX_MESSAGE, Operation, Piece, Reason, Service, Verdict};
 use roce::wire::packet;
 use roce::{PathMtu, Psn, QKey, Qpn};
 
@@ -44,7 +44,7 @@ fn deliver(it: &mut Responder, arriving: &[(u32, Piece)], messages: &[(Operation
         assert_eq!(first, offset == 0 && piece.first);
         bytes = if first { length } else { bytes + length };
         assert_eq!(bytes, offset + length, "a packet is missing");
-        it.executed(execution, Outcome::Done(0));
+        it.executed(execution, Executed::Done(0));
         if last {
             assert_eq!(bytes, messages[*id as usize].1);
             whole.push(*id);
@@ -223,14 +223,14 @@ fn whatever_the_network_does_messages_arrive_whole_once_and_in_order() {
 fn what_cannot_be_carried_out_ends_its_message_and_nothing_else() {
     let packets = packets(&MESSAGES);
     for failing in 0..packets.len() {
-        for outcome in [Outcome::NotReady(3), Outcome::Refused(Reason::RespRemoteAccessErrors)] {
+        for outcome in [Executed::NotReady(3), Executed::Refused(Reason::RespRemoteAccessErrors)] {
             let mut it = responder();
             let mut whole = Vec::new();
             for (n, (id, piece)) in packets.iter().enumerate() {
                 let Verdict::Execute(execution) = it.receive(piece) else { continue };
                 let last = execution.last;
                 let failed = n == failing;
-                it.executed(execution, if failed { outcome } else { Outcome::Done(0) });
+                it.executed(execution, if failed { outcome } else { Executed::Done(0) });
                 whole.extend((last && !failed).then_some(*id));
             }
             let expected: Vec<_> = (0..6).filter(|n| *n != packets[failing].0).collect();
@@ -246,7 +246,7 @@ fn packets_out_of_place_are_dropped_for_their_reasons() {
     let reason = |it: &mut Responder, piece: Piece| match it.receive(&piece) {
         Verdict::Nothing(reason) => Some(reason),
         Verdict::Execute(execution) => {
-            it.executed(execution, Outcome::Done(0));
+            it.executed(execution, Executed::Done(0));
             None
         }
         Verdict::Refused(reason) => panic!("{reason:?}"),

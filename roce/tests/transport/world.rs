@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use platform::Instant;
 use roce::transport::{
-    Answer, Config, Event, Execution, Extra, Limits, Message, Operation, Outcome, Piece, Reason, Received,
+    Answer, Config, Event, Executed, Execution, Extra, Limits, Message, Operation, Piece, Reason, Received,
     Requester, Responder, Service, Transmit, Verdict,
 };
 use roce::wire::packet;
@@ -281,10 +281,10 @@ impl World {
             Verdict::Execute(execution) => {
                 let skip = (piece.length - execution.length) as usize;
                 let outcome = self.execute(&execution, &bytes[skip..]);
-                if let Outcome::Refused(reason) = outcome {
+                if let Executed::Refused(reason) = outcome {
                     self.refused.push(reason);
                 }
-                if outcome == Outcome::NotReady(3) {
+                if outcome == Executed::NotReady(3) {
                     self.count(Reason::OutOfBuffer);
                 }
                 self.responder.executed(execution, outcome);
@@ -294,19 +294,19 @@ impl World {
         }
     }
 
-    fn execute(&mut self, execution: &Execution, bytes: &[u8]) -> Outcome {
+    fn execute(&mut self, execution: &Execution, bytes: &[u8]) -> Executed {
         if execution.needs_receive() && self.receiving.is_none() {
             if self.not_ready > 0 || self.receives == Some(0) {
                 self.not_ready = self.not_ready.saturating_sub(1);
                 // The consumer posts some when it is too late.
                 self.receives = self.receives.map(|n| n + 2);
-                return Outcome::NotReady(3);
+                return Executed::NotReady(3);
             }
             self.receives = self.receives.map(|n| n - 1);
             self.receiving = Some(Vec::new());
         }
         if let Some((0, reason)) = self.outcome {
-            return Outcome::Refused(reason);
+            return Executed::Refused(reason);
         }
         self.outcome = self.outcome.map(|(left, reason)| (left - 1, reason));
         self.executions += 1;
@@ -345,7 +345,7 @@ impl World {
             let (extra, solicited) = (execution.extra, execution.solicited);
             self.delivered.push(Delivered { bytes, extra, solicited });
         }
-        Outcome::Done(original)
+        Executed::Done(original)
     }
 
     /// A packet arrives at the requester.
