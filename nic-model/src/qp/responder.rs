@@ -14,7 +14,7 @@ use roce::transport::{Body, Executed, Execution, Extra, Operation, Piece, Reason
 
 use super::Qp;
 use super::completion::Received;
-use super::message::{ATOMIC_BYTES, Reply, PIECE, Request};
+use super::message::{ATOMIC_BYTES, PIECE, Reply, Request};
 use super::receive::NoReceive;
 use super::services::ResponderEngine;
 use super::vi::Retained;
