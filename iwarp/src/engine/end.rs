@@ -22,7 +22,8 @@ pub enum End {
 /// What broke a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// This end has found an error. Unless an FPDU was cut, a Terminate says so to the peer.
+    /// This end has found an error. A Terminate says so to the peer, unless an FPDU was cut, or the
+    /// peer has not sent its first one.
     Refused(Fault),
     /// The peer has found one.
     Terminated(Terminate),
@@ -126,7 +127,7 @@ impl Engine {
     pub fn lost(&mut self) {
         if self.end.is_some() {
             self.terminate = None;
-            self.current = None;
+            self.cut |= self.current.take().is_some();
         }
         self.fail_arriving();
         self.finish(End::Broken(Cause::Lost));
@@ -169,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Ends the stream for an error that this end has found, with a Terminate.
+    /// Ends the stream for an error that this end has found, with a Terminate if it may send.
     pub(super) fn break_off(&mut self, fault: Fault, quoted: Option<Quoted>) {
         if self.end.is_some() {
             return;
@@ -177,7 +178,8 @@ impl Engine {
         if fault.kind == Kind::Llp {
             self.fail_arriving();
         }
-        self.terminate = Some(Terminate { code: fault.code, form: Form::Standard, quoted });
+        let terminate = Terminate { code: fault.code, form: Form::Standard, quoted };
+        self.terminate = self.speaks.then_some(terminate);
         self.finish(End::Broken(Cause::Refused(fault)));
     }
 

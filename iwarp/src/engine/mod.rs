@@ -167,7 +167,7 @@ pub enum Status {
 /// What the device reports to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The responder's end has the first FPDU of the initiator.
+    /// The responder's end has the first FPDU of the initiator, which is no Terminate.
     Established,
     /// A message is in its Receive.
     Received {

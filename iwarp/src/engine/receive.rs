@@ -79,6 +79,8 @@ impl Engine {
             Error::NoMemory => Code::MPA_LOCAL,
             Error::Truncated { .. } | Error::Field { .. } => Code::MPA_LENGTH,
         };
+        // It was an FPDU nevertheless, and may be answered.
+        self.speaks = true;
         self.break_off(Fault { code, kind: Kind::Llp }, None);
     }
 
@@ -89,7 +91,8 @@ impl Engine {
         };
         if !self.speaks {
             self.speaks = true;
-            self.established = true;
+            // An initiator that refuses the Reply says so by a Terminate.
+            self.established = Control::parse(header.control).opcode() != Some(Opcode::Terminate);
         }
         if let Err(fault) = self.judge(Segment { header, payload }, memory) {
             let control = Control::parse(header.control);

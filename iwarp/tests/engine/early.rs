@@ -1,8 +1,11 @@
 //! The first FPDUs of a stream, which may come in one piece with the Reply.
 
-use iwarp::engine::{Config, Event, Role};
+use iwarp::engine::{Cause, Close, Config, End, Event, Operation, Role};
 use iwarp::mpa::frame::{Kind, Parser};
 use iwarp::mpa::negotiation::{Wishes, accept, conclude, consider, request};
+
+use iwarp::mpa::fpdu;
+use iwarp::rdmap::terminate::{Code, Repr};
 
 use super::order::SEND;
 use super::world::{CONFIG, Node};
@@ -54,8 +57,30 @@ fn an_fpdu_that_is_not_whole_does_not_establish() {
     b.take(&wrong[wrong.len() - 1..]);
     assert!(!b.events.contains(&Event::Established));
     assert!(b.end().is_some());
+    // A Terminate says what was wrong with it.
+    assert_eq!(b.send_all().len(), fpdu::length(22));
     let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
     b.receive(8);
     b.take(&bytes);
     assert_eq!(b.events[0], Event::Established);
+}
+
+#[test]
+fn an_initiator_that_refuses_the_reply_establishes_nothing() {
+    let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
+    let refused = Repr::from(Code::MPA_IRD);
+    let mut bytes = [0; 100];
+    let len = refused.fpdu(true, &mut bytes).unwrap();
+    b.take(&bytes[..len]);
+    assert_eq!(b.events, [Event::Ended(End::Broken(Cause::Terminated(refused)))]);
+}
+
+#[test]
+fn a_responder_that_fails_before_the_first_fpdu_closes_silently() {
+    let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
+    let local = b.post(Operation::Local, Vec::new());
+    b.device.gone.push(local);
+    assert!(b.send_all().is_empty());
+    assert!(matches!(b.end(), Some(End::Broken(Cause::Refused(_)))));
+    assert_eq!(b.engine.close(), Some(Close::Finish));
 }

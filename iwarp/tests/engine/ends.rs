@@ -172,6 +172,7 @@ fn a_request_is_over_when_its_memory_is_no_longer_gathered() {
     a.engine.lost();
     a.take_events();
     assert_eq!((a.events.len(), a.events[0]), (2, flushed(id)));
+    assert_eq!(a.engine.close(), Some(Close::Reset));
     assert!(a.send_all().is_empty());
 }
 
