@@ -189,7 +189,15 @@ impl Run {
     /// Waits for the peer's Write.
     fn was_written(&mut self, round: u32, length: usize) -> Result<(), Failure> {
         let done = self.peer.received()?;
-        if done != (Done { len: 0, written: Some(length), immediate: Some(round), sender: None }) {
+        if done
+            != (Done {
+                len: 0,
+                written: Some(length),
+                immediate: Some(round),
+                sender: None,
+                invalidated: None,
+            })
+        {
             fail!("not a Write of {length} bytes with the immediate data {round}: {done:?}");
         }
         if self.sink.slice(..length).to_vec() != pattern(round, length) {
@@ -210,7 +218,8 @@ impl Run {
     /// Waits for the peer's Send.
     fn heard(&mut self, data: u32) -> Result<(), Failure> {
         let done = self.peer.received()?;
-        if done != (Done { len: SENT, written: None, immediate: Some(data), sender: None }) {
+        if done != (Done { len: SENT, written: None, immediate: Some(data), sender: None, invalidated: None })
+        {
             fail!("not a Send of {SENT} bytes with the immediate data {data}: {done:?}");
         }
         Ok(())

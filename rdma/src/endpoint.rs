@@ -47,6 +47,7 @@ pub struct Builder<'a> {
     watch: Option<Waker>,
     shared: Option<SharedReceives>,
     privileged: Option<Privileged>,
+    starts: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -63,6 +64,7 @@ impl<'a> Builder<'a> {
             watch: None,
             shared: None,
             privileged: None,
+            starts: true,
         }
     }
 
@@ -119,6 +121,12 @@ impl<'a> Builder<'a> {
         Builder { shared: Some(receives.clone()), ..self }
     }
 
+    /// All its requests are posted, and polled. None can be started, so nothing is kept for those
+    /// who would wait: some hundred bytes for each request that can be outstanding.
+    pub fn posted_only(self) -> Builder<'a> {
+        Builder { starts: false, ..self }
+    }
+
     /// Lets requests name memory by its bus address ([`Domain::direct`]).
     pub fn privileged(self, privileged: Privileged) -> Builder<'a> {
         Builder { privileged: Some(privileged), ..self }
@@ -148,7 +156,7 @@ impl<'a> Builder<'a> {
         datagrams: Option<(u32, Headers)>,
     ) -> Result<(Arc<Inner>, [Queue; 2]), CreateError> {
         let Builder { domain, sends, receives, segments, reads, served, queue, .. } = self;
-        let Builder { receive_queue, watch, shared, privileged, .. } = self;
+        let Builder { receive_queue, watch, shared, privileged, starts, .. } = self;
         let nic = domain.nic().inner();
         let receives = if shared.is_some() { 0 } else { receives };
         let entries = sends.checked_add(receives).ok_or(CreateError::OutOfRange("depth"))?;
@@ -168,7 +176,7 @@ impl<'a> Builder<'a> {
         let most = nic.agent().identity().max_rd_atomic.min(u8::MAX.into()) as u8;
         let place = nic.endpoints.reserve()?;
         let handle = place.handle().as_raw();
-        let cells = Cells::new(entries)?;
+        let cells = Cells::new(if starts { entries } else { 0 })?;
         let slot: Arc<SendSlot> = Arc::default();
         // The header of a datagram has a segment of its own. Datagrams do not take the fast path.
         let (qp_type, headers, fast) = match &datagrams {
@@ -400,6 +408,9 @@ impl Inner {
         self: &Arc<Inner>,
         post: impl Fn(u64) -> Result<(), PostError>,
     ) -> Result<Request, PostError> {
+        if self.cells.is_none() {
+            return Err(PostError::NotStarted);
+        }
         self.try_to_start(&post).or_else(|error| match error {
             PostError::Full => {
                 self.queue.drain();

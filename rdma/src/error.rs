@@ -281,8 +281,9 @@ pub enum PostError {
     /// The endpoint takes its receives from a shared queue.
     #[error("the endpoint has no receive queue of its own")]
     NoReceives,
-    /// The endpoint's receives end in a queue of their own, so that they are posted and polled.
-    #[error("receives that end in a queue of their own cannot be started: post them")]
+    /// The endpoint was built for requests that are posted, or its receives end in a queue of their
+    /// own, so that they are posted and polled.
+    #[error("the endpoint's requests, or its receives, are posted and polled, not started")]
     NotStarted,
     /// Another thread posts a batch.
     #[error("another thread posts a batch at this moment: try again")]

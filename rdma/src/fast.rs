@@ -103,7 +103,13 @@ impl FastRegion {
     /// ([`Work::send_and_invalidate`](crate::Work::send_and_invalidate)). Then the next link does
     /// not unlink first. Pass it each completion once.
     pub fn is_ended_by(&mut self, completion: &Completion) -> bool {
-        let is_ended = completion.invalidated() == Some(self.region.key());
+        self.is_ended_by_key(completion.invalidated())
+    }
+
+    /// The same for a started Receive: pass it the key that its outcome names
+    /// ([`Done::invalidated`](crate::Done::invalidated)), once.
+    pub fn is_ended_by_key(&mut self, invalidated: Option<u32>) -> bool {
+        let is_ended = invalidated == Some(self.region.key());
         self.is_linked &= !is_ended;
         is_ended
     }

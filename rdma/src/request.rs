@@ -1,6 +1,7 @@
 //! A started request: somebody waits for its end, as a thread or as a task.
 //!
-//! An endpoint has a cell for each request that can be outstanding. A cell is taken when a request
+//! An endpoint has a cell for each request that can be outstanding, unless it was built for posted
+//! requests only. A cell is taken when a request
 //! is started, and free again when its outcome was taken, or came after nobody waited any more. So
 //! a [`Request`] that is dropped cancels nothing: the request goes on, and its memory stays.
 //!
@@ -31,6 +32,9 @@ pub struct Done {
     pub written: Option<usize>,
     /// The number that came with a received message, if one did.
     pub immediate: Option<u32>,
+    /// The key that the peer's message has invalidated here, if it did:
+    /// [`FastRegion::is_ended_by_key`](crate::FastRegion::is_ended_by_key) compares it.
+    pub invalidated: Option<u32>,
     /// Who sent the datagram that a Receive took.
     pub sender: Option<Sender>,
 }
@@ -54,7 +58,10 @@ struct Cell {
 }
 
 /// The cells of an endpoint.
-pub(crate) struct Cells(Mutex<Table>);
+pub(crate) struct Cells {
+    count: u32,
+    table: Mutex<Table>,
+}
 
 struct Table {
     cells: Vec<Cell>,
@@ -72,12 +79,17 @@ impl Cells {
         free.try_reserve_exact(count as usize)?;
         cells.extend((0..count).map(|_| Cell { generation: 0, state: State::Free }));
         free.extend((0..count).rev());
-        Ok(Cells(Mutex::new(Table { cells, free })))
+        Ok(Cells { count, table: Mutex::new(Table { cells, free }) })
+    }
+
+    /// Whether there is none: no request can be started.
+    pub(crate) fn is_none(&self) -> bool {
+        self.count == 0
     }
 
     /// Takes a cell for a request that is about to be posted; `None` if all are in use.
     pub(crate) fn take(&self) -> Option<u64> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let index = table.free.pop()?;
         let cell = table.cells.get_mut(index as usize)?;
         cell.generation = cell.generation.wrapping_add(1);
@@ -87,12 +99,12 @@ impl Cells {
 
     /// The request was not posted.
     pub(crate) fn give_back(&self, id: u64) {
-        self.0.lock().release(id);
+        self.table.lock().release(id);
     }
 
     /// A request has ended. Returns the task that waits for it.
     pub(crate) fn end(&self, id: u64, outcome: Outcome) -> Option<Waker> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let cell = table.cell(id)?;
         let State::Outstanding { wanted, waker } = &mut cell.state else { return None };
         let (wanted, waker) = (*wanted, waker.take());
@@ -106,10 +118,9 @@ impl Cells {
 
     /// Ends all requests that are outstanding; `each` gets the tasks that wait.
     pub(crate) fn end_all(&self, error: RequestError, mut each: impl FnMut(Waker)) {
-        let count = self.0.lock().cells.len();
-        for index in 0..count {
-            let generation = self.0.lock().cells.get(index).map_or(0, |cell| cell.generation);
-            if let Some(waker) = self.end(id(index as u32, generation), Err(error)) {
+        for index in 0..self.count {
+            let generation = self.table.lock().cells.get(index as usize).map_or(0, |cell| cell.generation);
+            if let Some(waker) = self.end(id(index, generation), Err(error)) {
                 each(waker);
             }
         }
@@ -117,7 +128,7 @@ impl Cells {
 
     /// The outcome, if the request has ended; the cell is free then.
     fn outcome(&self, id: u64) -> Option<Outcome> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let State::Over(outcome) = table.cell(id)?.state else { return None };
         table.release(id);
         Some(outcome)
@@ -128,7 +139,7 @@ impl Cells {
         // Code of the executor's, so not under the lock.
         let task = task.clone();
         let former = {
-            let mut table = self.0.lock();
+            let mut table = self.table.lock();
             match table.cell(id).map(|cell| &mut cell.state) {
                 Some(State::Outstanding { waker, .. }) => waker.replace(task),
                 _ => return false,
@@ -139,7 +150,7 @@ impl Cells {
 
     /// Nobody waits for the request any more. Returns the task that did.
     fn forget(&self, id: u64) -> Option<Waker> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         match table.cell(id).map(|cell| &mut cell.state) {
             Some(State::Outstanding { wanted, waker }) => {
                 *wanted = false;
@@ -266,5 +277,6 @@ impl Drop for Request {
 
 pub(crate) fn outcome(completion: &Completion) -> Outcome {
     let (written, immediate) = (completion.written(), completion.immediate());
-    completion.result().map(|len| Done { len, written, immediate, sender: completion.sender() })
+    let (invalidated, sender) = (completion.invalidated(), completion.sender());
+    completion.result().map(|len| Done { len, written, immediate, invalidated, sender })
 }

@@ -71,6 +71,13 @@ fn a_message_of_the_peer_ends_a_link_and_says_which() {
         assert_eq!((done.id(), done.result(), done.immediate()), (round.into(), Ok(4), None));
         assert!(done.invalidated().is_some() && !unused.is_ended_by(&done) && fast.is_ended_by(&done));
         assert_eq!(memory.slice(..8).to_vec(), [round; 8]);
+        // Who waits for the Receive learns it, too.
+        let to = fast.link(memory.slice(..8), Access::READ).unwrap();
+        settle(&owner, &peer);
+        let receive = owner.receive(memory.slice(32..)).unwrap();
+        peer.start(Work::send_and_invalidate(from.slice(..4), to.key())).unwrap().wait().unwrap();
+        let done = receive.wait().unwrap();
+        assert!(!unused.is_ended_by_key(done.invalidated) && fast.is_ended_by_key(done.invalidated));
     }
     // A key that names nothing ends the connection.
     owner.post_receive(memory.slice(32..), 9).unwrap();

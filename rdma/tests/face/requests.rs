@@ -218,6 +218,25 @@ fn one_queue_serves_who_polls_and_who_waits() {
 }
 
 #[test]
+fn an_endpoint_for_posted_requests_starts_none() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let build = || domain.endpoint().posted_only().build().unwrap();
+    let (a, b) = (build(), build());
+    let listener = nic.listen(PORT).unwrap();
+    let connecting = a.connect(host.address(0), PORT);
+    listener.wait().unwrap().accept(&b).wait().unwrap();
+    connecting.wait().unwrap();
+    let memory = domain.region(64).unwrap();
+    assert_eq!(a.send(memory.slice(..8)).err(), Some(PostError::NotStarted));
+    assert_eq!(b.receive(memory.slice(..8)).err(), Some(PostError::NotStarted));
+    b.post_receive(memory.slice(..8), 1).unwrap();
+    a.post(Work::send(memory.slice(8..16)).id(2)).unwrap();
+    assert_eq!((poll(&a, 1)[0].id(), poll(&b, 1)[0].id()), (2, 1));
+}
+
+#[test]
 fn a_batch_is_posted_as_a_whole_or_not_at_all() {
     let host = Host::new(1);
     let (a, b) = pair(&host);

@@ -68,7 +68,7 @@ impl HostQueue {
         let count = usize::from(entries);
         // A command has three requests at most: unlink, link, Send.
         let endpoint = domain.endpoint().sends(4 * u32::from(entries)).receives(entries.into()).segments(2);
-        let endpoint = endpoint.reads(0).served_reads(READS).privileged(*privileged);
+        let endpoint = endpoint.reads(0).served_reads(READS).privileged(*privileged).posted_only();
         let endpoint = endpoint.queue(requests).receive_queue(receives).watch(waker.clone()).build()?;
         let mut queue = HostQueue {
             endpoint,

@@ -83,7 +83,7 @@ impl Target {
         }
         let endpoint = self.domain.endpoint().segments(MOST_CHUNKS as u32).privileged(self.privileged);
         // A command has an RDMA Write and a Send, and an earlier one may not be complete yet.
-        let endpoint = endpoint.sends(2 * entries).reads(READS).served_reads(0);
+        let endpoint = endpoint.sends(2 * entries).reads(READS).served_reads(0).posted_only();
         let endpoint = endpoint.queue(&self.requests).receive_queue(&self.arrivals).shared(&self.receives);
         let endpoint = endpoint.watch(self.shared.attention.connection_waker()).build().map_err(|error| {
             log::warn!("no endpoint for a host: {error}");
