@@ -12,7 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use crate::datagram::DatagramEndpoint;
-use crate::dropped::Until;
+use crate::dropped::{Awaited, Until};
 use crate::endpoint::Endpoint;
 use crate::error::CloseError;
 use crate::listener::Listener;
@@ -145,15 +145,15 @@ impl Future for EndpointClosing {
 pub struct RegionClosing {
     region: Region,
     /// None if there was no memory for the list of its requests.
-    until: Option<Until>,
+    until: Option<Awaited>,
 }
 
 impl Region {
     /// Ends the region when the requests that name it have ended; then it is deregistered, and its
     /// memory released. Completions that nobody has polled when the queue is full hold that up.
     pub fn close(self) -> RegionClosing {
-        let until = self.until();
         self.domain().nic().inner().dropped.closing(true);
+        let until = self.until().map(Until::begin);
         RegionClosing { region: self, until }
     }
 }
@@ -177,7 +177,7 @@ impl RegionClosing {
     /// Has whatever completes next wake who waits, and looks again, since what was complete before
     /// is not announced.
     fn look_again(&mut self) -> Option<Result<(), CloseError>> {
-        self.until.iter().for_each(Until::arm);
+        self.until.iter().for_each(|until| until.arm());
         self.look()
     }
 

@@ -1,5 +1,7 @@
 //! A completion: which request ended, and how.
 
+use core::fmt;
+
 use kernel_agent::{CompletionFlags, CompletionStatus, Done};
 
 use crate::datagram::Sender;
@@ -44,13 +46,15 @@ pub(crate) mod tag {
 }
 
 /// A request that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Completion {
     /// The number given with the request, or the operation's.
     pub(crate) id: u64,
     /// The endpoint's handle.
     pub(crate) endpoint: u64,
     length: u32,
+    /// The immediate data or the invalidated key, if the flags say so. Else it is whatever was here
+    /// before, as is the sender: who takes a plain completion does not write them.
     immediate: u32,
     pub(crate) tag: u32,
     status: CompletionStatus,
@@ -88,19 +92,14 @@ impl Completion {
         }
     }
 
-    /// Of a request that succeeded, without immediate data.
+    /// Becomes that of a request that succeeded and has nothing else to report.
     #[inline(always)]
-    pub(crate) fn of_done(done: &Done) -> Completion {
-        Completion {
-            id: done.cookie,
-            endpoint: done.context,
-            length: done.length,
-            immediate: 0,
-            tag: done.data,
-            status: CompletionStatus::Success,
-            flags: CompletionFlags::empty(),
-            sender: Sender::NOBODY,
-        }
+    pub(crate) fn put(&mut self, done: &Done) {
+        self.id = done.cookie;
+        self.endpoint = done.context;
+        self.length = done.length;
+        self.tag = done.data;
+        (self.status, self.flags) = (CompletionStatus::Success, CompletionFlags::empty());
     }
 
     /// Whether the request was started: a [`Request`](crate::Request) gets its outcome, not a poll.
@@ -183,6 +182,31 @@ impl Completion {
     /// are where the peer chose, not in the Receive's memory, and may be more than fit there.
     pub fn written(&self) -> Option<usize> {
         self.flags.contains(CompletionFlags::WRITE).then_some(self.length as usize)
+    }
+}
+
+impl PartialEq for Completion {
+    fn eq(&self, other: &Completion) -> bool {
+        let plain = |it: &Completion| (it.id, it.endpoint, it.length, it.tag, it.status, it.flags);
+        let more = |it: &Completion| (it.immediate(), it.invalidated(), it.sender());
+        plain(self) == plain(other) && more(self) == more(other)
+    }
+}
+
+impl Eq for Completion {}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("id", &self.id)
+            .field("endpoint", &self.endpoint)
+            .field("operation", &self.operation())
+            .field("result", &self.result())
+            .field("written", &self.written())
+            .field("immediate", &self.immediate())
+            .field("invalidated", &self.invalidated())
+            .field("sender", &self.sender())
+            .finish()
     }
 }
 

@@ -5,6 +5,7 @@
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::ops::Deref;
 use core::task::Waker;
 
 use kernel_agent::{Agent, Posted};
@@ -19,7 +20,14 @@ use crate::nic::Inner as NicInner;
 use crate::queue::Inner as QueueInner;
 use crate::wakers::Wakers;
 
-type Use = (Weak<Endpoint>, WorkQueue, Posted);
+/// What some requests are waited for by.
+struct Use {
+    endpoint: Weak<Endpoint>,
+    work_queue: WorkQueue,
+    posted: Posted,
+    /// Where they end.
+    queue: Weak<QueueInner>,
+}
 
 /// The end of all requests that name some memory: up to where the endpoints that used it had posted
 /// when the region was dropped, or was to be closed.
@@ -39,7 +47,8 @@ impl Until {
         if endpoint.is_past(work_queue, posted) {
             return true;
         }
-        let one = (Arc::downgrade(endpoint), work_queue, posted);
+        let queue = Arc::downgrade(endpoint.queue_of(work_queue));
+        let one = Use { endpoint: Arc::downgrade(endpoint), work_queue, posted, queue };
         if let Some(place) = self.few.iter_mut().find(|place| place.is_none()) {
             *place = Some(one);
             return true;
@@ -56,16 +65,21 @@ impl Until {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.all().all(|(endpoint, work_queue, posted)| {
+        self.all().all(|Use { endpoint, work_queue, posted, .. }| {
             endpoint.upgrade().is_none_or(|endpoint| endpoint.is_past(*work_queue, *posted))
         })
     }
 
     /// The completion queues where the requests end.
     fn queues(&self) -> impl Iterator<Item = Arc<QueueInner>> {
-        self.all().filter_map(|(endpoint, work_queue, _)| {
-            endpoint.upgrade().map(|endpoint| endpoint.queue_of(*work_queue).clone())
-        })
+        self.all().filter_map(|one| one.queue.upgrade())
+    }
+
+    /// Waits for the requests from now on: no poll takes their completions without a look at what
+    /// waits.
+    pub(crate) fn begin(self) -> Awaited {
+        self.queues().for_each(|queue| queue.awaited(true));
+        Awaited(self)
     }
 
     /// Takes what has completed on the endpoints' queues.
@@ -79,15 +93,32 @@ impl Until {
     }
 }
 
+/// The end of requests for which a region waits. Dropping it ends the wait.
+pub(crate) struct Awaited(Until);
+
+impl Deref for Awaited {
+    type Target = Until;
+
+    fn deref(&self) -> &Until {
+        &self.0
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.queues().for_each(|queue| queue.awaited(false));
+    }
+}
+
 /// Memory of a dropped region.
 struct Waiting {
     memory: Memory,
-    until: Until,
+    until: Awaited,
 }
 
 /// Regions that were dropped while requests named them, and those that are being closed.
 pub(crate) struct Dropped {
-    /// How many there are, of both.
+    /// How many were dropped.
     count: AtomicUsize,
     waiting: Mutex<Vec<Waiting>>,
     /// How many are being closed.
@@ -108,21 +139,17 @@ impl Dropped {
         }
     }
 
-    /// Whether there are any.
-    #[inline(always)]
+    /// Whether none waits that was dropped.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts a region that is being closed, or is not any more. Meanwhile no poll takes
-    /// completions without [`Dropped::wake_closers`].
+    /// Counts a region that is being closed, or is not any more.
     pub(crate) fn closing(&self, begins: bool) {
-        for count in [&self.closing, &self.count] {
-            if begins {
-                count.fetch_add(1, Ordering::SeqCst)
-            } else {
-                count.fetch_sub(1, Ordering::SeqCst)
-            };
+        if begins {
+            self.closing.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.closing.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -177,6 +204,7 @@ impl Dropped {
                 let _ = memory.release(nic.agent());
                 return;
             }
+            let until = until.begin();
             let mut waiting = self.waiting.lock();
             if waiting.try_reserve(1).is_ok() {
                 waiting.push(Waiting { memory, until });

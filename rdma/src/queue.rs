@@ -8,6 +8,10 @@
 //! those of posted requests here, where a poll finds them. The stage is as large as the queue; when
 //! it is full nothing is taken from the queue until somebody polls.
 //!
+//! The fast path of a poll looks at one thing, whether the queue's slot in the agent is open. The
+//! slot is closed while completions are staged, which come before those in the queue, and while a
+//! region waits for requests that end here.
+//!
 //! Locks: `stage` (spins), then the queue's slot in the agent. `wakers` is taken alone. Tasks are
 //! woken without a lock.
 
@@ -31,14 +35,21 @@ use crate::wait;
 use crate::wakers::Wakers;
 use crate::watch::Watch;
 
+/// Why the slot is closed: completions are staged.
+const STAGED: u32 = 1 << 1;
+/// A region that ends waits for requests that end here.
+const AWAITED: u32 = 1 << 2;
+
 pub(crate) struct Inner {
     pub(crate) nic: Arc<NicInner>,
     handle: u64,
     cq: Arc<Cq>,
     slot: Arc<CqSlot>,
     stage: Mutex<VecDeque<Completion>>,
-    /// How many completions are staged.
+    /// How many completions are staged. Changes under the lock of the stage.
     staged: AtomicUsize,
+    /// How many waits there are of regions that end, for requests that end here.
+    awaited: AtomicUsize,
     /// Raised when completions may have come, and when outcomes were passed on.
     signal: Signal,
     /// Threads that may sleep on `signal`.
@@ -95,6 +106,7 @@ impl Inner {
             slot,
             stage: Mutex::new(stage),
             staged: AtomicUsize::new(0),
+            awaited: AtomicUsize::new(0),
             signal: Signal::new(nic.agent().platform().clone()),
             waiters: AtomicUsize::new(0),
             wakers: Mutex::default(),
@@ -152,8 +164,28 @@ impl Inner {
             }
             stage.push_back(completion);
         }
-        self.staged.store(stage.len(), Ordering::Release);
+        self.note_staged(&stage);
         started
+    }
+
+    /// Brings what others see of the stage up to date; under its lock.
+    fn note_staged(&self, stage: &VecDeque<Completion>) {
+        let is_some = !stage.is_empty();
+        let was = self.staged.swap(stage.len(), Ordering::AcqRel);
+        if is_some != (was > 0) {
+            self.slot.set_closed(self.handle, STAGED, || is_some);
+        }
+    }
+
+    /// A region begins to wait for requests that end here, or waits no more. When this returns, no
+    /// poll takes completions without a look at the regions that wait.
+    pub(crate) fn awaited(&self, begins: bool) {
+        if begins {
+            self.awaited.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.awaited.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.slot.set_closed(self.handle, AWAITED, || self.awaited.load(Ordering::SeqCst) > 0);
     }
 
     /// Completions may have come. In the dispatcher thread.
@@ -250,22 +282,36 @@ impl Inner {
         self.cq.failed()
     }
 
-    /// Goes on after the first `count` completions were taken by the fast path, which leaves
-    /// failures and immediate data.
+    /// As [`Queue::poll`], for other than one completion.
+    #[inline(never)]
+    fn poll_several(&self, into: &mut [Completion]) -> usize {
+        let tags = Cell::new(0);
+        let put = |place: &mut Completion, done| {
+            place.put(&done);
+            tags.set(tags.get() | place.tag);
+        };
+        let (count, more) = self.slot.take_n_without_immediate(self.handle, into, put);
+        // Who polls without places wants what else a poll does.
+        let is_last = if count == 0 { !more } else { count == into.len() };
+        if is_last && tags.get() & tag::STARTED == 0 { count } else { self.poll_on(into, count) }
+    }
+
+    /// Goes on after the first `count` completions were taken by the fast path. What that leaves is
+    /// taken here, but for failures and datagrams.
     #[cold]
     #[inline(never)]
     fn poll_on(&self, into: &mut [Completion], count: usize) -> usize {
-        let kept = self.sort(&mut into[..count]);
-        kept + self.poll_slowly(&mut into[kept..])
+        let mut kept = self.sort(&mut into[..count]);
+        let (came, more) = self.slot.take_successes(self.handle, &mut into[kept..], Completion::of);
+        kept += self.sort(&mut into[kept..kept + came]);
+        let goes_on = more && (kept < into.len() || into.is_empty());
+        if goes_on { kept + self.poll_slowly(&mut into[kept..]) } else { kept }
     }
 
     /// Takes staged completions first, then those of the queue.
     #[cold]
     #[inline(never)]
     fn poll_slowly(&self, into: &mut [Completion]) -> usize {
-        if !self.nic.dropped.is_empty() {
-            self.nic.dropped.sweep(self.nic.agent());
-        }
         self.drain();
         let (count, was_full) = {
             let mut stage = self.stage.lock();
@@ -274,12 +320,15 @@ impl Inner {
             for (place, completion) in into.iter_mut().zip(stage.drain(..count)) {
                 *place = completion;
             }
-            self.staged.store(stage.len(), Ordering::Release);
+            self.note_staged(&stage);
             (count, was_full)
         };
         if was_full {
             // Completions of started requests may wait behind those that filled it.
             self.drain();
+        }
+        if !self.nic.dropped.is_empty() {
+            self.nic.dropped.sweep(self.nic.agent());
         }
         count
     }
@@ -306,39 +355,25 @@ impl Inner {
 
 impl Queue {
     /// Takes the oldest completions of posted requests, as many as have come and `into` has room
-    /// for; returns how many. Gives the memory of dropped regions back whose requests have ended,
-    /// for which it asks the device; else it does not block.
+    /// for; returns how many. Gives the memory of dropped regions back whose last requests have
+    /// ended here, for which it asks the device; else it does not block.
     #[inline]
     pub fn poll(&self, into: &mut [Completion]) -> usize {
         let queue = &**self.inner();
-        if queue.staged.load(Ordering::Acquire) == 0 && queue.nic.dropped.is_empty() {
-            if let [place] = into {
-                match queue.slot.take_without_immediate(queue.handle) {
-                    Took::Nothing => return 0,
-                    Took::Done(done) => {
-                        *place = Completion::of_done(&done);
-                        if !place.was_started() {
-                            return 1;
-                        }
-                        cold_path();
-                        return queue.poll_on(into, 1);
-                    }
-                    Took::Other => return queue.poll_on(into, 0),
-                }
+        let [place] = into else { return queue.poll_several(into) };
+        let put = |done| {
+            place.put(&done);
+            place.was_started()
+        };
+        match queue.slot.take_plain(queue.handle, put) {
+            Took::Nothing => 0,
+            Took::Done(false) => 1,
+            Took::Done(true) => {
+                cold_path();
+                queue.poll_on(into, 1)
             }
-            let tags = Cell::new(0);
-            let make = |done| {
-                let completion = Completion::of_done(&done);
-                tags.set(tags.get() | completion.tag);
-                completion
-            };
-            let (count, more) = queue.slot.take_n_without_immediate(queue.handle, into, make);
-            if count == into.len() && tags.get() & tag::STARTED == 0 || !more && count == 0 {
-                return count;
-            }
-            return queue.poll_on(into, count);
+            Took::Other => queue.poll_on(into, 0),
         }
-        queue.poll_slowly(into)
     }
 
     /// Blocks until a poll would find a completion, the queue has failed, the device is dead, or

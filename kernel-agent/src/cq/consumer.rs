@@ -22,6 +22,8 @@ const ARRIVED: u16 = (CqeFlags::RECEIVE.union(CqeFlags::IMMEDIATE).bits() as u16
 const WRITTEN: u16 = (CqeFlags::WRITE.bits() as u16) << 8;
 /// The bits of an outcome that [`CqSlot::take_any`] leaves to the slow path.
 const UNUSUAL: u16 = 0xff | (CqeFlags::INVALIDATED.bits() as u16) << 8;
+/// Those that [`CqSlot::take_successes`] leaves there.
+const NO_SUCCESS: u16 = 0xff | (CqeFlags::GRH.bits() as u16) << 8;
 const _: () = assert!(cqe::Status::Success as u8 == 0);
 
 /// Which entry an armed CQ reports.
@@ -51,6 +53,20 @@ pub type CqSlot = QueueSlot<Consumer>;
 #[inline(always)]
 fn done(context: u64, retired: &Retired, entry: &Entry) -> Done {
     Done { context, cookie: retired.cookie, data: retired.data(), length: entry.length(retired) }
+}
+
+/// An entry whose request was found.
+struct Found {
+    entry: Entry,
+    context: u64,
+    request: Retired,
+}
+
+impl Found {
+    #[inline(always)]
+    fn done(&self) -> Done {
+        done(self.context, &self.request, &self.entry)
+    }
 }
 
 impl Consumer {
@@ -100,7 +116,14 @@ impl CqSlot {
     /// [`Done`] has no place for that.
     #[inline(always)]
     pub fn take_without_immediate(&self, handle: u64) -> Took {
-        self.take_beside(handle, SPECIAL | WITH_IMMEDIATE, |_, _| ()).map(|(done, ())| done)
+        self.take_plain(handle, |done| done)
+    }
+
+    /// As [`CqSlot::take_without_immediate`]. `put` runs under the slot's lock, before the device
+    /// gets the entry's room: so the compiler need not keep the completion in registers meanwhile.
+    #[inline(always)]
+    pub fn take_plain<R>(&self, handle: u64, put: impl FnOnce(Done) -> R) -> Took<R> {
+        self.take_with(handle, SPECIAL | WITH_IMMEDIATE, |_, found| put(found.done()), |_, made| made)
     }
 
     /// As [`CqSlot::take`], and returns the immediate data.
@@ -124,6 +147,20 @@ impl CqSlot {
         special: u16,
         beside: impl FnOnce(&CompletionQueue, &Entry) -> T,
     ) -> Took<(Done, T)> {
+        let before = |queue: &CompletionQueue, found: &Found| beside(queue, &found.entry);
+        self.take_with(handle, special, before, |found, beside| (found.done(), beside))
+    }
+
+    /// As [`CqSlot::take`], if the outcome of the entry has none of the bits `special`. `before`
+    /// runs before the device gets the entry's room, `after` without the slot's lock.
+    #[inline(always)]
+    fn take_with<B, R>(
+        &self,
+        handle: u64,
+        special: u16,
+        before: impl FnOnce(&CompletionQueue, &Found) -> B,
+        after: impl FnOnce(&Found, B) -> R,
+    ) -> Took<R> {
         let Some(mut guard) = self.try_lock(handle) else {
             cold_path();
             return Took::Other;
@@ -141,14 +178,15 @@ impl CqSlot {
             cold_path();
             return Took::Other;
         };
-        let request = named.request;
-        let beside = beside(queue, &entry);
+        let found = Found { entry, context, request: named.request };
+        let before = before(queue, &found);
         // The device has to get the room before the poster does: the poster's next request may
         // complete at once, and its completion needs room.
         queue.skip();
         queue.consumed();
         named.retire();
-        Took::Done((done(context, &request, &entry), beside))
+        drop(guard);
+        Took::Done(after(&found, before))
     }
 
     /// Takes completions as [`CqSlot::take`] does while they are plain and `into` has room, oldest
@@ -156,19 +194,20 @@ impl CqSlot {
     /// that is not plain, or because the slot is closed.
     #[inline(always)]
     pub fn take_n<T>(&self, handle: u64, into: &mut [T], make: impl Fn(Done) -> T) -> (usize, bool) {
-        self.take_n_but(SPECIAL, handle, into, make)
+        self.take_n_but(SPECIAL, handle, into, |place, done| *place = make(done))
     }
 
     /// As [`CqSlot::take_n`], but leaves completions with immediate data to the slow path, since
-    /// [`Done`] has no place for that.
+    /// [`Done`] has no place for that. `put` changes a place to what the caller makes of a
+    /// completion.
     #[inline(always)]
     pub fn take_n_without_immediate<T>(
         &self,
         handle: u64,
         into: &mut [T],
-        make: impl Fn(Done) -> T,
+        put: impl Fn(&mut T, Done),
     ) -> (usize, bool) {
-        self.take_n_but(SPECIAL | WITH_IMMEDIATE, handle, into, make)
+        self.take_n_but(SPECIAL | WITH_IMMEDIATE, handle, into, put)
     }
 
     #[inline(always)]
@@ -177,7 +216,7 @@ impl CqSlot {
         special: u16,
         handle: u64,
         into: &mut [T],
-        make: impl Fn(Done) -> T,
+        put: impl Fn(&mut T, Done),
     ) -> (usize, bool) {
         let Some(mut guard) = self.try_lock(handle) else { return (0, true) };
         let Some(Consumer { queue, members, .. }) = guard.queue() else { return (0, true) };
@@ -196,7 +235,7 @@ impl CqSlot {
             let mut came = 0;
             for (place, entry) in reading.beside(&entry, special | RECEIVE, left) {
                 let Some(request) = requests.retire(entry.tag()) else { break };
-                *place = make(done(context, &request, &entry));
+                put(place, done(context, &request, &entry));
                 came += 1;
             }
             if came == 0 {
@@ -221,13 +260,37 @@ impl CqSlot {
         into: &mut [T],
         make: impl Fn(&Completion) -> T,
     ) -> (usize, bool) {
+        self.take_unless(UNUSUAL, (handle, but), into, make)
+    }
+
+    /// Takes completions while they are successes of no datagram and `into` has room, oldest first:
+    /// those with immediate data or an invalidated key, and those of an SRQ's Receives, too, for
+    /// which [`CqSlot::take_n`] has no place. Returns what that returns.
+    pub fn take_successes<T>(
+        &self,
+        handle: u64,
+        into: &mut [T],
+        make: impl Fn(&Completion) -> T,
+    ) -> (usize, bool) {
+        self.take_unless(NO_SUCCESS, (handle, 0), into, make)
+    }
+
+    /// Takes completions while their outcomes have none of the bits `unusual`.
+    #[inline(always)]
+    fn take_unless<T>(
+        &self,
+        unusual: u16,
+        (handle, but): (u64, u32),
+        into: &mut [T],
+        make: impl Fn(&Completion) -> T,
+    ) -> (usize, bool) {
         let Some((mut guard, _)) = self.lock_but(handle, but) else { return (0, true) };
         let Some(consumer) = guard.queue() else { return (0, true) };
         let Consumer { queue, members, dropped, .. } = &mut *consumer;
         let mut reading = queue.reading();
         for (came, place) in into.iter_mut().enumerate() {
             let Some(entry) = reading.look() else { return (came, false) };
-            if entry.outcome() & UNUSUAL != 0 {
+            if entry.outcome() & unusual != 0 {
                 return (came, true);
             }
             let Some(member) = members.find(entry.identity) else { return (came, true) };

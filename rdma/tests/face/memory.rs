@@ -1,6 +1,6 @@
 //! Memory: what is dropped, and when it is gone; memory that is named by its bus address.
 
-use ferrovia_rdma::{Access, RequestError, Work};
+use ferrovia_rdma::{Access, Completion, RequestError, Work};
 
 use crate::support::{Host, PORT, pair, poll};
 
@@ -21,9 +21,31 @@ fn a_region_that_is_dropped_lives_until_its_requests_have_ended() {
     let mut bytes = [0; 4];
     target.slice(..).read(&mut bytes);
     assert_eq!(&bytes, b"kept");
-    // The next look at the queue gives the memory back.
-    a.queue().poll(&mut []);
-    assert_eq!(host.machine.arena().lent(), before);
+    assert_eq!(host.machine.arena().lent(), before, "the poll that took the completion gave it back");
+}
+
+#[test]
+fn a_poll_of_one_place_gives_the_memory_back_whose_last_request_it_takes() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    let target = region!(b, 4096, Access::WRITE);
+    let before = host.machine.arena().lent();
+    for _ in 0..3 {
+        let source = region!(a, 4096, Access::empty());
+        let mut paused = host.machine.pause();
+        for id in 0..3 {
+            a.post(Work::write(source.slice(..4), target.remote().unwrap()).id(id)).unwrap();
+        }
+        drop(source);
+        paused.step();
+        drop(paused);
+        let mut into = [Completion::EMPTY];
+        for id in 0..3 {
+            assert!(id == 0 || host.machine.arena().lent() == before, "they were taken together");
+            assert_eq!((a.queue().poll(&mut into), into[0].id()), (1, id));
+        }
+        assert_eq!(a.queue().poll(&mut into), 0);
+    }
 }
 
 #[test]

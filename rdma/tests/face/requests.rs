@@ -236,6 +236,73 @@ fn an_endpoint_for_posted_requests_starts_none() {
     assert_eq!((poll(&a, 1)[0].id(), poll(&b, 1)[0].id()), (2, 1));
 }
 
+/// A poll of one place, or of several, returns what came in order, whatever of it takes the fast
+/// path: plain ends, immediate data, invalidated keys, ends that somebody waits for.
+#[test]
+fn a_poll_returns_every_kind_of_end_in_order() {
+    let host = Host::new(1);
+    let nic = host.nic(0);
+    let domain = nic.domain().unwrap();
+    let build = || domain.endpoint().privileged(host.machine.privileged()).build().unwrap();
+    let (a, b) = (build(), build());
+    let listener = nic.listen(PORT).unwrap();
+    let connecting = a.connect(host.address(0), PORT);
+    listener.wait().unwrap().accept(&b).wait().unwrap();
+    connecting.wait().unwrap();
+    let memory = domain.region(256).unwrap();
+    let mut fast = b.fast_region().unwrap();
+    for places in [1, 2, 3, 16] {
+        let to = fast.link(memory.slice(128..), Access::WRITE).unwrap();
+        let first = b.receive(memory.slice(..8)).unwrap();
+        (1..=6).for_each(|id| b.post_receive(memory.slice(8..16), id).unwrap());
+        let send = |work: Work<'_>| a.start(work).unwrap().wait().unwrap();
+        // The link is executed before its peer hears of it.
+        let hears = a.receive(memory.slice(32..40)).unwrap();
+        b.send(memory.slice(..8)).unwrap().wait().unwrap();
+        hears.wait().unwrap();
+        let last = b.receive(memory.slice(16..24)).unwrap();
+        for work in [
+            Work::send(memory.slice(24..32)),
+            Work::send(memory.slice(24..32)),
+            Work::send(memory.slice(24..32)).immediate(5),
+            Work::write(memory.slice(24..30), to).immediate(6),
+            Work::send_and_invalidate(memory.slice(24..28), to.key()),
+            Work::send(memory.slice(24..25)),
+            Work::send(memory.slice(24..26)),
+            Work::send(memory.slice(24..27)),
+        ] {
+            send(work);
+        }
+        let (mut into, mut all) = ([Completion::EMPTY; 16], Vec::new());
+        while all.len() < 6 {
+            let came = b.queue().poll(&mut into[..places]);
+            all.extend_from_slice(&into[..came]);
+        }
+        first.wait().unwrap();
+        assert!(fast.is_ended_by(&all[3]));
+        assert_eq!(last.wait().map(|done| done.len), Ok(3));
+        let found: Vec<_> = all
+            .iter()
+            .map(|done| {
+                let invalidated = done.invalidated().is_some();
+                (done.id(), done.result(), done.immediate(), invalidated, done.written())
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (1, Ok(8), None, false, None),
+                (2, Ok(8), Some(5), false, None),
+                (3, Ok(0), Some(6), false, Some(6)),
+                (4, Ok(4), None, true, None),
+                (5, Ok(1), None, false, None),
+                (6, Ok(2), None, false, None),
+            ],
+            "{places}"
+        );
+    }
+}
+
 #[test]
 fn a_batch_is_posted_as_a_whole_or_not_at_all() {
     let host = Host::new(1);
