@@ -253,7 +253,7 @@ impl Qp {
             let entered = Entered::enter(attributes, identity, &sends, &receives)?;
             heap::room_for_arc::<(Qp, SendSlot)>()?;
             let limits = limits.unwrap_or_default().at_most(attributes.max_send_segments);
-            let sender = Sender { queue: rings.send, sends: sends.clone(), limits };
+            let sender = Sender::new(rings.send, sends.clone(), limits);
             let sender = heap::arc(sender).map_err(|_| Error::OutOfMemory)?;
             let send = SlotOwner::new(slot_params, identity, NOT_READY, sender).ok_or(Error::Busy)?;
             Ok((send, sends, receives, entered))

@@ -29,7 +29,16 @@ pub type SendSlot = QueueSlot<Arc<Sender>>;
 pub struct Sender {
     pub(crate) queue: SendQueue,
     pub(crate) sends: Arc<Outstanding>,
-    pub(crate) limits: SegmentLimits,
+    limits: SegmentLimits,
+    /// Whether requests of one segment are within the limits whatever their operation.
+    singles: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(queue: SendQueue, sends: Arc<Outstanding>, limits: SegmentLimits) -> Sender {
+        let SegmentLimits { send, write, read } = limits;
+        Sender { queue, sends, limits, singles: send.min(write).min(read) > 0 }
+    }
 }
 
 /// Segments at most of a request that is posted through a slot.
@@ -44,11 +53,6 @@ pub struct SegmentLimits {
 }
 
 impl SegmentLimits {
-    /// Whether requests of one segment are within these limits whatever their operation.
-    fn allow_singles(&self) -> bool {
-        self.send.min(self.write).min(self.read) > 0
-    }
-
     /// These limits, but none above that of the queue, for which its ring has room.
     pub(crate) fn at_most(self, most: u32) -> SegmentLimits {
         let SegmentLimits { send, write, read } = self;
@@ -116,8 +120,8 @@ impl SendSlot {
         // The queue pair may be destroyed meanwhile, so the sender is kept alive.
         let Some((owner, sender)) = self.take_turn(handle) else { return Err(NoBatch::Closed.into()) };
         let turn = Turn { slot: self, owner };
-        let Sender { queue, sends, limits } = &*sender;
-        let batch = SendBatch { unposted: queue.begin(sends, limits.allow_singles()), limits: *limits };
+        let Sender { queue, sends, limits, singles } = &*sender;
+        let batch = SendBatch { unposted: queue.begin(sends, *singles), limits };
         let (result, Written(next)) = write(batch)?;
         if turn.end(|sender| sender.queue.post_all(&sender.sends, next)) {
             Ok(result)
@@ -168,7 +172,7 @@ pub struct Written(Next);
 #[derive(Clone, Copy)]
 pub struct SendBatch<'a> {
     unposted: Unposted<'a>,
-    limits: SegmentLimits,
+    limits: &'a SegmentLimits,
 }
 
 impl SendBatch<'_> {
@@ -181,6 +185,13 @@ impl SendBatch<'_> {
         segment: impl FnOnce() -> Option<Segment>,
     ) -> Option<()> {
         self.unposted.write_single(transfer, segment)
+    }
+
+    /// The same batch, in which [`SendBatch::write_single`] finds room again, if there is some.
+    #[cold]
+    #[inline(never)]
+    pub fn renewed(self) -> Self {
+        SendBatch { unposted: self.unposted.renewed(), ..self }
     }
 
     /// Where the batch ends: what [`SendSlot::batch`] posts.
@@ -198,7 +209,7 @@ impl SendBatch<'_> {
         segments: &[T],
         segment: impl Fn(&T) -> S,
     ) -> Result<(), PostError> {
-        if segments.len() > limit(&self.limits) as usize {
+        if segments.len() > limit(self.limits) as usize {
             return Err(PostError::Segments);
         }
         Ok(self.unposted.write(transfer, segments, segment)?)

@@ -298,6 +298,13 @@ impl<'a> Unposted<'a> {
         Some(())
     }
 
+    /// Goes on at the beginning of the memory of blocks or cells, if [`Unposted::write_single`] has
+    /// come to the end of it, and where requests that have ended left room.
+    #[inline]
+    pub fn renewed(self) -> Unposted<'a> {
+        Unposted::new(self.queue, self.outstanding, self.next(), self.singles)
+    }
+
     /// Writes a transfer of at most `max_segments` segments behind those that were written before.
     pub fn write<T, S: Into<Option<Segment>>>(
         &mut self,

@@ -1,5 +1,6 @@
 //! Requests that are posted together: one lock and one doorbell for all of them.
 
+use core::hint::cold_path;
 use core::marker::PhantomData;
 
 use kernel_agent::{NoBatch, SendBatch, Transfer};
@@ -49,26 +50,47 @@ impl<'m> Batch<'_, 'm> {
         let (Some(transfer), None) = (work.kind.transfer(work.flags, work.id, 0), work.immediate) else {
             return Err(PostError::NotInBatch);
         };
-        let (handle, domain) = (self.handle, self.domain);
-        if let Local::One(slice) = work.local {
-            slice.memory.used_by(handle, WorkQueue::Send);
-            if self.sends.write_single(&transfer, || slice.segment(domain)).is_some() {
-                return Ok(());
+        if let Local::One(slice) = work.local
+            && slice.memory.is_first_used_by(self.handle, WorkQueue::Send)
+        {
+            // Once more at the end of the ring's memory.
+            for is_again in [false, true] {
+                if self.sends.write_single(&transfer, || slice.segment(self.domain)).is_some() {
+                    return Ok(());
+                }
+                cold_path();
+                if !is_again {
+                    self.sends = self.sends.renewed();
+                }
             }
         }
-        self.post_slowly(transfer, work.local)
+        cold_path();
+        // By value there and back: so the compiler can keep the batch in registers.
+        let (sends, written) = write(self.sends, (self.handle, self.domain), transfer, work.local);
+        self.sends = sends;
+        written
     }
+}
 
-    /// Writes any transfer, or finds the reason why it cannot be written.
-    #[cold]
-    #[inline(never)]
-    fn post_slowly(&mut self, transfer: Transfer, local: Local<'m>) -> Result<(), PostError> {
-        let (handle, domain) = (self.handle, self.domain);
-        let slices = local.slices();
-        slices.iter().for_each(|slice| slice.memory.used_by(handle, WorkQueue::Send));
-        // One limit for all operations.
-        Ok(self.sends.write(|limits| limits.send, &transfer, slices, |slice| slice.segment(domain))?)
+/// Writes any transfer, or finds the reason why it cannot be written. Returns the batch that goes
+/// on.
+#[inline(never)]
+fn write<'a>(
+    mut sends: SendBatch<'a>,
+    (handle, domain): (u64, &OwnPd),
+    transfer: Transfer,
+    local: Local<'_>,
+) -> (SendBatch<'a>, Result<(), PostError>) {
+    let slices = local.slices();
+    slices.iter().for_each(|slice| slice.memory.used_by(handle, WorkQueue::Send));
+    if let [slice] = slices
+        && sends.write_single(&transfer, || slice.segment(domain)).is_some()
+    {
+        return (sends, Ok(()));
     }
+    // One limit for all operations.
+    let written = sends.write(|limits| limits.send, &transfer, slices, |slice| slice.segment(domain));
+    (sends, written.map_err(PostError::from))
 }
 
 impl Endpoint {

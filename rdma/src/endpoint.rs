@@ -334,31 +334,47 @@ impl Inner {
         destroyed
     }
 
-    /// The fast path takes one slice without immediate data, unless it finds a reason against it,
-    /// which the slow path finds again.
+    /// The fast path takes one slice without immediate data, of memory that this endpoint was the
+    /// first to use. There is no call on it, so the compiler saves no registers for one.
     #[inline(always)]
     fn post(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
-        if let (Local::One(slice), None) = (work.local, work.immediate) {
-            slice.memory.used_by(self.handle, WorkQueue::Send);
+        if let (Local::One(slice), None) = (work.local, work.immediate)
+            && slice.memory.is_first_used_by(self.handle, WorkQueue::Send)
+        {
             let make = || Some((work.kind.transfer(work.flags, work.id, more)?, slice.segment(domain)?));
             if self.slot.post_single(self.handle, |limits| limits.send > 0, make).is_some() {
                 return Ok(());
             }
-            cold_path();
+        }
+        cold_path();
+        self.post_on(work, more, domain)
+    }
+
+    /// Goes on with what [`Inner::post`] does not post at once: memory that another endpoint was
+    /// the first to use takes the fast path here. The request comes by value, and there is one
+    /// call: so the compiler makes it in memory only on the way here.
+    #[inline(never)]
+    fn post_on(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
+        if let (Local::One(slice), None) = (work.local, work.immediate) {
+            let was_tried = slice.memory.is_first_used_by(self.handle, WorkQueue::Send);
+            slice.memory.used_by(self.handle, WorkQueue::Send);
+            let make = || Some((work.kind.transfer(work.flags, work.id, more)?, slice.segment(domain)?));
+            if !was_tried && self.slot.post_single(self.handle, |limits| limits.send > 0, make).is_some() {
+                return Ok(());
+            }
+        } else {
+            let slices = work.local.slices();
+            slices.iter().for_each(|slice| slice.memory.used_by(self.handle, WorkQueue::Send));
         }
         self.post_slowly(work, more, domain)
     }
 
-    /// Posts any request, or finds the reason why it cannot be posted. The request comes by value:
-    /// so the compiler makes it in memory only on the way here.
+    /// Posts any request, or finds the reason why it cannot be posted. Its memory is noted.
     #[cold]
     #[inline(never)]
     fn post_slowly(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
         use kernel_agent::Operation;
         let slices = work.local.slices();
-        for slice in slices {
-            slice.memory.used_by(self.handle, WorkQueue::Send);
-        }
         let remote = |memory: RemoteMemory| Remote { addr: memory.addr, key: memory.key };
         let sink = || {
             let segment = slices.first().and_then(|slice| slice.segment(domain));
@@ -387,17 +403,20 @@ impl Inner {
 
     #[inline(always)]
     fn post_receive(&self, into: Local<'_>, shadow: Shadow, domain: &OwnPd) -> Result<(), PostError> {
-        if let Local::One(slice) = into {
-            slice.memory.used_by(self.handle, WorkQueue::Receive);
-            if self.qp.post_single_receive(|| slice.segment(domain), shadow).is_some() {
-                return Ok(());
-            }
-            cold_path();
+        if let Local::One(slice) = into
+            && slice.memory.is_first_used_by(self.handle, WorkQueue::Receive)
+            && self.qp.post_single_receive(|| slice.segment(domain), shadow).is_some()
+        {
+            return Ok(());
         }
+        cold_path();
+        self.post_receive_slowly(into, shadow, domain)
+    }
+
+    #[inline(never)]
+    fn post_receive_slowly(&self, into: Local<'_>, shadow: Shadow, domain: &OwnPd) -> Result<(), PostError> {
         let slices = into.slices();
-        for slice in slices {
-            slice.memory.used_by(self.handle, WorkQueue::Receive);
-        }
+        slices.iter().for_each(|slice| slice.memory.used_by(self.handle, WorkQueue::Receive));
         let segment = |slice: &Slice<'_>| -> Option<Segment> { slice.segment(domain) };
         Ok(self.qp.post_receive(false, slices, segment, shadow)?)
     }

@@ -90,18 +90,16 @@ impl Users {
         Users(core::array::from_fn(|_| AtomicU64::new(NONE)))
     }
 
-    /// Notes that this endpoint posts a request that names the memory.
+    /// Whether this endpoint is in the first place.
     #[inline(always)]
-    fn note(&self, endpoint: u64) {
-        if self.0[0].load(Ordering::Relaxed) != endpoint {
-            self.note_another(endpoint);
-        }
+    fn has_first(&self, endpoint: u64) -> bool {
+        self.0[0].load(Ordering::Relaxed) == endpoint
     }
 
-    #[cold]
-    #[inline(never)]
-    fn note_another(&self, endpoint: u64) {
-        if self.0[0].load(Ordering::Relaxed) == SEVERAL {
+    /// Notes that this endpoint posts a request that names the memory.
+    fn note(&self, endpoint: u64) {
+        let places = self.0.each_ref().map(|place| place.load(Ordering::Relaxed));
+        if places[0] == SEVERAL || places.contains(&endpoint) {
             return;
         }
         for place in &self.0 {
@@ -126,8 +124,14 @@ impl Memory {
         &self.pd
     }
 
-    /// Notes that this endpoint posts a request that names the memory, to this work queue.
+    /// Whether this endpoint was the first to post a request that names the memory, to this work
+    /// queue. Then nothing has to be noted.
     #[inline(always)]
+    pub(crate) fn is_first_used_by(&self, endpoint: u64, work_queue: WorkQueue) -> bool {
+        self.users[work_queue as usize].has_first(endpoint)
+    }
+
+    /// Notes that this endpoint posts a request that names the memory, to this work queue.
     pub(crate) fn used_by(&self, endpoint: u64, work_queue: WorkQueue) {
         self.users[work_queue as usize].note(endpoint);
     }
