@@ -477,6 +477,11 @@ impl Endpoint {
         self.inner.handle
     }
 
+    /// The number of its queue pair, by which packets and captures name it.
+    pub fn number(&self) -> u32 {
+        self.inner.qp.qpn()
+    }
+
     /// The domain whose regions its requests name.
     pub fn domain(&self) -> &Domain {
         &self.domain

@@ -255,3 +255,10 @@ fn an_endpoint_knows_how_its_connection_ended() {
     endpoint.connect(host.address(1), PORT).wait().unwrap_err();
     assert_eq!(endpoint.ending(), None);
 }
+
+#[test]
+fn endpoints_of_a_nic_have_numbers_of_their_own() {
+    let host = Host::new(1);
+    let (a, b) = pair(&host);
+    assert!(a.number() != b.number() && a.number() > 1, "1 is the connection manager's");
+}
