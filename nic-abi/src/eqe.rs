@@ -19,7 +19,7 @@ pub struct Eqe {
     pub status: u8,
     /// Reserved.
     pub reserved: u16,
-    /// The number of the queue pair, CQ or SRQ that the event concerns.
+    /// The number of the queue pair, CQ, SRQ or stream that the event concerns.
     pub number: u32,
     /// That object's generation, as given at its creation.
     pub generation: u32,
@@ -82,6 +82,9 @@ pub enum EventType {
     /// An armed ring of a virtual interface has a completed descriptor; `detail` is 0 for the send
     /// queue and 1 for the receive queue.
     ViCompletion = 0x41,
+    /// Something happened to a stream or a listener since the driver queried it
+    /// ([`crate::admin::Opcode::QueryStream`]). Raised once until the next query.
+    Stream = 0x50,
 }
 
 impl EventType {
@@ -104,6 +107,7 @@ impl EventType {
             0x31 => EventType::PortDown,
             0x40 => EventType::ViError,
             0x41 => EventType::ViCompletion,
+            0x50 => EventType::Stream,
             _ => return None,
         })
     }

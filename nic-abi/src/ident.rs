@@ -18,6 +18,9 @@ pub const MAX_PDS: u32 = 1 << 15;
 /// Slots for memory keys (regions and windows together). Slot 0 is the reserved key's.
 pub const MAX_KEYS: u32 = 1 << 16;
 
+/// Slots for streams and listeners.
+pub const MAX_STREAMS: u32 = 1 << 12;
+
 /// Bits of a QP number that name the slot; the 10 bits above are a generation.
 pub const QPN_SLOT_BITS: u32 = 14;
 /// Bits of a QP number.

@@ -170,6 +170,8 @@ bitflags! {
         const UC = 1 << 15;
         /// Virtual interfaces.
         const VI = 1 << 16;
+        /// TCP streams of the port.
+        const STREAMS = 1 << 17;
     }
 }
 

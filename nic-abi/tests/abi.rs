@@ -6,7 +6,7 @@ extern crate ferrovia_nic_abi as nic_abi;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nic_abi::admin::{self, BenchKind, Injection, QpState, QpType};
+use nic_abi::admin::{self, BenchKind, Injection, QpState, QpType, StreamEnd};
 use nic_abi::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
 use nic_abi::eqe::{self, EventType};
 use nic_abi::protocol::{self, Completed, Word};
@@ -34,17 +34,18 @@ fn bytes(read: impl Fn(u8) -> Option<u8>) -> Vec<u32> {
 #[test]
 fn numbers_are_read_as_they_are_written() {
     let commands = numbers(|word| admin::Opcode::from_word(word as u16).map(|opcode| opcode as u32));
-    let known: Vec<u32> = [0..3, 8..0xa, 0x10..0x18, 0x20..0x24, 0x28..0x2d, 0x30..0x34, 0x80..0x82]
-        .into_iter()
-        .flatten()
-        .collect();
+    let known: Vec<u32> =
+        [0..3, 8..0xa, 0x10..0x18, 0x20..0x24, 0x28..0x2d, 0x30..0x34, 0x40..0x48, 0x80..0x82]
+            .into_iter()
+            .flatten()
+            .collect();
     assert_eq!(commands, known);
     let status = numbers(|word| admin::Status::from_word(word as u16).map(|status| status as u32));
     assert!(status.into_iter().eq(0..9));
     assert!(bytes(|byte| cqe::Status::from_byte(byte).map(|status| status as u8)).into_iter().eq(0..14));
     assert_eq!(
         bytes(|byte| EventType::from_byte(byte).map(|event| event as u8)),
-        [1, 2, 3, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x21, 0x22, 0x30, 0x31, 0x40, 0x41]
+        [1, 2, 3, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x21, 0x22, 0x30, 0x31, 0x40, 0x41, 0x50]
     );
     assert_eq!(
         bytes(|byte| wqe::Opcode::from_byte(byte).map(|opcode| opcode as u8)),
@@ -56,6 +57,7 @@ fn numbers_are_read_as_they_are_written() {
     assert!(numbers(|word| BenchKind::from_word(word).map(|kind| kind as u32)).into_iter().eq(1..5));
     assert!(numbers(|word| State::from_word(word).map(|state| state as u32)).into_iter().eq(0..3));
     assert!(bytes(|byte| Reliability::from_byte(byte).map(|level| level as u8)).into_iter().eq(0..3));
+    assert!(numbers(|word| StreamEnd::from_word(word).map(|end| end as u32)).into_iter().eq(0..11));
     let errors = bytes(|byte| ViError::from_byte(byte).map(|error| error as u8));
     assert_eq!(errors.len(), vi::ERRORS);
     assert!(errors.into_iter().eq(0..9));

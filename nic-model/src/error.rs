@@ -28,4 +28,7 @@ pub enum AttachError {
     /// The port's configuration is none.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// There is no memory for the port's streams.
+    #[error("the streams of the port: {0}")]
+    Streams(#[from] tcp::Error),
 }

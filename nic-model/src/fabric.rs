@@ -145,6 +145,10 @@ impl<F: Frontend> Fabric<F> {
             schedule.begin_slice(SLICE);
             node.take_frames(schedule);
         }
+        if wired {
+            schedule.begin_slice(SLICE);
+            node.serve_streams(schedule);
+        }
         schedule.begin_slice(SLICE);
         node.run_timers(schedule);
         schedule.begin_slice(SLICE);

@@ -26,6 +26,7 @@
 //! | `qp` | queue pairs: states, entries, requester, responder, datagrams, flushing |
 //! | [`port`] | addresses, neighbours, and which frame belongs to whom |
 //! | `wire`, `uplink` | what a port is plugged into, and both together |
+//! | `streams`, `stream_traffic` | TCP streams by the driver's numbers; their packets and events |
 //! | `traffic`, `packets`, `counters` | frames and the link; packets for queue pairs; what is counted of them |
 //! | `test_commands` | fault injection and benchmarks |
 //! | `testing` | with the feature `testing`: a miniature driver |
@@ -67,6 +68,8 @@ mod records;
 mod report;
 mod schedule;
 mod srq;
+mod stream_traffic;
+mod streams;
 mod tables;
 mod test_commands;
 #[cfg(feature = "testing")]

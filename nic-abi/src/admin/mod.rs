@@ -12,11 +12,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 mod memory;
 mod qp;
 mod queues;
+mod streams;
 mod testing;
 
 pub use memory::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
 pub use qp::{CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType};
 pub use queues::{CqFlags, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo};
+pub use streams::{
+    AcceptStream, ConnectStream, DestroyStream, EVERY_ADDRESS, ListenStream, MAX_STREAM_BYTES, StreamEnd,
+    StreamEnds, StreamHappened, StreamInfo, StreamTransferred, TransferFlags, TransferStream,
+};
 pub use testing::{Bench, BenchKind, Inject, Injection};
 
 /// Bytes of a command.
@@ -136,6 +141,23 @@ pub enum Opcode {
     DestroyQp = 0x32,
     /// Queries a QP: [`QpInfo`].
     QueryQp = 0x33,
+    /// Listens for streams: [`ListenStream`]. This and the following need
+    /// [`crate::registers::Features::STREAMS`].
+    ListenStream = 0x40,
+    /// Connects a stream: [`ConnectStream`], [`StreamEnds`]. An event says what became of it.
+    ConnectStream = 0x41,
+    /// Takes the stream that has waited longest at a listener: [`AcceptStream`], [`StreamEnds`].
+    AcceptStream = 0x42,
+    /// Sends bytes, as many as there is room for: [`TransferStream`], [`StreamTransferred`].
+    SendStream = 0x43,
+    /// Receives bytes that have arrived: [`TransferStream`], [`StreamTransferred`].
+    ReceiveStream = 0x44,
+    /// Closes the own direction: the peer learns it behind what was sent.
+    CloseStream = 0x45,
+    /// Queries a stream or a listener, and has the next event raised: [`StreamInfo`].
+    QueryStream = 0x46,
+    /// Gives a stream up, or ends a listener: [`DestroyStream`].
+    DestroyStream = 0x47,
     /// Fault injection: [`Inject`].
     Inject = 0x80,
     /// Benchmarks: [`Bench`].
@@ -172,6 +194,14 @@ impl Opcode {
             0x31 => Opcode::ModifyQp,
             0x32 => Opcode::DestroyQp,
             0x33 => Opcode::QueryQp,
+            0x40 => Opcode::ListenStream,
+            0x41 => Opcode::ConnectStream,
+            0x42 => Opcode::AcceptStream,
+            0x43 => Opcode::SendStream,
+            0x44 => Opcode::ReceiveStream,
+            0x45 => Opcode::CloseStream,
+            0x46 => Opcode::QueryStream,
+            0x47 => Opcode::DestroyStream,
             0x80 => Opcode::Inject,
             0x81 => Opcode::Bench,
             _ => return None,

@@ -13,12 +13,13 @@ pub(crate) mod command;
 mod keys;
 mod qps;
 mod queues;
+mod streams;
 
 use core::mem::offset_of;
 
 use nic_abi::admin::{
-    ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, NO_FIELD, Opcode, RESPONSE_SIZE, RegisterRegion,
-    ResizeCq, Response, ShareRegion, Status,
+    ARGS_OFFSET, COMMAND_SIZE, Command, FLAG_EVENT, MAX_STREAM_BYTES, NO_FIELD, Opcode, RESPONSE_SIZE,
+    RegisterRegion, ResizeCq, Response, ShareRegion, Status, TransferStream,
 };
 use nic_abi::cqe;
 use nic_abi::eqe::EventType;
@@ -35,6 +36,8 @@ use command::{CommandResult, DONE, Refusal, args, at};
 
 /// Elements of a list, or entries of a ring, that a command handles in a unit of work.
 const ELEMENTS: u32 = 64;
+/// Bytes of a stream that a command handles in a unit of work.
+const BYTES: u32 = 1024;
 /// Elements of a region that are released in a unit of work.
 const RELEASED: u32 = 4096;
 
@@ -52,6 +55,9 @@ fn cost(command: &Command) -> u32 {
         Some(Opcode::ResizeCq) => {
             let log = args::<ResizeCq>(command).log_entries.min(LOG_CQES);
             (1 << log) / ELEMENTS
+        }
+        Some(Opcode::SendStream | Opcode::ReceiveStream) => {
+            args::<TransferStream>(command).length.min(MAX_STREAM_BYTES) / BYTES
         }
         // Its list may be the longest.
         Some(Opcode::DestroyRegion) => MAX_LIST_ELEMENTS / RELEASED,
@@ -131,6 +137,14 @@ impl<F: Frontend> Node<F> {
             Opcode::ModifyQp => self.modify_qp(schedule, command),
             Opcode::DestroyQp => self.destroy_qp(schedule, command),
             Opcode::QueryQp => self.query_qp(command),
+            Opcode::ListenStream => nic.listen_stream(command),
+            Opcode::ConnectStream => nic.connect_stream(schedule.now, command),
+            Opcode::AcceptStream => nic.accept_stream(command),
+            Opcode::SendStream => nic.send_stream(command),
+            Opcode::ReceiveStream => nic.receive_stream(command),
+            Opcode::CloseStream => nic.close_stream(schedule.now, command),
+            Opcode::QueryStream => nic.query_stream(command),
+            Opcode::DestroyStream => nic.destroy_stream(schedule.now, command),
             Opcode::Inject => self.inject(schedule.now, command),
             Opcode::Bench => return nic.start_bench(schedule.now, index, command),
         })

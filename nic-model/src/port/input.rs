@@ -22,6 +22,9 @@ use super::{Port, is_unicast, messages, multicast_mac};
 pub enum Input<'f> {
     /// A RoCEv2 packet for this port.
     Packet(Arrival<'f>),
+    /// An IP packet with a segment of TCP for this port, or with a report about one. Nothing above
+    /// the header of IP is checked.
+    Segment(&'f [u8]),
     /// The port has handled it.
     Consumed,
     /// The port has handled the frame, and now knows the MAC of this neighbour, for which packets
@@ -79,7 +82,7 @@ pub enum Dropped {
     Fragment,
     /// A field has a value that is not allowed.
     Malformed,
-    /// It is none of RoCEv2, ARP, neighbour discovery and echo.
+    /// It is none of RoCEv2, ARP, neighbour discovery, echo, and TCP if the port takes that.
     NotRoce,
     /// Too many frames of its kind came from its sender in a short time, or too many wait.
     Flood,
@@ -113,6 +116,10 @@ pub struct Counters {
     pub packets_in: u64,
     /// RoCEv2 packets sent.
     pub packets_out: u64,
+    /// IP packets for streams that came.
+    pub segments_in: u64,
+    /// IP packets of streams sent.
+    pub segments_out: u64,
     /// The port's own frames sent.
     pub own_frames: u64,
     /// Questions of neighbours that the port answered.
@@ -141,6 +148,8 @@ impl Counters {
             ("frames", self.frames),
             ("packets_in", self.packets_in),
             ("packets_out", self.packets_out),
+            ("segments_in", self.segments_in),
+            ("segments_out", self.segments_out),
             ("own_frames", self.own_frames),
             ("answers", self.answers),
             ("echoes", self.echoes),
@@ -202,6 +211,10 @@ impl Port {
         self.check_source(Gid::from_ipv4(ip.src))?;
         match ip.protocol {
             ipv4::Repr::UDP => udp(Network::V4(ip), ethernet.src, local, packet, payload),
+            messages::TCP if self.takes_segments => Ok(Input::Segment(packet)),
+            messages::ICMP if self.takes_segments && messages::reports_v4(payload) => {
+                Ok(Input::Segment(packet))
+            }
             messages::ICMP => self.icmpv4(ethernet, &ip, payload, now),
             _ => Err(Dropped::NotRoce),
         }
@@ -233,6 +246,14 @@ impl Port {
             ipv6::Repr::UDP => {
                 self.check_source(ip.src)?;
                 udp(Network::V6(ip), ethernet.src, local, packet, payload)
+            }
+            messages::TCP if self.takes_segments => {
+                self.check_source(ip.src)?;
+                Ok(Input::Segment(packet))
+            }
+            messages::ICMPV6 if self.takes_segments && messages::reports_v6(payload) => {
+                self.check_source(ip.src)?;
+                Ok(Input::Segment(packet))
             }
             messages::ICMPV6 => self.icmpv6(ethernet, &ip, (src, dst), payload, now),
             _ => Err(Dropped::NotRoce),

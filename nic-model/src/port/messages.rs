@@ -21,6 +21,18 @@ pub(super) type Frame = Option<Box<[u8]>>;
 /// The protocol number of ICMP, and the next header of ICMPv6.
 pub(super) const ICMP: u8 = 1;
 pub(super) const ICMPV6: u8 = 58;
+/// The protocol number of TCP.
+pub(super) const TCP: u8 = 6;
+
+/// Whether a message of ICMP reports that a packet did not reach its destination (RFC 792).
+pub(super) fn reports_v4(message: &[u8]) -> bool {
+    message.first() == Some(&3)
+}
+
+/// Whether a message of ICMPv6 reports that a packet did not reach its destination (RFC 4443).
+pub(super) fn reports_v6(message: &[u8]) -> bool {
+    message.first() == Some(&1)
+}
 /// The hop limit of neighbour discovery: a message that a router has forwarded has a lower one.
 pub(super) const NDISC_HOP_LIMIT: u8 = 255;
 /// The hop limit of echo replies.

@@ -43,6 +43,8 @@ use limiter::{Limiter, Shares};
 use messages::{Frame, Mac, Origin};
 use neighbours::{Ask, Neighbours, Target};
 
+/// The sender of the packets of all streams.
+const STREAMS: Sender = Sender { number: u32::MAX, datagrams: false };
 /// The most frames of the port's own that wait for the owner.
 const OUTBOX: usize = 128;
 /// The most echo replies among them.
@@ -100,6 +102,8 @@ pub struct Port {
     questions: Limiter,
     answers: Shares,
     echoes: Shares,
+    /// Segments of TCP are for this port, too.
+    takes_segments: bool,
     outbox: VecDeque<(Kind, Box<[u8]>)>,
     counters: Counters,
 }
@@ -125,6 +129,7 @@ impl Port {
             questions: Limiter::new(1000, 64),
             answers: Shares::new(100, 16, config.secret),
             echoes: Shares::new(100, 16, config.secret.derive(1)),
+            takes_segments: false,
             outbox: VecDeque::new(),
             counters: Counters::default(),
         })
@@ -219,6 +224,10 @@ impl Port {
                 self.counters.packets_in += 1;
                 Input::Packet(arrival)
             }
+            Ok(Input::Segment(packet)) => {
+                self.counters.segments_in += 1;
+                Input::Segment(packet)
+            }
             Ok(input) => input,
             Err(why) => {
                 self.counters.drop(why);
@@ -241,13 +250,33 @@ impl Port {
         now: Instant,
         build: impl FnOnce(&mut [u8]) -> Result<usize, roce::Error>,
     ) -> Result<usize, Unsent> {
+        let mac = self.target((network.src(), network.dst()), sender, now)?;
+        let ether_type = match network {
+            Network::V4(_) => ethernet::Repr::IPV4,
+            Network::V6(_) => ethernet::Repr::IPV6,
+        };
+        let header = self.origin().header(mac, ether_type);
+        let most = self.max_frame().min(into.len());
+        let rest = header.emit(&mut into[..most])?;
+        let (have, need) = (rest.len(), network.headers() + icrc::LEN);
+        let short = roce::Error::Truncated { what: "datagram", need, have };
+        let end = have.checked_sub(icrc::LEN).ok_or(short)?;
+        let packet = rest.get_mut(network.headers()..end).ok_or(short)?;
+        let packet_len = build(packet)?;
+        let len = header.len() + network.seal(src_port, packet_len, rest)?;
+        self.counters.packets_out += 1;
+        Ok(len)
+    }
+
+    /// The MAC to which a packet goes from an address of the port to another node.
+    #[inline]
+    fn target(&mut self, (src, dst): (Gid, Gid), sender: Sender, now: Instant) -> Result<Mac, Unsent> {
         if !self.up {
             return Err(Unsent::Down);
         }
-        if self.addresses.index_of(network.src()).is_none() {
+        if self.addresses.index_of(src).is_none() {
             return Err(Unsent::NotOurs);
         }
-        let dst = network.dst();
         match self.addresses.route(dst) {
             Route::Own => return Err(Unsent::Own),
             Route::None => return Err(Unsent::NoRoute),
@@ -260,21 +289,43 @@ impl Port {
             Target::NoAnswer => Err(Unsent::NoAnswer),
         };
         self.ask(now);
-        let ether_type = match network {
-            Network::V4(_) => ethernet::Repr::IPV4,
-            Network::V6(_) => ethernet::Repr::IPV6,
+        target
+    }
+
+    /// Whether a packet of a stream can go from an address of the port to a peer now.
+    pub(crate) fn way(&mut self, ends: (Gid, Gid), now: Instant) -> Result<(), Unsent> {
+        self.target(ends, STREAMS, now).map(drop)
+    }
+
+    /// Writes the frame of an IP packet of `len` bytes, which `fill` writes, to the start of `into`
+    /// and returns the frame's length.
+    pub(crate) fn transmit_ip(
+        &mut self,
+        ends: (Gid, Gid),
+        len: usize,
+        into: &mut [u8],
+        now: Instant,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<usize, Unsent> {
+        let mac = self.target(ends, STREAMS, now)?;
+        let ether_type = match ends.0.to_ipv4() {
+            Some(_) => ethernet::Repr::IPV4,
+            None => ethernet::Repr::IPV6,
         };
-        let header = self.origin().header(target?, ether_type);
+        let header = self.origin().header(mac, ether_type);
         let most = self.max_frame().min(into.len());
         let rest = header.emit(&mut into[..most])?;
-        let (have, need) = (rest.len(), network.headers() + icrc::LEN);
-        let short = roce::Error::Truncated { what: "datagram", need, have };
-        let end = have.checked_sub(icrc::LEN).ok_or(short)?;
-        let packet = rest.get_mut(network.headers()..end).ok_or(short)?;
-        let packet_len = build(packet)?;
-        let len = header.len() + network.seal(src_port, packet_len, rest)?;
-        self.counters.packets_out += 1;
-        Ok(len)
+        let have = rest.len();
+        let packet = rest.get_mut(..len);
+        fill(packet.ok_or(roce::Error::Truncated { what: "IP packet", need: len, have })?);
+        self.counters.segments_out += 1;
+        Ok(header.len() + len)
+    }
+
+    /// Sets whether segments of TCP are for this port. If not, they are dropped as all that is none
+    /// of RoCEv2.
+    pub(crate) fn take_segments(&mut self, takes: bool) {
+        self.takes_segments = takes;
     }
 
     /// As [`Port::transmit`], for a datagram whose packet exists already.

@@ -20,6 +20,7 @@ mod random;
 mod refusals;
 mod retries;
 mod source_ports;
+mod streams;
 mod turns;
 mod unreliable;
 mod vi;

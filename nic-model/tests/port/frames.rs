@@ -131,6 +131,7 @@ fn the_port_answers_as_the_linux_guest_did_whose_place_it_takes() {
                     packets += 1;
                     packet::Repr::parse(arrival.packet).unwrap();
                 }
+                Input::Segment(_) => panic!("the port takes no segments"),
                 Input::Consumed => {}
                 // Router solicitations and reports of multicast listeners.
                 Input::Dropped(why) => {
@@ -206,6 +207,7 @@ fn no_frame_makes_the_port_panic_or_grow() {
                 assert!(arrival.packet.len() <= frame.len());
                 0
             }
+            Input::Segment(_) => panic!("the port takes no segments"),
             Input::Consumed => 1,
             Input::Resolved(_) => 2,
             Input::Dropped(_) => 3,
