@@ -41,7 +41,7 @@ impl Node {
                     self.arrived.push(packet.payload.to_vec());
                 }
                 Input::Resolved(_) => self.resolved += 1,
-                Input::Consumed | Input::Dropped(_) => {}
+                Input::Segment(_) | Input::Consumed | Input::Dropped(_) => {}
             }
         }
         self.port.poll(now);

@@ -183,6 +183,7 @@ fn receive(port: &mut Port, frame: &[u8], now: Instant) {
             assert!(!matches!(whole, Err(roce::Error::Checksum { .. })), "{whole:?}");
             0
         }
+        Arrived::Segment(_) => panic!("the port was not told to take segments"),
         Arrived::Consumed | Arrived::Resolved(_) => 1,
         Arrived::Dropped(_) => 0,
     };
