@@ -86,6 +86,9 @@ impl Streams {
         else {
             return Err(Dropped::NoConnection);
         };
+        if stream.given_up.is_some() {
+            return Err(Dropped::NoConnection);
+        }
         self.counters.looks += 1;
         stream.begin(now);
         let before = stream.state();

@@ -162,6 +162,8 @@ pub struct Streams {
     memory: usize,
     timers: Timers,
     ready: VecDeque<u32>,
+    /// The link took no packet when the first of `ready` had its turn.
+    full: bool,
     events: VecDeque<u32>,
     calls: VecDeque<u32>,
     /// The streams that wait for the MAC of their peer.
@@ -196,6 +198,7 @@ impl Streams {
             memory: 0,
             timers: Timers::new(),
             ready: VecDeque::new(),
+            full: false,
             events: VecDeque::new(),
             calls: VecDeque::new(),
             parked: BTreeMap::new(),
@@ -576,5 +579,16 @@ impl Streams {
         if let Some(stream) = moved.and_then(|index| self.at(index)) {
             stream.parked = Some(place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_hand_streams_to_another() {
+        fn is_send<T: Send>() {}
+        is_send::<Streams>();
     }
 }

@@ -17,7 +17,7 @@ pub enum Polled {
     Idle,
     /// The budget is used up.
     More,
-    /// The link takes no packet.
+    /// The link takes no packet. The owner polls again when it does.
     Full,
 }
 
@@ -32,9 +32,10 @@ enum Turn {
 
 impl Streams {
     /// When [`Streams::poll`] has to be called at the latest; a time that has passed if there is
-    /// something to do already.
+    /// something to do already. What has to wait until the link takes packets again
+    /// ([`Polled::Full`]) has no deadline: the owner knows when that is.
     pub fn deadline(&self) -> Option<Instant> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() && !self.full {
             return Some(Instant::ZERO);
         }
         let streams = self.timers.first().map(|(at, _)| at);
@@ -46,6 +47,7 @@ impl Streams {
     /// sends some packets in its turn.
     pub fn poll(&mut self, now: Instant, budget: usize, egress: &mut impl Egress) -> Polled {
         let mut left = budget;
+        self.full = false;
         while left > 0
             && let Some((_, index)) = self.timers.first().filter(|(at, _)| *at <= now)
         {
@@ -84,6 +86,7 @@ impl Streams {
                 {
                     self.ready.push_front(index);
                 }
+                self.full = true;
                 return Polled::Full;
             }
         }

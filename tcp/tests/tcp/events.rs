@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use ferrovia_tcp::testing::{Link, MTU, Transfer, World, address, address_v6, config};
-use ferrovia_tcp::{Config, End, Error, Event, Happened, Ready, Unreachable};
+use ferrovia_tcp::{Config, Dropped, End, Error, Event, Happened, Polled, Ready, Unreachable};
 use platform::Secret;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -183,6 +183,25 @@ fn a_peer_that_vanishes_ends_the_connection_when_something_waits_for_it() {
     assert_eq!(world.ends[0].info(a).unwrap().end, Some(End::TimedOut));
     assert_eq!(world.now.since(begun), Duration::from_secs(5));
     assert!(world.happened(0, a).contains(Happened::ENDED));
+}
+
+#[test]
+fn a_full_link_is_no_work_and_changes_no_reason() {
+    let mut peer = Peer::new(Config { user_timeout: Duration::from_secs(5), ..config(1) });
+    let listener = peer.streams.listen(None, 80, 8).unwrap();
+    let (id, seq, ack) = peer.open(listener);
+    peer.write(id, &[7; 100]);
+    peer.out.room = 0;
+    let now = peer.now;
+    assert_eq!(peer.streams.poll(now, 16, &mut peer.out), Polled::Full);
+    assert_eq!(peer.streams.deadline(), None);
+    // The time of the stream is over while the link is full; its reset waits for room.
+    peer.now = now + Duration::from_secs(6);
+    assert_eq!(peer.streams.poll(peer.now, 16, &mut peer.out), Polled::Full);
+    assert_eq!(peer.send(&segment(TcpControl::Psh, seq, Some(ack), b"late")), Err(Dropped::NoConnection));
+    peer.out.room = 1;
+    assert_eq!(peer.one().control, TcpControl::Rst);
+    assert_eq!(peer.streams.info(id).unwrap().end, Some(End::TimedOut));
 }
 
 #[test]

@@ -77,10 +77,12 @@ fn a_window_that_stays_closed_ends_the_connection_in_time() {
     let mut peer = Peer::new(Config { user_timeout: Duration::from_secs(5), ..config(1) });
     let listener = peer.streams.listen(None, 80, 8).unwrap();
     let (id, seq, ack) = peer.open(listener);
-    let closed = |peer: &mut Peer| {
-        let mut answer = segment(TcpControl::None, seq, Some(ack), &[]);
+    let mut sent = 0;
+    let mut closed = |peer: &mut Peer| {
+        let mut answer = segment(TcpControl::Psh, seq + sent, Some(ack), b"x");
         answer.window_len = 0;
         peer.send(&answer).unwrap();
+        sent += 1;
     };
     closed(&mut peer);
     peer.write(id, &[7; 1000]);
@@ -89,9 +91,9 @@ fn a_window_that_stays_closed_ends_the_connection_in_time() {
         peer.pass(Duration::from_millis(100));
         for probe in peer.sent() {
             assert!(probe.len <= 1);
-            probes += 1;
+            probes += probe.len;
         }
-        // It answers, and sends bytes of its own, but takes nothing.
+        // It answers with bytes of its own, but takes nothing.
         closed(&mut peer);
         assert_eq!(peer.streams.info(id).unwrap().end, None);
     }
@@ -99,6 +101,21 @@ fn a_window_that_stays_closed_ends_the_connection_in_time() {
     peer.pass(Duration::from_millis(200));
     assert_eq!(peer.streams.info(id).unwrap().end, Some(End::TimedOut));
     assert_eq!(peer.sent().last().unwrap().control, TcpControl::Rst);
+}
+
+#[test]
+fn a_peer_that_takes_little_at_a_time_is_not_given_up() {
+    let mut peer = Peer::new(Config { user_timeout: Duration::from_secs(5), ..config(1) });
+    let listener = peer.streams.listen(None, 80, 8).unwrap();
+    let (id, seq, ack) = peer.open(listener);
+    peer.write(id, &[7; 100]);
+    for n in 1..10 {
+        peer.pass(Duration::from_secs(4));
+        peer.send(&segment(TcpControl::None, seq, Some(ack.wrapping_add(n)), &[])).unwrap();
+        assert_eq!(peer.streams.info(id).unwrap().unacknowledged, 100 - n as usize);
+    }
+    peer.pass(Duration::from_secs(6));
+    assert_eq!(peer.streams.info(id).unwrap().end, Some(End::TimedOut));
 }
 
 #[test]
@@ -308,6 +325,8 @@ fn records_have_an_end_and_the_oldest_goes() {
     let counters = peer.streams.counters();
     assert_eq!((peer.streams.former(), counters.formers_dropped), (MAX_FORMER, 10));
     assert_eq!((peer.streams.names(), peer.streams.memory()), (MAX_FORMER, 0));
+    // The latest one still answers.
+    assert_eq!((peer.send(&segment(TcpControl::Fin, 1001, None, &[])), peer.one().ack), (Ok(()), Some(1002)));
     peer.pass(Duration::from_secs(11));
     assert_eq!((peer.streams.former(), peer.streams.names()), (0, 0));
 }

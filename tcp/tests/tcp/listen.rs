@@ -102,6 +102,13 @@ fn a_full_queue_of_connections_makes_the_peer_wait() {
     assert!(peer.streams.accept(listener).unwrap().is_some());
     let third = peer.streams.accept(listener).unwrap().unwrap();
     assert_eq!((peer.read(third), peer.streams.accept(listener)), (b"data".to_vec(), Ok(None)));
+    // Since the owner has taken all, the next one is told again.
+    while peer.streams.next_event().is_some() {}
+    peer.peer.set_port(1001);
+    peer.send(&syn(0)).unwrap();
+    let next = peer.one().seq.wrapping_add(1);
+    peer.send(&segment(TcpControl::None, 1, Some(next), &[])).unwrap();
+    assert_eq!(peer.streams.next_event(), Some(Event::Waiting(listener)));
 }
 
 #[test]
