@@ -1,80 +1,67 @@
 //! Two nodes from start to end, under many seeds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use common::{Node, Pair, Sizes, Trying};
+use kernel_agent::{Agent, Config};
 use nic_abi::admin::Injection;
-use platform::DmaBuffer;
-use privileged_api::{AddrMode, DtoFlags, Error, Event, LmrFlags, LmrMemory, LmrTriplet, MemPriv};
+use rdma::{Endpoint, Nic, RequestError};
 use sim::World;
 
 const SEEDS: u64 = 40;
 const MESSAGES: usize = 20;
 
+/// Agents on both NICs.
+fn agents(world: &World) -> Vec<Arc<Agent>> {
+    let open = |(number, device)| Agent::open(world.platform(), device, number, Config::default());
+    (0..).zip(world.transports()).map(|nic| open(nic).expect("an agent")).collect()
+}
+
+/// Two connected endpoints, one on each NIC.
+fn pair(agents: &[Arc<Agent>]) -> [Endpoint; 2] {
+    let endpoint =
+        |agent| Nic::open(agent).and_then(|nic| nic.domain()?.endpoint().build()).expect("an endpoint");
+    let (a, b) = (endpoint(&agents[0]), endpoint(&agents[1]));
+    common::connect(&a, &b).unwrap_or_else(|failure| panic!("{failure}"));
+    [a, b]
+}
+
+fn close(agents: &[Arc<Agent>]) {
+    agents.iter().for_each(|agent| agent.close());
+}
+
 /// Starts two nodes, connects them while datagrams of the connection manager are lost, sends
 /// messages while requests and responses are lost, and frees everything. Returns how many messages
 /// arrived.
 fn a_life_with_losses(world: &World) -> usize {
-    let node = Node::start(world.platform(), world.privileged(), world.transports())
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    let agents = agents(world);
     let lost = (world.random() % 3) as u32;
-    node.agents[0].test_handle().inject(0, Injection::DropManagement, lost, 0).expect("fault injection");
-    let sizes = Sizes { requests: 16, message: 1 << 16 };
-    let pair = node.ia(0).and_then(|a| Pair::connect(a, node.ia(1)?, sizes));
-    let pair = pair.unwrap_or_else(|failure| panic!("{failure}"));
-    let arrived = talk(world, &node, &pair).unwrap_or_else(|failure| panic!("{failure}"));
-    pair.free().unwrap_or_else(|failure| panic!("{failure}"));
-    for agent in &node.agents {
+    agents[0].test_handle().inject(0, Injection::DropManagement, lost, 0).expect("fault injection");
+    let arrived = talk(world, &agents[0], pair(&agents));
+    for agent in &agents {
         assert_eq!(agent.counts(), kernel_agent::Counts::default());
-        agent.close();
     }
+    close(&agents);
     arrived
 }
 
-fn talk(world: &World, node: &Node, pair: &Pair) -> Result<usize, common::Failure> {
-    let buffer = DmaBuffer::new(&node.platform, 4096, 4096).map_err(|_| "memory").trying("memory")?;
-    let buffer = Arc::new(buffer);
-    let register = |side: &common::Side| {
-        let memory = LmrMemory::Buffer { buffer: &buffer, offset: 0 };
-        side.ia
-            .lmr_create(side.pz, memory, 4096, AddrMode::Absolute, MemPriv::LOCAL, LmrFlags::NONE, 0)
-            .map(|(lmr, _)| lmr)
-            .trying("it_lmr_create")
-    };
-    let (from, into) = (register(&pair.a)?, register(&pair.b)?);
-    let mut arrived = 0;
+fn talk(world: &World, agent: &Agent, [a, b]: [Endpoint; 2]) -> usize {
+    let (from, into) = (a.domain().region(64).expect("memory"), b.domain().region(64).expect("memory"));
     for n in 0..MESSAGES {
         if world.random().is_multiple_of(4) {
             let what = [Injection::DropRequests, Injection::DropResponses][(world.random() % 2) as usize];
-            // Fewer losses than the connection has retries.
-            let qpn = pair.a.ia.ep_qpn(pair.a.ep).trying("it_ep_query")?;
-            node.agents[0]
-                .test_handle()
-                .inject(qpn, what, 1 + (world.random() % 2) as u32, 0)
-                .trying("fault injection")?;
+            // Fewer losses than the connection has retries; of every queue pair.
+            let losses = 1 + (world.random() % 2) as u32;
+            agent.test_handle().inject(a.number(), what, losses, 0).expect("fault injection");
         }
-        let (send, receive) = (n as u8, 2048);
-        buffer.write(0, &[send; 64]).map_err(|_| "bounds").trying("buffer")?;
-        let at = |offset| buffer.addr() as u64 + offset;
-        pair.b
-            .ia
-            .post_recv(pair.b.ep, &[LmrTriplet::new(into, at(receive), 64)], n as u64, DtoFlags::COMPLETION)
-            .trying("it_post_recv")?;
-        pair.a
-            .ia
-            .post_send(pair.a.ep, &[LmrTriplet::new(from, at(0), 64)], n as u64, DtoFlags::COMPLETION)
-            .trying("it_post_send")?;
-        let received = pair.b.completion(pair.b.receives)?;
-        assert_eq!((received.cookie, received.transferred_length), (n as u64, 64));
-        let mut bytes = [0; 64];
-        buffer.read(receive as usize, &mut bytes).map_err(|_| "bounds").trying("buffer")?;
-        assert_eq!(bytes, [send; 64]);
-        pair.a.completion(pair.a.requests)?;
-        arrived += 1;
+        from.slice(..).write(&[n as u8; 64]);
+        let receive = b.receive(into.slice(..)).expect("a Receive");
+        let send = a.send(from.slice(..)).expect("a Send");
+        assert_eq!(receive.wait().map(|done| done.len), Ok(64));
+        assert_eq!(into.slice(..).to_vec(), [n as u8; 64]);
+        send.wait().expect("it is sent");
     }
-    pair.a.ia.lmr_free(from).trying("it_lmr_free")?;
-    pair.b.ia.lmr_free(into).trying("it_lmr_free")?;
-    Ok(arrived)
+    MESSAGES
 }
 
 #[test]
@@ -99,35 +86,20 @@ fn a_seed_decides_everything() {
 /// Kills the device before or after a wait, as the seed decides. The wait must end, and everything
 /// can be freed.
 fn a_life_cut_short(world: &World) -> bool {
-    let node = Node::start(world.platform(), world.privileged(), world.transports())
-        .unwrap_or_else(|failure| panic!("{failure}"));
-    let sizes = Sizes { requests: 16, message: 1 << 16 };
-    let pair = node.ia(0).and_then(|a| Pair::connect(a, node.ia(1)?, sizes));
-    let pair = pair.unwrap_or_else(|failure| panic!("{failure}"));
+    let agents = agents(world);
+    let [a, b] = pair(&agents);
+    let into = b.domain().region(64).expect("memory");
+    let receive = b.receive(into.slice(..)).expect("a Receive");
     let killed_before = world.random().is_multiple_of(2);
     if killed_before {
         world.kill_device();
-    }
-    let wait = pair.b.ia.evd_wait(pair.b.receives, if killed_before { u64::MAX } else { 1000 });
-    if !killed_before {
+        assert_eq!(receive.wait(), Err(RequestError::DeviceDead));
+    } else {
+        assert!(receive.wait_timeout(Duration::from_millis(1)).is_err(), "a message that nobody sent");
         world.kill_device();
     }
-    let woken = match wait {
-        Err(failure) => failure.error,
-        Ok((event, _)) => {
-            let event = Event::event_number(&event);
-            panic!("an event that nothing caused: {event:?}")
-        }
-    };
-    if killed_before {
-        assert_eq!(woken, Error::IaCatastrophe);
-    } else {
-        assert_eq!(woken, Error::TimeoutExpired);
-    }
-    pair.free().unwrap_or_else(|failure| panic!("{failure}"));
-    for agent in &node.agents {
-        agent.close();
-    }
+    drop((a, b, into));
+    close(&agents);
     killed_before
 }
 

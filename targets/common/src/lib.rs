@@ -1,11 +1,12 @@
 //! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
-//! a provider, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
+//! a provider, [`connect()`], [`accept`] and [`connect_to`], by which endpoints find each other, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
 //! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`] and [`via_pair`], the
 //! like through DAT and through VIPL.
 #![no_std]
 
 extern crate alloc;
 
+mod connect;
 pub mod dat_pair;
 mod pair;
 mod target;
@@ -22,6 +23,7 @@ use platform::{Platform, Privileged};
 use privileged_api::{Ia, Provider};
 use rdma::Nic;
 
+pub use connect::{SERVICE, accept, connect, connect_to, disconnect, disconnected, done, lost};
 pub use pair::{Listener, Pair, Side, Sizes};
 pub use target::Target;
 
