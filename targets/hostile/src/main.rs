@@ -3,7 +3,7 @@
 //! For some seconds this image gives its NICs garbage that a seed decides: commands that are nearly
 //! valid, requests, lists, registers, a flooded doorbell FIFO, and words of its own rings that
 //! change while the device reads them, with resets in between. Then it resets the NICs, checks that
-//! the device has not changed other memory, and moves data through IT-API in the same boot.
+//! the device has not changed other memory, and moves data in the same boot.
 //!
 //! Words of the command line: `seed=N` (else 1) and `seconds=N` (else 3). The launcher measures the
 //! NICs' heartbeats (`qemu/tests/hostile.rs`).
@@ -19,9 +19,9 @@ mod nic;
 use core::time::Duration;
 
 use alloc::vec::Vec;
-use common::{Failure, Node, Pair, Sizes, Target, Trying};
+use common::{Failure, Node, Trying};
 use kernel::{Boot, args, clock, println};
-use privileged_api::DtoFlags;
+use rdma::Access;
 
 use crate::attack::Counts;
 use crate::memory::Memory;
@@ -74,19 +74,20 @@ fn run(boot: Boot) -> Result<(), Failure> {
 fn honest(boot: Boot) -> Result<(), Failure> {
     let last = boot.nics.len().saturating_sub(1);
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
-    let pair = Pair::connect(node.ia(0)?, node.ia(last)?, Sizes { requests: 4, message: BYTES })?;
-    let target = Target::new(&node, &pair, BYTES)?;
+    let domain = |nic| node.nic(nic)?.domain().trying("a domain");
+    let (from, into) = (domain(0)?, domain(last)?);
+    let source = from.region(BYTES).trying("memory")?;
+    let sink = into.shared_region(BYTES, Access::WRITE).trying("memory")?;
+    let (a, b) = (from.endpoint().build(), into.endpoint().build());
+    let (a, b) = (a.trying("an endpoint")?, b.trying("an endpoint")?);
+    common::connect(&a, &b)?;
     let pattern: Vec<u8> = (0..BYTES).map(|i| ((i * 31) >> 3) as u8).collect();
-    target.source().write(0, &pattern).trying("memory")?;
-    target.write(&pair.a, 0, DtoFlags::COMPLETION).trying("it_post_rdma_write")?;
-    pair.a.completion(pair.a.requests)?;
-    let mut moved = alloc::vec![0; BYTES];
-    target.sink().read(0, &mut moved).trying("memory")?;
-    if moved != pattern {
+    source.slice(..).write(&pattern);
+    let to = sink.remote().ok_or_else(|| Failure::new("peers may not write the sink"))?;
+    common::done(a.write(source.slice(..), to))?;
+    if sink.slice(..).to_vec() != pattern {
         return Err(Failure::new("the honest transfer moved other bytes"));
     }
-    target.free(&pair)?;
-    pair.free()?;
     println!("hostile: an honest transfer of {BYTES} bytes");
     Ok(())
 }
