@@ -1,23 +1,18 @@
 //! The two ends of a transfer: memory that pieces are moved from, and memory that they are moved
 //! to. Each end posts what its endpoint can post; they may be on one machine or on two.
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use common::{Failure, Side, Trying};
-use platform::{DmaBuffer, Platform};
-use privileged_api::{
-    AddrMode, DtoFlags, EvdHandle, IoAddr, Iobl, LmrFlags, LmrHandle, LmrMemory, LmrTriplet, MemPriv,
-    RmrContext, make_rdma_addr_absolute,
-};
+use common::{Failure, Trying, done};
+use platform::{DmaBuffer, Privileged};
+use rdma::{Access, Builder, Domain, Endpoint, PostError, Region, RemoteMemory, Request, Slice};
 
 use crate::{IN_FLIGHT, MESSAGE};
 
-/// Bytes that are linked to the region at a time.
-const WINDOW: usize = 4 << 20;
-const PAGE: usize = 4096;
-
 pub type Outcome<T = ()> = Result<T, Failure>;
+/// A request that was started.
+pub type Started = Result<Request, PostError>;
 
 /// A piece of this many bytes, as messages.
 #[derive(Clone, Copy)]
@@ -35,6 +30,12 @@ impl Piece {
         (offset, MESSAGE.min(self.0 - offset))
     }
 
+    /// A message in memory of the piece.
+    fn slice(self, memory: &Region, n: usize) -> Slice<'_> {
+        let (offset, length) = self.message(n);
+        memory.slice(offset..offset + length)
+    }
+
     /// Fills a copy with bytes that differ from the piece's. Otherwise the data of an earlier way
     /// could be taken for that of the next one.
     pub fn spoil(self, copy: &DmaBuffer) -> Outcome {
@@ -43,232 +44,120 @@ impl Piece {
     }
 }
 
-/// The other end's memory.
-#[derive(Clone, Copy)]
-pub struct Remote {
-    /// Its address there.
-    pub addr: usize,
-    /// The key to it.
-    pub context: RmrContext,
+/// The most Receives that are posted at once: for all messages of the longest piece.
+const RECEIVES: u32 = 64;
+
+/// Endpoints for a transfer.
+pub fn endpoints(domain: &Domain, privileged: Privileged) -> Builder<'_> {
+    domain.endpoint().sends(IN_FLIGHT as u32).receives(RECEIVES).privileged(privileged)
 }
 
-/// Posts `count` requests, with up to [`IN_FLIGHT`] outstanding; their completions come on `evd` of
-/// `side`.
-fn pipeline(
-    side: &Side,
-    evd: EvdHandle,
-    count: usize,
-    mut post: impl FnMut(usize) -> privileged_api::Result<()>,
-) -> Outcome {
-    let mut posted = 0;
-    for done in 0..count {
-        while posted < count && posted < done + IN_FLIGHT {
-            post(posted).trying("posting")?;
-            posted += 1;
+/// Starts `count` requests, with up to [`IN_FLIGHT`] outstanding, and waits for all.
+fn pipeline(count: usize, start: impl Fn(usize) -> Started) -> Outcome {
+    let (mut outstanding, mut started) = (VecDeque::new(), 0);
+    for _ in 0..count {
+        while started < count && outstanding.len() < IN_FLIGHT {
+            outstanding.push_back(start(started));
+            started += 1;
         }
-        side.completion(evd)?;
+        outstanding.pop_front().map_or(Ok(()), |request| done(request).map(drop))?;
     }
     Ok(())
 }
 
-/// The segments of a message: none if it has no bytes.
-fn some(segment: &[LmrTriplet; 1]) -> &[LmrTriplet] {
-    if segment[0].length == 0 { &[] } else { segment }
-}
-
 /// Memory that pieces are moved from.
-pub struct Source<'a> {
-    side: &'a Side,
-    addr: usize,
-    /// The bus address of the same memory.
-    io: IoAddr,
-    mapped: usize,
-    /// The same memory, registered.
-    lmr: LmrHandle,
-    context: RmrContext,
+pub struct Source {
+    endpoint: Arc<Endpoint>,
+    registered: Region,
+    /// The same memory, named by its bus address.
+    direct: Region,
 }
 
-impl<'a> Source<'a> {
+impl Source {
     /// Registers a whole buffer.
-    pub fn new(side: &'a Side, buffer: &DmaBuffer) -> Outcome<Source<'a>> {
-        let (addr, length) = (buffer.addr(), buffer.len());
-        let (io, mapped) = side.ia.mem_map(addr, 0, length).trying("it_mem_map")?;
-        if mapped < length {
-            return Err(Failure::new("it_mem_map: a buffer is not contiguous"));
-        }
-        let (lmr, context) = side
-            .ia
-            .lmr_create(
-                side.pz,
-                LmrMemory::Iobl { addr, iobl: &Iobl::blocks(&[io], length as u64, 0) },
-                length as u64,
-                AddrMode::Absolute,
-                MemPriv::LOCAL_READ | MemPriv::REMOTE_READ,
-                LmrFlags::NONE,
-                0,
-            )
-            .trying("it_lmr_create")?;
-        let context = context.ok_or_else(|| Failure::new("the source has no RMR context"))?;
-        Ok(Source { side, addr, io, mapped, lmr, context })
+    pub fn new(endpoint: &Arc<Endpoint>, buffer: &Arc<DmaBuffer>, privileged: Privileged) -> Outcome<Source> {
+        let domain = endpoint.domain();
+        let registered = domain.register(buffer.clone(), Access::READ).trying("registering the payload")?;
+        let direct = domain.direct_buffer(buffer.clone(), privileged);
+        Ok(Source { endpoint: endpoint.clone(), registered, direct })
     }
 
     /// The memory, as the other end names it.
-    pub fn remote(&self) -> Remote {
-        Remote { addr: self.addr, context: self.context }
+    pub fn remote(&self) -> Outcome<RemoteMemory> {
+        remote(&self.registered)
     }
 
-    /// Posts a Send of a message.
-    pub fn send(&self, piece: Piece, n: usize) -> privileged_api::Result<()> {
-        let (offset, length) = piece.message(n);
-        let segment = LmrTriplet::new(self.lmr, (self.addr + offset) as u64, length as u64);
-        self.side.ia.post_send(self.side.ep, some(&[segment]), n as u64, DtoFlags::COMPLETION)
+    /// Starts to send a message.
+    pub fn send(&self, piece: Piece, n: usize) -> Started {
+        self.endpoint.send(piece.slice(&self.registered, n))
     }
 
     /// Sends all messages; the other end has posted their Receives.
     pub fn send_all(&self, piece: Piece) -> Outcome {
-        pipeline(self.side, self.side.requests, piece.messages(), |n| self.send(piece, n))
+        pipeline(piece.messages(), |n| self.send(piece, n))
     }
 
-    /// RDMA Write from a region that is linked to one window of the piece after another.
-    pub fn write_all(&self, piece: Piece, to: Remote) -> Outcome {
-        let Side { ia, pz, ep, requests, .. } = self.side;
-        let lmr = ia
-            .lmr_create_unlinked(*pz, WINDOW / PAGE + 1, LmrFlags::NONE, 0)
-            .trying("it_lmr_create_unlinked")?;
-        let mut pages = Vec::new();
-        let length = piece.0.max(1);
-        for start in (0..length).step_by(WINDOW) {
-            let window = WINDOW.min(length - start);
-            let io = self.io.0 + start as u64;
-            let first_byte = io % PAGE as u64;
-            pages.clear();
-            pages.extend((io - first_byte..io + window as u64).step_by(PAGE).map(IoAddr));
-            let addr = self.addr + start;
-            ia.lmr_link(
-                lmr,
-                addr,
-                &Iobl::pages(&pages, PAGE as u64, first_byte),
-                window as u64,
-                AddrMode::Absolute,
-                MemPriv::LOCAL_READ,
-                *ep,
-                0,
-                DtoFlags::COMPLETION,
-            )
-            .trying("it_lmr_link")?;
-            self.side.completion(*requests)?;
-            let first = start / MESSAGE;
-            let messages = window.div_ceil(MESSAGE);
-            pipeline(self.side, *requests, messages, |n| {
-                let (offset, length) = piece.message(first + n);
-                let segment = LmrTriplet::new(lmr, (addr + offset - start) as u64, length as u64);
-                self.write(segment, to, offset, n)
-            })?;
-            ia.lmr_unlink(lmr, *ep, 0, DtoFlags::COMPLETION).trying("it_lmr_unlink")?;
-            self.side.completion(*requests)?;
-        }
-        ia.lmr_free(lmr).trying("it_lmr_free")
+    /// RDMA Write from registered memory.
+    pub fn write_all(&self, piece: Piece, to: RemoteMemory) -> Outcome {
+        self.write_from(&self.registered, piece, to)
     }
 
-    /// RDMA Write from bus addresses, with the direct LMR handle.
-    pub fn write_all_direct(&self, piece: Piece, to: Remote) -> Outcome {
-        pipeline(self.side, self.side.requests, piece.messages(), |n| {
-            let (offset, length) = piece.message(n);
-            let segment = LmrTriplet::direct(IoAddr(self.io.0 + offset as u64), length as u64);
-            self.write(segment, to, offset, n)
+    /// RDMA Write from bus addresses.
+    pub fn write_all_direct(&self, piece: Piece, to: RemoteMemory) -> Outcome {
+        self.write_from(&self.direct, piece, to)
+    }
+
+    fn write_from(&self, memory: &Region, piece: Piece, to: RemoteMemory) -> Outcome {
+        pipeline(piece.messages(), |n| {
+            self.endpoint.write(piece.slice(memory, n), to.from(piece.message(n).0 as u64))
         })
     }
+}
 
-    fn write(&self, segment: LmrTriplet, to: Remote, offset: usize, n: usize) -> privileged_api::Result<()> {
-        self.side.ia.post_rdma_write(
-            self.side.ep,
-            some(&[segment]),
-            n as u64,
-            DtoFlags::COMPLETION,
-            make_rdma_addr_absolute(to.addr + offset),
-            to.context,
-        )
-    }
-
-    /// Deregisters.
-    pub fn free(self) -> Outcome {
-        self.side.ia.lmr_free(self.lmr).trying("it_lmr_free")?;
-        self.side.ia.mem_unmap(self.io, self.mapped).trying("it_mem_unmap")
-    }
+fn remote(memory: &Region) -> Outcome<RemoteMemory> {
+    memory.remote().ok_or_else(|| Failure::new("peers may not access the memory"))
 }
 
 /// Memory that pieces are moved to.
-pub struct Sink<'a> {
-    side: &'a Side,
-    /// The memory.
-    pub buffer: Arc<DmaBuffer>,
-    lmr: LmrHandle,
-    context: RmrContext,
+pub struct Sink {
+    endpoint: Arc<Endpoint>,
+    memory: Region,
 }
 
-impl<'a> Sink<'a> {
+impl Sink {
     /// Allocates and registers this many bytes.
-    pub fn new(platform: &Arc<dyn Platform>, side: &'a Side, length: usize) -> Outcome<Sink<'a>> {
-        let buffer = DmaBuffer::new(platform, length, PAGE).map_err(|_| "out of memory");
-        let buffer = Arc::new(buffer.trying("memory for the copy")?);
-        let (lmr, context) = side
-            .ia
-            .lmr_create(
-                side.pz,
-                LmrMemory::Buffer { buffer: &buffer, offset: 0 },
-                length as u64,
-                AddrMode::Absolute,
-                MemPriv::LOCAL | MemPriv::REMOTE_WRITE,
-                LmrFlags::NONE,
-                0,
-            )
-            .trying("it_lmr_create")?;
-        let context = context.ok_or_else(|| Failure::new("the sink has no RMR context"))?;
-        Ok(Sink { side, buffer, lmr, context })
+    pub fn new(endpoint: &Arc<Endpoint>, length: usize) -> Outcome<Sink> {
+        let memory = endpoint.domain().shared_region(length, Access::WRITE);
+        Ok(Sink { endpoint: endpoint.clone(), memory: memory.trying("memory for the copy")? })
+    }
+
+    /// The memory.
+    pub fn buffer(&self) -> &Arc<DmaBuffer> {
+        self.memory.buffer()
     }
 
     /// The memory, as the other end names it.
-    pub fn remote(&self) -> Remote {
-        Remote { addr: self.buffer.addr(), context: self.context }
+    pub fn remote(&self) -> Outcome<RemoteMemory> {
+        remote(&self.memory)
     }
 
-    /// Posts the Receive of a message.
-    pub fn receive(&self, piece: Piece, n: usize) -> privileged_api::Result<()> {
-        self.side.ia.post_recv(self.side.ep, some(&[self.segment(piece, n)]), n as u64, DtoFlags::COMPLETION)
+    /// Starts to receive a message.
+    pub fn receive(&self, piece: Piece, n: usize) -> Started {
+        self.endpoint.receive(piece.slice(&self.memory, n))
     }
 
-    /// Waits for a message, which must be number `n`.
-    pub fn received(&self, piece: Piece, n: usize) -> Outcome {
-        let done = self.side.completion(self.side.receives)?;
-        let (_, length) = piece.message(n);
-        if done.cookie != n as u64 || done.transferred_length as usize != length {
-            return Err(Failure::new("a receive completed out of order or with another length"));
+    /// Waits for message `n`.
+    pub fn received(&self, receive: Started, piece: Piece, n: usize) -> Outcome {
+        match done(receive)?.len == piece.message(n).1 {
+            true => Ok(()),
+            false => Err(Failure::new("a message has another length")),
         }
-        Ok(())
     }
 
     /// RDMA Read of all messages.
-    pub fn read_all(&self, piece: Piece, from: Remote) -> Outcome {
-        pipeline(self.side, self.side.requests, piece.messages(), |n| {
-            let (offset, _) = piece.message(n);
-            self.side.ia.post_rdma_read(
-                self.side.ep,
-                some(&[self.segment(piece, n)]),
-                n as u64,
-                DtoFlags::COMPLETION,
-                make_rdma_addr_absolute(from.addr + offset),
-                from.context,
-            )
+    pub fn read_all(&self, piece: Piece, from: RemoteMemory) -> Outcome {
+        pipeline(piece.messages(), |n| {
+            self.endpoint.read(piece.slice(&self.memory, n), from.from(piece.message(n).0 as u64))
         })
-    }
-
-    fn segment(&self, piece: Piece, n: usize) -> LmrTriplet {
-        let (offset, length) = piece.message(n);
-        LmrTriplet::new(self.lmr, (self.buffer.addr() + offset) as u64, length as u64)
-    }
-
-    /// Deregisters.
-    pub fn free(self) -> Outcome {
-        self.side.ia.lmr_free(self.lmr).trying("it_lmr_free")
     }
 }

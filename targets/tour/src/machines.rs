@@ -10,54 +10,71 @@ use core::net::Ipv4Addr;
 use core::time::Duration;
 
 use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use common::{Failure, Listener, Node, Side, Sizes, Trying};
+use common::{Failure, Node, SERVICE, Trying, accept, connect_to, disconnect, disconnected, lost};
 use kernel::println;
-use privileged_api::NetAddr;
+use rdma::{Domain, Endpoint};
 
 use crate::control::{self, Control, Message};
-use crate::ends::{Outcome, Piece, Sink, Source};
+use crate::ends::{Outcome, Piece, Sink, Source, endpoints};
 use crate::payload::{Arrivals, Payload};
 use crate::ways::{NAMES, report};
-use crate::{IN_FLIGHT, MESSAGE};
 
 /// The number of the way in which the server moves the piece.
 const READ: usize = 2;
-/// The most Receives that are posted at once: for all messages of the longest piece.
-const RECEIVES: usize = 64;
 
 /// Runs a role to its end.
 pub fn run(node: &Node, role: &str) -> Outcome {
-    let ia = node.ia(0)?;
-    let control = Side::new(ia.clone(), control::SIZES)?;
-    let data = Side::new(ia.clone(), Sizes { requests: RECEIVES.max(IN_FLIGHT), message: MESSAGE })?;
+    let domain = node.nic(0)?.domain().trying("a domain")?;
     let peer = kernel::args().get("peer").unwrap_or_default();
-    let outcome = match role {
-        "client" => client(node, &control, &data, peer),
-        "server" => server(node, &control, &data, peer),
-        _ => Err(Failure::new(format!("role={role}: the roles are client and server"))),
+    let mut link = match role {
+        "client" => Link::ask(node, &domain, peer)?,
+        "server" => Link::take(node, &domain)?,
+        _ => return Err(Failure::new(format!("role={role}: the roles are client and server"))),
     };
-    outcome.map_err(|failure| match data.lost().or_else(|| control.lost()) {
+    println!("connected to {peer}");
+    let outcome = if role == "client" { client(node, &mut link) } else { server(node, &mut link) };
+    outcome.map_err(|failure| match lost(&link.data).or_else(|| lost(link.messages.endpoint())) {
         Some(how) => Failure::new(format!("{how}: {failure}")),
         None => failure,
     })?;
-    ia.ia_free().trying("it_ia_free")?;
+    drop((link, domain));
     node.close();
     Ok(())
 }
 
-fn client(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
-    let address: Ipv4Addr = peer.parse().trying("the server's address, peer=ADDRESS")?;
-    let address = NetAddr::Ipv4(address.octets());
+/// The connections with the other machine: one for messages, and one for the pieces.
+struct Link {
+    messages: Control,
+    data: Arc<Endpoint>,
+}
+
+impl Link {
+    fn ask(node: &Node, domain: &Domain, server: &str) -> Outcome<Link> {
+        let server: Ipv4Addr = server.parse().trying("the server's address, peer=ADDRESS")?;
+        // The server sends nothing before it has received a message from the client.
+        let messages = Control::new(connect_to(&control::endpoints(domain), server.into())?)?;
+        let data = connect_to(&endpoints(domain, node.privileged), server.into())?;
+        Ok(Link { messages, data: Arc::new(data) })
+    }
+
+    fn take(node: &Node, domain: &Domain) -> Outcome<Link> {
+        let messages = Control::new(control::endpoints(domain).build().trying("an endpoint")?)?;
+        let data = Arc::new(endpoints(domain, node.privileged).build().trying("an endpoint")?);
+        let listener = domain.nic().listen(SERVICE).trying("listening")?;
+        accept(&listener, messages.endpoint())?;
+        accept(&listener, &data)?;
+        Ok(Link { messages, data })
+    }
+}
+
+fn client(node: &Node, Link { messages, data }: &mut Link) -> Outcome {
     let mut payload = Payload::new(&node.platform)?;
-    control.connect(&node.platform, &address)?;
-    data.connect(&node.platform, &address)?;
-    // The server sends nothing before it has received a message from the client.
-    let messages = Control::new(&node.platform, control)?;
-    println!("connected to {peer}");
-    let source = Source::new(data, &payload.buffer)?;
-    messages.tell(source.remote(), payload.buffer.len())?;
-    let (to, _) = messages.expect(Message::memory)?;
+    let source = Source::new(data, &payload.buffer, node.privileged)?;
+    messages.send(Message::Memory(source.remote()?))?;
+    let to = messages.expect(Message::memory)?;
     while payload.next()? {
         let (piece, digest) = (Piece(payload.length), payload.sha256());
         for (way, name) in NAMES.iter().enumerate() {
@@ -80,25 +97,15 @@ fn client(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
         }
     }
     messages.send(Message::End)?;
-    data.disconnected()?;
-    control.disconnected()?;
-    source.free()?;
-    messages.free()
+    disconnected(data)?;
+    disconnected(messages.endpoint())
 }
 
-fn server(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
+fn server(node: &Node, Link { messages, data }: &mut Link) -> Outcome {
     let arrivals = Arrivals::new(&node.platform)?;
-    let messages = Control::new(&node.platform, control)?;
-    let listener = Listener::new(&control.ia)?;
-    for side in [control, data] {
-        listener.accept(side.ep)?;
-        side.established()?;
-    }
-    listener.free()?;
-    println!("connected to {peer}");
-    let (from, length) = messages.expect(Message::memory)?;
-    let sink = Sink::new(&node.platform, data, length)?;
-    messages.tell(sink.remote(), length)?;
+    let from = messages.expect(Message::memory)?;
+    let sink = Sink::new(data, from.len() as usize)?;
+    messages.send(Message::Memory(sink.remote()?))?;
     let mut bytes = 0;
     let mut times = [Duration::ZERO; NAMES.len()];
     let mut digests = [[0; 32]; NAMES.len()];
@@ -109,19 +116,19 @@ fn server(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
             other => return Err(Failure::new(format!("not the next message: {other:?}"))),
         };
         let piece = Piece(length);
-        let name = NAMES.get(way).filter(|_| length <= sink.buffer.len());
+        let name = NAMES.get(way).filter(|_| length <= sink.buffer().len());
         let name = name.ok_or_else(|| Failure::new("a piece with an unknown way or an invalid length"))?;
         let failed = |why| Failure::new(format!("transfer {name}: {why}"));
-        piece.spoil(&sink.buffer)?;
+        piece.spoil(sink.buffer())?;
         times[way] += match way {
             READ => {
                 let begin = node.platform.now();
                 sink.read_all(piece, from).map_err(failed)?;
                 node.platform.now() - begin
             }
-            _ => receive(&messages, &sink, piece, way).map_err(failed)?,
+            _ => receive(messages, &sink, piece, way).map_err(failed)?,
         };
-        digests[way] = arrivals.arrived(name, &sink.buffer, length)?;
+        digests[way] = arrivals.arrived(name, sink.buffer(), length)?;
         if digests[way] != digest {
             return Err(failed(Failure::new("what arrived is not what was sent")));
         }
@@ -133,21 +140,19 @@ fn server(node: &Node, control: &Side, data: &Side, peer: &str) -> Outcome {
     for ((name, time), digest) in NAMES.iter().zip(times).zip(&digests) {
         report(name, bytes, time, digest);
     }
-    sink.free()?;
-    data.disconnect()?;
-    control.disconnect()?;
-    messages.free()
+    disconnect(data)?;
+    disconnect(messages.endpoint())
 }
 
 /// Lets the client move a piece in one of its ways; returns how long it took.
-fn receive(messages: &Control<'_>, sink: &Sink<'_>, piece: Piece, way: usize) -> Outcome<Duration> {
-    let receives = if way == 0 { piece.messages() } else { 0 };
-    (0..receives).try_for_each(|n| sink.receive(piece, n)).trying("it_post_recv")?;
+fn receive(messages: &mut Control, sink: &Sink, piece: Piece, way: usize) -> Outcome<Duration> {
+    let expected = if way == 0 { piece.messages() } else { 0 };
+    let receives: Vec<_> = (0..expected).map(|n| sink.receive(piece, n)).collect();
     messages.send(Message::Ready)?;
     let time = messages.expect(|message| match message {
         Message::Moved { nanoseconds } => Some(Duration::from_nanos(nanoseconds)),
         _ => None,
     })?;
-    (0..receives).try_for_each(|n| sink.received(piece, n))?;
+    receives.into_iter().enumerate().try_for_each(|(n, receive)| sink.received(receive, piece, n))?;
     Ok(time)
 }

@@ -1,5 +1,6 @@
-//! Moves a payload through IT-API endpoints in four ways, and prints for each how fast it was and
-//! the digest of what arrived. On the tour it prints the adapter's capabilities first.
+//! Moves a payload through endpoints of `rdma` in four ways, and prints for each how fast it was
+//! and the digest of what arrived. On the tour it prints the adapter's capabilities first, as
+//! IT-API has them.
 //!
 //! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine with
 //! `role=server`. With `face=dat` it is moved through DAT endpoints, and with `face=via` through
@@ -18,7 +19,7 @@ mod table;
 mod via_ways;
 mod ways;
 
-use common::{Failure, Node, Pair, Sizes};
+use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
 
 use crate::payload::Payload;
@@ -55,16 +56,13 @@ fn run(boot: Boot) -> Result<(), Failure> {
     if let Some(role) = kernel::args().get("role") {
         return machines::run(&node, role);
     }
-    let a = node.ia(0)?;
     if !kernel::args().has("transfer") {
-        table::print(&a)?;
+        let ia = node.ia(0)?;
+        table::print(&ia)?;
+        ia.ia_free().trying("it_ia_free")?;
     }
     // With a second NIC the two endpoints are on different adapters.
-    let b = node.ia(node.agents.len().min(2) - 1)?;
-    let pair = Pair::connect(a, b, Sizes { requests: 2 * IN_FLIGHT, message: MESSAGE })?;
-    let mut payload = Payload::new(&node.platform)?;
-    ways::run_all(&node.platform, &pair, &mut payload)?;
-    pair.free()?;
+    ways::run_all(&node, [0, node.agents.len().min(2) - 1], &mut Payload::new(&node.platform)?)?;
     node.close();
     Ok(())
 }

@@ -6,6 +6,7 @@
 //!
 //! `@moved LENGTH` on the console tells the launcher how far the transfer has come.
 
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,41 +14,45 @@ use alloc::vec;
 use core::fmt::Display;
 use core::time::Duration;
 
-use common::{Failure, Pair, Trying};
+use common::{Failure, Node, Trying, done};
 use kernel::println;
 use platform::{DmaBuffer, Platform};
 
 use crate::IN_FLIGHT;
-use crate::ends::{Outcome, Piece, Sink, Source};
+use crate::ends::{Outcome, Piece, Sink, Source, endpoints};
 use crate::payload::Payload;
 
-type Way = fn(&Transfer<'_>, Piece) -> Outcome;
+type Way = fn(&Transfer, Piece) -> Outcome;
 
 /// The names of the ways, in their order.
 pub const NAMES: [&str; 4] = ["send", "write", "read", "direct"];
 
 const WAYS: [Way; 4] = [
     |transfer, piece| transfer.by_send(piece),
-    |Transfer { source, sink, .. }, piece| source.write_all(piece, sink.remote()),
-    |Transfer { source, sink, .. }, piece| sink.read_all(piece, source.remote()),
-    |Transfer { source, sink, .. }, piece| source.write_all_direct(piece, sink.remote()),
+    |Transfer { source, sink }, piece| source.write_all(piece, sink.remote()?),
+    |Transfer { source, sink }, piece| sink.read_all(piece, source.remote()?),
+    |Transfer { source, sink }, piece| source.write_all_direct(piece, sink.remote()?),
 ];
 
 /// Both ends.
-struct Transfer<'a> {
-    pair: &'a Pair,
-    source: Source<'a>,
-    sink: Sink<'a>,
+struct Transfer {
+    source: Source,
+    sink: Sink,
 }
 
-/// Moves the payload in each way and prints a line for each.
-pub fn run_all(platform: &Arc<dyn Platform>, pair: &Pair, payload: &mut Payload) -> Outcome {
-    let source = Source::new(&pair.a, &payload.buffer)?;
-    let sink = Sink::new(platform, &pair.b, payload.buffer.len())?;
-    let transfer = Transfer { pair, source, sink };
-    move_all(platform, payload, &transfer.sink.buffer, &NAMES, |way, piece| WAYS[way](&transfer, piece))?;
-    transfer.source.free()?;
-    transfer.sink.free()
+/// Moves the payload from an endpoint of one NIC to one of another in each way, and prints a line
+/// for each.
+pub fn run_all(node: &Node, nics: [usize; 2], payload: &mut Payload) -> Outcome {
+    let domain = |nic| node.nic(nic)?.domain().trying("a domain");
+    let endpoint = |nic| -> Outcome<_> {
+        Ok(Arc::new(endpoints(&domain(nic)?, node.privileged).build().trying("an endpoint")?))
+    };
+    let (a, b) = (endpoint(nics[0])?, endpoint(nics[1])?);
+    common::connect(&a, &b)?;
+    let source = Source::new(&a, &payload.buffer, node.privileged)?;
+    let transfer = Transfer { source, sink: Sink::new(&b, payload.buffer.len())? };
+    let copy = transfer.sink.buffer().clone();
+    move_all(&node.platform, payload, &copy, &NAMES, |way, piece| WAYS[way](&transfer, piece))
 }
 
 /// Moves each piece of the payload to `copy` in each of these ways, compares the copy with the
@@ -115,30 +120,26 @@ pub fn report(way: impl Display, bytes: u64, time: Duration, digest: &[u8; 32]) 
     println!("transfer {way}: {bytes} bytes in {seconds:.6} s, {rate} MB/s, sha256 {digest}");
 }
 
-impl Transfer<'_> {
+impl Transfer {
     /// Send and Receive.
     fn by_send(&self, piece: Piece) -> Outcome {
-        let Transfer { pair: Pair { a, .. }, source, sink } = self;
+        let Transfer { source, sink } = self;
         let count = piece.messages();
-        let mut received = 0;
-        let mut posted = 0;
-        while posted < count.min(2 * IN_FLIGHT) {
-            sink.receive(piece, posted).trying("it_post_recv")?;
-            posted += 1;
-        }
-        let mut sent = 0;
-        while received < count {
+        let (mut receives, mut sends) = (VecDeque::new(), VecDeque::new());
+        let (mut posted, mut sent) = (0, 0);
+        for received in 0..count {
+            while posted < count.min(received + 2 * IN_FLIGHT) {
+                receives.push_back(sink.receive(piece, posted));
+                posted += 1;
+            }
             // Each Send is posted after its Receive, so no Send finds the queue empty.
-            while sent < posted && sent < received + IN_FLIGHT {
-                source.send(piece, sent).trying("it_post_send")?;
+            while sent < count.min(received + IN_FLIGHT) {
+                sends.push_back(source.send(piece, sent));
                 sent += 1;
             }
-            sink.received(piece, received)?;
-            a.completion(a.requests)?;
-            received += 1;
-            if posted < count {
-                sink.receive(piece, posted).trying("it_post_recv")?;
-                posted += 1;
+            if let (Some(receive), Some(send)) = (receives.pop_front(), sends.pop_front()) {
+                sink.received(receive, piece, received)?;
+                done(send)?;
             }
         }
         Ok(())
