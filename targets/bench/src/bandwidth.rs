@@ -5,7 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use common::{Failure, Node, Pair, Side, Target, Trying};
+use common::it_pair::{Pair, Side, Target};
+use common::{Failure, Node, Trying};
 use kernel::{clock, println};
 use nic_abi::admin::{Bench, BenchKind};
 use privileged_api::{DtoFlags, DtoStatus, Error, Event};

@@ -5,7 +5,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use common::{Failure, Node, Pair, Target, Trying};
+use common::it_pair::{Pair, Target};
+use common::{Failure, Node, Trying};
 use kernel::clock;
 use nic_abi::admin::{Bench, BenchKind};
 use nic_hal::{Nic, Transport};

@@ -20,7 +20,8 @@ mod polled;
 mod samples;
 mod via;
 
-use common::{Failure, Node, Pair, Sizes, Target, Trying};
+use common::it_pair::{Pair, Sizes, Target};
+use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
 use privileged_api::DtoFlags;
 

@@ -7,7 +7,8 @@
 
 use core::sync::atomic::Ordering;
 
-use common::{Failure, Node, Pair, Target, Trying};
+use common::it_pair::{Pair, Target};
+use common::{Failure, Node, Trying};
 use kernel::clock;
 use nic_abi::admin::{Bench, BenchKind};
 use platform::DmaBuffer;

@@ -1,15 +1,14 @@
-//! The beginning that several images and benchmarks share: [`Node`], the machine's adapters behind
-//! a provider, [`connect()`], [`accept`] and [`connect_to`], by which endpoints find each other, [`Side`] and [`Listener`], an endpoint and its connection, [`Pair`], two connected
-//! endpoints, [`Target`], memory on both sides of a pair, and [`dat_pair`] and [`via_pair`], the
-//! like through DAT and through VIPL.
+//! The beginning that several images and benchmarks share: [`Node`], the machine's adapters;
+//! [`connect`], [`accept`] and [`connect_to`], by which endpoints find each other; and for images
+//! that are about an API of a specification, two connected endpoints of it with their memory:
+//! [`it_pair`], [`dat_pair`] and [`via_pair`].
 #![no_std]
 
 extern crate alloc;
 
 mod connect;
 pub mod dat_pair;
-mod pair;
-mod target;
+pub mod it_pair;
 pub mod via_pair;
 
 use alloc::format;
@@ -24,8 +23,6 @@ use privileged_api::{Ia, Provider};
 use rdma::Nic;
 
 pub use connect::{SERVICE, accept, connect, connect_to, disconnect, disconnected, done, lost};
-pub use pair::{Listener, Pair, Side, Sizes};
-pub use target::Target;
 
 /// Why an image gave up: what it tried, and the error.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The two connected endpoints with which a consumer begins: of queue pairs, or of virtual
 //! interfaces.
 
-use common::{Pair, Side, Sizes};
+use common::it_pair::{Pair, Side, Sizes};
 use privileged_api::*;
 
 /// How long anything may take, microseconds.

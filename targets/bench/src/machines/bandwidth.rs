@@ -15,7 +15,7 @@ const FEW: Extent = Extent { messages: 64, rounds: 5 };
 /// Measures and prints.
 pub fn measure(node: &Node, link: &Link, plan: Plan) -> Result<(), Failure> {
     let copy = DmaBuffer::new(&node.platform, MESSAGE, 4096).map_err(|_| "out of memory").trying("memory")?;
-    let post = || link.write_large().trying("it_post_rdma_write");
+    let post = || link.write_large();
     let extent = match plan {
         Plan::ShortCut | Plan::Crowd => Extent::USUAL,
         Plan::Stream => FEW,

@@ -3,20 +3,16 @@
 //! The first two NICs have many connections, the next two have a few. Requests of both alternate,
 //! so that their costs are measured in the same state of the machine.
 
+use alloc::collections::VecDeque;
 use alloc::format;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use common::{Failure, Listener, Node, Side, Sizes, Trying};
+use common::{Failure, Node, SERVICE, Trying};
 use kernel::{clock, println};
-use platform::DmaBuffer;
-use privileged_api::{
-    AddrMode, DtoFlags, DtoStatus, EpHandle, Error, Event, LmrFlags, LmrMemory, LmrTriplet, MemPriv,
-    RmrContext, make_rdma_addr_absolute,
-};
+use rdma::{Access, Connecting, Endpoint, Listener, PostError, Queue, Region, RemoteMemory, Work};
 
-use super::link::{Link, SMALL};
+use super::link::{Link, SMALL, Wait, reap};
 use super::{Role, address};
 use crate::samples::{Samples, Summary};
 
@@ -44,92 +40,71 @@ const BATCH: usize = 2048;
 /// How long each cost is measured.
 const TIME: Duration = Duration::from_secs(4);
 
-/// The endpoints on one NIC. They share their event dispatchers and their memory.
+/// Connections that have requests outstanding at a time, at most.
+const SHARE: usize = 64;
+
+/// The endpoints on one NIC. They share their queue and their memory.
 struct Fleet {
-    /// The first endpoint, with the event dispatchers of all.
-    side: Side,
-    eps: Vec<EpHandle>,
-    /// Keeps the memory.
-    _memory: Arc<DmaBuffer>,
-    segment: LmrTriplet,
-    /// The memory of this end, and then that of the peer.
-    target: (u64, RmrContext),
+    endpoints: Vec<Endpoint>,
+    queue: Queue,
+    memory: Region,
+    /// The peer's memory.
+    peer: RemoteMemory,
 }
 
 impl Fleet {
-    fn new(node: &Node, nic: usize, connections: usize) -> Result<Fleet, Failure> {
-        let sizes = Sizes { requests: 2 * DEPTH, message: SMALL };
-        let side = Side::of_many(node.ia(nic)?, sizes, connections)?;
-        let memory = DmaBuffer::new(&node.platform, SMALL, SMALL).map_err(|_| "out of memory");
-        let memory = Arc::new(memory.trying("memory")?);
-        let whole = LmrMemory::Buffer { buffer: &memory, offset: 0 };
-        let rights = MemPriv::LOCAL | MemPriv::REMOTE_WRITE;
-        let (lmr, context) = side
-            .ia
-            .lmr_create(side.pz, whole, SMALL as u64, AddrMode::Absolute, rights, LmrFlags::NONE, 0)
-            .trying("it_lmr_create")?;
-        let context = context.ok_or_else(|| Failure::new("the memory has no RMR context"))?;
-        let addr = memory.addr() as u64;
-        let segment = LmrTriplet::new(lmr, addr, SMALL as u64);
-        let mut eps = Vec::with_capacity(connections);
-        eps.push(side.ep);
-        for _ in 1..connections {
-            eps.push(side.another(sizes)?);
+    /// Endpoints that are not connected. The machines exchange the addresses of their memory.
+    fn new(node: &Node, link: &Link, role: Role, nic: usize) -> Result<Fleet, Failure> {
+        let (connections, nic) = (CONNECTIONS[nic], node.nic(nic)?);
+        let domain = nic.domain().trying("a domain")?;
+        let depth = 2 * DEPTH as u32;
+        let queue = nic.queue((depth + 1) * connections.min(SHARE) as u32).trying("a queue")?;
+        let memory = domain.shared_region(SMALL, Access::WRITE).trying("memory")?;
+        let own = memory.remote().ok_or_else(|| Failure::new("peers may not write the memory"))?;
+        let builder = domain.endpoint().sends(depth).receives(1).queue(&queue);
+        let mut endpoints = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            endpoints.push(builder.clone().build().trying("an endpoint")?);
         }
-        Ok(Fleet { side, eps, _memory: memory, segment, target: (addr, context) })
+        Ok(Fleet { endpoints, queue, memory, peer: link.swap_memory(role, own)? })
     }
 
     /// Connects all endpoints, [`AT_ONCE`] at a time.
     fn connect(&self, nic: usize) -> Result<(), Failure> {
         let to = address(nic as u8)?;
-        let mut asked = self.eps.iter();
-        let mut ask = || asked.next().map_or(Ok(()), |ep| self.side.request_for(*ep, &to));
-        (0..AT_ONCE).try_for_each(|_| ask())?;
-        self.eps.iter().try_for_each(|_| self.side.established().and_then(|()| ask()))
+        let mut connecting: VecDeque<Connecting> = VecDeque::new();
+        let established = |next: Connecting| next.wait().map(drop).trying("connecting");
+        for endpoint in &self.endpoints {
+            if connecting.len() == AT_ONCE {
+                connecting.pop_front().map_or(Ok(()), established)?;
+            }
+            connecting.push_back(endpoint.connect(to, SERVICE));
+        }
+        connecting.into_iter().try_for_each(established)
     }
 
     /// Accepts connections for all endpoints.
-    fn accept(&self, listener: &Listener<'_>) -> Result<(), Failure> {
-        self.eps.iter().try_for_each(|ep| listener.accept(*ep))?;
-        self.eps.iter().try_for_each(|_| self.side.established())
+    fn accept(&self, listener: &Listener) -> Result<(), Failure> {
+        let mut accepting = Vec::with_capacity(self.endpoints.len());
+        for endpoint in &self.endpoints {
+            accepting.push(listener.wait().trying("listening")?.accept(endpoint));
+        }
+        accepting.into_iter().try_for_each(|next| next.wait().map(drop).trying("accepting"))
     }
 
     /// Posts an RDMA Write. False if the endpoint's queue is full: the device may execute the
     /// requests of other endpoints first.
-    fn write(&self, ep: EpHandle) -> Result<bool, Failure> {
-        let (addr, context) = self.target;
-        let to = make_rdma_addr_absolute(addr as usize);
-        match self.side.ia.post_rdma_write(ep, &[self.segment], 0, DtoFlags::COMPLETION, to, context) {
-            Err(Error::TooManyPosts) => Ok(false),
-            posted => posted.trying("it_post_rdma_write").map(|()| true),
-        }
-    }
-
-    fn reap(&self) -> Result<(), Failure> {
-        let event = loop {
-            match self.side.ia.evd_dequeue(self.side.requests) {
-                Err(Error::QueueEmpty) => core::hint::spin_loop(),
-                other => break other,
-            }
-        };
-        match event.trying("it_evd_dequeue")? {
-            Event::Dto(done) if done.dto_status == DtoStatus::Success => Ok(()),
-            other => Err(Failure::new(format_args!("unexpected {other:?}"))),
+    fn write(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+        match endpoint.post(Work::write(self.memory.slice(..), self.peer)) {
+            Err(PostError::Full) => Ok(false),
+            posted => posted.trying("an RDMA Write").map(|()| true),
         }
     }
 }
 
-/// A fleet on each NIC. The machines exchange the addresses of their memory.
+/// A fleet on each NIC.
 fn fleets(node: &Node, link: &Link, role: Role) -> Result<Vec<Fleet>, Failure> {
-    let mut fleets = Vec::new();
-    for (nic, connections) in CONNECTIONS.into_iter().enumerate() {
-        let mut fleet = Fleet::new(node, nic, connections)?;
-        let (addr, context) = fleet.target;
-        let [addr, context, ..] = link.swap(role, [addr, context.0.into(), 0, 0])?;
-        fleet.target = (addr, RmrContext(u32::try_from(context).trying("the peer's memory")?));
-        fleets.push(fleet);
-    }
-    Ok(fleets)
+    (0..CONNECTIONS.len()).map(|nic| Fleet::new(node, link, role, nic)).collect()
 }
 
 /// Measures and prints. `message` is the time of a blocking Send, of which establishing a
@@ -169,6 +144,8 @@ pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure
             "@bench two machines: 64-byte RDMA Writes, {name}, 10th percentile|{figure:.4}|-|us|{baseline}"
         );
     }
+    // The image ends, and the ends of so many connections would take its time.
+    core::mem::forget(fleets);
     link.barrier(Role::Client)
 }
 
@@ -181,12 +158,12 @@ fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<u64, Failur
     for done in 0..BATCH {
         while posted < BATCH.min(done + DEPTH * ACTIVE) {
             let fleet = &fleets[posted % fleets.len()];
-            if !fleet.write(fleet.eps[choose(posted / fleets.len())])? {
+            if !fleet.write(&fleet.endpoints[choose(posted / fleets.len())])? {
                 break;
             }
             posted += 1;
         }
-        fleets[done % fleets.len()].reap()?;
+        reap(&fleets[done % fleets.len()].queue, Wait::Polling)?;
     }
     Ok(clock::tsc() - begin)
 }
@@ -195,10 +172,11 @@ fn cost(fleets: &[Fleet], choose: impl Fn(usize) -> usize) -> Result<u64, Failur
 pub fn answer(node: &Node, link: &Link) -> Result<(), Failure> {
     let fleets = fleets(node, link, Role::Server)?;
     for fleet in &fleets {
-        let listener = Listener::new(&fleet.side.ia)?;
+        let nic = fleet.queue.nic();
+        let listener = nic.listen(SERVICE).trying("listening")?;
         link.barrier(Role::Server)?;
         fleet.accept(&listener)?;
-        listener.free()?;
     }
+    core::mem::forget(fleets);
     link.barrier(Role::Server)
 }

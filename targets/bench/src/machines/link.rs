@@ -1,14 +1,10 @@
 //! A connection between the machines, with registered memory at both ends.
 
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 
-use common::{Failure, Listener, Node, Side, Sizes, Trying};
-use platform::DmaBuffer;
-use privileged_api::{
-    AddrMode, DtoFlags, DtoStatus, Error, EvdHandle, Event, LmrFlags, LmrHandle, LmrMemory, LmrTriplet,
-    MemPriv, NetAddr, RmrContext, make_rdma_addr_absolute,
-};
+use common::{Failure, Node, SERVICE, Trying, accept, connect_to, disconnect, disconnected};
+use rdma::{Access, Address, Completion, Endpoint, Queue, Region, RemoteMemory, Work};
 
 use super::Role;
 use crate::bandwidth::MESSAGE;
@@ -25,6 +21,8 @@ const LENGTH: usize = MESSAGE + 4 * SMALL;
 const LAST: usize = SMALL - 8;
 /// Requests that may be outstanding.
 pub const REQUESTS: usize = 64;
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Posted Receives: more than the messages in flight.
 const RECEIVES: usize = 8;
 
@@ -39,95 +37,80 @@ pub enum Wait {
 
 /// One end.
 pub struct Link {
-    /// The endpoint.
-    pub side: Side,
-    memory: Arc<DmaBuffer>,
-    lmr: LmrHandle,
-    /// The address of the peer's memory, and the key to it.
-    peer: (usize, RmrContext),
+    endpoint: Endpoint,
+    memory: Region,
+    /// The peer's memory.
+    peer: RemoteMemory,
 }
 
 impl Link {
     /// Connects to the peer at `address`, or accepts a connection from it.
-    pub fn new(node: &Node, role: Role, address: &NetAddr) -> Result<Link, Failure> {
-        let side = Side::new(node.ia(0)?, Sizes { requests: REQUESTS, message: MESSAGE })?;
-        let memory = DmaBuffer::new(&node.platform, LENGTH, 4096).map_err(|_| "out of memory");
-        let memory = Arc::new(memory.trying("memory")?);
-        let whole = LmrMemory::Buffer { buffer: &memory, offset: 0 };
-        let rights = MemPriv::LOCAL | MemPriv::REMOTE_WRITE;
-        let (lmr, context) = side
-            .ia
-            .lmr_create(side.pz, whole, LENGTH as u64, AddrMode::Absolute, rights, LmrFlags::NONE, 0)
-            .trying("it_lmr_create")?;
-        let context = context.ok_or_else(|| Failure::new("the memory has no RMR context"))?;
-        let mut link = Link { side, memory, lmr, peer: (0, context) };
-        let post_receives = || (0..RECEIVES).try_for_each(|_| link.post_receive());
-        match role {
-            Role::Client => {
-                link.side.connect(&node.platform, address)?;
-                // The server sends nothing before it has received a message from the client.
-                post_receives()?;
-            }
+    pub fn new(node: &Node, role: Role, address: Address) -> Result<Link, Failure> {
+        let nic = node.nic(0)?;
+        let domain = nic.domain().trying("a domain")?;
+        let queue = || nic.queue(REQUESTS as u32 + 1).trying("a queue");
+        let (requests, receives) = (queue()?, queue()?);
+        let endpoints = domain.endpoint().sends(REQUESTS as u32).receives(RECEIVES as u32);
+        let endpoints = endpoints.queue(&requests).receive_queue(&receives);
+        let memory = domain.shared_region(LENGTH, Access::WRITE).trying("memory")?;
+        let own = memory.remote().ok_or_else(|| Failure::new("peers may not write the memory"))?;
+        let link = |endpoint| {
+            let link = Link { endpoint, memory, peer: own };
+            (0..RECEIVES).try_for_each(|_| link.post_receive()).map(|()| link)
+        };
+        let mut link = match role {
+            // The server sends nothing before it has received a message from the client.
+            Role::Client => link(connect_to(&endpoints, address)?)?,
             Role::Server => {
-                post_receives()?;
-                let listener = Listener::new(&link.side.ia)?;
-                listener.accept(link.side.ep)?;
-                link.side.established()?;
-                listener.free()?;
+                let link = link(endpoints.build().trying("an endpoint")?)?;
+                let listener = nic.listen(SERVICE).trying("listening")?;
+                accept(&listener, &link.endpoint)?;
+                link
             }
-        }
-        let [addr, context, ..] = link.swap(role, [link.memory.addr() as u64, context.0.into(), 0, 0])?;
-        let context = u32::try_from(context).trying("the peer's memory")?;
-        link.peer = (addr as usize, RmrContext(context));
+        };
+        link.peer = link.swap_memory(role, own)?;
         Ok(link)
     }
 
     /// A word of a small message that arrives or leaves.
     fn word(&self, at: usize) -> Result<&AtomicU64, Failure> {
-        self.memory.slice().atomic_u64(at).map_err(|_| Failure::new("a word out of bounds"))
-    }
-
-    fn segment(&self, at: usize, length: usize) -> LmrTriplet {
-        LmrTriplet::new(self.lmr, (self.memory.addr() + at) as u64, length as u64)
+        let memory = self.memory.buffer().slice();
+        memory.atomic_u64(at).map_err(|_| Failure::new("a word out of bounds"))
     }
 
     fn post_receive(&self) -> Result<(), Failure> {
-        let segment = self.segment(IN, SMALL);
-        self.side.ia.post_recv(self.side.ep, &[segment], 0, DtoFlags::COMPLETION).trying("it_post_recv")
+        self.endpoint.post_receive(self.memory.slice(IN..IN + SMALL), 0).trying("a Receive")
     }
 
     /// The bus address of this end's memory for large messages.
     pub fn bus(&self) -> u64 {
-        self.memory.bus()
+        self.memory.buffer().bus()
     }
 
     /// Posts an RDMA Write of a large message.
-    pub fn write_large(&self) -> privileged_api::Result<()> {
-        self.write(self.segment(0, MESSAGE), 0)
+    pub fn write_large(&self) -> Result<(), Failure> {
+        self.post(Work::write(self.memory.slice(..MESSAGE), self.peer))
     }
 
     /// Posts an RDMA Write of a small message whose last word is `value`.
     pub fn write_small(&self, value: u64) -> Result<(), Failure> {
         self.word(OUT + LAST)?.store(value, Ordering::Release);
-        self.write(self.segment(OUT, SMALL), IN).trying("it_post_rdma_write")
-    }
-
-    fn write(&self, from: LmrTriplet, to: usize) -> privileged_api::Result<()> {
-        let (addr, context) = self.peer;
-        let to = make_rdma_addr_absolute(addr + to);
-        self.side.ia.post_rdma_write(self.side.ep, &[from], 0, DtoFlags::COMPLETION, to, context)
+        self.post(Work::write(self.memory.slice(OUT..OUT + SMALL), self.peer.from(IN as u64)))
     }
 
     /// Posts a Send of a small message whose last word is `value`.
     pub fn send_small(&self, value: u64) -> Result<(), Failure> {
         self.word(OUT + LAST)?.store(value, Ordering::Release);
-        let segment = self.segment(OUT, SMALL);
-        self.side.ia.post_send(self.side.ep, &[segment], 0, DtoFlags::COMPLETION).trying("it_post_send")
+        self.post(Work::send(self.memory.slice(OUT..OUT + SMALL)))
     }
 
     /// Posts a Send of no bytes.
     pub fn send_empty(&self) -> Result<(), Failure> {
-        self.side.ia.post_send(self.side.ep, &[], 0, DtoFlags::COMPLETION).trying("it_post_send")
+        self.post(Work::send(self.memory.slice(..0)))
+    }
+
+    fn post(&self, work: Work<'_>) -> Result<(), Failure> {
+        self.endpoint.post(work).trying("a post")
     }
 
     /// The last word of the small message that arrived last.
@@ -137,29 +120,13 @@ impl Link {
 
     /// Waits for a message, and posts a Receive in place of the one that it took.
     pub fn received(&self, wait: Wait) -> Result<(), Failure> {
-        self.reap(self.side.receives, wait)?;
+        reap(self.endpoint.receive_queue(), wait)?;
         self.post_receive()
     }
 
     /// Waits for the oldest request.
     pub fn done(&self, wait: Wait) -> Result<(), Failure> {
-        self.reap(self.side.requests, wait)
-    }
-
-    fn reap(&self, evd: EvdHandle, wait: Wait) -> Result<(), Failure> {
-        if let Wait::Blocking = wait {
-            return self.side.completion(evd).map(|_| ());
-        }
-        let event = loop {
-            match self.side.ia.evd_dequeue(evd) {
-                Err(Error::QueueEmpty) => core::hint::spin_loop(),
-                other => break other,
-            }
-        };
-        match event.trying("it_evd_dequeue")? {
-            Event::Dto(done) if done.dto_status == DtoStatus::Success => Ok(()),
-            other => Err(Failure::new(format_args!("unexpected {other:?}"))),
-        }
+        reap(self.endpoint.queue(), wait)
     }
 
     /// Waits until the peer has reached the barrier, too.
@@ -179,7 +146,7 @@ impl Link {
         if role == Role::Client {
             send()?;
         }
-        self.reap(self.side.receives, Wait::Blocking)?;
+        reap(self.endpoint.receive_queue(), Wait::Blocking)?;
         let mut words = [0; 4];
         for (at, word) in (IN..).step_by(8).zip(&mut words) {
             *word = self.word(at)?.load(Ordering::Acquire);
@@ -191,12 +158,31 @@ impl Link {
         Ok(words)
     }
 
-    /// Disconnects, and frees the IA.
-    pub fn free(self, role: Role) -> Result<(), Failure> {
-        match role {
-            Role::Client => self.side.disconnect()?,
-            Role::Server => self.side.disconnected()?,
-        }
-        self.side.ia.ia_free().trying("it_ia_free")
+    /// Tells the peer of memory here, and returns what the peer tells.
+    pub fn swap_memory(&self, role: Role, own: RemoteMemory) -> Result<RemoteMemory, Failure> {
+        let [addr, len, key, _] = self.swap(role, [own.addr(), own.len(), own.key().into(), 0])?;
+        Ok(RemoteMemory::new(addr, len, u32::try_from(key).trying("the peer's memory")?))
     }
+
+    /// Disconnects.
+    pub fn close(self, role: Role) -> Result<(), Failure> {
+        match role {
+            Role::Client => disconnect(&self.endpoint),
+            Role::Server => disconnected(&self.endpoint),
+        }
+    }
+}
+
+/// Waits for the oldest completion of a queue, which has to be a success.
+pub fn reap(queue: &Queue, wait: Wait) -> Result<(), Failure> {
+    let mut done = [Completion::EMPTY];
+    while queue.poll(&mut done) == 0 {
+        match wait {
+            Wait::Polling => core::hint::spin_loop(),
+            Wait::Blocking if queue.nic().is_dead() => return Err(Failure::new("the device is dead")),
+            Wait::Blocking => queue.wait(Some(PATIENCE)).trying("waiting for a completion")?,
+        }
+    }
+    let [done] = done;
+    done.result().map(drop).map_err(|error| Failure::new(format_args!("{:?}: {error}", done.operation())))
 }

@@ -14,7 +14,7 @@ use core::net::Ipv4Addr;
 
 use common::{Failure, Node, Trying};
 use kernel::Boot;
-use privileged_api::NetAddr;
+use rdma::Address;
 
 use crate::samples::report;
 use crate::{interrupt, polled};
@@ -74,7 +74,7 @@ pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
         _ => None,
     };
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
-    let link = Link::new(&node, role, &address(0)?)?;
+    let link = Link::new(&node, role, address(0)?)?;
     match (plan, role) {
         (Plan::Crowd, Role::Client) => {
             let message = pingpong::blocking_send(&link)?;
@@ -100,13 +100,13 @@ pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
         (_, Role::Server) => pingpong::answer(&link)?,
     }
     link.barrier(role)?;
-    link.free(role)
+    link.close(role)
 }
 
 /// The address of one of the peer's NICs; the command line has that of the first one.
-fn address(nic: u8) -> Result<NetAddr, Failure> {
+fn address(nic: u8) -> Result<Address, Failure> {
     let first = kernel::args().get("peer").unwrap_or_default();
     let first: Ipv4Addr = first.parse().trying("the peer's address, peer=ADDRESS")?;
     let [a, b, c, d] = first.octets();
-    Ok(NetAddr::Ipv4([a, b, c, d.saturating_add(nic)]))
+    Ok(Ipv4Addr::new(a, b, c, d.saturating_add(nic)).into())
 }
