@@ -7,7 +7,7 @@ use privileged_api::*;
 
 use crate::check::some;
 use crate::connections::connect::{THREE_WAY, TWO_WAY, sides};
-use crate::fixture::{path, pattern};
+use crate::fixture::{attributes, path, pattern, spigot};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The private data of an event, if it has any.
@@ -139,4 +139,23 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // A request for a port of rdma_cm begins with a header of the stack's, so the consumer has that
+    // much less, and finds its own bytes in the event.
+    test("connect::private_data_at_a_port_of_rdma_cm", &[], |f| {
+        let service = ConnQual::rdma_tcp(7299);
+        let (active, mut listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
+        let (spigot, flags) = (spigot(&f.b)?.spigot_id, ListenFlags::CONN_QUAL_INPUT);
+        f.b.listen_create(spigot, listener.evd, flags, Some(&service))?;
+        listener.conn_qual = service;
+        let data = pattern(4, MAX_RDMA_CONNECT_DATA + 1);
+        let route = path(&f.a, &listener.address)?;
+        let dial = f.a.ep_connect(active.ep, &route, None, &service, TWO_WAY, &data);
+        refused(dial, Error::InvalidPdataLength)?;
+        f.dial(&active, &listener, TWO_WAY, &data[..MAX_RDMA_CONNECT_DATA])?;
+        let request = listener.request()?;
+        check_eq!(request.conn_qual, service);
+        carries(request.private_data, &data[..MAX_RDMA_CONNECT_DATA], MAX_RDMA_CONNECT_DATA)?;
+        f.b.reject(request.cn_est_id, &[])?;
+        active.expect(EventType::CM_MSG_CONN_PEER_REJECT).map(drop)
+    }),
 ];
