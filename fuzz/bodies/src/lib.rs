@@ -14,9 +14,11 @@ mod dat_calls;
 mod descriptor;
 mod input;
 mod liar;
+mod mpa;
 mod packets;
 mod port;
 mod race;
+mod stream;
 mod tcp;
 mod transport;
 mod vipl;
@@ -30,7 +32,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 14] = [
+pub const TARGETS: [(&str, Body); 16] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -45,6 +47,8 @@ pub const TARGETS: [(&str, Body); 14] = [
     ("descriptor", descriptor::run),
     ("vipl", vipl::run),
     ("tcp", tcp::run),
+    ("mpa", mpa::run),
+    ("stream", stream::run),
 ];
 
 /// The target of that name.
