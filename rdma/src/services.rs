@@ -17,6 +17,7 @@ use crate::error::{AnswerError, CreateError};
 use crate::nic::{Inner as NicInner, Nic, ServiceHandle};
 
 /// A service, in the table of its opening.
+#[expect(clippy::large_enum_variant, reason = "each has an allocation of its own")]
 pub(crate) enum Offered {
     Endpoint(OfEndpoint),
     Consumer(Arc<Arrivals<Waiting>>),
