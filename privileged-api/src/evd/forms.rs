@@ -19,7 +19,7 @@ pub struct ExtendedEvent {
     pub posted: Posted,
 }
 
-/// What [`Ia::evd_take`] found.
+/// What [`Ia::evd_take`](crate::Ia::evd_take) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// The completion of a request that succeeded, with the immediate data of its message; it was
@@ -31,11 +31,12 @@ pub enum Taken {
     /// The queue is empty.
     Empty,
     /// An event of another kind, an error, or a reserved event dispatcher: nothing was taken, and
-    /// [`Ia::evd_dequeue_extended`] returns it.
+    /// [`Ia::evd_dequeue_extended`](crate::Ia::evd_dequeue_extended) returns it.
     Other,
 }
 
-/// The completion of a request that succeeded, in the words in which [`Ia::evd_take`] finds it.
+/// The completion of a request that succeeded, in the words in which
+/// [`Ia::evd_take`](crate::Ia::evd_take) finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainCompletion(pub(super) Done);
 
@@ -78,10 +79,10 @@ impl PlainCompletion {
     }
 }
 
-/// What [`Ia::evd_wait_extended`] waits for.
+/// What [`Ia::evd_wait_extended`](crate::Ia::evd_wait_extended) waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitFor {
-    /// The event dispatcher's own criteria, as with [`Ia::evd_wait`].
+    /// The event dispatcher's own criteria, as with [`Ia::evd_wait`](crate::Ia::evd_wait).
     Notification,
     /// So many events in the queue, whatever the event dispatcher's threshold is, and whether or
     /// not they are notification events.
