@@ -17,6 +17,7 @@ mod liar;
 mod mpa;
 mod packets;
 mod port;
+mod port_streams;
 mod race;
 mod stream;
 mod tcp;
@@ -32,7 +33,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 16] = [
+pub const TARGETS: [(&str, Body); 17] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Body); 16] = [
     ("cm", cm::run),
     ("wire", wire::run),
     ("port", port::run),
+    ("port_streams", port_streams::run),
     ("transport", transport::run),
     ("packets", packets::run),
     ("capsule", capsule::run),
