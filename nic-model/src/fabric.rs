@@ -144,8 +144,6 @@ impl<F: Frontend> Fabric<F> {
         if wired {
             schedule.begin_slice(SLICE);
             node.take_frames(schedule);
-        }
-        if wired {
             schedule.begin_slice(SLICE);
             node.serve_streams(schedule);
         }
