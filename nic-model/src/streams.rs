@@ -130,11 +130,9 @@ impl Streams {
 
     /// When the streams must have a turn at the latest.
     pub fn deadline(&self, has_room: bool) -> Option<Instant> {
-        if self.untold {
-            return Some(Instant::ZERO);
-        }
-        // Until the wire has room, they can do nothing.
-        if self.full && !has_room { None } else { self.tcp.deadline() }
+        // What waits for a wire that was full has no deadline of its own.
+        let goes_on = self.untold || self.full && has_room;
+        if goes_on { Some(Instant::ZERO) } else { self.tcp.deadline() }
     }
 
     /// Takes note of what happened next. Returns what the driver is to be told, if it was not told
