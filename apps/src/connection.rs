@@ -132,6 +132,7 @@ impl<C: Channel> Connection<C> {
         match request.wait_timeout(self.patience) {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(RequestError::Flushed)) => Err(self.lost()),
+            Ok(Err(RequestError::RetryExceeded)) => fail!("the connection broke: the peer does not answer"),
             Ok(Err(error)) => fail!("{what}: {error}"),
             Err(_) => Err(silent(self.patience)),
         }
@@ -147,7 +148,7 @@ impl<C: Channel> Connection<C> {
             if let Ok(Err(error)) = send.wait_timeout(Duration::ZERO)
                 && error != RequestError::Flushed
             {
-                return Failure::new(format_args!("Send: {error}"));
+                return Failure::new(format_args!("the connection broke: a Send: {error}"));
             }
         }
         Failure::new("the connection broke")

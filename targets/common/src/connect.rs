@@ -3,7 +3,10 @@
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
-use rdma::{Address, Builder, ConnectError, Done, Ending, Endpoint, Listener, PostError, Request, Service};
+use rdma::{
+    Address, Builder, ConnectError, Done, Ending, Endpoint, Listener, PostError, Request, RequestError,
+    Service,
+};
 
 use crate::{Failure, Trying};
 
@@ -61,6 +64,9 @@ fn is_early(error: ConnectError) -> bool {
 /// Waits for the end of a request that was started.
 pub fn done(request: Result<Request, PostError>) -> Result<Done, Failure> {
     match request.trying("posting")?.wait_timeout(PATIENCE) {
+        Ok(Err(error @ (RequestError::Flushed | RequestError::RetryExceeded))) => {
+            Err(error).trying("the connection broke")
+        }
         Ok(done) => done.trying("a request"),
         Err(_) => Err(Failure::new("a request does not end")),
     }
