@@ -147,9 +147,16 @@ impl Inner {
         let mut started = None;
         // With a full stage nothing is taken until somebody polls.
         while stage.len() < self.cq.entries() as usize {
-            let Some(taken) = self.cq.poll_one() else { break };
+            let mut polling = self.cq.polling();
+            let Some(taken) = polling.next() else { break };
             *came = true;
             let mut completion = Completion::of(&taken);
+            if !completion.was_started() {
+                // Under the slot's lock: no poll takes a newer completion before this one is
+                // staged.
+                polling.close(STAGED);
+            }
+            drop(polling);
             if completion.has_failed()
                 && let Some(endpoint) = self.nic.endpoint(completion.endpoint)
             {
@@ -164,17 +171,8 @@ impl Inner {
             }
             stage.push_back(completion);
         }
-        self.note_staged(&stage);
+        self.staged.store(stage.len(), Ordering::Release);
         started
-    }
-
-    /// Brings what others see of the stage up to date; under its lock.
-    fn note_staged(&self, stage: &VecDeque<Completion>) {
-        let is_some = !stage.is_empty();
-        let was = self.staged.swap(stage.len(), Ordering::AcqRel);
-        if is_some != (was > 0) {
-            self.slot.set_closed(self.handle, STAGED, || is_some);
-        }
     }
 
     /// A region begins to wait for requests that end here, or waits no more. When this returns, no
@@ -320,7 +318,10 @@ impl Inner {
             for (place, completion) in into.iter_mut().zip(stage.drain(..count)) {
                 *place = completion;
             }
-            self.note_staged(&stage);
+            self.staged.store(stage.len(), Ordering::Release);
+            if count > 0 && stage.is_empty() {
+                self.slot.set_closed(self.handle, STAGED, || false);
+            }
             (count, was_full)
         };
         if was_full {

@@ -1,6 +1,8 @@
 //! Objects are made, used and connected while what they stand on ends: whichever thread is first,
 //! nothing is left, and nothing reaches what comes next in the same place.
 
+mod threads;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,6 +18,7 @@ use nic_hal::Transport;
 use platform::{Platform, Signal};
 use roce::{Gid, Path, ServiceId};
 use sim::World;
+use threads::Running;
 
 const SEEDS: u64 = 150;
 
@@ -52,14 +55,7 @@ impl Node {
 
     /// Runs `body` in a thread of its own.
     fn spawn(&self, body: impl FnOnce() + Send + 'static) -> Running {
-        let (ended, platform) = (Arc::new(Signal::new(self.platform.clone())), self.platform.clone());
-        let end = ended.clone();
-        let body = move || {
-            body();
-            end.raise();
-        };
-        platform.spawn("other", Box::new(body)).expect("a thread");
-        Running(ended)
+        Running::spawn(&self.platform, body)
     }
 
     /// Lets other threads run for a moment that the seed decides.
@@ -102,16 +98,6 @@ impl Node {
         self.device.registers().read(registers::FIFO_TAIL, tail).expect("a register");
         self.device.registers().read(registers::SQ_RECORDS, rest).expect("registers");
         bytes
-    }
-}
-
-struct Running(Arc<Signal>);
-
-impl Running {
-    fn join(self) {
-        while self.0.value() == 0 {
-            self.0.wait(0, None);
-        }
     }
 }
 
