@@ -105,3 +105,29 @@ fn the_buffer_of_a_region_is_kept_if_its_device_is_dead() {
     node.client.detach();
     agent.close();
 }
+
+#[test]
+fn a_buffer_is_kept_if_its_device_dies_while_it_is_registered() {
+    let machine = Machine::new(1);
+    let agent = open(&machine, 0);
+    let node = Node::new(&machine, &agent);
+    let buffer = Arc::new(node.buffer(PAGE));
+    let kept = || Arc::strong_count(&buffer) - 1;
+    assert_eq!(agent.registering(&buffer, || Ok::<_, Error>(kept())), Ok(0));
+    // Refused: the device has no such region.
+    assert_eq!(agent.registering(&buffer, || Err::<(), _>(Error::OutOfMemory)), Err(Error::OutOfMemory));
+    assert_eq!(kept(), 0);
+    let dies = || {
+        give_up(&agent);
+        node.ears.wait_for("its death", |heard| matches!(heard, Heard::Dead(_)).then_some(()));
+        Err::<(), _>(Error::OutOfMemory)
+    };
+    assert_eq!(agent.registering(&buffer, dies), Err(Error::OutOfMemory));
+    assert_eq!(kept(), 1);
+    // A device that is dead already gets no command.
+    assert_eq!(agent.registering(&buffer, || Err::<(), _>(Error::OutOfMemory)), Err(Error::OutOfMemory));
+    assert_eq!(kept(), 1);
+    node.client.detach();
+    agent.close();
+    assert_eq!(kept(), 0);
+}

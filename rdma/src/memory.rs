@@ -234,7 +234,9 @@ impl Domain {
         let nic = self.0.nic.inner();
         let base = buffer.addr() as u64;
         let list = MemoryList::Contiguous { bus: buffer.bus(), length: buffer.len() as u64 };
-        let region = nic.client()?.register(self.pd(), access.link(), base, &list)?;
+        let client = nic.client()?;
+        let register = || client.register(self.pd(), access.link(), base, &list);
+        let region = nic.agent().registering(&buffer, register)?;
         let key = region.key();
         Ok(self.own(Memory { region: Some(region), key, base, ..self.memory(buffer, access) }))
     }

@@ -176,9 +176,9 @@ impl Nic {
                 let (address, bus) = ((buffer.addr() + offset) as u64, buffer.bus() + offset as u64);
                 let wanted =
                     Wanted { address, constant: false, buffer: Some(buffer.clone()), lends: Some(lends) };
-                core.register(wanted, length, attributes, |pd, rights| {
-                    client.register(pd, rights, address, &MemoryList::Contiguous { bus, length })
-                })
+                let list = MemoryList::Contiguous { bus, length };
+                let make = |pd: &_, rights| client.register(pd, rights, address, &list);
+                core.agent().registering(buffer, || core.register(wanted, length, attributes, make))
             }
             Memory::Static(bytes) => {
                 if len > bytes.len() {

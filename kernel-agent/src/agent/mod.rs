@@ -307,6 +307,23 @@ impl Agent {
         }
     }
 
+    /// Runs `register`, which registers memory of this buffer. If it fails because the device died
+    /// meanwhile, the device may still carry the registration out: the buffer is kept until the
+    /// device confirms a reset.
+    pub fn registering<T, E>(
+        &self,
+        buffer: &Arc<DmaBuffer>,
+        register: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        // A dead device gets no command: who tries again and again does not fill the memory.
+        let was_dead = self.is_dead();
+        register().inspect_err(|_| {
+            if !was_dead {
+                self.release(buffer.clone(), Ok(()));
+            }
+        })
+    }
+
     /// The version of the NIC's hardware, as VIA has it (HardwareVersion of VIP_NIC_ATTRIBUTES).
     pub fn hardware_version(&self) -> u32 {
         let identity = self.identity();

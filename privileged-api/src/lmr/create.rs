@@ -111,16 +111,19 @@ impl Ia {
         core.shared.not_in_callback()?;
         let wanted = core.wanted(pz, length, addr_mode, privs, flags, shared_id)?;
         match memory {
-            LmrMemory::Buffer { buffer, offset } => core.register(wanted, |core, wanted| {
-                let room = buffer.len().checked_sub(offset).ok_or(Error::Fault)?;
-                if wanted.length > room as u64 {
-                    return Err(Error::Fault);
-                }
-                let (addr, bus) = (buffer.addr() + offset, buffer.bus() + offset as u64);
-                let list = MemoryList::Contiguous { bus, length: wanted.length };
-                let memory = Memory { buffer: Some(buffer.clone()), ..Memory::plain(addr) };
-                Ok((memory, core.region(wanted, addr, &list)?))
-            }),
+            LmrMemory::Buffer { buffer, offset } => {
+                let make = |core: &Core, wanted: &Wanted| {
+                    let room = buffer.len().checked_sub(offset).ok_or(Error::Fault)?;
+                    if wanted.length > room as u64 {
+                        return Err(Error::Fault);
+                    }
+                    let (addr, bus) = (buffer.addr() + offset, buffer.bus() + offset as u64);
+                    let list = MemoryList::Contiguous { bus, length: wanted.length };
+                    let memory = Memory { buffer: Some(buffer.clone()), ..Memory::plain(addr) };
+                    Ok((memory, core.region(wanted, addr, &list)?))
+                };
+                core.agent().registering(buffer, || core.register(wanted, make))
+            }
             LmrMemory::Static(bytes) => core.register(wanted, |core, wanted| {
                 if wanted.privs.intersects(WRITES) {
                     return Err(Error::Access);

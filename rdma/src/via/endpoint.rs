@@ -166,10 +166,11 @@ impl DescriptorEndpoint {
         let memory = Arc::new(memory);
         let list = MemoryList::Contiguous { bus: memory.bus(), length: length as u64 };
         let rights = LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE;
-        let region = client.register(pd, rights, memory.addr() as u64, &list)?;
+        let register = || client.register(pd, rights, memory.addr() as u64, &list);
+        let region = client.agent().registering(&memory, register)?;
         let cqs = queues.map(|queue| Some(queue.cq()));
         let vi = client.create_vi(pd, attributes, cqs, sizes.entries, handle).inspect_err(|_| {
-            let _ = region.destroy();
+            client.agent().release(memory.clone(), region.destroy());
         })?;
         let ep = DescriptorEndpoint {
             vi,
