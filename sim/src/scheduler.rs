@@ -106,9 +106,9 @@ thread_local! {
     static HOME: RefCell<Option<Arc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread is one of a simulation.
-pub(crate) fn is_simulated() -> bool {
-    ME.get().is_some()
+/// Whether a simulation started this thread. The one that runs the simulation goes on after it.
+pub(crate) fn is_started_by_simulation() -> bool {
+    ME.get().is_some_and(|me| me > 0)
 }
 
 /// Called before a lock of the stack is taken: may run another thread first.

@@ -20,7 +20,7 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, St
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !WITHIN.get() && !crate::scheduler::is_simulated() {
+            if !WITHIN.get() && !crate::scheduler::is_started_by_simulation() {
                 return usual(info);
             }
             let place = info.location().map_or(String::new(), |at| format!(" ({}:{})", at.file(), at.line()));
