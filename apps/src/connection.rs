@@ -38,7 +38,7 @@ impl Channel for Endpoint {
     }
 
     fn send(&self, message: Slice<'_>) -> Result<Request, Failure> {
-        Endpoint::send(self, message).map_err(not_posted)
+        Endpoint::send(self, message).map_err(Failure::new)
     }
 
     fn ending(&self) -> Option<Ending> {
@@ -62,7 +62,7 @@ impl Channel for Datagrams {
     fn send(&self, message: Slice<'_>) -> Result<Request, Failure> {
         let Some(peer) = self.peer else { fail!("no peer is known") };
         let datagram = rdma::Datagram::new(message, peer).immediate(self.endpoint.number());
-        self.endpoint.start(datagram).map_err(not_posted)
+        self.endpoint.start(datagram).map_err(Failure::new)
     }
 
     /// Who sends the first datagram is the peer.
@@ -75,11 +75,7 @@ impl Channel for Datagrams {
     }
 }
 
-fn not_posted(error: PostError) -> Failure {
-    Failure::new(error)
-}
-
-/// An endpoint, and its requests whose end nobody has waited for, oldest first.
+/// An endpoint, and the requests that the program has not waited for, oldest first.
 pub(crate) struct Connection<C> {
     pub endpoint: C,
     patience: Duration,
@@ -95,7 +91,7 @@ impl<C: Channel> Connection<C> {
 
     /// Expects one more message.
     pub fn expect(&mut self, into: Slice<'_>) -> Result<(), Failure> {
-        self.receives.push_back(self.endpoint.receive(into).map_err(not_posted)?);
+        self.receives.push_back(self.endpoint.receive(into).map_err(Failure::new)?);
         Ok(())
     }
 
@@ -143,7 +139,7 @@ impl<C: Channel> Connection<C> {
         if self.endpoint.ending() == Some(Ending::ByPeer) {
             return Failure::new("the peer disconnected");
         }
-        // A Send for which nobody waited may say more.
+        // A Send that the program has not waited for may have failed with the reason.
         for send in self.sends.drain(..) {
             if let Ok(Err(error)) = send.wait_timeout(Duration::ZERO)
                 && error != RequestError::Flushed

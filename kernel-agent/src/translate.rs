@@ -1,8 +1,10 @@
 //! From virtual memory to bus addresses.
 
+use alloc::vec::Vec;
+
 use nic_abi::wqe::ListElement;
 
-use crate::{Agent, Error};
+use crate::{Agent, Error, MemoryList};
 
 impl Agent {
     /// Finds the bus addresses of virtual memory, as runs that are as long as can be.
@@ -50,5 +52,28 @@ impl Agent {
             each(last);
         }
         Ok(())
+    }
+
+    /// Passes virtual memory to `with` as a list of bus addresses, of the simplest kind.
+    pub fn list_virtual<R>(
+        &self,
+        virt: usize,
+        length: u64,
+        with: impl FnOnce(&MemoryList<'_>) -> R,
+    ) -> Result<R, Error> {
+        let mut elements = Vec::new();
+        let mut full = false;
+        self.translate(virt, length, |element| match elements.try_reserve(1) {
+            Ok(()) => elements.push(element),
+            Err(_) => full = true,
+        })?;
+        if full {
+            return Err(Error::OutOfMemory);
+        }
+        Ok(with(&match elements[..] {
+            [] => MemoryList::Contiguous { bus: 0, length },
+            [only] => MemoryList::Contiguous { bus: only.addr, length },
+            _ => MemoryList::Variable { elements: &elements, first_byte_offset: 0, length },
+        }))
     }
 }

@@ -179,7 +179,7 @@ fn virtual_interfaces_do_not_fill_the_event_queue_while_the_dispatcher_thread_is
         vi.arm(ViSide::Send);
         while vi.queued(ViSide::Send) > 0 {
             match vi.take(ViSide::Send, |_, _| false) {
-                // None: the dispatcher thread, if it goes on, has reported the descriptor meanwhile.
+                // None: the dispatcher thread goes on, and has reported the descriptor meanwhile.
                 ViTaken::Lost => match vi.take_lost(ViSide::Send) {
                     None => assert!(!HOLD.load(Ordering::Acquire)),
                     reported => assert_eq!(reported, Some(8)),

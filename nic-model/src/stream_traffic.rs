@@ -18,7 +18,7 @@ use crate::wire::Wire;
 
 /// Packets, timers and looks at streams in a turn of the NIC.
 const STEPS: usize = 64;
-/// Streams and listeners whose driver is told something in a turn of the NIC.
+/// Streams and listeners for which the device writes an event in a turn of the NIC, at most.
 const TOLD: u32 = 64;
 
 /// The port as the way of streams' packets.

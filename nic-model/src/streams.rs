@@ -108,7 +108,7 @@ impl Streams {
         Some(object.eq)
     }
 
-    /// What has happened since the last call, which is told from now on.
+    /// What has happened since the last call. What happens next raises an event again.
     pub fn take_happened(&mut self, number: u32) -> StreamHappened {
         match self.objects.get_mut(number) {
             Some(object) => core::mem::take(&mut object.happened),

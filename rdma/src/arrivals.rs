@@ -32,7 +32,7 @@ struct Backlog<T> {
 
 /// Why a request does not wait.
 pub(crate) enum NotTaken {
-    /// The listener is dropped: nobody will take it.
+    /// The consumer dropped the listener, so no call will take the request.
     Closed,
     /// Too many wait: the peer asks again.
     Full,

@@ -2,7 +2,7 @@
 //!
 //! The initiator sends [`request`], and judges the Reply by [`conclude`]. The responder judges the
 //! Request by [`consider`], and answers with [`accept`] or [`reject`]. These are functions of the
-//! frames and of what an end wants; nobody is asked, and nothing is remembered.
+//! frames and of what an end wants: they do no I/O and keep no state.
 //!
 //! A [`Refusal`] names why there is no connection, and what to answer ([`Refusal::answer`]).
 

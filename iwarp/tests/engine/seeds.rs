@@ -188,7 +188,7 @@ fn an_end_at_any_moment_is_one_end_and_flushes_the_rest() {
         }
         world.nodes[who].take_events();
         world.run();
-        // Whoever has not heard of it yet does not wait for ever.
+        // An end that has not learned of the failure must not wait for its peer for ever.
         for node in &mut world.nodes {
             node.engine.disconnect();
         }

@@ -1,7 +1,6 @@
 //! The calls of a client that make objects.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use nic_abi::wqe::LinkFlags;
 
@@ -114,21 +113,7 @@ impl Client {
         virt: usize,
         length: u64,
     ) -> Result<Arc<Region>, Error> {
-        let mut elements = Vec::new();
-        let mut full = false;
-        self.agent.translate(virt, length, |element| match elements.try_reserve(1) {
-            Ok(()) => elements.push(element),
-            Err(_) => full = true,
-        })?;
-        if full {
-            return Err(Error::OutOfMemory);
-        }
-        let memory = match elements[..] {
-            [] => MemoryList::Contiguous { bus: 0, length },
-            [only] => MemoryList::Contiguous { bus: only.addr, length },
-            _ => MemoryList::Variable { elements: &elements, first_byte_offset: 0, length },
-        };
-        self.register(pd, flags, base, &memory)
+        self.agent.list_virtual(virt, length, |memory| self.register(pd, flags, base, memory))?
     }
 
     /// Allocates an unlinked region whose links may have up to `max_elements` list elements.

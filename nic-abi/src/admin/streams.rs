@@ -168,7 +168,7 @@ pub enum StreamEnd {
     NetworkUnreachable = 4,
     /// A node reports that it does not reach the peer.
     HostUnreachable = 5,
-    /// The peer reports that nobody has the port.
+    /// The peer reports that no program has the port.
     PortUnreachable = 6,
     /// A node reports that it may not pass the connection on.
     Prohibited = 7,

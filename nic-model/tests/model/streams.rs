@@ -210,7 +210,7 @@ fn each_side_closes_its_direction_and_the_end_is_told() {
 #[test]
 fn a_stream_that_finds_nobody_says_why() {
     let (mut rig, cable) = rig();
-    // Nobody listens.
+    // No listener has the port.
     let args = connecting(&rig, 1);
     // Only a NIC that uses streams answers segments.
     let other = ListenStream { port: 1, ..listening() };

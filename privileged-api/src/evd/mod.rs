@@ -4,7 +4,8 @@
 //! - `streams`: which events a simple EVD takes; `dto`: what a completion means. The queue is
 //!   [`rdma::events::EventQueue`].
 //! - `aggregate`: aggregate EVDs, which collect the notifications of simple EVDs.
-//! - `feed`: counts the objects that feed an EVD; `posted`: what a completion is told by.
+//! - `feed`: counts the objects that feed an EVD; `posted`: the word that comes back with a
+//!   completion.
 //! - `deliver`: queues events that software makes.
 //! - `dequeue`, `wait`, `take`: take events; `extended`, `forms`: with what IT-API has no
 //!   place for.

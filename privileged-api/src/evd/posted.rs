@@ -1,4 +1,5 @@
-//! The word that is posted with each work request: what its completion is told by.
+//! The word that is posted with each work request. The completion returns it, and it says which
+//! operation ended.
 
 use bitflags::bitflags;
 

@@ -1,10 +1,9 @@
 //! Creating regions (pages it_lmr_create, it_lmr_create_unlinked).
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::AtomicBool;
 
-use kernel_agent::{Features, ListElement, MemoryList, Region};
+use kernel_agent::{Features, MemoryList, Region};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock, heap};
 use rdma::Context;
@@ -283,25 +282,8 @@ impl Core {
 
     /// As [`Core::region`], for memory given by virtual addresses.
     pub(super) fn virtual_region(&self, wanted: &Wanted, addr: usize) -> Result<(Arc<Region>, bool)> {
-        let length = wanted.length;
-        let mut elements = Vec::new();
-        let mut full = false;
-        let mut add = |run: ListElement| {
-            full |= elements.try_reserve(1).is_err();
-            if !full {
-                elements.push(run);
-            }
-        };
-        self.agent().translate(addr, length, &mut add).map_err(|error| self.error(error))?;
-        if full {
-            return Err(Error::Resources);
-        }
-        let list = match elements[..] {
-            [] => MemoryList::Contiguous { bus: 0, length },
-            [only] => MemoryList::Contiguous { bus: only.addr, length },
-            _ => MemoryList::Variable { elements: &elements, first_byte_offset: 0, length },
-        };
-        self.region(wanted, addr, &list)
+        let region = |list: &MemoryList<'_>| self.region(wanted, addr, list);
+        self.agent().list_virtual(addr, wanted.length, region).map_err(|error| self.error(error))?
     }
 
     /// Creates the object of a region that `make` registers.

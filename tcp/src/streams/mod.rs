@@ -80,7 +80,7 @@ pub enum Unreachable {
     Network,
     /// A node reports that it does not reach the peer.
     Host,
-    /// The peer reports that nobody has the port.
+    /// The peer reports that no program has the port.
     Port,
     /// A node reports that it may not pass the packet on.
     Prohibited,
