@@ -228,7 +228,7 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
             });
         }
         // The agent makes no streams, so no event can be about one.
-        EventType::Stream => {}
+        EventType::Stream | EventType::StreamEnded => {}
         EventType::ViError | EventType::ViCompletion => on_vi_event(agent, kind, event),
         EventType::CommunicationEstablished if agent.vis.get(ident::qpn_slot(event.number)).is_some() => {
             on_vi_event(agent, kind, event);

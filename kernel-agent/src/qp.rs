@@ -328,7 +328,8 @@ impl Qp {
         match self.kind {
             QpType::Rc => Ok(Service::Rc),
             QpType::Uc => Ok(Service::Uc),
-            QpType::Ud | QpType::Gsi => Err(Error::OutOfRange("queue pair type")),
+            // The connection manager makes InfiniBand's connections.
+            QpType::Iwarp | QpType::Ud | QpType::Gsi => Err(Error::OutOfRange("queue pair type")),
         }
     }
 

@@ -15,7 +15,8 @@ pub struct Eqe {
     /// An [`EventType`].
     pub event: u8,
     /// A [`crate::cqe::Status`] where the event reports a failed request; of
-    /// [`EventType::ViError`] a [`crate::vi::ViError`]; else 0.
+    /// [`EventType::ViError`] a [`crate::vi::ViError`]; of [`EventType::StreamEnded`] a
+    /// [`StreamFault`]; else 0.
     pub status: u8,
     /// Reserved.
     pub reserved: u16,
@@ -41,6 +42,73 @@ pub const NO_COMPLETION: u32 = 1;
 /// once it has the refusal.
 pub const REFUSED: u32 = 2;
 
+/// A field of [`Eqe::detail`] of [`EventType::StreamEnded`]: what the Terminate says that was sent
+/// or received, as layer << 12 | type << 8 | code (RFC 5040, 4.8).
+pub const TERMINATE_CODE: u32 = 0xffff;
+/// A bit of it: a Terminate was sent.
+pub const TERMINATE_SENT: u32 = 1 << 29;
+/// A bit of it: a Terminate was received.
+pub const TERMINATE_RECEIVED: u32 = 1 << 30;
+/// A bit of it: no completion of the queue pair shows the error.
+pub const NOT_COMPLETED: u32 = 1 << 31;
+
+/// Why the stream of an iWARP queue pair has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StreamFault {
+    /// For no error: the peer has closed it between messages.
+    None = 0,
+    /// An RDMA Write of the peer reached for memory that it may not write.
+    Write = 1,
+    /// An RDMA Read of the peer reached for memory that it may not read.
+    ReadSource = 2,
+    /// A response arrived for memory of this end that cannot take it.
+    ReadSink = 3,
+    /// A Send had no receive, or a wrong number.
+    Receive = 4,
+    /// A Send was longer than its receive.
+    ReceiveLength = 5,
+    /// A Send named an STag that cannot be invalidated.
+    Invalidate = 6,
+    /// The segments were not those of messages: queue, order, place, length.
+    Transport = 7,
+    /// An opcode was unknown or not expected.
+    Opcode = 8,
+    /// The bytes were not FPDUs, or had a wrong CRC.
+    Llp = 9,
+    /// A request of this end failed by itself, or one of its queues.
+    Local = 10,
+    /// The peer has found an error, and sent a Terminate.
+    Terminated = 11,
+    /// The peer closed the stream in the middle of a message.
+    InsideMessage = 12,
+    /// The peer reset the stream, or did not acknowledge in time.
+    Lost = 13,
+}
+
+impl StreamFault {
+    /// Reads a fault.
+    pub const fn from_byte(byte: u8) -> Option<StreamFault> {
+        Some(match byte {
+            0 => StreamFault::None,
+            1 => StreamFault::Write,
+            2 => StreamFault::ReadSource,
+            3 => StreamFault::ReadSink,
+            4 => StreamFault::Receive,
+            5 => StreamFault::ReceiveLength,
+            6 => StreamFault::Invalidate,
+            7 => StreamFault::Transport,
+            8 => StreamFault::Opcode,
+            9 => StreamFault::Llp,
+            10 => StreamFault::Local,
+            11 => StreamFault::Terminated,
+            12 => StreamFault::InsideMessage,
+            13 => StreamFault::Lost,
+            _ => return None,
+        })
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -64,6 +132,9 @@ pub enum EventType {
     QpInvalidRequest = 0x14,
     /// The responder refused its peer's request for want of rights and went to the error state.
     QpAccessError = 0x15,
+    /// The stream of an iWARP queue pair has ended; the queue pair is in ERROR. `status` is a
+    /// [`StreamFault`].
+    StreamEnded = 0x16,
     /// An SRQ fell below its limit, which is disarmed; `detail` is the number of entries left, 0 if
     /// the tail is impossible.
     SrqLimit = 0x20,
@@ -100,6 +171,7 @@ impl EventType {
             0x13 => EventType::QpFatal,
             0x14 => EventType::QpInvalidRequest,
             0x15 => EventType::QpAccessError,
+            0x16 => EventType::StreamEnded,
             0x20 => EventType::SrqLimit,
             0x21 => EventType::SrqError,
             0x22 => EventType::ReceiveWatermark,

@@ -172,6 +172,8 @@ bitflags! {
         const VI = 1 << 16;
         /// TCP streams of the port.
         const STREAMS = 1 << 17;
+        /// iWARP queue pairs over streams.
+        const IWARP = 1 << 18;
     }
 }
 

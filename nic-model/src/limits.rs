@@ -33,7 +33,7 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The features of the model. Streams need a wire.
-pub(crate) const FEATURES: Features = Features::all().difference(Features::STREAMS);
+pub(crate) const FEATURES: Features = Features::all().difference(Features::STREAMS.union(Features::IWARP));
 
 /// A NIC's GIDs: none of them is zero.
 pub(crate) type Gids = heapless::Vec<[u8; 16], GIDS>;
@@ -46,7 +46,7 @@ pub(crate) fn gids(config: &NicConfig) -> Gids {
 
 /// The identity page of a NIC whose port is plugged into a wire, or not.
 pub(crate) fn identity(config: &NicConfig, own: &Gids, wired: bool) -> Identity {
-    let features = if wired { Features::all() } else { FEATURES };
+    let features = if wired { FEATURES | Features::STREAMS } else { FEATURES };
     let mut gids = [[0; 16]; GIDS];
     gids[..own.len()].copy_from_slice(own);
     let identity = Identity {

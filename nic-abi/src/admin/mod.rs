@@ -16,7 +16,7 @@ mod streams;
 mod testing;
 
 pub use memory::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
-pub use qp::{CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType};
+pub use qp::{CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, StreamFlags};
 pub use queues::{CqFlags, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo};
 pub use streams::{
     AcceptStream, ConnectStream, DestroyStream, EVERY_ADDRESS, ListenStream, MAX_STREAM_BYTES, StreamEnd,

@@ -21,6 +21,8 @@ pub enum QpType {
     Gsi = 2,
     /// Unreliable connected.
     Uc = 3,
+    /// iWARP, over a stream. Needs [`Features::IWARP`](crate::registers::Features::IWARP).
+    Iwarp = 4,
 }
 
 impl QpType {
@@ -31,6 +33,7 @@ impl QpType {
             1 => QpType::Ud,
             2 => QpType::Gsi,
             3 => QpType::Uc,
+            4 => QpType::Iwarp,
             _ => return None,
         })
     }
@@ -38,7 +41,7 @@ impl QpType {
     /// Whether a queue pair of this type has one peer. The others send datagrams.
     #[inline]
     pub const fn is_connected(self) -> bool {
-        matches!(self, QpType::Rc | QpType::Uc)
+        matches!(self, QpType::Rc | QpType::Uc | QpType::Iwarp)
     }
 
     /// Whether a queue pair of this type carries out such a send-queue entry.
@@ -54,6 +57,10 @@ impl QpType {
                     | Opcode::ReadInvalidate
                     | Opcode::CompareSwap
                     | Opcode::FetchAdd
+            ),
+            QpType::Iwarp => !matches!(
+                opcode,
+                Opcode::SendImmediate | Opcode::WriteImmediate | Opcode::CompareSwap | Opcode::FetchAdd
             ),
             QpType::Ud | QpType::Gsi => matches!(opcode, Opcode::Send | Opcode::SendImmediate),
         }
@@ -196,6 +203,19 @@ bitflags! {
         /// No field: the receives of a virtual interface stay posted at the transition to RESET,
         /// unless it is in ERROR, or a message has taken them.
         const KEEP_RECEIVES = 1 << 19;
+        /// `stream`, `stream_flags`; of an iWARP queue pair, with the transition from INIT to RTR.
+        const STREAM = 1 << 20;
+    }
+}
+
+bitflags! {
+    /// [`ModifyQp::stream_flags`]: what both ends of the stream have agreed on.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct StreamFlags: u32 {
+        /// FPDUs have CRCs.
+        const CRC = 1 << 0;
+        /// This end has sent the Reply. It sends nothing before the first FPDU of the peer.
+        const RESPONDER = 1 << 1;
     }
 }
 
@@ -204,7 +224,8 @@ bitflags! {
 /// Required fields: to INIT none (`access`, or `qkey` on datagrams, may be set); INIT to RTR: PATH,
 /// REMOTE_QPN, MTU, RECEIVE_PSN, and on RC MAX_DEST_RD_ATOMIC, MIN_RNR_TIMER; RTR to RTS: SEND_PSN,
 /// and on RC TIMEOUT, RETRY_COUNT, RNR_RETRY, MAX_RD_ATOMIC. On UC the fields that only RC requires
-/// are allowed and have no effect. Datagrams require none. Any state to RESET or ERROR: none.
+/// are allowed and have no effect. Datagrams require none. iWARP: INIT to RTR: STREAM,
+/// MAX_RD_ATOMIC, MAX_DEST_RD_ATOMIC; to RTS none. Any state to RESET or ERROR: none.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ModifyQp {
@@ -261,6 +282,11 @@ pub struct ModifyQp {
     pub pd: u32,
     /// The number of a virtual interface from now on: of the same slot.
     pub qpn: u32,
+    /// The stream whose bytes are FPDUs from now on. It is connected, and what has arrived is the
+    /// first of them. The number is free again: the queue pair owns the stream.
+    pub stream: u32,
+    /// [`StreamFlags`].
+    pub stream_flags: u32,
 }
 
 /// Arguments of [`Opcode::DestroyQp`].
@@ -292,6 +318,11 @@ pub struct QpInfo {
     pub receive_psn: u32,
     /// Narrow windows that are bound by the QP's owner.
     pub windows: u32,
+    /// iWARP, after a Terminate that quotes a segment: its STag if it is tagged, or its message's
+    /// number; else 0.
+    pub quoted: u32,
+    /// The quoted segment's tagged offset if it is tagged, or its queue; else 0.
+    pub quoted_offset: u64,
 }
 
 const _: () = assert!(size_of::<ModifyQp>() <= ARGS_SIZE && size_of::<CreateQp>() <= ARGS_SIZE);

@@ -44,7 +44,9 @@ impl<F: Frontend> Node<F> {
         let virtual_interface = a.qp_type == vi::QP_TYPE;
         let kind = match virtual_interface {
             true => Vi::service(Reliability::default()),
-            false => QpType::from_word(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?,
+            false => QpType::from_word(a.qp_type)
+                .filter(|kind| *kind != QpType::Iwarp)
+                .ok_or(Refusal::field(at!(CreateQp, qp_type)))?,
         };
         // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never
         // used.
@@ -164,6 +166,8 @@ impl<F: Frontend> Node<F> {
                 None => qp.attributes.receive_psn,
             },
             windows: nic.keys.bound_by(qp.pd, qp.owner),
+            quoted: 0,
+            quoted_offset: 0,
         }))
     }
 

@@ -39,6 +39,9 @@ const RELIABLE_SENDER: QpMask = SENDER
     .union(QpMask::RNR_RETRY)
     .union(QpMask::MAX_RD_ATOMIC);
 
+/// The attributes that an iWARP queue pair needs for a connection. The stream knows its peer.
+const STREAM: QpMask = QpMask::STREAM.union(QpMask::MAX_RD_ATOMIC).union(QpMask::MAX_DEST_RD_ATOMIC);
+
 /// Attributes that may change while the queue pair sends nothing.
 const REPATH: QpMask =
     ANY_TIME.union(QpMask::PATH).union(QpMask::TIMEOUT).union(QpMask::RETRY_COUNT).union(QpMask::RNR_RETRY);
@@ -47,24 +50,29 @@ const REPATH: QpMask =
 pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
     use QpState::{Error, Init, Reset, Rtr, Rts, Sqd};
     let none = QpMask::empty();
-    let connected = kind.is_connected();
+    let reliable = matches!(kind, QpType::Rc | QpType::Uc);
     let (receiver, sender) = match kind {
         QpType::Rc => (RELIABLE_RECEIVER, RELIABLE_SENDER),
         QpType::Uc => (RECEIVER, SENDER),
+        QpType::Iwarp => (STREAM, none),
         // A datagram queue pair has no peer.
         QpType::Ud | QpType::Gsi => (none, none),
     };
-    let early = if connected { EARLY.union(RELIABLE_RECEIVER).union(RELIABLE_SENDER) } else { EARLY };
+    let (of_reliable, anytime, repath) = match kind {
+        QpType::Rc | QpType::Uc => (RELIABLE_RECEIVER.union(RELIABLE_SENDER), ANY_TIME, REPATH),
+        // What both ends have agreed on stays.
+        QpType::Iwarp => (none, EARLY, EARLY),
+        QpType::Ud | QpType::Gsi => (none, ANY_TIME, ANY_TIME),
+    };
     let (required, optional) = match (from, to) {
         (_, Reset) => (none, EARLY),
         (Error, Error) => (none, EARLY),
         (_, Error) => (none, none),
         (Reset | Init, Init) => (none, EARLY),
-        (Init, Rtr) => (receiver, early),
-        (Rtr, Rtr) => (none, ANY_TIME),
-        (Rtr, Rts) => (sender, if connected { ANY_TIME.union(RELIABLE_SENDER) } else { ANY_TIME }),
-        (Rts, Rts | Sqd) => (none, ANY_TIME),
-        (Sqd, Sqd | Rts) => (none, if connected { REPATH } else { ANY_TIME }),
+        (Init, Rtr) => (receiver, EARLY.union(of_reliable)),
+        (Rtr, Rtr) | (Rts, Rts | Sqd) => (none, anytime),
+        (Rtr, Rts) => (sender, if reliable { anytime.union(RELIABLE_SENDER) } else { anytime }),
+        (Sqd, Sqd | Rts) => (none, repath),
         _ => return None,
     };
     Some(Transition { required, optional: optional.union(required).union(QpMask::STATE) })
@@ -79,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_the_transitions_of_the_table_exist() {
-        for kind in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi] {
+        for kind in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi, QpType::Iwarp] {
             let legal: usize = ALL
                 .iter()
                 .flat_map(|from| ALL.iter().map(move |to| transition(kind, *from, *to)))
@@ -105,6 +113,18 @@ mod tests {
         }
         assert!(rtr(QpType::Ud).required.is_empty());
         assert!(!rtr(QpType::Ud).optional.contains(QpMask::PATH));
+    }
+
+    #[test]
+    fn an_iwarp_one_needs_a_stream_and_changes_nothing_of_it_afterwards() {
+        let at = |from, to| transition(QpType::Iwarp, from, to).unwrap();
+        let rtr = at(QpState::Init, QpState::Rtr);
+        assert_eq!(rtr.required, QpMask::STREAM | QpMask::MAX_RD_ATOMIC | QpMask::MAX_DEST_RD_ATOMIC);
+        assert!(!rtr.optional.intersects(QpMask::REMOTE_QPN | QpMask::RECEIVE_PSN));
+        for (from, to) in [(QpState::Rtr, QpState::Rts), (QpState::Rts, QpState::Rts)] {
+            let later = at(from, to);
+            assert!(later.required.is_empty() && !later.optional.intersects(rtr.required));
+        }
     }
 
     #[test]
