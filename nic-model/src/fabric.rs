@@ -166,6 +166,9 @@ impl<F: Frontend> Fabric<F> {
             }
         }
         if wired && let Some(node) = self.nodes.get_mut(nic.index()) {
+            // What queue pairs have written to their streams.
+            self.schedule.begin_slice(SLICE);
+            node.serve_streams(&mut self.schedule);
             self.schedule.begin_slice(SLICE);
             node.send_frames(&mut self.schedule);
         }

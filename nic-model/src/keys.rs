@@ -106,6 +106,11 @@ impl Key {
 }
 
 impl Key {
+    /// Whether queue pairs of this owner may use it, as far as that depends on the owner.
+    pub fn is_for(&self, by: Owner) -> bool {
+        !matches!(self.kind, Kind::Window { narrow: true, owner, .. } if owner != by)
+    }
+
     /// Whether queue pairs of this domain and owner may invalidate it now.
     fn can_invalidate(&self, pd: u32, by: Owner) -> Result<(), Violation> {
         if self.pd != pd {

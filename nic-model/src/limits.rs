@@ -46,7 +46,7 @@ pub(crate) fn gids(config: &NicConfig) -> Gids {
 
 /// The identity page of a NIC whose port is plugged into a wire, or not.
 pub(crate) fn identity(config: &NicConfig, own: &Gids, wired: bool) -> Identity {
-    let features = if wired { FEATURES | Features::STREAMS } else { FEATURES };
+    let features = if wired { Features::all() } else { FEATURES };
     let mut gids = [[0; 16]; GIDS];
     gids[..own.len()].copy_from_slice(own);
     let identity = Identity {

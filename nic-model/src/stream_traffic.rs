@@ -7,7 +7,6 @@ use platform::Instant;
 use tcp::{Egress, Polled, Ready};
 
 use crate::frontend::Frontend;
-use crate::nic::Nic;
 use crate::node::Node;
 use crate::port::{Port, Unsent};
 use crate::report::event;
@@ -18,7 +17,7 @@ use crate::wire::Wire;
 
 /// Packets, timers and looks at streams in a turn of the NIC.
 const STEPS: usize = 64;
-/// Streams and listeners for which the device writes an event in a turn of the NIC, at most.
+/// Streams and listeners whose users are told what happened in a turn of the NIC, at most.
 const TOLD: u32 = 64;
 
 /// The port as the way of streams' packets.
@@ -71,20 +70,6 @@ impl<W: Wire> Uplink<W> {
     }
 }
 
-impl<F: Frontend> Nic<F> {
-    /// Tells the driver what happened to streams.
-    fn tell_of_streams(&mut self) -> u32 {
-        for told in 0..TOLD {
-            let Some(uplink) = &mut self.uplink else { return told };
-            let Some(next) = uplink.streams.next_event() else { return told };
-            if let Some(Told { eq, number, generation }) = next {
-                self.post_event(eq, event(EventType::Stream, number, generation, 0));
-            }
-        }
-        TOLD
-    }
-}
-
 impl<F: Frontend> Node<F> {
     /// Gives the streams their turn, if there is something to do.
     #[inline]
@@ -101,7 +86,26 @@ impl<F: Frontend> Node<F> {
         if let Some(uplink) = &mut self.nic.uplink {
             schedule.charge(uplink.poll_streams(schedule.now));
         }
-        let told = self.nic.tell_of_streams();
-        schedule.charge(told);
+        self.tell_of_streams(schedule);
+    }
+
+    /// Tells the driver and the queue pairs what happened to their streams.
+    fn tell_of_streams(&mut self, schedule: &mut Schedule) {
+        for _ in 0..TOLD {
+            let Some(uplink) = &mut self.nic.uplink else { return };
+            let Some(told) = uplink.streams.next_event(schedule.now) else { return };
+            schedule.charge(1);
+            match told {
+                Told::Driver { eq, number, generation } => {
+                    self.nic.post_event(eq, event(EventType::Stream, number, generation, 0));
+                }
+                Told::Qp(slot) => {
+                    if let Some(qp) = self.qps.get_mut(slot) {
+                        schedule.activate(qp);
+                    }
+                }
+                Told::Nobody => {}
+            }
+        }
     }
 }

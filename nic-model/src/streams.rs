@@ -1,5 +1,11 @@
-//! TCP streams of the port: the driver's numbers for them, and the events that tell it what
-//! happened. The connections themselves are [`tcp::Streams`].
+//! TCP streams of the port: who uses them, the driver's numbers for them, and the events that tell
+//! it what happened. The connections themselves are [`tcp::Streams`].
+//!
+//! The driver uses a stream until a queue pair takes it, and with it the stream's number. A stream
+//! that a queue pair gives back is *drained*: this side's direction is closed, and what the peer
+//! still sends is dropped until it has closed its direction, too. A reset would overtake the
+//! Terminate that the peer has to read. A peer that sends on and on gets one after
+//! [`MAX_DRAINED`] bytes.
 //!
 //! A stream or listener has one event outstanding at most: what happens is kept until the driver
 //! queries the object, and an event is raised when something happens for the first time after a
@@ -34,19 +40,36 @@ pub(crate) struct Object {
     happened: StreamHappened,
 }
 
-/// An event for the driver.
-pub(crate) struct Told {
-    pub eq: u32,
-    pub number: u32,
-    pub generation: u32,
+/// Who is told what happened.
+pub(crate) enum Told {
+    /// The driver, by an event.
+    Driver { eq: u32, number: u32, generation: u32 },
+    /// The queue pair in this slot.
+    Qp(u32),
+    /// Nobody: the driver knows that something has happened, or the stream is drained.
+    Nobody,
 }
+
+/// Who uses a stream.
+#[derive(Clone, Copy)]
+enum User {
+    /// The driver, under this number.
+    Driver(u32),
+    /// The queue pair in this slot.
+    Qp(u32),
+    /// Nobody: the peer may still send so many bytes, which are dropped.
+    Nobody { left: usize },
+}
+
+/// How much a peer may send after the end of a queue pair's connection.
+const MAX_DRAINED: usize = 1 << 20;
 
 /// The streams of a port.
 pub(crate) struct Streams {
     pub tcp: tcp::Streams,
     objects: Table<Object>,
+    users: BTreeMap<StreamId, User>,
     /// The driver's numbers.
-    streams: BTreeMap<StreamId, u32>,
     listeners: BTreeMap<ListenerId, u32>,
     /// The wire had no room when streams had their turn.
     pub full: bool,
@@ -60,7 +83,7 @@ impl Streams {
         Ok(Streams {
             tcp: tcp::Streams::new(tcp::Config::new(mtu, secret.derive(PURPOSE)))?,
             objects: Table::new(),
-            streams: BTreeMap::new(),
+            users: BTreeMap::new(),
             listeners: BTreeMap::new(),
             full: false,
             untold: false,
@@ -90,9 +113,9 @@ impl Streams {
     /// Gives a stream or a listener its number, which is free.
     pub fn add(&mut self, number: u32, kind: Kind, eq: u32, generation: u32) {
         match kind {
-            Kind::Stream(id) => self.streams.insert(id, number),
-            Kind::Listener(id) => self.listeners.insert(id, number),
-        };
+            Kind::Stream(id) => _ = self.users.insert(id, User::Driver(number)),
+            Kind::Listener(id) => _ = self.listeners.insert(id, number),
+        }
         self.objects.insert(number, Object { kind, eq, generation, happened: StreamHappened::empty() });
         // What happened before may wait.
         self.untold = true;
@@ -102,10 +125,50 @@ impl Streams {
     pub fn remove(&mut self, number: u32) -> Option<u32> {
         let object = self.objects.remove(number)?;
         match object.kind {
-            Kind::Stream(id) => self.streams.remove(&id),
-            Kind::Listener(id) => self.listeners.remove(&id),
-        };
+            Kind::Stream(id) => _ = self.users.remove(&id),
+            Kind::Listener(id) => _ = self.listeners.remove(&id),
+        }
         Some(object.eq)
+    }
+
+    /// Gives the stream with this number to the queue pair in a slot. The number is free then;
+    /// returns the stream and the event queue that the number has used.
+    pub fn bind(&mut self, number: u32, slot: u32) -> Option<(StreamId, u32)> {
+        let id = self.stream(number)?;
+        let eq = self.remove(number)?;
+        self.users.insert(id, User::Qp(slot));
+        Some((id, eq))
+    }
+
+    /// Takes a stream back from a queue pair: closes it, and drops what the peer still sends.
+    pub fn drain(&mut self, id: StreamId, now: Instant) {
+        // It may have ended.
+        let _ = self.tcp.close(id, now);
+        self.users.insert(id, User::Nobody { left: MAX_DRAINED });
+        self.drain_more(id, now);
+    }
+
+    /// Takes a stream back from a queue pair, and resets it.
+    pub fn cut(&mut self, id: StreamId) {
+        self.users.remove(&id);
+        // It may have ended.
+        let _ = self.tcp.abort(id);
+    }
+
+    /// Drops what has come on a stream that is drained, and gives it up if that was the last.
+    fn drain_more(&mut self, id: StreamId, now: Instant) {
+        let Some(User::Nobody { left }) = self.users.get_mut(&id) else { return };
+        while let Ok(count @ 1..) = self.tcp.receive(id, |bytes| (bytes.len(), bytes.len())) {
+            *left = left.saturating_sub(count);
+        }
+        let goes_on = *left > 0;
+        let open = self.tcp.info(id).is_ok_and(|info| info.end.is_none() && !info.peer_closed);
+        if goes_on && open {
+            return;
+        }
+        self.users.remove(&id);
+        // Neither fails: the stream exists.
+        let _ = if goes_on { self.tcp.release(id, now) } else { self.tcp.abort(id) };
     }
 
     /// What has happened since the last call. What happens next raises an event again.
@@ -122,7 +185,7 @@ impl Streams {
         for (id, _) in core::mem::take(&mut self.listeners) {
             let _ = self.tcp.stop(id);
         }
-        for (id, _) in core::mem::take(&mut self.streams) {
+        for (id, _) in core::mem::take(&mut self.users) {
             let _ = self.tcp.abort(id);
         }
         self.objects = Table::new();
@@ -135,22 +198,34 @@ impl Streams {
         if goes_on { Some(Instant::ZERO) } else { self.tcp.deadline() }
     }
 
-    /// Takes note of what happened next. Returns what the driver is to be told, if it was not told
-    /// of this object already; `None` if nothing happened.
-    pub fn next_event(&mut self) -> Option<Option<Told>> {
+    /// Takes note of what happened next, and says who is told; `None` if nothing happened.
+    pub fn next_event(&mut self, now: Instant) -> Option<Told> {
         let Some(next) = self.tcp.next_event() else {
             self.untold = false;
             return None;
         };
         let (number, happened) = match next {
-            Event::Stream(id, happened) => (self.streams.get(&id), told(happened)),
-            Event::Waiting(id) => (self.listeners.get(&id), StreamHappened::WAITING),
+            Event::Stream(id, happened) => match self.users.get(&id) {
+                Some(&User::Driver(number)) => (number, told(happened)),
+                Some(&User::Qp(slot)) => return Some(Told::Qp(slot)),
+                Some(User::Nobody { .. }) => {
+                    self.drain_more(id, now);
+                    return Some(Told::Nobody);
+                }
+                None => return Some(Told::Nobody),
+            },
+            Event::Waiting(id) => match self.listeners.get(&id) {
+                Some(&number) => (number, StreamHappened::WAITING),
+                None => return Some(Told::Nobody),
+            },
         };
-        let Some(&number) = number else { return Some(None) };
-        let Some(object) = self.objects.get_mut(number) else { return Some(None) };
+        let Some(object) = self.objects.get_mut(number) else { return Some(Told::Nobody) };
         let is_first = object.happened.is_empty();
         object.happened |= happened;
-        Some(is_first.then_some(Told { eq: object.eq, number, generation: object.generation }))
+        Some(match is_first {
+            true => Told::Driver { eq: object.eq, number, generation: object.generation },
+            false => Told::Nobody,
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use core::net::IpAddr;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     IPV4_HEADER_LEN, IPV6_HEADER_LEN, Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet,
-    Icmpv6DstUnreachable, Icmpv6Message, Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv6Packet, TcpControl,
-    TcpPacket, TcpRepr,
+    Icmpv6DstUnreachable, Icmpv6Message, Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv6Packet, TCP_HEADER_LEN,
+    TcpControl, TcpPacket, TcpRepr,
 };
 
 use crate::address::{Tuple, is_single};
@@ -58,6 +58,11 @@ pub(crate) struct Report {
     /// The segment's sequence number.
     pub seq: u32,
     pub why: Unreachable,
+}
+
+/// The bytes of a packet to this address before the payload of its segment, without options.
+pub(crate) const fn headers(to: IpAddr) -> usize {
+    TCP_HEADER_LEN + if to.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN }
 }
 
 /// Takes a packet of at most `mtu` bytes apart.

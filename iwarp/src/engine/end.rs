@@ -126,7 +126,7 @@ impl Engine {
     /// before, what was still to be sent is given up.
     pub fn lost(&mut self) {
         if self.end.is_some() {
-            self.terminate = None;
+            self.terminates &= self.terminate.take().is_none();
             self.cut |= self.current.take().is_some();
         }
         self.fail_arriving();
@@ -180,6 +180,7 @@ impl Engine {
         }
         let terminate = Terminate { code: fault.code, form: Form::Standard, quoted };
         self.terminate = self.speaks.then_some(terminate);
+        self.terminates = self.speaks;
         self.finish(End::Broken(Cause::Refused(fault)));
     }
 

@@ -295,6 +295,8 @@ pub struct Engine {
     end_taken: bool,
     /// What is to be sent last.
     terminate: Option<terminate::Repr>,
+    /// It was decided that a Terminate is sent.
+    terminates: bool,
     /// An FPDU cannot be finished.
     cut: bool,
 }
@@ -330,6 +332,7 @@ impl Engine {
             end: None,
             end_taken: false,
             terminate: None,
+            terminates: false,
             cut: false,
         }
     }
@@ -405,6 +408,11 @@ impl Engine {
     /// How many work requests were posted and not yet taken from [`Engine::poll`].
     pub fn posted(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Whether the engine ends the stream with a Terminate.
+    pub const fn terminates(&self) -> bool {
+        self.terminates
     }
 
     /// How the stream has ended, if it has.

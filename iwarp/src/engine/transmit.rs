@@ -93,6 +93,15 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::transmit`] has something to do.
+    pub fn has_output(&self) -> bool {
+        if self.current.is_some() || self.terminate.is_some() {
+            return true;
+        }
+        let open = self.end.is_none() && !self.local;
+        open && (self.draining || self.response_ready() || self.request_ready().is_some())
+    }
+
     /// The device has carried out the local work request that [`Engine::transmit`] named, or could
     /// not.
     pub fn carried_out(&mut self, ok: bool) {
@@ -335,7 +344,7 @@ impl Engine {
         {
             self.over(State::Failed(Status::LocalProtection));
         }
-        self.terminate = None;
+        (self.terminate, self.terminates) = (None, false);
         self.finish(End::Broken(Cause::Refused(Fault { code: Code::LOCAL, kind: Kind::Local })));
     }
 }

@@ -22,7 +22,7 @@ pub enum QpType {
     /// Unreliable connected.
     Uc = 3,
     /// iWARP, over a stream. Needs [`Features::IWARP`](crate::registers::Features::IWARP).
-    Iwarp = 4,
+    Iwarp = 5,
 }
 
 impl QpType {
@@ -33,7 +33,7 @@ impl QpType {
             1 => QpType::Ud,
             2 => QpType::Gsi,
             3 => QpType::Uc,
-            4 => QpType::Iwarp,
+            5 => QpType::Iwarp,
             _ => return None,
         })
     }
@@ -325,5 +325,6 @@ pub struct QpInfo {
     pub quoted_offset: u64,
 }
 
+const _: () = assert!(QpType::from_word(crate::vi::QP_TYPE).is_none(), "each type has a number of its own");
 const _: () = assert!(size_of::<ModifyQp>() <= ARGS_SIZE && size_of::<CreateQp>() <= ARGS_SIZE);
 const _: () = assert!(size_of::<QpInfo>() <= RESULT_SIZE);

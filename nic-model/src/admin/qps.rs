@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use nic_abi::admin::{
-    Command, CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status,
+    Command, CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status, StreamFlags,
 };
 use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
 use nic_abi::registers::{RQ_RECORDS, SQ_RECORDS};
@@ -45,7 +45,7 @@ impl<F: Frontend> Node<F> {
         let kind = match virtual_interface {
             true => Vi::service(Reliability::default()),
             false => QpType::from_word(a.qp_type)
-                .filter(|kind| *kind != QpType::Iwarp)
+                .filter(|kind| *kind != QpType::Iwarp || self.nic.uplink.is_some())
                 .ok_or(Refusal::field(at!(CreateQp, qp_type)))?,
         };
         // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never
@@ -59,7 +59,8 @@ impl<F: Frontend> Node<F> {
         }
         let flags = QpFlags::from_bits(a.flags).ok_or(Refusal::field(at!(CreateQp, flags)))?;
         let shared = flags.contains(QpFlags::SRQ);
-        if shared && kind != QpType::Rc || virtual_interface && !flags.is_empty() {
+        let may_share = matches!(kind, QpType::Rc | QpType::Iwarp);
+        if shared && !may_share || virtual_interface && !flags.is_empty() {
             return Err(Refusal::field(at!(CreateQp, flags)));
         }
         let nic = &mut self.nic;
@@ -136,6 +137,8 @@ impl<F: Frontend> Node<F> {
             inbound: Inbound::default(),
             send_psn: Psn::new(0),
             requests: None,
+            stream: None,
+            quoted: (0, 0),
             answers_first: false,
             stalled: false,
             unresolved: false,
@@ -166,8 +169,8 @@ impl<F: Frontend> Node<F> {
                 None => qp.attributes.receive_psn,
             },
             windows: nic.keys.bound_by(qp.pd, qp.owner),
-            quoted: 0,
-            quoted_offset: 0,
+            quoted: qp.quoted.0,
+            quoted_offset: qp.quoted.1,
         }))
     }
 
@@ -197,6 +200,9 @@ impl<F: Frontend> Node<F> {
         if mask.contains(QpMask::QPN) && (a.qpn >> QPN_BITS != 0 || qpn_slot(a.qpn) != qp.id.slot) {
             return Err(Refusal::field(at!(ModifyQp, qpn)));
         }
+        if mask.contains(QpMask::STREAM) {
+            nic.check_stream(&a)?;
+        }
         // Completions of a queue pair on a failed CQ would vanish, so it stays out of service.
         let serves = !matches!(to, QpState::Reset | QpState::Error);
         if serves && nic.failed_queue(qp.send_cq, qp.receive_cq, qp.srq).is_some() {
@@ -211,6 +217,7 @@ impl<F: Frontend> Node<F> {
             qp.flush_all(nic, schedule, keeps);
             schedule.remove(qp);
             nic.stop_waiting(qp);
+            qp.abandon_stream(nic, schedule.now);
             qp.reset(nic);
             if qp.vi.is_some() {
                 // What was posted meanwhile to the send queue is completed in error.
@@ -245,8 +252,12 @@ impl<F: Frontend> Node<F> {
                 schedule.activate(qp);
             }
             _ => {
-                if (from, to) == (QpState::Init, QpState::Rtr) && qp.kind.is_connected() {
-                    qp.expect_requests();
+                match (from, to) {
+                    (QpState::Init, QpState::Rtr) if qp.kind == QpType::Iwarp => {
+                        nic.bind_stream(qp, schedule)
+                    }
+                    (QpState::Init, QpState::Rtr) if qp.kind.is_connected() => qp.expect_requests(),
+                    _ => {}
                 }
                 qp.state = to;
                 if let Some(requests) = &mut qp.requests {
@@ -273,6 +284,7 @@ impl<F: Frontend> Node<F> {
         let (nic, qp) = self.named_qp(command)?;
         schedule.remove(qp);
         nic.stop_waiting(qp);
+        qp.abandon_stream(nic, schedule.now);
         for cq in [qp.send_cq, qp.receive_cq] {
             if let Some(cq) = nic.cqs.get_mut(cq) {
                 cq.users -= 1;
@@ -402,6 +414,7 @@ impl<F: Frontend> Nic<F> {
                 at!(ModifyQp, max_dest_rd_atomic),
             ),
             (QpMask::MAX_MESSAGE, a.max_message <= MAX_MESSAGE, at!(ModifyQp, max_message)),
+            (QpMask::STREAM, StreamFlags::from_bits(a.stream_flags).is_some(), at!(ModifyQp, stream_flags)),
             (QpMask::LEVEL, Reliability::from_byte(a.level).is_some(), at!(ModifyQp, level)),
         ];
         match rules.iter().find(|(bit, holds, _)| mask.contains(*bit) && !holds) {
@@ -430,6 +443,7 @@ impl Qp {
         self.attributes = ModifyQp { qkey, ..ModifyQp::default() };
         self.way = Way::Unknown;
         self.requests = None;
+        self.quoted = (0, 0);
         match &mut self.vi {
             // Its descriptors were completed; what was posted since stays posted.
             Some(vi) => {
@@ -509,6 +523,9 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
         if let Some(engine) = &mut qp.inbound.engine {
             engine.set_resources(a.max_dest_rd_atomic);
         }
+    }
+    if mask.contains(QpMask::STREAM) {
+        (attributes.stream, attributes.stream_flags) = (a.stream, a.stream_flags);
     }
     if mask.contains(QpMask::WATERMARKS) {
         (attributes.soft_watermark, attributes.hard_watermark) = (a.soft_watermark, a.hard_watermark);

@@ -1,8 +1,10 @@
 //! Commands about streams of TCP.
 
+use alloc::boxed::Box;
+
 use nic_abi::admin::{
     AcceptStream, Command, ConnectStream, DestroyStream, EVERY_ADDRESS, ListenStream, MAX_STREAM_BYTES,
-    Status, StreamEnds, StreamInfo, StreamTransferred, TransferFlags, TransferStream,
+    ModifyQp, Status, StreamEnds, StreamInfo, StreamTransferred, TransferFlags, TransferStream,
 };
 use nic_abi::ident::MAX_STREAMS;
 use platform::Instant;
@@ -13,6 +15,8 @@ use super::command::{CommandResult, DONE, Refusal, args, at, result};
 use crate::Frontend;
 use crate::memory::GuestMemory;
 use crate::nic::Nic;
+use crate::qp::{Qp, Stream, Way};
+use crate::schedule::Schedule;
 use crate::streams::{Kind, Streams, end_of, gid_of, socket_of};
 
 const NO_SUCH: Refusal = Refusal::new(Status::NoSuchObject, at!(command.object));
@@ -268,5 +272,29 @@ impl<F: Frontend> Nic<F> {
             self.release_eq(eq);
         }
         Ok(DONE)
+    }
+
+    /// Checks that a queue pair can take a stream: it is connected.
+    pub(super) fn check_stream(&mut self, a: &ModifyQp) -> Result<(), Refusal> {
+        let streams = self.streams()?;
+        let no_such = Refusal::new(Status::NoSuchObject, at!(ModifyQp, stream));
+        let id = streams.stream(a.stream).ok_or(no_such)?;
+        match streams.tcp.info(id) {
+            Ok(info) if info.connected && info.end.is_none() => Ok(()),
+            _ => Err(Refusal::new(Status::BadState, at!(ModifyQp, stream))),
+        }
+    }
+
+    /// Gives a queue pair the stream that its attributes name, which [`Nic::check_stream`] has
+    /// checked.
+    pub(super) fn bind_stream(&mut self, qp: &mut Qp, schedule: &mut Schedule) {
+        let Some(uplink) = &mut self.uplink else { return };
+        let Some((id, eq)) = uplink.streams.bind(qp.attributes.stream, qp.id.slot) else { return };
+        let segment = uplink.streams.tcp.info(id).map_or(0, |info| info.segment);
+        qp.stream = Some(Box::new(Stream::new(id, segment, &qp.attributes)));
+        qp.way = Way::Stream;
+        self.release_eq(eq);
+        // Bytes may have come.
+        schedule.activate(qp);
     }
 }

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use nic_abi::admin::QpState;
+use nic_abi::admin::{QpState, QpType};
 use nic_abi::cqe::{Cqe, CqeFlags, Status};
-use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
+use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, NOT_COMPLETED, REFUSED, StreamFault};
 use nic_abi::vi::ViError;
 use nic_abi::wqe::{Header, SendFlags};
 use roce::transport::Status as Failure;
@@ -54,8 +54,13 @@ impl Qp {
             self.persistence.start_over();
             self.draining = false;
             self.last_wqe = self.srq.is_some();
+            self.leave_stream(schedule, event.is_none());
             if let Some((event, detail)) = event {
                 match self.vi {
+                    None if self.kind == QpType::Iwarp => {
+                        let unseen = if detail & NO_COMPLETION == 0 { 0 } else { NOT_COMPLETED };
+                        self.post_stream_ended(nic, StreamFault::Local, unseen);
+                    }
                     None => _ = self.post_event(nic, event, status, detail),
                     Some(_) => self.post_vi_error(nic, ViError::ConnectionLost, detail & REFUSED, 0),
                 }

@@ -69,6 +69,8 @@ impl<F: Frontend> Fabric<F> {
             _ if qp.refuses_sends() => return qp.refuse_sends(nic, schedule),
             Way::ShortCut(_) => {}
             Way::Port => return qp.step_on_wire(nic, schedule),
+            Way::Stream => return qp.step_on_stream(nic, schedule),
+            Way::Unknown if qp.kind == QpType::Iwarp => return qp.step_on_stream(nic, schedule),
             Way::Unknown if qp.kind.is_connected() && nic.uplink.is_some() => return self.find_way(id),
             Way::Unknown => {}
         }
@@ -324,8 +326,10 @@ impl Qp {
         if !nic.running() {
             return;
         }
-        if self.way == Way::Port {
-            return self.requests_timer(nic, schedule);
+        match self.way {
+            Way::Port => return self.requests_timer(nic, schedule),
+            Way::Stream => return self.stream_timer(schedule),
+            Way::Unknown | Way::ShortCut(_) => {}
         }
         if self.persistence.expired(schedule.now)
             && let Err(status) = self.persistence.retry()

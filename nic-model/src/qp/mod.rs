@@ -13,9 +13,11 @@
 //! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
 //! | `unreliable` | the unreliable connection by the short cut |
+//! | `stream` | iWARP: a connection over a stream of the port |
 //! | `vi` | virtual interfaces: descriptors in the consumer's memory instead of entries |
 //! | `services` | the transport's engines, of both kinds of connection |
-//! | `requests` | work requests in progress to a peer that the port reaches |
+//! | `flights` | work requests that have left the send queue |
+//! | `requests` | those to a peer that the port reaches |
 //! | `wire` | sends their packets, and takes the answers |
 //! | `answers` | the peer's packets, answers to them, and the turn of a queue pair that sends by the port |
 //! | `congestion` | notifications of congestion, in both directions |
@@ -31,6 +33,7 @@ mod congestion;
 mod datagram;
 mod engine;
 mod entries;
+mod flights;
 mod flush;
 pub(crate) mod local;
 mod message;
@@ -42,6 +45,7 @@ mod segments;
 mod send;
 mod services;
 pub(crate) mod state;
+pub(crate) mod stream;
 mod turns;
 mod unreliable;
 pub(crate) mod vi;
@@ -64,6 +68,7 @@ pub(crate) use requests::limits;
 pub(crate) use segments::KeyKind;
 pub(crate) use send::{SendQueue, Work};
 use services::ResponderEngine;
+pub(crate) use stream::Stream;
 use vi::Vi;
 
 /// The well-known queue key of the general services QP (IBTA 3.9.1).
@@ -80,6 +85,8 @@ pub(crate) enum Way {
     ShortCut(NicId),
     /// In packets.
     Port,
+    /// Over a stream: the peer of an iWARP queue pair.
+    Stream,
 }
 
 /// What the responder keeps of its peer's requests.
@@ -133,6 +140,10 @@ pub(crate) struct Qp {
     pub send_psn: Psn,
     /// The requester that sends by the port; created by the first request.
     pub requests: Option<Box<Requests>>,
+    /// The connection of an iWARP queue pair.
+    pub stream: Option<Box<Stream>>,
+    /// What a Terminate has quoted: the STag or message's number, and the tagged offset or queue.
+    pub quoted: (u32, u64),
     /// Whether an answer went first in the last step by the port; answers and requests take turns.
     pub answers_first: bool,
     /// It waits for room in the wire, or for the peer's MAC, for which the port is asking: it is in
@@ -173,7 +184,7 @@ impl Qp {
 
     /// Whether the queue pair has a connection of this service.
     pub fn serves(&self, service: Service) -> bool {
-        self.kind.is_connected() && services::service(self.kind) == service
+        matches!(self.kind, QpType::Rc | QpType::Uc) && services::service(self.kind) == service
     }
 
     /// Creates the responder's engine.

@@ -247,7 +247,7 @@ impl Qp {
 
     /// Whether the queue pair grants this right to its peer.
     #[inline]
-    fn grants(&self, right: LinkFlags) -> bool {
+    pub(super) fn grants(&self, right: LinkFlags) -> bool {
         LinkFlags::from_bits_truncate(self.attributes.access).contains(right)
     }
 

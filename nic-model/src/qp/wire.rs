@@ -20,9 +20,10 @@ use roce::{Gid, Path, Qpn};
 
 use super::Qp;
 use super::completion::{Attempt, header_field, status_of};
+use super::flights::{DEPTH, Flight};
 use super::message::ATOMIC_BYTES;
 use super::requester::refused;
-use super::requests::{DEPTH, Flight, Requests};
+use super::requests::Requests;
 use super::send::BadEntry;
 use super::services::service;
 use super::vi::Left;
@@ -53,7 +54,7 @@ pub(super) enum Sent {
     No,
 }
 
-const fn is_local(opcode: Opcode) -> bool {
+pub(super) const fn is_local(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::FastRegister | Opcode::LocalInvalidate | Opcode::BindWindow)
 }
 
@@ -94,7 +95,7 @@ impl Qp {
         // Memory that may not be used now may be linked before the request begins, which happens
         // once all earlier ones are complete.
         if let Some(id) = requests.engine.begins()
-            && id != requests.head
+            && id != requests.flights.head
             && !self.has_memory(nic, id)
         {
             return if loaded { Sent::Yes } else { Sent::No };
@@ -115,7 +116,7 @@ impl Qp {
 
     /// Whether a work request may use its memory now.
     fn has_memory<F: Frontend>(&self, nic: &Nic<F>, id: u32) -> bool {
-        let flight = self.requests.as_ref().and_then(|requests| requests.flight(id));
+        let flight = self.requests.as_ref().and_then(|requests| requests.flights.get(id));
         flight.is_some_and(|flight| {
             self.copy_of(nic, &flight.work).is_some()
                 || self.check_memory(nic, &flight.work, &mut Spans::new()).is_ok()
@@ -163,7 +164,7 @@ impl Qp {
     }
 
     /// Why the loaded work request fails before it begins.
-    fn refusal(&mut self) -> Option<(Status, u32)> {
+    pub(super) fn refusal(&mut self) -> Option<(Status, u32)> {
         if self.faults.failures > 0 {
             self.faults.failures -= 1;
             return Some((self.faults.failure, NO_FIELD));
@@ -189,7 +190,7 @@ impl Qp {
     fn pass(&mut self) -> bool {
         let Some(requests) = &mut self.requests else { return false };
         let (work, mut failure) = (&mut self.send.work, requests.refusal);
-        let id = requests.tail;
+        let id = requests.flights.tail;
         let message = work.message(id);
         // Local requests are carried out once all earlier ones are complete. An earlier request may
         // need memory that a local one invalidates, when it is sent again; and the peer must not
@@ -214,7 +215,7 @@ impl Qp {
             return false;
         }
         work.loaded = false;
-        requests.keep(work, failure);
+        requests.flights.keep(work, failure);
         if failure.is_some() {
             requests.engine.abort(id);
         }
@@ -224,7 +225,7 @@ impl Qp {
     /// Carries out a work request that needs no peer.
     fn execute_flight<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, id: u32) {
         let Some(mut requests) = self.requests.take() else { return };
-        if let Some(flight) = requests.flight(id)
+        if let Some(flight) = requests.flights.get(id)
             && flight.failure.is_none()
         {
             schedule.charge(flight.work.local_cost());
@@ -254,7 +255,7 @@ impl Qp {
         };
         let (mut resolving, mut gathered) = (false, true);
         schedule.charge(piece.length / UNIT);
-        match self.gather(nic, requests.flight(id), offset, piece, &mut uplink.payload) {
+        match self.gather(nic, requests.flights.get(id), offset, piece, &mut uplink.payload) {
             Err((status, field)) => {
                 requests.abort(id, status, field);
                 gathered = false;
@@ -302,7 +303,7 @@ impl Qp {
         }
         if !resolving
             && gathered
-            && let Some(flight) = requests.flight_mut(id)
+            && let Some(flight) = requests.flights.get_mut(id)
         {
             flight.left = flight.left.max(if piece.last { Left::All } else { Left::Part });
         }
@@ -362,8 +363,8 @@ impl Qp {
                 Event::Completed { id } => (id, None),
                 Event::Failed { id, status } => (id, Some(status)),
             };
-            requests.head = requests.head.wrapping_add(1);
-            let Some(flight) = requests.flight(id) else { continue };
+            requests.flights.head = requests.flights.head.wrapping_add(1);
+            let Some(flight) = requests.flights.get(id) else { continue };
             let (header, args, left) = (flight.work.header, flight.work.args, flight.left);
             let (opcode, total) = (flight.work.opcode, flight.work.total);
             let failure = failed.map(|failed| flight.failure.unwrap_or((status_of(failed), NO_FIELD)));
@@ -446,7 +447,7 @@ impl Qp {
         }
         if self.faults.bad_responses > 0 && !requests.engine.is_empty() {
             self.faults.bad_responses -= 1;
-            requests.abort(requests.head, Status::BadResponse, NO_FIELD);
+            requests.abort(requests.flights.head, Status::BadResponse, NO_FIELD);
         }
         match requests.engine.receive(&answer, schedule.now) {
             Received::Acknowledged => {}
@@ -466,7 +467,7 @@ impl Qp {
     /// Stores bytes of an answer into the memory of their work request.
     fn scatter<F: Frontend>(&mut self, nic: &Nic<F>, id: u32, offset: u32, bytes: &[u8]) {
         let Some(mut requests) = self.requests.take() else { return };
-        if let Some(flight) = requests.flight(id) {
+        if let Some(flight) = requests.flights.get(id) {
             let mut local = Spans::new();
             let memory = self.check_memory(nic, &flight.work, &mut local);
             let stored = memory.and_then(|()| {
@@ -483,8 +484,8 @@ impl Qp {
     pub(super) fn flush_request<F: Frontend>(&mut self, nic: &mut Nic<F>) -> bool {
         let Some(requests) = &mut self.requests else { return false };
         let Some(id) = requests.engine.flush() else { return false };
-        requests.head = requests.head.wrapping_add(1);
-        let Some(flight) = requests.flight(id) else { return false };
+        requests.flights.head = requests.flights.head.wrapping_add(1);
+        let Some(flight) = requests.flights.get(id) else { return false };
         let (header, args, left) = (flight.work.header, flight.work.args, flight.left);
         self.post_completion(nic, (&header, args, left), Status::Flushed, 0, NO_FIELD);
         true

@@ -11,6 +11,7 @@ mod data;
 mod datagrams;
 mod errors;
 mod invalidates;
+mod iwarp;
 mod keys;
 mod overflow;
 mod packets;

@@ -123,6 +123,8 @@ pub struct Info {
     pub remote: SocketAddr,
     /// The connection was opened.
     pub connected: bool,
+    /// The most bytes of a segment on the port's own link.
+    pub segment: usize,
     /// The bytes that have arrived and were not taken.
     pub readable: usize,
     /// The bytes that can be written.
@@ -363,6 +365,7 @@ impl Streams {
             local: stream.tuple.local,
             remote: stream.tuple.remote,
             connected: stream.open,
+            segment: self.config.mtu - crate::segment::headers(stream.tuple.remote.ip()),
             readable: socket.recv_queue(),
             room: if socket.may_send() { socket.send_capacity() - socket.send_queue() } else { 0 },
             unacknowledged: socket.send_queue(),

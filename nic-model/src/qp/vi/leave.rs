@@ -53,7 +53,7 @@ impl Qp {
     ) {
         let Some(requests) = &self.requests else { return };
         let mut left = None;
-        for work in requests.up_to(id) {
+        for work in requests.flights.up_to(id) {
             if let Some(earlier) = left.replace(work)
                 && earlier.opcode != Opcode::Read
                 && self.copy_of(nic, earlier).is_none()

@@ -12,7 +12,7 @@ use crate::Frontend;
 use crate::nic::Nic;
 use crate::qp::Qp;
 use crate::qp::engine::Step;
-use crate::qp::requests::UNDER_WAY;
+use crate::qp::flights::UNDER_WAY;
 use crate::schedule::Schedule;
 
 impl Qp {

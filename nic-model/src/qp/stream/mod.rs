@@ -1,0 +1,72 @@
+//! iWARP: a queue pair over a TCP stream of the port. The engine is [`iwarp::engine::Engine`].
+//!
+//! A queue pair takes a stream with the transition from INIT to RTR, when both ends have made the
+//! set-up of MPA over it. From then on the device moves the stream's bytes: in a turn it takes what
+//! has arrived, passes work requests from the send queue to the engine, and fills the stream's
+//! room. A turn follows when bytes arrive, when there is room again, and at a doorbell.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `turn` | a turn: bytes in, requests, bytes out, completions |
+//! | `memory` | registered memory and receives, as the engine reaches them |
+//! | `end` | how the connection ends: the event, the error state, the stream |
+
+mod end;
+mod memory;
+mod turn;
+
+use iwarp::engine::{Config, Engine, Role};
+use iwarp::mpa;
+use nic_abi::admin::{ModifyQp, StreamFlags};
+use tcp::StreamId;
+
+use super::flights::{DEPTH, Flights};
+
+/// What an iWARP queue pair has while it has a connection.
+pub(crate) struct Stream {
+    id: StreamId,
+    engine: Engine,
+    flights: Flights,
+    /// The local key that the message which is arriving has invalidated.
+    invalidated: Option<u32>,
+    /// The offset of the bad field, if the receive that a message took is malformed.
+    bad_receive: Option<u32>,
+    /// A completion shows why the connection ends.
+    shown: bool,
+    /// The engine has nothing more to report.
+    ended: bool,
+    /// The stream ends with a reset.
+    cut: bool,
+}
+
+impl Stream {
+    /// A connection over a stream that carries segments of so many bytes, with what both ends have
+    /// agreed on.
+    pub fn new(id: StreamId, segment: usize, attributes: &ModifyQp) -> Stream {
+        let flags = StreamFlags::from_bits_truncate(attributes.stream_flags);
+        let responder = flags.contains(StreamFlags::RESPONDER);
+        let engine = Engine::new(Config {
+            role: if responder { Role::Responder } else { Role::Initiator },
+            mulpdu: mpa::mulpdu(segment),
+            crc: flags.contains(StreamFlags::CRC),
+            depth: DEPTH,
+            ord: attributes.max_rd_atomic.into(),
+            ird: attributes.max_dest_rd_atomic.into(),
+        });
+        Stream {
+            id,
+            engine,
+            flights: Flights::new(),
+            invalidated: None,
+            bad_receive: None,
+            shown: false,
+            ended: false,
+            cut: false,
+        }
+    }
+
+    /// Whether no work request is in progress.
+    pub fn is_idle(&self) -> bool {
+        self.flights.is_empty()
+    }
+}

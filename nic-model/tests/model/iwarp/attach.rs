@@ -1,0 +1,121 @@
+//! How a queue pair takes its stream.
+
+use nic_abi::admin::{ModifyQp, Opcode as Command, QpFlags, QpMask, QpState, QpType, Status, StreamFlags};
+use nic_abi::eqe::EventType;
+use nic_abi::wqe::Opcode;
+use nic_model::testing::{QpSpec, Rig, cable, header};
+
+use super::{join, pair, refused, spec, take};
+use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, settle};
+
+#[test]
+fn only_a_nic_with_a_wire_has_them() {
+    let mut bare = Rig::new(1);
+    let (send, receive) = (bare.create_cq(0, 4), bare.create_cq(0, 4));
+    let args = bare.qp_args(spec(), send, receive);
+    let made = bare.command(0, Command::CreateQp, nic_abi::ident::qpn(9, 1), &args);
+    assert_eq!(refused(made.map(drop)), Some(Status::BadField));
+}
+
+#[test]
+fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
+    let (mut rig, _) = connected();
+    let qp = rig.create_qp(0, spec());
+    rig.init(&qp);
+    let flags = StreamFlags::CRC;
+    let good = take(ACTIVE, flags);
+    for (args, why) in [
+        (take(77, flags), Status::NoSuchObject),
+        (ModifyQp { stream_flags: 4, ..good }, Status::BadField),
+        (ModifyQp { mask: good.mask & !QpMask::STREAM.bits(), ..good }, Status::BadField),
+        (ModifyQp { max_rd_atomic: 255, ..good }, Status::BadField),
+        (ModifyQp { mask: good.mask | QpMask::REMOTE_QPN.bits(), ..good }, Status::BadField),
+    ] {
+        assert_eq!(refused(rig.modify(&qp, &args)), Some(why));
+        assert_eq!(rig.query(&qp).state, QpState::Init as u32);
+    }
+    rig.modify(&qp, &good).expect("RTR");
+    let asked = rig.command(0, Command::QueryStream, ACTIVE, &());
+    assert_eq!(refused(asked.map(drop)), Some(Status::NoSuchObject));
+    // Another queue pair cannot take it.
+    let other = rig.create_qp(0, spec());
+    rig.init(&other);
+    assert_eq!(refused(rig.modify(&other, &good)), Some(Status::NoSuchObject));
+    // What was agreed on stays.
+    let later = ModifyQp { mask: QpMask::MAX_RD_ATOMIC.bits(), ..good };
+    assert_eq!(refused(rig.modify(&qp, &later)), Some(Status::BadField));
+    // A listener is no stream, and one that does not exist at the other end is none either.
+    let passive = rig.create_qp(1, spec());
+    rig.init(&passive);
+    assert_eq!(refused(rig.modify(&passive, &take(LISTENER, flags))), Some(Status::NoSuchObject));
+    rig.modify(&passive, &take(PASSIVE, flags | StreamFlags::RESPONDER)).expect("RTR");
+}
+
+#[test]
+fn a_stream_that_is_not_connected_cannot_be_taken() {
+    let mut rig = Rig::wired(cable(), 1500);
+    let args = crate::streams::connecting(&rig, 1);
+    crate::streams::connect(&mut rig, args).expect("a stream");
+    let qp = rig.create_qp(0, spec());
+    rig.init(&qp);
+    assert_eq!(refused(rig.modify(&qp, &take(ACTIVE, StreamFlags::CRC))), Some(Status::BadState));
+    assert!(happened(&mut rig, 0, ACTIVE).is_empty());
+}
+
+#[test]
+fn it_has_neither_atomics_nor_immediate_data() {
+    for opcode in [Opcode::SendImmediate, Opcode::WriteImmediate, Opcode::CompareSwap, Opcode::FetchAdd] {
+        let (mut rig, mut a, _) = pair();
+        rig.post(&mut a, header(opcode, 7), &[]);
+        let failed = rig.sent(&mut a);
+        assert_eq!(failed.status, nic_abi::cqe::Status::LocalQpOperation as u8, "{opcode:?}");
+        assert_eq!(failed.detail, core::mem::offset_of!(nic_abi::wqe::Header, opcode) as u32);
+    }
+}
+
+#[test]
+fn a_responder_sends_after_the_initiators_first_message_and_says_so() {
+    let (mut rig, mut a, mut b) = pair();
+    rig.post_receive(&mut a, 1, &[]);
+    rig.post(&mut b, header(Opcode::Send, 2), &[]);
+    settle(&mut rig);
+    assert!(rig.poll_cq(&mut a.receive_cq).is_none() && rig.poll_cq(&mut b.send_cq).is_none());
+    assert!(rig.event_types(1).is_empty());
+    rig.post_receive(&mut b, 3, &[]);
+    rig.post(&mut a, header(Opcode::Send, 4), &[]);
+    settle(&mut rig);
+    assert_eq!(rig.received(&mut b).tag, 3);
+    assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
+    assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
+    assert!(rig.event_types(0).is_empty());
+}
+
+#[test]
+fn bytes_that_came_before_the_queue_pair_took_the_stream_are_its_first() {
+    let mut rig = Rig::wired(cable(), 1500);
+    connect_on(&mut rig);
+    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+    join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
+    rig.post(&mut a, header(Opcode::Send, 4), &[]);
+    settle(&mut rig);
+    assert!(happened(&mut rig, 1, PASSIVE).contains(nic_abi::admin::StreamHappened::READABLE));
+    rig.init(&b);
+    rig.post_receive(&mut b, 3, &[]);
+    rig.modify(&b, &take(PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER)).expect("RTR");
+    settle(&mut rig);
+    assert_eq!(rig.received(&mut b).tag, 3);
+}
+
+#[test]
+fn packets_of_infiniband_do_not_reach_them() {
+    let (mut rig, _, b) = pair();
+    let rc = QpSpec { kind: QpType::Rc, flags: QpFlags::empty(), ..spec() };
+    let mut stray = rig.create_qp(0, rc);
+    rig.join(&stray, &b);
+    rig.post(&mut stray, header(Opcode::Send, 1), &[]);
+    for _ in 0..20 {
+        rig.advance(10_000_000);
+    }
+    assert_eq!(rig.sent(&mut stray).status, nic_abi::cqe::Status::RetryExceeded as u8);
+    assert!(rig.event_types(1).is_empty());
+}
