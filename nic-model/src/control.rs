@@ -79,15 +79,17 @@ impl<F: Frontend> Nic<F> {
         self.waiting.clear();
         if let Some(uplink) = &mut self.uplink {
             uplink.held.clear();
-            uplink.streams.clear();
             uplink.port.take_segments(false);
+        }
+        if let Some(streams) = &mut self.streams {
+            streams.clear();
         }
     }
 
     /// Writes the identity, and clears the rest of the device's own pages: a driver can write
     /// there, and what an earlier one wrote must not hide the NIC from the next.
     pub fn identify(&self) {
-        let identity = limits::identity(&self.config, &self.gids, self.uplink.is_some());
+        let identity = limits::identity(&self.config, &self.gids);
         // The register file was checked when the NIC was added.
         let _ = self.frontend.registers().write(IDENTITY, identity.as_bytes());
         self.clear_registers(IDENTITY + size_of::<Identity>(), STATUS);

@@ -11,6 +11,9 @@ pub enum AddError {
     /// A field of the configuration is not allowed.
     #[error("the NIC's {0} is not allowed")]
     Config(&'static str),
+    /// There is no memory for the NIC's streams.
+    #[error("the streams of the NIC: {0}")]
+    Streams(tcp::Error),
     /// The fabric has 65,536 NICs already.
     #[error("too many NICs")]
     TooMany,

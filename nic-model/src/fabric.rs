@@ -144,9 +144,12 @@ impl<F: Frontend> Fabric<F> {
         if wired {
             schedule.begin_slice(SLICE);
             node.take_frames(schedule);
-            schedule.begin_slice(SLICE);
-            node.serve_streams(schedule);
         }
+        if node.nic.uses_streams {
+            self.serve_streams(nic);
+        }
+        let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
+        let schedule = &mut self.schedule;
         schedule.begin_slice(SLICE);
         node.run_timers(schedule);
         schedule.begin_slice(SLICE);
@@ -165,10 +168,11 @@ impl<F: Frontend> Fabric<F> {
                 break;
             }
         }
-        if wired && let Some(node) = self.nodes.get_mut(nic.index()) {
+        if self.nodes.get(nic.index()).is_some_and(|node| node.nic.uses_streams) {
             // What queue pairs have written to their streams.
-            self.schedule.begin_slice(SLICE);
-            node.serve_streams(&mut self.schedule);
+            self.serve_streams(nic);
+        }
+        if wired && let Some(node) = self.nodes.get_mut(nic.index()) {
             self.schedule.begin_slice(SLICE);
             node.send_frames(&mut self.schedule);
         }
@@ -201,7 +205,8 @@ impl<F: Frontend> Fabric<F> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let nics = || self.nodes.iter().map(|node| &node.nic);
         let beats = nics().filter(|nic| nic.mute == Mute::No).map(|nic| nic.next_beat);
-        let others = nics().flat_map(|nic| [nic.bench_deadline(), nic.wire_deadline()]);
+        let others =
+            nics().flat_map(|nic| [nic.bench_deadline(), nic.wire_deadline(), nic.streams_deadline()]);
         beats.chain(others.flatten()).chain(self.schedule.deadline()).min()
     }
 
@@ -249,12 +254,17 @@ impl<F: Frontend> Fabric<F> {
 
     /// The NIC that a GID names, as NIC `from` sees it.
     pub(crate) fn find(&self, from: NicId, gid: &[u8; 16]) -> Option<NicId> {
-        let nic = &self.nodes.get(from.index())?.nic;
-        if nic.has_gid(gid) {
-            return Some(from);
-        }
-        nic.links.iter().copied().find(|link| self.nodes[link.index()].nic.has_gid(gid))
+        find(&self.nodes, from, gid)
     }
+}
+
+/// The NIC on the short cut that a GID names, as NIC `from` sees it.
+pub(crate) fn find<F: Frontend>(nodes: &[Node<F>], from: NicId, gid: &[u8; 16]) -> Option<NicId> {
+    let nic = &nodes.get(from.index())?.nic;
+    if nic.has_gid(gid) {
+        return Some(from);
+    }
+    nic.links.iter().copied().find(|link| nodes[link.index()].nic.has_gid(gid))
 }
 
 impl<F: Frontend> Node<F> {

@@ -32,9 +32,6 @@ pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 /// Bytes of one message at most (IBTA 9.7.7).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The features of the model. Streams need a wire.
-pub(crate) const FEATURES: Features = Features::all().difference(Features::STREAMS.union(Features::IWARP));
-
 /// A NIC's GIDs: none of them is zero.
 pub(crate) type Gids = heapless::Vec<[u8; 16], GIDS>;
 
@@ -44,9 +41,8 @@ pub(crate) fn gids(config: &NicConfig) -> Gids {
     [link_local.to_be_bytes(), Gid::from_ipv4(config.ipv4.into()).0].into_iter().collect()
 }
 
-/// The identity page of a NIC whose port is plugged into a wire, or not.
-pub(crate) fn identity(config: &NicConfig, own: &Gids, wired: bool) -> Identity {
-    let features = if wired { Features::all() } else { FEATURES };
+/// The identity page of a NIC.
+pub(crate) fn identity(config: &NicConfig, own: &Gids) -> Identity {
     let mut gids = [[0; 16]; GIDS];
     gids[..own.len()].copy_from_slice(own);
     let identity = Identity {
@@ -54,7 +50,7 @@ pub(crate) fn identity(config: &NicConfig, own: &Gids, wired: bool) -> Identity 
         version_major: nic_abi::VERSION_MAJOR,
         version_minor: nic_abi::VERSION_MINOR,
         revision: 1,
-        features: features.bits(),
+        features: Features::all().bits(),
         node_guid: config.node_guid,
         gids,
         ipv4: config.ipv4,

@@ -8,7 +8,7 @@ use nic_abi::doorbell;
 use nic_abi::registers::{
     Fault, SIZE, STATUS_ACKNOWLEDGED, STATUS_FAULT, STATUS_HEARTBEAT, STATUS_PORT_UP, STATUS_STATE, State,
 };
-use platform::Instant;
+use platform::{Instant, Secret};
 
 use crate::admin::command::AdminQueue;
 use crate::config::{NicConfig, Stats};
@@ -22,6 +22,7 @@ use crate::keys::Keys;
 use crate::limits::{self, Gids};
 use crate::qp::vi::Copies;
 use crate::srq::Srq;
+use crate::streams::{SHORT_CUT_MTU, Streams};
 use crate::tables::Table;
 use crate::test_commands::bench::BenchRun;
 use crate::test_commands::faults::Mute;
@@ -44,6 +45,10 @@ pub(crate) struct Nic<F: Frontend> {
     pub port_event: Option<u32>,
     /// The port and what it is plugged into.
     pub uplink: Option<Box<Uplink<F::Wire>>>,
+    /// TCP streams; absent while one of them is handled.
+    pub streams: Option<Box<Streams>>,
+    /// A driver has made streams since the NIC was added: the streams have turns.
+    pub uses_streams: bool,
     /// The last control request that was carried out.
     pub acknowledged: u32,
     pub heartbeat: u32,
@@ -103,6 +108,8 @@ impl<F: Frontend> Nic<F> {
             return Err(AddError::Registers);
         }
         registers.fill(0);
+        let secret = Secret::new([config.node_guid, 0]);
+        let streams = Streams::new(SHORT_CUT_MTU, secret).map_err(AddError::Streams)?;
         let nic = Nic {
             id,
             gids: limits::gids(&config),
@@ -115,6 +122,8 @@ impl<F: Frontend> Nic<F> {
             port_reported: true,
             port_event: None,
             uplink: None,
+            streams: Some(Box::new(streams)),
+            uses_streams: false,
             acknowledged: 0,
             heartbeat: 0,
             next_beat: Instant::ZERO,

@@ -1,4 +1,4 @@
-//! TCP streams of the port: who uses them, the driver's numbers for them, and the events that tell
+//! TCP streams of a NIC: who uses them, the driver's numbers for them, and the events that tell
 //! it what happened. The connections themselves are [`tcp::Streams`].
 //!
 //! The driver uses a stream until a queue pair takes it, and with it the stream's number. A stream
@@ -11,7 +11,8 @@
 //! queries the object, and an event is raised when something happens for the first time after a
 //! query.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use nic_abi::admin::{StreamEnd, StreamHappened};
@@ -19,6 +20,7 @@ use platform::{Instant, Secret};
 use roce::Gid;
 use tcp::{End, Event, Happened, ListenerId, StreamId, Unreachable};
 
+use crate::ids::NicId;
 use crate::tables::Table;
 
 /// What the secret of the streams is derived by.
@@ -64,21 +66,30 @@ enum User {
 /// How much a peer may send after the end of a queue pair's connection.
 const MAX_DRAINED: usize = 1 << 20;
 
-/// The streams of a port.
+/// The MTU of the short cut between NICs of one process, for streams: a ring holds some segments.
+pub(crate) const SHORT_CUT_MTU: usize = 16 << 10;
+/// Packets that wait for the streams of a NIC, of its neighbours on the short cut.
+const INBOX: usize = 128;
+
+/// The streams of a NIC.
 pub(crate) struct Streams {
     pub tcp: tcp::Streams,
     objects: Table<Object>,
     users: BTreeMap<StreamId, User>,
     /// The driver's numbers.
     listeners: BTreeMap<ListenerId, u32>,
-    /// The wire had no room when streams had their turn.
+    /// The wire, or the inbox of a neighbour, had no room when streams had their turn.
     pub full: bool,
     /// Events of `tcp` may wait.
     pub untold: bool,
+    /// Packets that have come by the short cut. As by a port, none is taken before the driver has
+    /// made a stream or a listener.
+    inbox: VecDeque<(NicId, Vec<u8>)>,
+    takes: bool,
 }
 
 impl Streams {
-    /// The streams of a port with this MTU.
+    /// Streams over a link with this MTU.
     pub fn new(mtu: usize, secret: Secret) -> Result<Streams, tcp::Error> {
         Ok(Streams {
             tcp: tcp::Streams::new(tcp::Config::new(mtu, secret.derive(PURPOSE)))?,
@@ -87,7 +98,27 @@ impl Streams {
             listeners: BTreeMap::new(),
             full: false,
             untold: false,
+            inbox: VecDeque::new(),
+            takes: false,
         })
+    }
+
+    /// Whether the inbox takes another packet.
+    pub fn has_room(&self) -> bool {
+        self.inbox.len() < INBOX
+    }
+
+    /// Takes a packet of a NIC that has come by the short cut, unless there is no room for it: then
+    /// it is lost.
+    pub fn put(&mut self, from: NicId, packet: Vec<u8>) {
+        if self.takes && self.has_room() {
+            self.inbox.push_back((from, packet));
+        }
+    }
+
+    /// The packet that has waited longest, and whose it is.
+    pub fn next_packet(&mut self) -> Option<(NicId, Vec<u8>)> {
+        self.inbox.pop_front()
     }
 
     pub fn get(&self, number: u32) -> Option<&Object> {
@@ -117,6 +148,7 @@ impl Streams {
             Kind::Listener(id) => _ = self.listeners.insert(id, number),
         }
         self.objects.insert(number, Object { kind, eq, generation, happened: StreamHappened::empty() });
+        self.takes = true;
         // What happened before may wait.
         self.untold = true;
     }
@@ -189,12 +221,14 @@ impl Streams {
             let _ = self.tcp.abort(id);
         }
         self.objects = Table::new();
+        self.inbox.clear();
+        self.takes = false;
     }
 
     /// When the streams must have a turn at the latest.
     pub fn deadline(&self, has_room: bool) -> Option<Instant> {
         // What waits for a wire that was full has no deadline of its own.
-        let goes_on = self.untold || self.full && has_room;
+        let goes_on = self.untold || !self.inbox.is_empty() || self.full && has_room;
         if goes_on { Some(Instant::ZERO) } else { self.tcp.deadline() }
     }
 

@@ -82,7 +82,9 @@ impl<F: Frontend> Nic<F> {
             && let Some((gid, found)) = uplink.port.settled()
         {
             self.stats.dropped_datagrams += uplink.held.settle(gid, found);
-            uplink.streams.tcp.settled(gid.to_ip());
+            if let Some(streams) = &mut self.streams {
+                streams.tcp.settled(gid.to_ip());
+            }
             self.waiting.settle(gid, found);
         }
     }
@@ -140,8 +142,7 @@ impl<F: Frontend> Nic<F> {
     /// When the port or the wire must be looked after at the latest.
     pub fn wire_deadline(&self) -> Option<Instant> {
         let uplink = self.uplink.as_ref()?;
-        let streams = uplink.streams.deadline(uplink.wire.has_room());
-        [uplink.wire.deadline(), uplink.port.deadline(), streams].into_iter().flatten().min()
+        [uplink.wire.deadline(), uplink.port.deadline()].into_iter().flatten().min()
     }
 }
 
@@ -165,7 +166,7 @@ impl<F: Frontend> Node<F> {
             let Some(uplink) = &mut self.nic.uplink else { break };
             match uplink.port.receive(frame, now) {
                 Input::Packet(arrival) => self.packet(schedule, &arrival),
-                Input::Segment(packet) => uplink.take_segment(packet, now),
+                Input::Segment(packet) => self.nic.take_segment(packet, now),
                 Input::Resolved(_) | Input::Consumed | Input::Dropped(_) => {}
             }
             if schedule.slice_is_over() {
@@ -241,12 +242,12 @@ impl<F: Frontend> Fabric<F> {
             return Err(AttachError::Started);
         }
         let port = Port::new(config)?;
-        let streams = Streams::new(config.mtu as usize, config.secret)?;
+        nic.streams = Some(Box::new(Streams::new(config.mtu as usize, config.secret)?));
         nic.gids = port.gids().iter().map(|gid| gid.0).take(GIDS).collect();
         let ipv4 = port.gids().iter().copied().find_map(Gid::to_ipv4).map(|ipv4| ipv4.octets());
         nic.config.ipv4 = ipv4.unwrap_or_default();
         nic.config.mtu = port.path_mtu().bytes();
-        nic.uplink = Some(Box::new(Uplink::new(port, wire, streams)));
+        nic.uplink = Some(Box::new(Uplink::new(port, wire)));
         nic.reset_port(self.schedule.now);
         nic.identify();
         nic.show_status();

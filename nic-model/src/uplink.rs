@@ -9,7 +9,6 @@ use roce::wire::ethernet;
 use crate::held::{self, Held};
 use crate::port::{MAX_MTU, Port, Sender};
 use crate::schedule::Schedule;
-use crate::streams::Streams;
 use crate::wire::Wire;
 
 /// The size of the largest frame, with the tag of a VLAN.
@@ -33,15 +32,14 @@ pub(crate) struct Uplink<W> {
     pub payload: Box<[u8]>,
     /// Datagrams that wait for the MAC of their neighbour.
     pub held: Held,
-    pub streams: Streams,
 }
 
 impl<W: Wire> Uplink<W> {
     /// A port that is plugged into a wire, and buffers for its frames.
-    pub fn new(port: Port, wire: W, streams: Streams) -> Uplink<W> {
+    pub fn new(port: Port, wire: W) -> Uplink<W> {
         let [input, output] = [(); 2].map(|()| vec![0; MAX_FRAME].into_boxed_slice());
         let payload = vec![0; MAX_PAYLOAD].into_boxed_slice();
-        Uplink { port, wire, input, output, payload, held: Held::default(), streams }
+        Uplink { port, wire, input, output, payload, held: Held::default() }
     }
 
     /// Sends the port's own frames, and datagrams that waited for a MAC, until there are none, the

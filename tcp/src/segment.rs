@@ -65,8 +65,9 @@ pub(crate) const fn headers(to: IpAddr) -> usize {
     TCP_HEADER_LEN + if to.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN }
 }
 
-/// Takes a packet of at most `mtu` bytes apart.
-pub(crate) fn parse(packet: &[u8], mtu: usize) -> Result<Packet<'_>, Dropped> {
+/// Takes a packet of at most `mtu` bytes apart. Only one that is the port's `own` may be from its
+/// own address: a link has none such but forged ones.
+pub(crate) fn parse(packet: &[u8], mtu: usize, own: bool) -> Result<Packet<'_>, Dropped> {
     if packet.len() > mtu {
         return Err(Dropped::Oversized);
     }
@@ -87,7 +88,7 @@ pub(crate) fn parse(packet: &[u8], mtu: usize) -> Result<Packet<'_>, Dropped> {
         }
         _ => return Err(Dropped::Malformed),
     };
-    if !is_single(src) || !is_single(dst) || src == dst {
+    if !is_single(src) || !is_single(dst) || src == dst && !own {
         return Err(Dropped::BadAddress);
     }
     match (protocol, src, dst) {

@@ -44,9 +44,7 @@ impl<F: Frontend> Node<F> {
         let virtual_interface = a.qp_type == vi::QP_TYPE;
         let kind = match virtual_interface {
             true => Vi::service(Reliability::default()),
-            false => QpType::from_word(a.qp_type)
-                .filter(|kind| *kind != QpType::Iwarp || self.nic.uplink.is_some())
-                .ok_or(Refusal::field(at!(CreateQp, qp_type)))?,
+            false => QpType::from_word(a.qp_type).ok_or(Refusal::field(at!(CreateQp, qp_type)))?,
         };
         // Slot 1 is the general services QP's, whose number has no generation; slot 0 is never
         // used.

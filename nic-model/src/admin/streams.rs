@@ -41,14 +41,14 @@ fn port_of(port: u32, least: u16, field: usize) -> Result<u16, Refusal> {
 }
 
 impl<F: Frontend> Nic<F> {
-    fn streams(&mut self) -> Result<&mut Streams, Refusal> {
-        let uplink = self.uplink.as_mut().ok_or(Refusal::new(Status::BadOpcode, at!(command.opcode)))?;
-        Ok(&mut uplink.streams)
+    fn streams_mut(&mut self) -> Result<&mut Streams, Refusal> {
+        // They are absent only while one of them is handled.
+        Ok(self.streams.as_mut().ok_or(BAD_STATE)?)
     }
 
     /// The stream that a command names.
     fn stream(&mut self, command: &Command) -> Result<(&mut Streams, StreamId), Refusal> {
-        let streams = self.streams()?;
+        let streams = self.streams_mut()?;
         let id = streams.stream(command.object).ok_or(NO_SUCH)?;
         Ok((streams, id))
     }
@@ -56,7 +56,7 @@ impl<F: Frontend> Nic<F> {
     /// Checks what a new stream or listener needs: its number, and its event queue.
     fn check_new(&mut self, command: &Command, eq: (u32, usize)) -> Result<(), Refusal> {
         let number = command.object;
-        let taken = self.streams()?.get(number).is_some();
+        let taken = self.streams_mut()?.get(number).is_some();
         if number >= MAX_STREAMS {
             return Err(Refusal::field(at!(command.object)));
         }
@@ -71,8 +71,11 @@ impl<F: Frontend> Nic<F> {
 
     /// Gives a stream or a listener its number.
     fn add_stream(&mut self, command: &Command, kind: Kind, eq: u32, generation: u32) {
+        if let Some(streams) = &mut self.streams {
+            streams.add(command.object, kind, eq, generation);
+        }
+        self.uses_streams = true;
         if let Some(uplink) = &mut self.uplink {
-            uplink.streams.add(command.object, kind, eq, generation);
             uplink.port.take_segments(true);
         }
         if let Some(eq) = self.eqs.get_mut(eq) {
@@ -95,10 +98,11 @@ impl<F: Frontend> Nic<F> {
             return Err(Refusal::field(at!(ListenStream, reserved)));
         }
         let backlog = a.backlog as usize;
-        let listener = self.streams()?.tcp.listen(address, port, backlog).map_err(|error| match error {
-            Error::Config(_) => Refusal::field(at!(ListenStream, backlog)),
-            other => refusal(other, at!(ListenStream, port)),
-        })?;
+        let listener =
+            self.streams_mut()?.tcp.listen(address, port, backlog).map_err(|error| match error {
+                Error::Config(_) => Refusal::field(at!(ListenStream, backlog)),
+                other => refusal(other, at!(ListenStream, port)),
+            })?;
         self.add_stream(command, Kind::Listener(listener), a.eq, a.generation);
         Ok(DONE)
     }
@@ -114,7 +118,7 @@ impl<F: Frontend> Nic<F> {
             return Err(Refusal::field(at!(ConnectStream, reserved)));
         }
         let local_port = (local_port != 0).then_some(local_port);
-        let tcp = &mut self.streams()?.tcp;
+        let tcp = &mut self.streams_mut()?.tcp;
         let connected = tcp.connect(from, local_port, socket_of(a.gid, port), now);
         let id = connected.map_err(|error| match error {
             Error::InUse => refusal(error, at!(ConnectStream, local_port)),
@@ -130,7 +134,7 @@ impl<F: Frontend> Nic<F> {
         if a.reserved != 0 {
             return Err(Refusal::field(at!(AcceptStream, reserved)));
         }
-        let streams = self.streams()?;
+        let streams = self.streams_mut()?;
         let no_such = Refusal::new(Status::NoSuchObject, at!(AcceptStream, listener));
         let listener = streams.listener(a.listener).ok_or(no_such)?;
         let accepted = streams.tcp.accept(listener).map_err(|_| no_such)?;
@@ -158,12 +162,12 @@ impl<F: Frontend> Nic<F> {
         let unreachable = Refusal::new(Status::Dma, at!(TransferStream, addr));
         let memory = self.frontend.memory();
         memory.get(a.addr, a.length.into()).map_err(|_| unreachable)?;
-        let Some(uplink) = &mut self.uplink else { return Err(BAD_STATE) };
-        let id = uplink.streams.stream(command.object).ok_or(NO_SUCH)?;
+        let Some(streams) = &mut self.streams else { return Err(BAD_STATE) };
+        let id = streams.stream(command.object).ok_or(NO_SUCH)?;
         let mut taken = 0;
         // The free bytes of the ring are in two pieces at most.
         for _ in 0..2 {
-            let sent = uplink.streams.tcp.send(id, |room| {
+            let sent = streams.tcp.send(id, |room| {
                 let count = room.len().min((a.length - taken) as usize);
                 let bytes = &mut room[..count];
                 match memory.read(a.addr + u64::from(taken), bytes) {
@@ -190,13 +194,13 @@ impl<F: Frontend> Nic<F> {
         let unreachable = Refusal::new(Status::Dma, at!(TransferStream, addr));
         let memory = self.frontend.memory();
         memory.get(a.addr, a.length.into()).map_err(|_| unreachable)?;
-        let Some(uplink) = &mut self.uplink else { return Err(BAD_STATE) };
-        let id = uplink.streams.stream(command.object).ok_or(NO_SUCH)?;
+        let Some(streams) = &mut self.streams else { return Err(BAD_STATE) };
+        let id = streams.stream(command.object).ok_or(NO_SUCH)?;
         let mut taken = 0;
         // The bytes in the ring are in two pieces at most. Those that stay come again, so only the
         // first piece can be looked at.
         for _ in 0..if keeps { 1 } else { 2 } {
-            let received = uplink.streams.tcp.receive(id, |bytes| {
+            let received = streams.tcp.receive(id, |bytes| {
                 let count = bytes.len().min((a.length - taken) as usize);
                 match memory.write(a.addr + u64::from(taken), &bytes[..count]) {
                     Ok(()) => (if keeps { 0 } else { count }, Ok(count as u32)),
@@ -235,7 +239,7 @@ impl<F: Frontend> Nic<F> {
     }
 
     pub(super) fn query_stream(&mut self, command: &Command) -> CommandResult {
-        let streams = self.streams()?;
+        let streams = self.streams_mut()?;
         let kind = streams.get(command.object).ok_or(NO_SUCH)?.kind;
         let happened = streams.take_happened(command.object).bits();
         let Kind::Stream(id) = kind else {
@@ -253,7 +257,7 @@ impl<F: Frontend> Nic<F> {
 
     pub(super) fn destroy_stream(&mut self, now: Instant, command: &Command) -> CommandResult {
         let a: DestroyStream = args(command);
-        let streams = self.streams()?;
+        let streams = self.streams_mut()?;
         let kind = streams.get(command.object).ok_or(NO_SUCH)?.kind;
         if a.reset > 1 {
             return Err(Refusal::field(at!(DestroyStream, reset)));
@@ -276,7 +280,7 @@ impl<F: Frontend> Nic<F> {
 
     /// Checks that a queue pair can take a stream: it is connected.
     pub(super) fn check_stream(&mut self, a: &ModifyQp) -> Result<(), Refusal> {
-        let streams = self.streams()?;
+        let streams = self.streams_mut()?;
         let no_such = Refusal::new(Status::NoSuchObject, at!(ModifyQp, stream));
         let id = streams.stream(a.stream).ok_or(no_such)?;
         match streams.tcp.info(id) {
@@ -288,9 +292,9 @@ impl<F: Frontend> Nic<F> {
     /// Gives a queue pair the stream that its attributes name, which [`Nic::check_stream`] has
     /// checked.
     pub(super) fn bind_stream(&mut self, qp: &mut Qp, schedule: &mut Schedule) {
-        let Some(uplink) = &mut self.uplink else { return };
-        let Some((id, eq)) = uplink.streams.bind(qp.attributes.stream, qp.id.slot) else { return };
-        let segment = uplink.streams.tcp.info(id).map_or(0, |info| info.segment);
+        let Some(streams) = &mut self.streams else { return };
+        let Some((id, eq)) = streams.bind(qp.attributes.stream, qp.id.slot) else { return };
+        let segment = streams.tcp.info(id).map_or(0, |info| info.segment);
         qp.stream = Some(Box::new(Stream::new(id, segment, &qp.attributes)));
         qp.way = Way::Stream;
         self.release_eq(eq);

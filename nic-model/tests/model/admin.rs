@@ -198,7 +198,7 @@ fn create_qp_is_checked() {
         (1 << 24 | 5, good, Status::BadField, OBJECT),
         (5, gsi, Status::BadField, OBJECT),
         (1 << 14 | 1, gsi, Status::BadField, OBJECT),
-        (5, CreateQp { qp_type: 5, ..good }, Status::BadField, at!(CreateQp, qp_type)),
+        (5, CreateQp { qp_type: 6, ..good }, Status::BadField, at!(CreateQp, qp_type)),
         (5, CreateQp { flags: 4, ..good }, Status::BadField, at!(CreateQp, flags)),
         (5, CreateQp { flags: shared, receive_ring: 0, ..ud }, Status::BadField, at!(CreateQp, flags)),
         (5, CreateQp { pd: 9, ..good }, Status::NoSuchObject, at!(CreateQp, pd)),

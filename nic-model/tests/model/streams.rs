@@ -129,16 +129,43 @@ pub(crate) fn connected() -> (Rig, [CableEnd; 2]) {
 }
 
 #[test]
-fn streams_are_a_feature_of_a_nic_with_a_wire() {
-    let features = |rig: &Rig, n: usize| {
-        let identity: Identity = rig.nics[n].registers.load(0).expect("the identity");
-        Features::from_bits_truncate(identity.features)
-    };
-    let (wired, _) = rig();
-    assert_eq!(features(&wired, 0), Features::all());
-    let mut bare = Rig::new(1);
-    assert_eq!(features(&bare, 0), Features::all() - (Features::STREAMS | Features::IWARP));
-    assert_eq!(listen(&mut bare, 0, listening()), Err((Status::BadOpcode, 0)));
+fn streams_go_by_the_short_cut_as_they_go_by_a_wire() {
+    let mut rig = Rig::new(2);
+    let identity: Identity = rig.nics[0].registers.load(0).expect("the identity");
+    let features = Features::from_bits_truncate(identity.features);
+    assert!(features.contains(Features::STREAMS | Features::IWARP));
+    connect_on(&mut rig);
+    let (from, to) = (rig.alloc(1 << 16), rig.alloc(1 << 16));
+    rig.fill(from, 1 << 16, 3);
+    let mut came = 0;
+    let (mut sent, all) = (0, 1 << 16);
+    while came < all {
+        sent += send(&mut rig, 0, ACTIVE, (from + u64::from(sent), all - sent)).expect("a stream");
+        settle(&mut rig);
+        let room = (to + u64::from(came), all - came);
+        came += receive(&mut rig, 1, PASSIVE, room).expect("a stream");
+    }
+    assert_eq!(rig.bytes(to, 1 << 16), rig.bytes(from, 1 << 16));
+    // A NIC that is reset resets its streams, and its neighbour learns it by what it sends.
+    rig.control(1, CONTROL_RESET);
+    rig.bring_up(1);
+    listen(&mut rig, 1, listening()).expect("a listener");
+    let _ = send(&mut rig, 0, ACTIVE, (from, 64));
+    settle(&mut rig);
+    assert_eq!(end(&mut rig, 0, ACTIVE), StreamEnd::Reset);
+}
+
+#[test]
+fn a_nic_connects_to_itself() {
+    let mut rig = Rig::new(1);
+    let args = ListenStream { generation: GENERATION, ..listening() };
+    rig.command(0, Opcode::ListenStream, LISTENER, &args).expect("a listener");
+    let args = connecting(&rig, 0);
+    connect(&mut rig, args).expect("a stream");
+    settle(&mut rig);
+    let args = AcceptStream { listener: LISTENER, eq: 0, generation: 1, reserved: 0 };
+    rig.command(0, Opcode::AcceptStream, PASSIVE, &args).expect("a connection");
+    assert!(happened(&mut rig, 0, ACTIVE).contains(Happened::CONNECTED));
 }
 
 #[test]

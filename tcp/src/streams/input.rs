@@ -20,8 +20,28 @@ impl Streams {
     /// Takes an IP packet that arrived for an address of the port. The answer, if there is one,
     /// goes to the egress at once, or is lost if nothing can go to this peer now.
     pub fn input(&mut self, packet: &[u8], now: Instant, egress: &mut impl Egress) -> Result<(), Dropped> {
+        self.take(packet, false, now, egress)
+    }
+
+    /// As [`Streams::input`], for a packet that these streams have sent to an address of their own.
+    pub fn input_own(
+        &mut self,
+        packet: &[u8],
+        now: Instant,
+        egress: &mut impl Egress,
+    ) -> Result<(), Dropped> {
+        self.take(packet, true, now, egress)
+    }
+
+    fn take(
+        &mut self,
+        packet: &[u8],
+        own: bool,
+        now: Instant,
+        egress: &mut impl Egress,
+    ) -> Result<(), Dropped> {
         self.counters.packets_in += 1;
-        let result = match segment::parse(packet, self.config.mtu) {
+        let result = match segment::parse(packet, self.config.mtu, own) {
             Ok(Packet::Segment(segment)) => self.segment(&segment, packet, now, egress),
             Ok(Packet::Report(report)) => self.report(&report),
             Err(why) => Err(why),

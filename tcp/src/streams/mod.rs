@@ -242,7 +242,8 @@ impl Streams {
     /// Begins to connect from an address of the port to a peer. [`Happened::CONNECTED`] or
     /// [`Happened::ENDED`] says what became of it.
     ///
-    /// Without a `port` of its own the stream gets one that peers cannot predict.
+    /// Without a `port` of its own the stream gets one that peers cannot predict. The peer may have
+    /// the same address, if the caller passes such packets to [`Streams::input_own`].
     pub fn connect(
         &mut self,
         from: IpAddr,
@@ -250,8 +251,10 @@ impl Streams {
         to: SocketAddr,
         now: Instant,
     ) -> Result<StreamId, Error> {
-        let right = is_single(from) && is_single(to.ip()) && from != to.ip();
-        if !right || from.is_ipv4() != to.is_ipv4() || port == Some(0) || to.port() == 0 {
+        let right = is_single(from) && is_single(to.ip());
+        // A socket that is both ends of its connection would take its own SYN for the peer's.
+        let is_both = from == to.ip() && port == Some(to.port());
+        if !right || is_both || from.is_ipv4() != to.is_ipv4() || port == Some(0) || to.port() == 0 {
             return Err(Error::BadAddress);
         }
         let remote = (to.ip(), to.port());
@@ -283,7 +286,7 @@ impl Streams {
                 let offset = start.wrapping_add(n) % (PORTS.len() as u64);
                 Tuple::new((from, PORTS.start() + offset as u16), remote)
             })
-            .find(|tuple| self.table.get(tuple).is_none())
+            .find(|tuple| tuple.local != tuple.remote && self.table.get(tuple).is_none())
             .ok_or(Error::NoPort)
     }
 

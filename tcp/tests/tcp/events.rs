@@ -270,7 +270,7 @@ fn calls_name_what_is_wrong() {
     for (from, port, to) in [
         (own, Some(0), to(other, 80)),
         (own, None, to(other, 0)),
-        (own, None, to(own, 80)),
+        (own, Some(80), to(own, 80)),
         (own, None, to(address_v6(1), 80)),
         (own, None, to([224, 0, 0, 1].into(), 80)),
         (IpAddr::from([0; 4]), None, to(other, 80)),

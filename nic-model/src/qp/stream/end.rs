@@ -170,11 +170,11 @@ impl Qp {
     /// The queue pair is being reset or destroyed: its stream ends in good order if no message is
     /// under way, otherwise with a reset.
     pub(crate) fn abandon_stream<F: Frontend>(&mut self, nic: &mut Nic<F>, now: Instant) {
-        let (Some(mut stream), Some(uplink)) = (self.stream.take(), &mut nic.uplink) else { return };
+        let (Some(mut stream), Some(streams)) = (self.stream.take(), &mut nic.streams) else { return };
         stream.engine.disconnect();
         match stream.engine.close() {
-            Some(Close::Finish) if !stream.cut => uplink.streams.drain(stream.id, now),
-            _ => uplink.streams.cut(stream.id),
+            Some(Close::Finish) if !stream.cut => streams.drain(stream.id, now),
+            _ => streams.cut(stream.id),
         }
     }
 }

@@ -47,11 +47,10 @@ impl Qp {
             return Step::Idle;
         }
         if let Some(mut stream) = self.stream.take() {
-            // The streams are in the uplink, and completions need the NIC.
-            let Some(mut uplink) = nic.uplink.take() else { return Step::Idle };
-            let moved = self.serve(nic, schedule, &mut stream, &mut uplink.streams);
-            let is_over = stream.let_go(&mut uplink.streams, schedule.now);
-            nic.uplink = Some(uplink);
+            let Some(mut streams) = nic.streams.take() else { return Step::Idle };
+            let moved = self.serve(nic, schedule, &mut stream, &mut streams);
+            let is_over = stream.let_go(&mut streams, schedule.now);
+            nic.streams = Some(streams);
             if is_over {
                 schedule.stop_timer(self);
             } else {

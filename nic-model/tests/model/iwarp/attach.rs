@@ -9,15 +9,6 @@ use super::{join, pair, refused, spec, take};
 use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, settle};
 
 #[test]
-fn only_a_nic_with_a_wire_has_them() {
-    let mut bare = Rig::new(1);
-    let (send, receive) = (bare.create_cq(0, 4), bare.create_cq(0, 4));
-    let args = bare.qp_args(spec(), send, receive);
-    let made = bare.command(0, Command::CreateQp, nic_abi::ident::qpn(9, 1), &args);
-    assert_eq!(refused(made.map(drop)), Some(Status::BadField));
-}
-
-#[test]
 fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
     let (mut rig, _) = connected();
     let qp = rig.create_qp(0, spec());
