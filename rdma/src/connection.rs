@@ -79,7 +79,7 @@ enum State {
     /// It did not come about.
     Failed(ConnectError),
     /// It was established, and has ended.
-    Over(Ending),
+    Over(PrivateData, Ending),
 }
 
 /// The connection of an endpoint.
@@ -182,22 +182,27 @@ impl Connection {
     fn over_by(&self, error: ConnectError, ending: Ending) {
         self.change(|state| match state {
             State::New | State::Pending(_) => Some(State::Failed(error)),
-            State::Established(..) => Some(State::Over(ending)),
-            State::Failed(_) | State::Over(_) => None,
+            State::Established(_, data) => Some(State::Over(data, ending)),
+            State::Failed(_) | State::Over(..) => None,
         });
     }
 
-    fn established(&self) -> Option<Result<PrivateData, ConnectError>> {
+    /// How the attempt has ended, if it has. An attempt that has succeeded stays so when the
+    /// connection ends: who waits for it may be slower than the peer.
+    fn outcome(&self) -> Option<Result<PrivateData, ConnectError>> {
         match self.state.lock().0 {
             State::New | State::Pending(_) => None,
-            State::Established(_, data) => Some(Ok(data)),
+            State::Established(_, data) | State::Over(data, _) => Some(Ok(data)),
             State::Failed(error) => Some(Err(error)),
-            State::Over(_) => Some(Err(ConnectError::Closed)),
         }
     }
 
+    fn is_established(&self) -> bool {
+        matches!(self.state.lock().0, State::Established(..))
+    }
+
     fn over(&self) -> Option<()> {
-        matches!(self.state.lock().0, State::Failed(_) | State::Over(_)).then_some(())
+        matches!(self.state.lock().0, State::Failed(_) | State::Over(..)).then_some(())
     }
 
     fn wait_for<T>(
@@ -293,7 +298,8 @@ impl Connecting {
         Connecting(begun.map(|()| endpoint.inner.clone()))
     }
 
-    /// Blocks until the endpoint is connected, or cannot be.
+    /// Blocks until the endpoint is connected, or cannot be. If the peer has ended the connection
+    /// since, this is a success, too: what it sent is there.
     pub fn wait(self) -> Result<PrivateData, ConnectError> {
         // Without a deadline the wait does not time out; the agent's own timer ends the attempt.
         self.wait_for(None).map_err(|_| ConnectError::TimedOut)?
@@ -311,7 +317,7 @@ impl Connecting {
             Err(error) => return Ok(Err(*error)),
         };
         let (nic, connection) = (endpoint.nic(), &endpoint.connection);
-        connection.wait_for(nic, nic.deadline(timeout), || connection.established())
+        connection.wait_for(nic, nic.deadline(timeout), || connection.outcome())
     }
 }
 
@@ -320,7 +326,7 @@ impl Future for Connecting {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &self.0 {
-            Ok(endpoint) => endpoint.connection.poll(context, || endpoint.connection.established()),
+            Ok(endpoint) => endpoint.connection.poll(context, || endpoint.connection.outcome()),
             Err(error) => Poll::Ready(Err(*error)),
         }
     }
@@ -390,7 +396,7 @@ impl Endpoint {
 
     /// Whether the endpoint is connected at this moment.
     pub fn is_connected(&self) -> bool {
-        matches!(self.inner.connection.established(), Some(Ok(_)))
+        self.inner.connection.is_established()
     }
 
     /// Whether the endpoint's connection has ended, or could not be made.
@@ -399,15 +405,16 @@ impl Endpoint {
     }
 
     /// How the attempt to connect has ended, if it has: with the private data of the peer's accept.
+    /// The connection may have ended since ([`Endpoint::ending`]).
     pub fn outcome(&self) -> Option<Result<PrivateData, ConnectError>> {
-        self.inner.connection.established()
+        self.inner.connection.outcome()
     }
 
     /// How the endpoint's connection has ended, if it was established and has ended. A request that
     /// was flushed may be seen before: [`Endpoint::wait_closed`] waits for the end.
     pub fn ending(&self) -> Option<Ending> {
         match self.inner.connection.state.lock().0 {
-            State::Over(ending) => Some(ending),
+            State::Over(_, ending) => Some(ending),
             _ => None,
         }
     }
@@ -427,7 +434,7 @@ impl Endpoint {
         connection.leave();
         self.inner.nic().disconnect(connection.current());
         // Of an attempt no event follows.
-        if !matches!(connection.established(), Some(Ok(_))) {
+        if !connection.is_established() {
             connection.end();
         }
     }

@@ -14,6 +14,22 @@ use kernel_agent::{Agent, Config};
 use crate::support::{Host, PORT, block_on, pair, waker};
 
 #[test]
+fn a_server_that_is_slower_than_its_peer_still_learns_that_it_was_connected() {
+    let host = Host::new(2);
+    let (client, server) = (host.nic(0).domain().unwrap(), host.nic(1).domain().unwrap());
+    let listener = server.nic().listen(PORT).unwrap();
+    let (asks, takes) = (client.endpoint().build().unwrap(), server.endpoint().build().unwrap());
+    let connecting = asks.connect(server.nic().address(), PORT);
+    let accepting = listener.wait().unwrap().accept_with(&takes, b"here");
+    assert_eq!(connecting.wait().unwrap().bytes()[..4], *b"here");
+    // The peer comes and goes before anybody waits for the accept.
+    drop(asks);
+    takes.wait_closed(None).unwrap();
+    assert!(accepting.wait().is_ok());
+    assert_eq!((takes.is_connected(), takes.ending()), (false, Some(Ending::ByPeer)));
+}
+
+#[test]
 fn a_peer_that_is_not_there_or_does_not_want_is_an_error_of_its_own() {
     let host = Host::new(2);
     let (a, b) = (host.nic(0), host.nic(1));
