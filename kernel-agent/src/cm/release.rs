@@ -303,6 +303,11 @@ impl Cm {
             return Ok(());
         }
         let before = self.step(now, id, Trigger::Dreq)?;
+        // Only who considers the connection established ends it so. The RTU was lost, or was never
+        // sent. The consumer learns first that there was a connection: it may have received data.
+        if before.awaits_confirmation() {
+            self.report(id, Event::Established { conn: id, private_data: None });
+        }
         if !planted(Bug::DreqUnanswered) {
             self.out.send(from.local_gid, from.remote_gid, drep);
         }

@@ -77,6 +77,11 @@ impl State {
         matches!(self, Idle | DreqSent | DreqRcvd | TimeWait)
     }
 
+    /// Passive: whether the peer has not confirmed our reply.
+    pub const fn awaits_confirmation(self) -> bool {
+        matches!(self, RepSent | MraRepRcvd)
+    }
+
     /// Passive: whether the peer may not have got a message of ours yet, and then does not know our
     /// communication id.
     pub const fn awaits_first_word(self) -> bool {

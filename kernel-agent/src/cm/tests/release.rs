@@ -35,6 +35,26 @@ fn a_disconnect_is_answered_and_both_ends_go_through_time_wait() {
 }
 
 #[test]
+fn a_disconnect_without_the_rtu_before_it_says_that_there_was_a_connection() {
+    let (mut net, ours, theirs) = Net::replied();
+    let now = net.now;
+    // The RTU is held back, and the consumer ends the connection before it goes out.
+    net.nodes[0].cm.prepare_establish(now, ours, b"").unwrap();
+    net.nodes[0].cm.disconnect(now, ours, b"bye").unwrap();
+    net.deliver();
+    let events = net.take(1);
+    let [
+        Event::Established { conn, private_data: None },
+        Event::Disconnected { conn: ended, cause: Cause::Peer, private_data },
+    ] = events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((conn, ended, &private_data[..3]), (theirs, theirs, &b"bye"[..]));
+    assert_eq!(net.state(1, theirs), State::TimeWait);
+}
+
+#[test]
 fn a_disconnect_that_is_held_back_goes_out_by_release_only() {
     let mut net = Net::new(2);
     let (ours, theirs) = net.connected(0x11, 0x22);
