@@ -276,6 +276,8 @@ pub struct Engine {
     current: Option<transmit::Current>,
     /// It may send.
     speaks: bool,
+    /// An empty RDMA Write is to be sent first.
+    announces: bool,
     // What comes in.
     receiver: Receiver,
     arriving: Option<Arriving>,
@@ -320,6 +322,7 @@ impl Engine {
             responds_next: false,
             current: None,
             speaks: config.role == Role::Initiator,
+            announces: false,
             receiver: Receiver::new(config.crc),
             arriving: None,
             writing: None,
@@ -335,6 +338,12 @@ impl Engine {
             terminates: false,
             cut: false,
         }
+    }
+
+    /// Sends an RDMA Write of no bytes first: for an initiator whose peer may have to send before
+    /// its own consumer does. To be called before anything is sent.
+    pub fn announce(&mut self) {
+        self.announces = self.config.role == Role::Initiator;
     }
 
     /// Changes the longest ULPDU, for messages' segments that are not begun: the path's segments

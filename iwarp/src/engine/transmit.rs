@@ -47,6 +47,8 @@ enum What {
         last: bool,
     },
     Terminate,
+    /// The first FPDU of an initiator that has nothing to say.
+    Announcement,
 }
 
 /// What is next.
@@ -99,7 +101,7 @@ impl Engine {
             return true;
         }
         let open = self.end.is_none() && !self.local;
-        open && (self.draining || self.response_ready() || self.request_ready().is_some())
+        open && (self.announces || self.draining || self.response_ready() || self.request_ready().is_some())
     }
 
     /// The device has carried out the local work request that [`Engine::transmit`] named, or could
@@ -122,6 +124,10 @@ impl Engine {
             return None;
         }
         if self.end.is_some() {
+            return None;
+        }
+        if core::mem::take(&mut self.announces) {
+            self.begin_announcement();
             return None;
         }
         let next = self.next();
@@ -228,6 +234,15 @@ impl Engine {
         self.emit(head.get(..len).unwrap_or_default(), segment.length, source, what);
     }
 
+    /// An RDMA Write of no bytes is carried out, whatever memory it names.
+    fn begin_announcement(&mut self) {
+        let mut head = [0; Header::TAGGED];
+        let place = Place::Tagged { stag: 0, to: 0 };
+        let len = self.header(true, Opcode::Write, place).emit(&mut head).unwrap_or(0);
+        let source = Source::Region { stag: 0, to: 0 };
+        self.emit(head.get(..len).unwrap_or_default(), 0, source, What::Announcement);
+    }
+
     fn begin_response<M: Memory>(&mut self, memory: &mut M) {
         let Some(&Response { request, msn, done }) = self.responses.front() else { return };
         let segment = ddp::segment(request.size, done, self.room(Header::TAGGED));
@@ -274,7 +289,7 @@ impl Engine {
     /// An FPDU is given to the stream.
     fn sent(&mut self, what: What) {
         match what {
-            What::Terminate => {}
+            What::Terminate | What::Announcement => {}
             // The stream has ended meanwhile, and everything that was its own with it.
             _ if self.end.is_some() => {}
             What::Response { last } => {

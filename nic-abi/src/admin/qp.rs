@@ -216,6 +216,9 @@ bitflags! {
         const CRC = 1 << 0;
         /// This end has sent the Reply. It sends nothing before the first FPDU of the peer.
         const RESPONDER = 1 << 1;
+        /// This end, which has sent the Request, sends an RDMA Write of no bytes first, so that the
+        /// peer may send.
+        const ANNOUNCE = 1 << 2;
     }
 }
 

@@ -412,7 +412,12 @@ impl<F: Frontend> Nic<F> {
                 at!(ModifyQp, max_dest_rd_atomic),
             ),
             (QpMask::MAX_MESSAGE, a.max_message <= MAX_MESSAGE, at!(ModifyQp, max_message)),
-            (QpMask::STREAM, StreamFlags::from_bits(a.stream_flags).is_some(), at!(ModifyQp, stream_flags)),
+            (
+                QpMask::STREAM,
+                StreamFlags::from_bits(a.stream_flags)
+                    .is_some_and(|flags| !flags.contains(StreamFlags::RESPONDER | StreamFlags::ANNOUNCE)),
+                at!(ModifyQp, stream_flags),
+            ),
             (QpMask::LEVEL, Reliability::from_byte(a.level).is_some(), at!(ModifyQp, level)),
         ];
         match rules.iter().find(|(bit, holds, _)| mask.contains(*bit) && !holds) {

@@ -45,7 +45,7 @@ impl Stream {
     pub fn new(id: StreamId, segment: usize, attributes: &ModifyQp) -> Stream {
         let flags = StreamFlags::from_bits_truncate(attributes.stream_flags);
         let responder = flags.contains(StreamFlags::RESPONDER);
-        let engine = Engine::new(Config {
+        let mut engine = Engine::new(Config {
             role: if responder { Role::Responder } else { Role::Initiator },
             mulpdu: mpa::mulpdu(segment),
             crc: flags.contains(StreamFlags::CRC),
@@ -53,6 +53,9 @@ impl Stream {
             ord: attributes.max_rd_atomic.into(),
             ird: attributes.max_dest_rd_atomic.into(),
         });
+        if flags.contains(StreamFlags::ANNOUNCE) {
+            engine.announce();
+        }
         Stream {
             id,
             engine,

@@ -17,7 +17,8 @@ fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
     let good = take(ACTIVE, flags);
     for (args, why) in [
         (take(77, flags), Status::NoSuchObject),
-        (ModifyQp { stream_flags: 4, ..good }, Status::BadField),
+        (ModifyQp { stream_flags: 6, ..good }, Status::BadField),
+        (ModifyQp { stream_flags: 8, ..good }, Status::BadField),
         (ModifyQp { mask: good.mask & !QpMask::STREAM.bits(), ..good }, Status::BadField),
         (ModifyQp { max_rd_atomic: 255, ..good }, Status::BadField),
         (ModifyQp { mask: good.mask | QpMask::REMOTE_QPN.bits(), ..good }, Status::BadField),
@@ -79,6 +80,24 @@ fn a_responder_sends_after_the_initiators_first_message_and_says_so() {
     assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
     assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
     assert!(rig.event_types(0).is_empty());
+}
+
+#[test]
+fn an_initiator_can_announce_itself_so_that_the_responder_may_send() {
+    let mut rig = Rig::wired(cable(), 1500);
+    connect_on(&mut rig);
+    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
+    rig.init(&a);
+    rig.post_receive(&mut a, 1, &[]);
+    rig.post(&mut b, header(Opcode::Send, 2), &[]);
+    rig.modify(&a, &take(ACTIVE, StreamFlags::CRC | StreamFlags::ANNOUNCE)).expect("RTR");
+    rig.set_state(&a, QpState::Rts).expect("RTS");
+    settle(&mut rig);
+    assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
+    assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
+    // The announcement is no work request.
+    assert!(rig.poll_cq(&mut a.send_cq).is_none());
 }
 
 #[test]
