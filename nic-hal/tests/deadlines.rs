@@ -132,6 +132,18 @@ fn a_device_is_dead_after_two_seconds_without_an_answer_and_after_two_minutes_in
     assert_eq!(lasts(|driver| driver.testing().bench(&Bench::default()).map(|_| ())), 120_000);
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "thousands of steps, and each borrows a register file of 1 MiB anew")]
+fn memory_of_a_transfer_that_was_not_answered_waits_for_a_reset() {
+    let (driver, _device) = open();
+    let buffer = driver.stream_buffer(16).expect("memory");
+    assert_eq!(driver.send_stream(7, &buffer, &[1]), Err(Error::DeviceDead(Death::CommandTimeout)));
+    drop(buffer);
+    assert_eq!(driver.quarantined(), 1);
+    assert!(driver.close());
+    assert_eq!(driver.quarantined(), 0);
+}
+
 /// A process that is stopped for some seconds and continued is not dead, and its command has the
 /// time in which it runs. One that is stopped for longer than the driver bears is.
 #[test]
