@@ -16,6 +16,7 @@ use platform::Instant;
 
 use crate::agent::Agent;
 use crate::event_room::EventRoom;
+use crate::stream::Watch;
 use crate::{AsyncEvent, Upcalls, ViError, ViSide};
 
 /// Time between two looks at the device's heartbeat.
@@ -31,6 +32,8 @@ pub(crate) struct Dispatcher {
     completions: Shared,
     /// The events of virtual interfaces, unless the agent has none.
     vis: Option<Shared>,
+    /// The events of streams, unless the agent has none.
+    streams: Option<Shared>,
     held: Option<Held>,
     /// Rounds in a row in which the connections' events had to wait.
     waited: usize,
@@ -79,9 +82,11 @@ impl Dispatcher {
         asynchronous: EventQueue,
         completions: EventQueue,
         vis: Option<EventQueue>,
+        streams: Option<EventQueue>,
     ) -> Dispatcher {
         let (completions, vis) = (Shared::new(completions), vis.map(Shared::new));
-        Dispatcher { asynchronous, completions, vis, held: None, waited: 0 }
+        let streams = streams.map(Shared::new);
+        Dispatcher { asynchronous, completions, vis, streams, held: None, waited: 0 }
     }
 
     /// Runs until the agent is closed or the device is dead.
@@ -121,8 +126,8 @@ impl Dispatcher {
             }
             self.completions.queue.arm();
             self.asynchronous.arm();
-            if let Some(vis) = &self.vis {
-                vis.queue.arm();
+            for shared in self.vis.iter().chain(&self.streams) {
+                shared.queue.arm();
             }
             agent.connections.arm();
             // Events that came before the arming raise no interrupt.
@@ -136,11 +141,12 @@ impl Dispatcher {
     /// Rounds after which all events are handled that the queues had at the beginning.
     fn longest_wait(&self) -> usize {
         let both = self.asynchronous.capacity() + self.completions.queue.capacity();
-        both.max(self.vis.as_ref().map_or(0, |vis| vis.queue.capacity())) / BATCH + 1
+        let others = self.vis.iter().chain(&self.streams).map(|shared| shared.queue.capacity());
+        both.max(others.max().unwrap_or(0)) / BATCH + 1
     }
 
-    /// Handles up to [`BATCH`] events of queue pairs and CQs, and as many of virtual interfaces;
-    /// returns the greater of both numbers.
+    /// Handles up to [`BATCH`] events of queue pairs and CQs, and as many of virtual interfaces and
+    /// of streams; returns the greatest of these numbers.
     fn events(&mut self, agent: &Arc<Agent>) -> usize {
         let handle = |next: &mut dyn FnMut() -> Option<Eqe>| {
             let events = core::iter::from_fn(next).take(BATCH);
@@ -148,7 +154,9 @@ impl Dispatcher {
         };
         let ours = handle(&mut || self.next(agent));
         let of_vis = self.vis.as_mut().map_or(0, |vis| handle(&mut || vis.poll(&agent.vi_room)));
-        ours.max(of_vis)
+        let room = &agent.streams.room;
+        let of_streams = self.streams.as_mut().map_or(0, |streams| handle(&mut || streams.poll(room)));
+        ours.max(of_vis).max(of_streams)
     }
 
     /// The next event of queue pairs and CQs.
@@ -227,8 +235,9 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
                 })
             });
         }
-        // The agent makes no streams, so no event can be about one.
-        EventType::Stream | EventType::StreamEnded => {}
+        EventType::Stream => on_stream_event(agent, event),
+        // The agent makes no queue pairs that have streams.
+        EventType::StreamEnded => {}
         EventType::ViError | EventType::ViCompletion => on_vi_event(agent, kind, event),
         EventType::CommunicationEstablished if agent.vis.get(ident::qpn_slot(event.number)).is_some() => {
             on_vi_event(agent, kind, event);
@@ -272,6 +281,16 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     qp.client().upcall(|up| up.asynchronous(event));
     if let Some(breach) = breach {
         agent.connections.broke(breach, refused);
+    }
+}
+
+fn on_stream_event(agent: &Agent, event: &Eqe) {
+    let Some(endpoint) = agent.streams.find(event.number, event.generation) else { return };
+    if endpoint.look().is_none() {
+        return;
+    }
+    match endpoint.watch() {
+        Watch::Client(context) => endpoint.home().tell(&mut |up| up.stream(context)),
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Resource {
     Listens,
     /// Service resolutions.
     Resolutions,
+    /// Streams, and listeners for them.
+    Streams,
     /// Clients.
     Clients,
     /// A resource of the device.
@@ -60,7 +62,10 @@ pub enum Error {
     /// There is no such connection, or its state does not allow the call.
     #[error("the connection does not allow it")]
     ConnectionState,
-    /// A listening point has the service already.
+    /// The stream is not open in the direction of the call.
+    #[error("the stream does not allow it")]
+    StreamState,
+    /// A listening point, or a listener for streams, has the service or port already.
     #[error("the service id is taken")]
     ServiceInUse,
     /// Private data does not fit into the message.

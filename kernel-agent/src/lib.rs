@@ -18,6 +18,7 @@
 //! | `slot`, `send_slot`, `post` | the word that a post checks; posts by it, and by the queue pair |
 //! | `cq`, `members` | completion queues, and the queue pairs on them |
 //! | `srq`, `shared_queue` | shared receive queues |
+//! | `stream`, `home` | TCP streams of the port; what they need of their client |
 //! | `vi`, `vi_types`, `vi_cq`, [`descriptor`] | virtual interfaces |
 //! | [`cm`] | the connection manager's state machine |
 //! | `connections`, `connect`, `connectable`, `gsi` | what drives it, and moves queue pairs; QP1 |
@@ -54,6 +55,7 @@ mod dispatch;
 mod error;
 mod event_room;
 mod gsi;
+mod home;
 pub mod key;
 mod members;
 mod object;
@@ -66,6 +68,7 @@ mod send_slot;
 mod shared_queue;
 mod slot;
 mod srq;
+mod stream;
 mod table;
 mod testing;
 mod translate;
@@ -93,7 +96,7 @@ pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, 
 pub use connectable::Connectable;
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Immediate, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};
-pub use nic_abi::admin::{KeyInfo, QpState, QpType};
+pub use nic_abi::admin::{KeyInfo, QpState, QpType, StreamEnd};
 pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
 pub use nic_abi::eqe::EventType as NicEvent;
 pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
@@ -110,6 +113,7 @@ pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};
 pub use send_slot::{NoBatch, SegmentLimits, SendBatch, SendSlot, Sender, Written};
 pub use slot::{QueueSlot, SlotParams};
 pub use srq::Srq;
+pub use stream::{Stream, StreamEnds, StreamListener, StreamState};
 pub use testing::TestHandle;
 pub use upcalls::{AsyncEvent, CmEvent, CmEventKind, ResolutionEvent, ResolutionEventKind, Upcalls};
 pub use vi::Vi;

@@ -17,6 +17,8 @@ pub(crate) enum Counter {
     Qps,
     Vis,
     Srqs,
+    /// Streams, and listeners for them.
+    Streams,
     Cqs,
     ViCqs,
     Windows,
@@ -37,7 +39,7 @@ pub(crate) trait Owner {
 }
 
 /// The common part of an object that can be destroyed while nothing uses it.
-pub(crate) struct Object<O> {
+pub(crate) struct Object<O: ?Sized> {
     owner: Arc<O>,
     counter: Counter,
     number: u32,
@@ -45,7 +47,7 @@ pub(crate) struct Object<O> {
     uses: UseCount,
 }
 
-impl<O: Owner> Object<O> {
+impl<O: Owner + ?Sized> Object<O> {
     /// An object with a number that was taken for it.
     pub(crate) fn new(owner: &Arc<O>, counter: Counter, number: u32) -> Object<O> {
         Object { owner: owner.clone(), counter, number, control: SleepLock::new(), uses: UseCount::new() }
@@ -87,12 +89,12 @@ impl<O: Owner> Object<O> {
 }
 
 /// An object that is being destroyed; its control lock is held.
-pub(crate) struct Destroying<'a, O> {
+pub(crate) struct Destroying<'a, O: ?Sized> {
     object: &'a Object<O>,
     _control: SleepGuard<'a>,
 }
 
-impl<O: Owner> Destroying<'_, O> {
+impl<O: Owner + ?Sized> Destroying<'_, O> {
     /// Goes by what the device answered. If it refused, the object lives on. Otherwise `remove`
     /// takes it out of where it can be found; it learns whether the device confirmed. `release`
     /// gives the number back, but only if the device confirmed: if it died instead, nothing will

@@ -204,6 +204,11 @@ pub trait Upcalls: Send + Sync {
     /// Something happened to a connection.
     fn connection(&self, event: CmEvent<'_>);
 
+    /// Something happened to a stream, or a stream waits at a listener. May be spurious. Do with it
+    /// what it allows, until nothing is left: there is no other upcall for what happened before
+    /// this one. A client without streams can leave this out.
+    fn stream(&self, _context: u64) {}
+
     /// Something happened in service resolution. A client that neither offers datagram services nor
     /// asks for them can leave this out.
     fn resolution(&self, _event: ResolutionEvent<'_>) {}

@@ -56,6 +56,7 @@ fn every_table_runs_out_and_recovers() {
         max_srqs: 4,
         max_pds: 4,
         max_keys: 4,
+        max_streams: 4,
         max_connections: 4,
         max_listens: 4,
         silence: Duration::from_secs(1),

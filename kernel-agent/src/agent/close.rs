@@ -64,5 +64,6 @@ impl Agent {
         self.cqs.clear();
         self.vi_cqs.clear();
         self.srqs.clear();
+        self.streams.clear();
     }
 }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use nic_abi::ident;
 use nic_abi::registers::{Features, Identity};
 
 /// The event queue of asynchronous events and answered commands.
@@ -12,6 +13,10 @@ pub(crate) const EQ_COMPLETIONS: u32 = 1;
 /// theirs alone, since its room has to be theirs alone: a consumer and its peers cause these events
 /// as they like.
 pub(crate) const EQ_VIS: u32 = 2;
+/// The event queue of streams and listeners, which is theirs alone for the same reason.
+pub(crate) const EQ_STREAMS: u32 = 3;
+/// Events of one stream or listener that can be in its event queue at the same time.
+pub(crate) const EVENTS_PER_STREAM: u32 = 1;
 /// Events of one virtual interface that can be in its event queue at the same time: one of each
 /// error, a completion on each of its two queues, and the first message of a connection.
 pub(crate) const EVENTS_PER_VI: u32 = nic_abi::vi::ERRORS as u32 + 3;
@@ -30,6 +35,9 @@ pub(super) const MIN_EVENTS: u32 = 16;
 const USUAL_CQS: u32 = 1 << 12;
 /// The default number of virtual interfaces, as above.
 const USUAL_VIS: u32 = 5 << 10;
+/// The default number of streams. With those that are destroyed they are as many as the device has
+/// numbers for.
+const USUAL_STREAMS: u32 = ident::MAX_STREAMS - FORMER;
 
 /// How large the agent's tables may become; 0 stands for the device's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +57,9 @@ pub struct Config {
     pub max_pds: u32,
     /// Regions and windows together.
     pub max_keys: u32,
+    /// Streams and listeners for them; here 0 stands for 3840, or for as many as the device's event
+    /// queues have room for if those are fewer.
+    pub max_streams: u32,
     /// Connections, counting those in time-wait.
     pub max_connections: u32,
     /// Listening points.
@@ -71,6 +82,9 @@ impl Config {
         let vis = if self.max_vis == 0 { USUAL_VIS } else { self.max_vis };
         let offered = Features::from_bits_truncate(identity.features).contains(Features::VI);
         let has_vis = offered && identity.max_eqs > EQ_VIS;
+        let streams = if self.max_streams == 0 { USUAL_STREAMS } else { self.max_streams };
+        let offered = Features::from_bits_truncate(identity.features).contains(Features::STREAMS);
+        let has_streams = offered && identity.max_eqs > EQ_STREAMS;
         Config {
             max_qps,
             max_vis: if has_vis { vis.min(max_qps).min(max_pds).min(room(EVENTS_PER_VI)) } else { 0 },
@@ -78,6 +92,11 @@ impl Config {
             max_srqs: least(self.max_srqs, identity.max_srqs),
             max_pds,
             max_keys: least(self.max_keys, identity.max_keys - 1),
+            max_streams: if has_streams {
+                streams.min(ident::MAX_STREAMS).min(room(EVENTS_PER_STREAM))
+            } else {
+                0
+            },
             max_connections: least(self.max_connections, 1 << 16),
             max_listens: least(self.max_listens, 1 << 12),
             silence: self.silence,

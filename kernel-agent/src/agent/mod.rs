@@ -32,6 +32,7 @@ use crate::object::{COUNTERS, Counter};
 use crate::qp::Qp;
 use crate::qp_common::Common;
 use crate::srq::Srq;
+use crate::stream::Streams;
 use crate::table::{Numbers, Slots, Table};
 use crate::vi::Vi;
 use crate::vi_cq::ViCq;
@@ -58,6 +59,8 @@ pub struct Counts {
     pub vi_cqs: u32,
     /// Shared receive queues.
     pub srqs: u32,
+    /// Streams, and listeners for them.
+    pub streams: u32,
     /// Protection domains.
     pub pds: u32,
     /// Regions.
@@ -100,6 +103,8 @@ pub struct Agent {
     pub(crate) event_room: EventRoom,
     /// Room in the event queue of virtual interfaces: a share for each of them.
     pub(crate) vi_room: EventRoom,
+    /// Streams and listeners.
+    pub(crate) streams: Streams,
     /// The client that QP1 belongs to.
     own: Mutex<Option<Arc<Client>>>,
     pub(crate) stopping: AtomicBool,
@@ -187,6 +192,7 @@ impl Agent {
             cqs: of(Counter::Cqs),
             vi_cqs: of(Counter::ViCqs),
             srqs: of(Counter::Srqs),
+            streams: of(Counter::Streams),
             pds: of(Counter::Pds),
             regions: of(Counter::Regions),
             windows: of(Counter::Windows),

@@ -12,8 +12,8 @@ use platform::{Platform, Secret, Signal, heap};
 
 use super::Agent;
 use super::config::{
-    ASYNC_EVENTS, Config, EQ_ASYNC, EQ_COMPLETIONS, EQ_VIS, EVENTS_PER_CQ, EVENTS_PER_VI, MIN_EVENTS, former,
-    longest_eq,
+    ASYNC_EVENTS, Config, EQ_ASYNC, EQ_COMPLETIONS, EQ_STREAMS, EQ_VIS, EVENTS_PER_CQ, EVENTS_PER_STREAM,
+    EVENTS_PER_VI, MIN_EVENTS, former, longest_eq,
 };
 use crate::connections::ConnectionManager;
 use crate::dispatch::Dispatcher;
@@ -21,6 +21,7 @@ use crate::event_room::{EventRoom, Marks};
 use crate::gsi::Gsi;
 use crate::key::Keys;
 use crate::object::COUNTERS;
+use crate::stream::{Streams, TRANSFER};
 use crate::table::{Numbers, Slots, Table};
 use crate::{Client, Error};
 
@@ -62,6 +63,7 @@ impl Agent {
             notices: Marks::new(config.max_cqs + 1)?,
             event_room: EventRoom::new(config.max_cqs + 1, former(&identity, EVENTS_PER_CQ)),
             vi_room: EventRoom::new(config.max_vis, former(&identity, EVENTS_PER_VI)),
+            streams: Streams::new(config.max_streams, former(&identity, EVENTS_PER_STREAM))?,
             own: Mutex::new(None),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -91,10 +93,16 @@ impl Agent {
         let vector = u16::from(self.identity.vectors > 1);
         let vi_events = self.vi_room.shares() * EVENTS_PER_VI;
         let vis = || self.nic.create_eq(EQ_VIS, log(vi_events), vector);
+        let stream_events = self.streams.room.shares() * EVENTS_PER_STREAM;
+        let streams = || -> Result<_, Error> {
+            self.streams.start(self.nic.stream_buffer(TRANSFER)?);
+            Ok(self.nic.create_eq(EQ_STREAMS, log(stream_events), vector)?)
+        };
         let dispatcher = Dispatcher::new(
             self.nic.create_eq(EQ_ASYNC, log(async_events), 0)?,
             self.nic.create_eq(EQ_COMPLETIONS, log(completion_events), vector)?,
             (self.config.max_vis > 0).then(vis).transpose()?,
+            (self.config.max_streams > 0).then(streams).transpose()?,
         );
         let own = Client::new(self, None)?;
         *self.own.lock() = Some(own.clone());

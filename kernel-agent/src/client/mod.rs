@@ -18,13 +18,16 @@ use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use nic_hal::Nic;
 use platform::gate::Inside;
 use platform::sleep_lock::SleepGuard;
 use platform::sync::Mutex;
 use platform::{Gate, Platform, heap};
 
+use crate::home::Home;
 use crate::object::{COUNTERS, Counter, Owner};
 use crate::qp_common::Common;
+use crate::stream::{Endpoint, Streams};
 use crate::{Agent, Cq, Error, Pd, Qp, Region, Srq, Upcalls, Vi, ViCq, Window};
 
 /// An object that is destroyed with its client.
@@ -32,6 +35,7 @@ pub(crate) enum AnyObject {
     Qp(Arc<Qp>),
     Vi(Arc<Vi>),
     Srq(Arc<Srq>),
+    Stream(Arc<Endpoint>),
     Cq(Arc<Cq>),
     ViCq(Arc<ViCq>),
     Window(Arc<Window>),
@@ -45,6 +49,7 @@ impl AnyObject {
             AnyObject::Qp(_) => Counter::Qps,
             AnyObject::Vi(_) => Counter::Vis,
             AnyObject::Srq(_) => Counter::Srqs,
+            AnyObject::Stream(_) => Counter::Streams,
             AnyObject::Cq(_) => Counter::Cqs,
             AnyObject::ViCq(_) => Counter::ViCqs,
             AnyObject::Window(_) => Counter::Windows,
@@ -58,6 +63,7 @@ impl AnyObject {
             AnyObject::Qp(qp) => qp.destroy(),
             AnyObject::Vi(vi) => vi.destroy(),
             AnyObject::Srq(srq) => srq.destroy(),
+            AnyObject::Stream(endpoint) => endpoint.destroy(true),
             AnyObject::Cq(cq) => cq.destroy(),
             AnyObject::ViCq(cq) => cq.destroy(),
             AnyObject::Window(window) => window.destroy(),
@@ -174,7 +180,7 @@ impl Client {
 
     /// Begins a call that makes something of the client's. Fails once the client is detached or
     /// the agent closed.
-    fn call(&self) -> Result<Inside<'_>, Error> {
+    pub(crate) fn call(&self) -> Result<Inside<'_>, Error> {
         self.calls.enter().ok_or_else(|| match self.agent.death() {
             Some(death) if !self.in_upcall.is_closed() => Error::DeviceDead(death),
             _ => Error::Gone,
@@ -189,9 +195,9 @@ impl Client {
     }
 
     /// Closes the client and destroys its objects, users before what they use: connections and
-    /// listening points, queue pairs, virtual interfaces, SRQs, CQs, windows, regions, protection
-    /// domains. It waits for an upcall in progress, unless it is called in an upcall, and no upcall
-    /// begins afterwards. So hold no lock that an upcall takes.
+    /// listening points, queue pairs, virtual interfaces, SRQs, streams, CQs, windows, regions,
+    /// protection domains. It waits for an upcall in progress, unless it is called in an upcall,
+    /// and no upcall begins afterwards. So hold no lock that an upcall takes.
     pub fn detach(&self) {
         if !self.in_upcall.close() {
             return;
@@ -231,5 +237,27 @@ impl Owner for Client {
         if object.is_some() && self.upcalls.is_some() {
             self.agent.count(counter, -1);
         }
+    }
+}
+
+impl Home for Client {
+    fn nic(&self) -> &Nic {
+        self.agent.nic()
+    }
+
+    fn streams(&self) -> &Streams {
+        &self.agent.streams
+    }
+
+    fn adopt(&self, endpoint: &Arc<Endpoint>) -> Result<(), Error> {
+        self.register_object(endpoint.number(), AnyObject::Stream(endpoint.clone()))
+    }
+
+    fn enter(&self) -> Result<Inside<'_>, Error> {
+        self.call()
+    }
+
+    fn tell(&self, upcall: &mut dyn FnMut(&dyn Upcalls)) {
+        self.upcall(upcall);
     }
 }

@@ -35,6 +35,7 @@ pub enum Heard {
     Async(AsyncEvent),
     Cm(ConnectionId, u64, CmEventKind, Vec<u8>),
     Resolution(u64, ResolutionEventKind, Vec<u8>),
+    Stream(u64),
     Dead(Death),
 }
 
@@ -112,6 +113,10 @@ impl Upcalls for Ears {
 
     fn resolution(&self, event: ResolutionEvent<'_>) {
         self.hear(Heard::Resolution(event.context, event.kind, event.private_data.to_vec()));
+    }
+
+    fn stream(&self, context: u64) {
+        self.hear(Heard::Stream(context));
     }
 
     fn catastrophic(&self, death: Death) {

@@ -45,6 +45,7 @@ const CONFIG: Config = Config {
     max_srqs: 16,
     max_pds: 32,
     max_keys: 256,
+    max_streams: 64,
     max_connections: 512,
     max_listens: 16,
     silence: Duration::from_secs(3),

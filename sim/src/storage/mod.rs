@@ -61,6 +61,7 @@ const CONFIG: Config = Config {
     max_srqs: 4,
     max_pds: 32,
     max_keys: 4096,
+    max_streams: 64,
     max_connections: 512,
     max_listens: 4,
     silence: Duration::from_secs(3),

@@ -48,6 +48,7 @@ pub const CONFIG: Config = Config {
     max_srqs: 8,
     max_pds: 32,
     max_keys: 128,
+    max_streams: 64,
     max_connections: 4096,
     max_listens: 16,
     // Some tests wait for it.

@@ -1,0 +1,186 @@
+//! What streams and listeners have in common: a number, a place in the agent's table from before
+//! the device knows them, what the dispatcher thread has learned of them, and their end.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use nic_abi::admin::{self, Status, StreamEnd, StreamHappened, StreamInfo, TransferFlags};
+use nic_hal::{CommandError, Nic};
+use platform::heap;
+use platform::sleep_lock::SleepGuard;
+
+use crate::home::Home;
+use crate::object::{Counter, Object};
+use crate::table::Number;
+use crate::wire::Gid;
+use crate::{Error, Resource};
+
+/// Who is connected by a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamEnds {
+    /// The index of the port's own GID.
+    pub source_gid: u8,
+    /// The own port.
+    pub local_port: u16,
+    /// The peer's address.
+    pub remote_gid: Gid,
+    /// The peer's port.
+    pub remote_port: u16,
+}
+
+impl StreamEnds {
+    pub(crate) fn new(ends: &admin::StreamEnds) -> StreamEnds {
+        StreamEnds {
+            source_gid: ends.address as u8,
+            local_port: ends.local_port as u16,
+            remote_gid: Gid(ends.gid),
+            remote_port: ends.port as u16,
+        }
+    }
+}
+
+/// What has happened to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamState {
+    /// It has been connected.
+    pub connected: bool,
+    /// The peer has closed its direction. What it sent before may not have been received.
+    pub peer_closed: bool,
+    /// How it has ended, if it has.
+    pub end: Option<StreamEnd>,
+}
+
+/// Whom the dispatcher thread tells that something has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// The client, with this context.
+    Client(u64),
+}
+
+/// A stream or a listener.
+pub(crate) struct Endpoint {
+    object: Object<dyn Home>,
+    generation: u32,
+    watch: Watch,
+    /// All that has happened: [`StreamHappened`].
+    happened: AtomicU32,
+    /// A [`StreamEnd`].
+    end: AtomicU32,
+}
+
+impl Endpoint {
+    /// Makes an object by a command, which gets its number and generation. It is in the table
+    /// before the command, so that no event is lost. `None`, and nothing is made, if the command
+    /// says so.
+    pub(crate) fn open<T>(
+        home: &Arc<dyn Home>,
+        watch: Watch,
+        command: impl FnOnce(&Nic, Number) -> Result<Option<T>, nic_hal::Error>,
+    ) -> Result<Option<(Arc<Endpoint>, T)>, Error> {
+        let streams = home.streams();
+        heap::room_for_arc::<Endpoint>()?;
+        let number = streams.take().ok_or(Error::NoResources(Resource::Streams))?;
+        let endpoint = Arc::new(Endpoint {
+            object: Object::new(home, Counter::Streams, number.slot),
+            generation: number.generation,
+            watch,
+            happened: AtomicU32::new(0),
+            end: AtomicU32::new(0),
+        });
+        streams.put(number.slot, endpoint.clone());
+        let made = command(home.nic(), number).map_err(refusal);
+        let Some(made) = made.inspect_err(|_| streams.undo(number.slot))? else {
+            streams.undo(number.slot);
+            return Ok(None);
+        };
+        home.adopt(&endpoint)?;
+        Ok(Some((endpoint, made)))
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.object.number()
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(crate) fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    pub(crate) fn home(&self) -> &Arc<dyn Home> {
+        self.object.owner()
+    }
+
+    /// Queries the object after its event, which has the next event raised. `None` if it is gone.
+    /// In the dispatcher thread.
+    pub(crate) fn look(&self) -> Option<StreamInfo> {
+        let info = self.command(|nic, number| nic.query_stream(number)).ok()?;
+        self.end.store(info.end, Ordering::Release);
+        self.happened.fetch_or(info.happened, Ordering::AcqRel);
+        Some(info)
+    }
+
+    pub(crate) fn state(&self) -> StreamState {
+        let happened = StreamHappened::from_bits_truncate(self.happened.load(Ordering::Acquire));
+        let end = StreamEnd::from_word(self.end.load(Ordering::Acquire));
+        StreamState {
+            connected: happened.contains(StreamHappened::CONNECTED),
+            peer_closed: happened.contains(StreamHappened::PEER_CLOSED),
+            end: end.filter(|&end| end != StreamEnd::None),
+        }
+    }
+
+    /// Keeps the object from being destroyed; fails if it is.
+    pub(super) fn control(&self) -> Result<SleepGuard<'_>, Error> {
+        self.object.control()
+    }
+
+    /// Sends a command about the object, unless it is destroyed.
+    fn command<T>(&self, send: impl FnOnce(&Nic, u32) -> Result<T, nic_hal::Error>) -> Result<T, Error> {
+        let _control = self.control()?;
+        send(self.home().nic(), self.number()).map_err(refusal)
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
+        let streams = self.home().streams();
+        self.command(|nic, number| {
+            streams.transfer(self.home().platform(), |buffer| nic.send_stream(number, buffer, bytes))
+        })
+    }
+
+    pub(crate) fn receive(&self, into: &mut [u8], flags: TransferFlags) -> Result<usize, Error> {
+        let streams = self.home().streams();
+        self.command(|nic, number| {
+            streams.transfer(self.home().platform(), |buffer| nic.receive_stream(number, buffer, into, flags))
+        })
+    }
+
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.command(|nic, number| nic.close_stream(number))
+    }
+
+    pub(crate) fn destroy(&self, reset: bool) -> Result<(), Error> {
+        let destroying = self.object.begin_destroy()?;
+        let answer = self.home().nic().destroy_stream(self.number(), reset);
+        destroying.finish(answer, |number| self.release(number), |confirmed| self.remove(confirmed))
+    }
+
+    fn remove(&self, confirmed: bool) {
+        self.home().streams().remove(self.number(), confirmed);
+    }
+
+    fn release(&self, number: u32) {
+        self.home().streams().release(number);
+    }
+}
+
+/// Why the device refused a command about a stream.
+fn refusal(error: nic_hal::Error) -> Error {
+    match error {
+        nic_hal::Error::Command(CommandError { status: Status::BadState, .. }) => Error::StreamState,
+        nic_hal::Error::Command(CommandError { status: Status::Exists, .. }) => Error::ServiceInUse,
+        other => other.into(),
+    }
+}
