@@ -8,7 +8,7 @@ use roce::transport::Service;
 
 use crate::connections::Connected;
 use crate::qp_common::Common;
-use crate::{Client, Error, Qp, Vi};
+use crate::{Client, Error, Qp, QpType, Vi};
 
 /// What can be connected.
 #[derive(Clone)]
@@ -39,6 +39,15 @@ impl Connectable {
         }
     }
 
+    /// The type of queue pair, as far as it decides how connections are made: a virtual interface
+    /// is connected as one of InfiniBand.
+    pub(crate) fn qp_type(&self) -> QpType {
+        match self {
+            Connectable::Qp(qp) => qp.kind,
+            Connectable::Vi(_) => QpType::Rc,
+        }
+    }
+
     pub(crate) fn common(&self) -> &Common {
         match self {
             Connectable::Qp(qp) => &qp.common,
@@ -49,18 +58,33 @@ impl Connectable {
     /// The number and the transport service, if it can be connected now: under the lock of the
     /// connections' tables.
     pub(crate) fn ready(&self, client: &Client) -> Result<(Qpn, Service), Error> {
-        if !core::ptr::eq(&**self.client(), client) {
-            return Err(Error::Foreign);
-        }
-        client.agent().alive()?;
-        let common = self.common();
-        if common.is_gone() {
-            return Err(Error::Gone);
-        }
+        self.is_alive(client)?;
         let (number, service) = match self {
             Connectable::Qp(qp) => (qp.qpn(), qp.service()?),
             Connectable::Vi(vi) => vi.settled()?,
         };
+        self.has_none()?;
+        Ok((Qpn::new(number).ok_or(Error::OutOfRange("queue pair number"))?, service))
+    }
+
+    /// Fails unless it is the client's and can be connected now: under the lock of the tables of
+    /// its connection protocol.
+    pub(crate) fn is_free(&self, client: &Client) -> Result<(), Error> {
+        self.is_alive(client)?;
+        self.has_none()
+    }
+
+    fn is_alive(&self, client: &Client) -> Result<(), Error> {
+        if !core::ptr::eq(&**self.client(), client) {
+            return Err(Error::Foreign);
+        }
+        client.agent().alive()?;
+        if self.common().is_gone() { Err(Error::Gone) } else { Ok(()) }
+    }
+
+    /// Fails if it has a connection, or its state is not the one before a connection.
+    fn has_none(&self) -> Result<(), Error> {
+        let common = self.common();
         let state = common.state();
         let ready = match self {
             Connectable::Qp(_) => state == QpState::Init,
@@ -70,10 +94,7 @@ impl Connectable {
         if !ready {
             return Err(Error::QpState(state));
         }
-        if common.connection().is_some() {
-            return Err(Error::Busy);
-        }
-        Ok((Qpn::new(number).ok_or(Error::OutOfRange("queue pair number"))?, service))
+        if common.connection().is_some() { Err(Error::Busy) } else { Ok(()) }
     }
 
     /// As what has a connection that is made under this number.

@@ -9,15 +9,15 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use nic_abi::cqe;
-use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED};
+use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED, StreamFault};
 use nic_abi::{ident, vi};
-use nic_hal::EventQueue;
+use nic_hal::{EventQueue, StreamEnding};
 use platform::Instant;
 
 use crate::agent::Agent;
 use crate::event_room::EventRoom;
 use crate::stream::Watch;
-use crate::{AsyncEvent, Upcalls, ViError, ViSide};
+use crate::{AsyncEvent, QpType, Upcalls, ViError, ViSide};
 
 /// Time between two looks at the device's heartbeat.
 const WATCH: Duration = Duration::from_millis(250);
@@ -109,7 +109,7 @@ impl Dispatcher {
             }
             let mut worked = self.events(agent) > 0;
             worked |= agent.connections.receive();
-            let timer = agent.connections.poll(now);
+            let timers = [agent.connections.poll(now), agent.mpa.poll(now)];
             // If a queue pair here broke, it did so before the peer's disconnect for it arrived. So
             // its event comes first, and is what consumers get.
             let handled = self.events(agent);
@@ -117,6 +117,7 @@ impl Dispatcher {
             if handled < BATCH || self.waited == self.longest_wait() {
                 self.waited = 0;
                 worked |= agent.connections.dispatch();
+                worked |= agent.mpa.dispatch();
             } else {
                 self.waited += 1;
             }
@@ -134,7 +135,8 @@ impl Dispatcher {
             if self.events(agent) > 0 || agent.connections.receive() {
                 continue;
             }
-            signal.wait(seen, Some(timer.map_or(next_watch, |at| at.min(next_watch))));
+            let timer = timers.into_iter().flatten().fold(next_watch, Instant::min);
+            signal.wait(seen, Some(timer));
         }
     }
 
@@ -236,8 +238,7 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
             });
         }
         EventType::Stream => on_stream_event(agent, event),
-        // The agent makes no queue pairs that have streams.
-        EventType::StreamEnded => {}
+        EventType::StreamEnded => on_stream_ended(agent, event),
         EventType::ViError | EventType::ViCompletion => on_vi_event(agent, kind, event),
         EventType::CommunicationEstablished if agent.vis.get(ident::qpn_slot(event.number)).is_some() => {
             on_vi_event(agent, kind, event);
@@ -252,10 +253,14 @@ fn on_event(agent: &Arc<Agent>, event: &Eqe) {
     }
 }
 
-fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
+/// The queue pair that an event is about.
+fn qp_of(agent: &Agent, event: &Eqe) -> Option<Arc<crate::Qp>> {
     let qp = agent.qps.get(ident::qpn_slot(event.number));
-    let ours = |qp: &Arc<crate::Qp>| qp.qpn() == event.number && qp.generation() == event.generation;
-    let Some(qp) = qp.filter(ours) else { return };
+    qp.filter(|qp| qp.qpn() == event.number && qp.generation() == event.generation)
+}
+
+fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
+    let Some(qp) = qp_of(agent, event) else { return };
     let fatal = matches!(kind, EventType::QpFatal | EventType::QpInvalidRequest | EventType::QpAccessError);
     let breach = if fatal { qp.broke() } else { None };
     if fatal && breach.is_none() {
@@ -268,6 +273,10 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
         return;
     }
     if kind == EventType::CommunicationEstablished {
+        if qp.kind == QpType::Iwarp {
+            // The event of the connection says it.
+            return agent.mpa.communication_established(&qp.common);
+        }
         agent.connections.communication_established(&qp.common);
     }
     let refused = event.detail & REFUSED != 0;
@@ -284,6 +293,21 @@ fn on_qp_event(agent: &Arc<Agent>, kind: EventType, event: &Eqe) {
     }
 }
 
+fn on_stream_ended(agent: &Agent, event: &Eqe) {
+    let Some(ending) = StreamEnding::of(event) else { return };
+    let Some(qp) = qp_of(agent, event) else { return };
+    let Some(breach) = qp.broke() else { return };
+    let StreamEnding { fault, terminate, completes } = ending;
+    if fault != StreamFault::None {
+        let (context, qpn) = (qp.context(), qp.qpn());
+        let event = AsyncEvent::StreamEnded { context, qpn, fault, terminate, completes };
+        qp.client().upcall(|up| up.asynchronous(event));
+    }
+    if let Some(id) = breach.connection {
+        agent.mpa.stream_ended(id, fault);
+    }
+}
+
 fn on_stream_event(agent: &Agent, event: &Eqe) {
     let Some(endpoint) = agent.streams.find(event.number, event.generation) else { return };
     if endpoint.look().is_none() {
@@ -291,6 +315,8 @@ fn on_stream_event(agent: &Agent, event: &Eqe) {
     }
     match endpoint.watch() {
         Watch::Client(context) => endpoint.home().tell(&mut |up| up.stream(context)),
+        Watch::Listen(id) => agent.mpa.on_listener(id),
+        Watch::Connection(id) => agent.mpa.on_stream(id),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What streams need of the client that they belong to.
+//! What streams, and connections over streams, need of the client that they belong to.
 //!
 //! They name it by this trait and not by its type, which names them.
 
@@ -25,6 +25,12 @@ pub(crate) trait Home: Owner + Send + Sync {
     /// Begins to make something of the client's. Fails once the client is detached or the agent
     /// closed.
     fn enter(&self) -> Result<Inside<'_>, Error>;
+
+    /// Counts a connection more; false if the client has as many as it may have.
+    fn take_connection(&self) -> bool;
+
+    /// Counts a connection less.
+    fn leave_connection(&self);
 
     /// Makes an upcall, unless the client is detached. In the dispatcher thread, with no lock held.
     fn tell(&self, upcall: &mut dyn FnMut(&dyn Upcalls));

@@ -21,7 +21,9 @@
 //! | `stream`, `home` | TCP streams of the port; what they need of their client |
 //! | `vi`, `vi_types`, `vi_cq`, [`descriptor`] | virtual interfaces |
 //! | [`cm`] | the connection manager's state machine |
-//! | `connections`, `connect`, `connectable`, `gsi` | what drives it, and moves queue pairs; QP1 |
+//! | `connections`, `connect`, `gsi` | what drives it, and moves queue pairs; QP1 |
+//! | `mpa` | connections over streams (iWARP) |
+//! | `protocol`, `connectable` | what both protocols have in common; what can be connected |
 //! | `dispatch`, `event_room`, `upcalls` | the dispatcher thread, its events, what it calls |
 //!
 //! An object names its client, a client the agent, and the agent has tables of the objects: the
@@ -58,8 +60,10 @@ mod gsi;
 mod home;
 pub mod key;
 mod members;
+mod mpa;
 mod object;
 mod post;
+mod protocol;
 mod qp;
 mod qp_common;
 mod qp_state;
@@ -99,6 +103,7 @@ pub use error::{Error, ListFault, PostError, Resource};
 pub use nic_abi::admin::{KeyInfo, QpState, QpType, StreamEnd};
 pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
 pub use nic_abi::eqe::EventType as NicEvent;
+pub use nic_abi::eqe::StreamFault;
 pub use nic_abi::pci::IVSHMEM_DEVICE as PCI_DEVICE;
 pub use nic_abi::registers::{Features, Identity};
 pub use nic_abi::vi::{
@@ -106,7 +111,9 @@ pub use nic_abi::vi::{
     Status as ViStatus, ViError,
 };
 pub use nic_abi::wqe::{AddressVector as DatagramAddress, LinkFlags, ListElement, Segment, SendFlags};
-pub use nic_hal::{Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Transfer};
+pub use nic_hal::{
+    Death, Direction, Head, Operation, Remote, RemoteWords, Request, Shadow, Terminate, Transfer,
+};
 pub use post::Bind;
 pub use qp::{Posted, Qp, QpAttributes, QpChanges};
 pub use region::{Extent, Link, MemoryList, Pd, Region, Window, WindowType};

@@ -513,7 +513,7 @@ impl Qp {
     pub fn destroy(&self) -> Result<(), Error> {
         let agent = self.client().agent();
         if let Some(connection) = self.common.connection() {
-            agent.connections.abandon(connection);
+            agent.abandon(connection);
         }
         self.end(false)
     }
@@ -540,7 +540,7 @@ impl Qp {
         }
         self.end_posts();
         // A connection that was made meanwhile.
-        agent.connections.abandon_of(&self.common);
+        agent.abandon_of(&self.common);
         let result = decided.unwrap_or_else(|| agent.nic().destroy_qp(self.qpn(), &self.common.lease));
         let removed = agent.qps.remove(self.slot());
         self.send_cq.remove_member(self.identity);

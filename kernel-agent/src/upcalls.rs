@@ -1,8 +1,8 @@
 //! The calls that the agent makes into its clients, and their arguments.
 
 use nic_abi::cqe;
-use nic_abi::eqe::EventType;
-use nic_hal::Death;
+use nic_abi::eqe::{EventType, StreamFault};
+use nic_hal::{Death, Terminate};
 use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 use roce::cm::{ReadDepths, sidr};
@@ -25,6 +25,20 @@ pub enum AsyncEvent {
         /// Why, where the event reports a failed request.
         status: Option<cqe::Status>,
         /// Whether a completion of the queue pair says what went wrong.
+        completes: bool,
+    },
+    /// The stream of an iWARP queue pair has ended for an error (IT-API affiliated event). The
+    /// queue pair is in ERROR. [`CmEventKind::Disconnected`] follows, not by the peer's client.
+    StreamEnded {
+        /// The context given when the queue pair was created.
+        context: u64,
+        /// Its number.
+        qpn: u32,
+        /// Why; never [`StreamFault::None`].
+        fault: StreamFault,
+        /// The Terminate that was sent or received.
+        terminate: Option<Terminate>,
+        /// Whether a completion of the queue pair shows the error.
         completes: bool,
     },
     /// A CQ overflowed or failed; it takes no more entries. Its queue pairs go to ERROR.
@@ -78,7 +92,7 @@ pub struct CmEvent<'a> {
     /// The additional information of [`CmEventKind::Rejected`] (IBTA vol. 1 table 109); else empty.
     pub information: &'a [u8],
     /// The private data that came along; empty if none did. Padded with zeroes to the message's
-    /// size.
+    /// size; of iWARP it has the length that the peer gave it.
     pub private_data: &'a [u8],
 }
 

@@ -579,7 +579,7 @@ impl Vi {
         let _control = self.client.lock(&self.common);
         let Some(parents) = self.parents.lock().take() else { return Err(Error::Gone) };
         self.end_posts();
-        agent.connections.abandon_of(&self.common);
+        agent.abandon_of(&self.common);
         let result = agent.nic().destroy_qp(self.qpn(), &self.common.lease);
         drop(agent.vis.remove(self.slot));
         self.client.forget_object(Counter::Vis, self.slot);

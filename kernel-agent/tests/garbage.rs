@@ -229,7 +229,9 @@ fn invalid_events_change_nothing() {
                 EventType::QpFatal,
                 EventType::SrqLimit,
                 EventType::LastWqeReached,
-            ][random(&mut seed) as usize % 6] as u8,
+                EventType::StreamEnded,
+                EventType::Stream,
+            ][random(&mut seed) as usize % 8] as u8,
         };
         // No port events, and no generation that is in use: those events would be valid.
         let kind = if kind == 0x30 || kind == 0x31 { 0 } else { kind };

@@ -59,6 +59,7 @@ fn every_table_runs_out_and_recovers() {
         max_streams: 4,
         max_connections: 4,
         max_listens: 4,
+        without_crc: true,
         silence: Duration::from_secs(1),
     };
     let agent = open_with(&machine, 0, config);

@@ -46,6 +46,8 @@ impl Upcalls for Core {
             AsyncEvent::Vi { context, number, error, .. } => {
                 self.virtual_interface(EpHandle::from_raw(context), number, error, &ia);
             }
+            // An endpoint has no stream: those of IT-API are queue pairs of InfiniBand, or of VIA.
+            AsyncEvent::StreamEnded { .. } => {}
             // VIA has no events about the port.
             AsyncEvent::Port { .. } if self.via => {}
             AsyncEvent::Port { up: true } => {

@@ -137,6 +137,7 @@ impl Upcalls for Inner {
             }
             // Of a queue pair that broke, the end of its connection follows.
             AsyncEvent::Qp { .. }
+            | AsyncEvent::StreamEnded { .. }
             | AsyncEvent::Srq { .. }
             | AsyncEvent::Vi { .. }
             | AsyncEvent::Port { .. } => {}

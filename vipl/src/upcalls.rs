@@ -32,7 +32,10 @@ impl Upcalls for Core {
             AsyncEvent::Port { up: false } => self.report_nic(),
             AsyncEvent::Port { up: true } => {}
             // A NIC has no queue pairs, and no completion or receive queues of theirs.
-            AsyncEvent::Qp { .. } | AsyncEvent::Cq { .. } | AsyncEvent::Srq { .. } => {}
+            AsyncEvent::Qp { .. }
+            | AsyncEvent::StreamEnded { .. }
+            | AsyncEvent::Cq { .. }
+            | AsyncEvent::Srq { .. } => {}
         }
     }
 

@@ -159,8 +159,7 @@ impl Parser {
         // First the header, then what it announces.
         loop {
             let part = bytes.get(taken..).unwrap_or_default();
-            let missing = self.need().saturating_sub(self.len);
-            let part = part.get(..missing).unwrap_or(part);
+            let part = part.get(..self.missing()).unwrap_or(part);
             if part.is_empty() {
                 return Ok(taken);
             }
@@ -178,6 +177,13 @@ impl Parser {
             return Repr::HEADER;
         }
         Repr::HEADER + usize::from(u16::from_be_bytes([self.bytes[18], self.bytes[19]]))
+    }
+
+    /// How many more bytes belong to the frame, as far as that is known: first those of the header,
+    /// then those that it announces. 0 once all of it has come. A caller that takes no more than
+    /// that out of the stream leaves what is behind the frame there.
+    pub fn missing(&self) -> usize {
+        self.need().saturating_sub(self.len)
     }
 
     /// The frame, once all of it has come.

@@ -53,6 +53,7 @@ impl Agent {
             );
         }
         self.connections.clear();
+        self.mpa.clear();
         // These and the agent refer to each other.
         let qp1 = self.connections.stop();
         for client in clients.iter().flatten().chain(&own) {

@@ -60,10 +60,12 @@ pub struct Config {
     /// Streams and listeners for them; here 0 stands for 3840, or for as many as the device's event
     /// queues have room for if those are fewer.
     pub max_streams: u32,
-    /// Connections, counting those in time-wait.
+    /// Connections of each protocol, counting those in time-wait.
     pub max_connections: u32,
-    /// Listening points.
+    /// Listening points of each protocol.
     pub max_listens: u32,
+    /// iWARP's connections have no CRCs, unless the peer asks for them.
+    pub without_crc: bool,
     /// How long the device's heartbeat may stand still before the device is taken for dead. A
     /// device whose process is stopped for less goes on. 0 stands for
     /// [`nic_abi::registers::HEARTBEAT_DEAD_MS`].
@@ -99,6 +101,7 @@ impl Config {
             },
             max_connections: least(self.max_connections, 1 << 16),
             max_listens: least(self.max_listens, 1 << 12),
+            without_crc: self.without_crc,
             silence: self.silence,
         }
     }

@@ -28,6 +28,7 @@ use crate::connections::ConnectionManager;
 use crate::cq::Cq;
 use crate::event_room::{EventRoom, Marks};
 use crate::key::{Keys, Outstanding};
+use crate::mpa::Mpa;
 use crate::object::{COUNTERS, Counter};
 use crate::qp::Qp;
 use crate::qp_common::Common;
@@ -94,7 +95,10 @@ pub struct Agent {
     pub(crate) srqs: Table<Srq>,
     pub(crate) pds: Numbers,
     pub(crate) keys: Keys,
+    /// InfiniBand's connections.
     pub(crate) connections: ConnectionManager,
+    /// iWARP's connections.
+    pub(crate) mpa: Mpa,
     counts: [AtomicU32; COUNTERS],
     clients: Mutex<Vec<Option<Arc<Client>>>>,
     /// CQs whose clients are to be notified.
@@ -185,6 +189,7 @@ impl Agent {
     pub fn counts(&self) -> Counts {
         let of = |counter: Counter| self.counts[counter as usize].load(Ordering::Acquire);
         let (listens, connections, resolutions) = self.connections.counts();
+        let of_streams = self.mpa.counts();
         Counts {
             clients: self.clients.lock().iter().flatten().count() as u32,
             qps: of(Counter::Qps),
@@ -196,8 +201,8 @@ impl Agent {
             pds: of(Counter::Pds),
             regions: of(Counter::Regions),
             windows: of(Counter::Windows),
-            listens,
-            connections,
+            listens: listens + of_streams.0,
+            connections: connections + of_streams.1,
             resolutions,
         }
     }

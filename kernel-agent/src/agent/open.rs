@@ -20,6 +20,7 @@ use crate::dispatch::Dispatcher;
 use crate::event_room::{EventRoom, Marks};
 use crate::gsi::Gsi;
 use crate::key::Keys;
+use crate::mpa::Mpa;
 use crate::object::COUNTERS;
 use crate::stream::{Streams, TRANSFER};
 use crate::table::{Numbers, Slots, Table};
@@ -58,6 +59,13 @@ impl Agent {
                 (config.max_connections, config.max_listens),
                 secret,
             )?,
+            mpa: Mpa::new(
+                platform.clone(),
+                identity,
+                nic.signal().clone(),
+                (config.max_connections, config.max_listens),
+                !config.without_crc,
+            ),
             counts: [const { AtomicU32::new(0) }; COUNTERS],
             clients: Mutex::new(Vec::new()),
             notices: Marks::new(config.max_cqs + 1)?,

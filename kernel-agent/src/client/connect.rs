@@ -16,7 +16,9 @@ use crate::connectable::Connectable;
 
 impl Client {
     /// Listens for a service, for connections of these transport services; the agent rejects
-    /// requests for others. Requests come as `CmEventKind::Request` with `context`.
+    /// requests for others. Requests come as `CmEventKind::Request` with `context`. With
+    /// [`Transports::IWARP`], which stands alone, the service is a TCP port: an id of rdma_cm's or
+    /// IT-API's for one, or the port itself.
     pub fn listen(
         self: &Arc<Client>,
         service: roce::ServiceId,
@@ -28,7 +30,7 @@ impl Client {
 
     /// As [`Client::listen`], for each service of a range that has no listening point of its own:
     /// one for a single service takes the requests for it, whichever began first. Ranges of one
-    /// agent have no service in common.
+    /// agent have no service in common. Not for iWARP.
     pub fn listen_to_range(
         self: &Arc<Client>,
         services: RangeInclusive<roce::ServiceId>,
@@ -36,12 +38,12 @@ impl Client {
         context: u64,
     ) -> Result<ListenId, Error> {
         let _call = self.call()?;
-        self.agent.connections.listen(self, services, transports, context)
+        self.agent.protocol_for(transports).listen(self, services, transports, context)
     }
 
     /// Ends listening. Requests that the client has not answered stay answerable.
     pub fn stop_listening(&self, listen: ListenId) -> Result<(), Error> {
-        self.agent.connections.stop_listening(self, listen)
+        self.agent.protocol_of_listen(listen).stop_listening(self, listen)
     }
 
     /// Active side: asks a peer for a connection of a queue pair, which must be in INIT, or of a
@@ -50,20 +52,28 @@ impl Client {
     /// UC); on UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is
     /// chosen by the agent; a hop limit of 0 stands for 64, and a path MTU greater than the port's
     /// for the port's. Private data: at most 92 bytes.
+    ///
+    /// A queue pair of iWARP is connected by MPA over a stream: to the TCP port that the service
+    /// names, two-way, with 508 bytes of private data at most. Of `params` only the path, the
+    /// service, the read depths and the time count.
     pub fn connect(
-        &self,
+        self: &Arc<Client>,
         of: impl Into<Connectable>,
         params: &ConnectParams,
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
         let _call = self.call()?;
-        self.agent.connections.connect(self, &of.into(), params, handshake, private_data)
+        let of = of.into();
+        self.agent.protocol_of_type(of.qp_type()).connect(self, &of, params, handshake, private_data)
     }
 
     /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,
     /// of the type that the request asks for. `CmEventKind::Established` follows. The queue pair
     /// has no more RDMA Reads outstanding than the peer serves. Private data: at most 196 bytes.
+    ///
+    /// On iWARP `CmEventKind::Established` follows when the peer's first message has come, and the
+    /// queue pair sends nothing before. Private data: at most 508 bytes.
     pub fn accept(
         &self,
         connection: ConnectionId,
@@ -72,14 +82,14 @@ impl Client {
         private_data: &[u8],
     ) -> Result<(), Error> {
         let _call = self.call()?;
-        self.agent.connections.accept(self, connection, &with.into(), params, private_data)
+        self.agent.protocol(connection).accept(self, connection, &with.into(), params, private_data)
     }
 
     /// Passive side: rejects a request; active side, three-way: rejects the peer's accept (the
     /// queue pair goes to ERROR, a virtual interface to RESET with its receives). The connection is
-    /// gone when this returns.
+    /// gone when this returns. Private data: at most 148 bytes, on iWARP 508.
     pub fn reject(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        self.agent.connections.reject(self, connection, Reason::CONSUMER_DEFINED, &[], private_data)
+        self.reject_because(connection, Reason::CONSUMER_DEFINED, &[], private_data)
     }
 
     /// As [`Client::reject`], for another reason than the consumer's own (IBTA vol. 1 table 109),
@@ -91,20 +101,21 @@ impl Client {
         information: &[u8],
         private_data: &[u8],
     ) -> Result<(), Error> {
-        self.agent.connections.reject(self, connection, reason, information, private_data)
+        self.agent.protocol(connection).reject(self, connection, reason, information, private_data)
     }
 
     /// Passive side: forgets a request, as if it had not arrived. Nothing is sent, and a repetition
-    /// of the request is reported as a new one. For a request that the client has no room for.
+    /// of the request is reported as a new one. For a request that the client has no room for. On
+    /// iWARP the peer's stream is reset.
     pub fn discard(&self, connection: ConnectionId) -> Result<(), Error> {
-        self.agent.connections.discard(self, connection)
+        self.agent.protocol(connection).discard(self, connection)
     }
 
     /// Passive side: passes a request to another client of the agent, which answers it and hears of
     /// it, with `context`, from now on. A failure changes nothing.
     pub fn transfer(&self, connection: ConnectionId, to: &Arc<Client>, context: u64) -> Result<(), Error> {
         let _call = to.call()?;
-        self.agent.connections.transfer(self, connection, to, context)
+        self.agent.protocol(connection).transfer(self, connection, to, context)
     }
 
     /// Active side, three-way: confirms the peer's accept. `CmEventKind::Established` follows. At
@@ -116,15 +127,16 @@ impl Client {
         initiator_depth: u8,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        self.agent.connections.establish(self, connection, initiator_depth, private_data)
+        self.agent.protocol(connection).establish(self, connection, initiator_depth, private_data)
     }
 
     /// Ends a connection, or gives up one that is being made. A queue pair that is connected goes
     /// to ERROR before this returns, so what is outstanding flushes. If the connection was
     /// established, `CmEventKind::Disconnected` follows; otherwise no event follows. A virtual
-    /// interface is disconnected without any event by `Vi::disconnect`.
+    /// interface is disconnected without any event by `Vi::disconnect`. On iWARP there is no
+    /// private data, and the stream ends between messages.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
-        self.agent.connections.disconnect(self, connection, private_data)
+        self.agent.protocol(connection).disconnect(self, connection, private_data)
     }
 
     /// Prepares to ask a peer for a datagram service; sends nothing yet. Returns the resolution's

@@ -87,7 +87,7 @@ pub struct Client {
     upcalls: Option<Weak<dyn Upcalls>>,
     /// The most connections at the same time.
     max_connections: AtomicU32,
-    /// The present ones; changed under the lock of the agent's connections.
+    /// The present ones.
     pub(crate) connections: AtomicU32,
     /// Calls in progress that make something of the client's. Closed when the client is detached,
     /// or the agent closed.
@@ -206,7 +206,7 @@ impl Client {
             self.in_upcall.wait();
         }
         self.end_calls();
-        self.agent.connections.detach(self);
+        self.agent.end_connections_of(self);
         // In the order of Counter, which is the one in which they can go.
         loop {
             let next = self.objects.lock().iter_mut().find_map(BTreeMap::pop_first);
@@ -255,6 +255,16 @@ impl Home for Client {
 
     fn enter(&self) -> Result<Inside<'_>, Error> {
         self.call()
+    }
+
+    fn take_connection(&self) -> bool {
+        let most = self.max_connections();
+        let more = |now: u32| (now < most).then_some(now + 1);
+        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn leave_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn tell(&self, upcall: &mut dyn FnMut(&dyn Upcalls)) {

@@ -9,7 +9,7 @@ use core::num::NonZeroU64;
 use roce::Gid;
 
 /// The entries.
-pub(super) struct Crowd<T> {
+pub(crate) struct Crowd<T> {
     /// By peer and order of arrival.
     entries: BTreeMap<(Gid, NonZeroU64), T>,
     /// How many entries a peer has, if any.

@@ -22,7 +22,7 @@
 //! is sent there, ends, delays and confirms no connection of others.
 
 mod active;
-mod crowd;
+pub(crate) mod crowd;
 mod kept;
 mod names;
 mod passive;

@@ -88,6 +88,8 @@ bitflags! {
         const RC = 1 << 0;
         /// Unreliable connections.
         const UC = 1 << 1;
+        /// iWARP's connections, which are made by MPA over streams. Only alone.
+        const IWARP = 1 << 2;
     }
 }
 

@@ -2,21 +2,24 @@
 
 use alloc::sync::Arc;
 use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering;
 
 use platform::heap;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn, Qpn, ServiceId};
 
-use super::state::{ConnectionManager, End, HeldBack, Listen, Notice};
-use super::{BACKLOG, MEMORY};
+use super::state::{ConnectionManager, End, HeldBack, Listen, Notice, Tables};
+use super::{BACKLOG, MEMORY, found};
 use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Transports};
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::connectable::Connectable;
+use crate::protocol::Protocol;
+use crate::qp_common::Common;
 use crate::{Client, Error, Resource};
 
-impl ConnectionManager {
-    pub(crate) fn listen(
+impl Protocol for ConnectionManager {
+    fn listen(
         &self,
         client: &Arc<Client>,
         services: RangeInclusive<ServiceId>,
@@ -30,7 +33,7 @@ impl ConnectionManager {
         Ok(id)
     }
 
-    pub(crate) fn stop_listening(&self, client: &Client, id: ListenId) -> Result<(), Error> {
+    fn stop_listening(&self, client: &Client, id: ListenId) -> Result<(), Error> {
         let mut tables = self.tables.lock();
         match tables.listens.get(&id) {
             Some(listen) if core::ptr::eq(&*listen.client, client) => {}
@@ -43,9 +46,9 @@ impl ConnectionManager {
         Ok(())
     }
 
-    pub(crate) fn connect(
+    fn connect(
         &self,
-        client: &Client,
+        client: &Arc<Client>,
         of: &Connectable,
         params: &ConnectParams,
         handshake: Handshake,
@@ -99,7 +102,7 @@ impl ConnectionManager {
         Ok(id)
     }
 
-    pub(crate) fn accept(
+    fn accept(
         &self,
         client: &Client,
         id: ConnectionId,
@@ -145,7 +148,7 @@ impl ConnectionManager {
         Ok(())
     }
 
-    pub(crate) fn establish(
+    fn establish(
         &self,
         client: &Client,
         id: ConnectionId,
@@ -175,7 +178,7 @@ impl ConnectionManager {
         Ok(())
     }
 
-    pub(crate) fn reject(
+    fn reject(
         &self,
         client: &Client,
         id: ConnectionId,
@@ -197,7 +200,7 @@ impl ConnectionManager {
     }
 
     /// Forgets a request that waits for an answer, as if it had not come.
-    pub(crate) fn discard(&self, client: &Client, id: ConnectionId) -> Result<(), Error> {
+    fn discard(&self, client: &Client, id: ConnectionId) -> Result<(), Error> {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         tables.end(client, id)?;
@@ -208,12 +211,7 @@ impl ConnectionManager {
         Ok(())
     }
 
-    pub(crate) fn disconnect(
-        &self,
-        client: &Client,
-        id: ConnectionId,
-        private_data: &[u8],
-    ) -> Result<(), Error> {
+    fn disconnect(&self, client: &Client, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         let connected = tables.end(client, id)?.connected.clone();
@@ -236,5 +234,54 @@ impl ConnectionManager {
             Err(Error::Gone) => Ok(()),
             other => other,
         }
+    }
+
+    /// A failure changes nothing.
+    fn transfer(&self, from: &Client, id: ConnectionId, to: &Arc<Client>, context: u64) -> Result<(), Error> {
+        if !Arc::ptr_eq(from.agent(), to.agent()) {
+            return Err(Error::Foreign);
+        }
+        let former = {
+            let mut tables = self.tables.lock();
+            if tables.end(from, id)?.connected.is_some() {
+                return Err(Error::ConnectionState);
+            }
+            if !tables.admits(to) {
+                return Err(Error::NoResources(Resource::Connections));
+            }
+            let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
+            from.connections.fetch_sub(1, Ordering::Relaxed);
+            to.connections.fetch_add(1, Ordering::Relaxed);
+            end.context = context;
+            core::mem::replace(&mut end.client, to.clone())
+        };
+        // Without the lock.
+        drop(former);
+        Ok(())
+    }
+
+    fn abandon(&self, id: ConnectionId) -> bool {
+        let end = self.give_up(&mut self.tables.lock(), id);
+        // Dropped without the lock.
+        end.is_some()
+    }
+
+    fn abandon_of(&self, qp: &Common) {
+        let end = {
+            let mut tables = self.tables.lock();
+            qp.connection().and_then(|id| self.give_up(&mut tables, id))
+        };
+        // Dropped without the lock.
+        drop(end);
+    }
+
+    fn detach(&self, client: &Client) {
+        let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
+        let listens = |tables: &Tables, after| found(&tables.listens, after, |listen| of(&listen.client));
+        self.each_of(listens, |id| _ = self.stop_listening(client, id));
+        // From here on no request makes a new end for the client.
+        let ends = |tables: &Tables, after| found(&tables.ends, after, |end| of(&end.client));
+        self.each_of(ends, |id| _ = self.abandon(id));
+        self.detach_resolutions(client);
     }
 }

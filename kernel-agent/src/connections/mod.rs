@@ -11,7 +11,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `state` | what the manager keeps: its tables and their entries |
-//! | `calls`, `transfer` | what clients ask for |
+//! | `calls` | what clients ask for |
 //! | `intake`, `arrivals` | datagrams that wait; what they lead to |
 //! | `broken` | connections whose queue pair broke |
 //! | `resolutions` | service resolution |
@@ -25,7 +25,6 @@ mod calls;
 mod intake;
 mod resolutions;
 mod state;
-mod transfer;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -44,7 +43,7 @@ use crate::cm::{self, Action, Arrival, Cm, ConnectionId};
 use crate::gsi::Gsi;
 use crate::qp_common::Common;
 use crate::vi::{Changing, Vi};
-use crate::{Client, Error, Resource};
+use crate::{Error, Resource};
 use intake::Datagram;
 use resolutions::RESOLUTIONS;
 pub(crate) use state::{Connected, ConnectionManager};
@@ -214,24 +213,6 @@ impl ConnectionManager {
         end
     }
 
-    /// Ends what is left of a connection without reporting it to the client. False if it was over.
-    pub(crate) fn abandon(&self, id: ConnectionId) -> bool {
-        let end = self.give_up(&mut self.tables.lock(), id);
-        // Dropped without the lock.
-        end.is_some()
-    }
-
-    /// [`ConnectionManager::abandon`] for the connection of a queue pair that is gone. It looks for
-    /// the connection under the lock under which connections are made, so none is made afterwards.
-    pub(crate) fn abandon_of(&self, qp: &Common) {
-        let end = {
-            let mut tables = self.tables.lock();
-            qp.connection().and_then(|id| self.give_up(&mut tables, id))
-        };
-        // Dropped without the lock.
-        drop(end);
-    }
-
     /// Keeps connections of a virtual interface, which must have none, from being made until the
     /// result is dropped.
     pub(crate) fn begin_change<'a>(&self, vi: &'a Vi) -> Result<Changing<'a>, Error> {
@@ -270,17 +251,6 @@ impl ConnectionManager {
             self.send_held_back(id, held_back);
         }
         result
-    }
-
-    /// Ends all connections, listening points and service resolutions of a client.
-    pub(crate) fn detach(&self, client: &Client) {
-        let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
-        let listens = |tables: &Tables, after| found(&tables.listens, after, |listen| of(&listen.client));
-        self.each_of(listens, |id| _ = self.stop_listening(client, id));
-        // From here on no request makes a new end for the client.
-        let ends = |tables: &Tables, after| found(&tables.ends, after, |end| of(&end.client));
-        self.each_of(ends, |id| _ = self.abandon(id));
-        self.detach_resolutions(client);
     }
 
     /// Calls `act` for each entry of a table that `find` selects, but for none that is added

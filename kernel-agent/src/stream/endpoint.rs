@@ -8,12 +8,17 @@ use nic_abi::admin::{self, Status, StreamEnd, StreamHappened, StreamInfo, Transf
 use nic_hal::{CommandError, Nic};
 use platform::heap;
 use platform::sleep_lock::SleepGuard;
+use platform::sync::Mutex;
 
+use crate::cm::{ConnectionId, ListenId};
 use crate::home::Home;
 use crate::object::{Counter, Object};
 use crate::table::Number;
 use crate::wire::Gid;
 use crate::{Error, Resource};
+
+/// What an insertion into a client's map of objects may allocate.
+const NODES: usize = 4096;
 
 /// Who is connected by a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +60,10 @@ pub struct StreamState {
 pub(crate) enum Watch {
     /// The client, with this context.
     Client(u64),
+    /// The agent, which listens for connections over streams.
+    Listen(ListenId),
+    /// The agent, which makes this connection.
+    Connection(ConnectionId),
 }
 
 /// A stream or a listener.
@@ -62,6 +71,8 @@ pub(crate) struct Endpoint {
     object: Object<dyn Home>,
     generation: u32,
     watch: Watch,
+    /// The client that has it among its objects, if not the one that made it.
+    keeper: Mutex<Option<Arc<dyn Home>>>,
     /// All that has happened: [`StreamHappened`].
     happened: AtomicU32,
     /// A [`StreamEnd`].
@@ -84,6 +95,7 @@ impl Endpoint {
             object: Object::new(home, Counter::Streams, number.slot),
             generation: number.generation,
             watch,
+            keeper: Mutex::new(None),
             happened: AtomicU32::new(0),
             end: AtomicU32::new(0),
         });
@@ -167,7 +179,32 @@ impl Endpoint {
         destroying.finish(answer, |number| self.release(number), |confirmed| self.remove(confirmed))
     }
 
+    /// Gives the stream to a queue pair, by a call that gets its number. If that succeeds, the
+    /// device knows the number no more.
+    pub(crate) fn give_to(&self, queue_pair: impl FnOnce(u32) -> Result<(), Error>) -> Result<(), Error> {
+        let destroying = self.object.begin_destroy()?;
+        if let Err(error) = queue_pair(self.number()) {
+            self.object.uses().reopen();
+            return Err(error);
+        }
+        destroying.finish(Ok(()), |number| self.release(number), |confirmed| self.remove(confirmed))
+    }
+
+    /// Makes another client of the agent the one with which the object ends.
+    pub(crate) fn hand_to(self: &Arc<Endpoint>, home: &Arc<dyn Home>) -> Result<(), Error> {
+        let _control = self.object.control()?;
+        heap::room(NODES)?;
+        home.adopt(self)?;
+        let former = self.keeper.lock().replace(home.clone());
+        former.as_ref().unwrap_or(self.home()).forget_object(Counter::Streams, self.number());
+        Ok(())
+    }
+
     fn remove(&self, confirmed: bool) {
+        let keeper = self.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            keeper.forget_object(Counter::Streams, self.number());
+        }
         self.home().streams().remove(self.number(), confirmed);
     }
 

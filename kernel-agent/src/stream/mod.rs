@@ -17,6 +17,7 @@ mod calls;
 mod endpoint;
 mod table;
 
+pub(crate) use calls::{MAX_BACKLOG, accept};
 pub(crate) use endpoint::{Endpoint, Watch};
 pub use endpoint::{StreamEnds, StreamState};
 pub(crate) use table::{Streams, TRANSFER};

@@ -48,6 +48,7 @@ const CONFIG: Config = Config {
     max_streams: 64,
     max_connections: 512,
     max_listens: 16,
+    without_crc: false,
     silence: Duration::from_secs(3),
 };
 /// How long anything may take.

@@ -64,6 +64,7 @@ const CONFIG: Config = Config {
     max_streams: 64,
     max_connections: 512,
     max_listens: 4,
+    without_crc: false,
     silence: Duration::from_secs(3),
 };
 

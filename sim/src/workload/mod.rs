@@ -50,6 +50,7 @@ const CONFIG: Config = Config {
     max_streams: 64,
     max_connections: 512,
     max_listens: 16,
+    without_crc: false,
     silence: Duration::from_secs(3),
 };
 /// Between two looks at something that takes a while.

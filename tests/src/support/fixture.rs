@@ -51,6 +51,7 @@ pub const CONFIG: Config = Config {
     max_streams: 64,
     max_connections: 4096,
     max_listens: 16,
+    without_crc: false,
     // Some tests wait for it.
     silence: Duration::from_secs(3),
 };
