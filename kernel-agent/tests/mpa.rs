@@ -21,17 +21,18 @@ const LISTEN: u64 = 9;
 
 /// A peer that the test plays, and an agent that listens.
 struct Scene {
-    _machine: Machine,
     peer: Node,
     node: Node,
     streams: std::cell::Cell<u64>,
+    /// The last to go: it has the devices.
+    machine: Machine,
 }
 
 impl Scene {
     fn new() -> Scene {
         let machine = by_wire();
         let [peer, node] = [0, 1].map(|nic| Node::new(&machine, &open(&machine, nic)));
-        Scene { _machine: machine, peer, node, streams: Default::default() }
+        Scene { peer, node, streams: Default::default(), machine }
     }
 
     fn listening() -> Scene {
@@ -296,7 +297,7 @@ fn a_listening_point_that_ends_leaves_its_requests_answerable() {
 #[test]
 fn another_client_can_answer_and_the_end_of_a_client_ends_all_that_it_has() {
     let scene = Scene::listening();
-    let other = Node::new(&scene._machine, &scene.node.agent);
+    let other = Node::new(&scene.machine, &scene.node.agent);
     let (peer, id) = scene.asked(b"");
     other.client.limit_connections(0);
     let refused = scene.node.client.transfer(id, &other.client, 5);
@@ -321,7 +322,7 @@ fn another_client_can_answer_and_the_end_of_a_client_ends_all_that_it_has() {
 #[test]
 fn a_client_can_be_detached_while_it_is_asked() {
     let scene = Scene::listening();
-    let other = Node::new(&scene._machine, &scene.node.agent);
+    let other = Node::new(&scene.machine, &scene.node.agent);
     let _listener = other.client.listen_for_streams(None, PORT + 1, 4, 1).unwrap();
     // The dispatcher thread waits in an upcall until the Request is there, so it takes the stream
     // and the Request at once.

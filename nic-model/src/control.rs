@@ -126,6 +126,12 @@ impl<F: Frontend> Nic<F> {
         self.admin = Some(AdminQueue::new(commands, responses, log));
         self.init_record(ADMIN_RECORD, 0, 1);
         self.state = State::Ready;
+        if let Some(uplink) = &mut self.uplink {
+            uplink.port.take_segments(true);
+        }
+        if let Some(streams) = &mut self.streams {
+            streams.start();
+        }
     }
 
     /// Changes the heartbeat when it is due. An event about the port that waits is looked after as

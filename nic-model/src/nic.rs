@@ -47,7 +47,8 @@ pub(crate) struct Nic<F: Frontend> {
     pub uplink: Option<Box<Uplink<F::Wire>>>,
     /// TCP streams; absent while one of them is handled.
     pub streams: Option<Box<Streams>>,
-    /// A driver has made streams since the NIC was added: the streams have turns.
+    /// A driver has made streams, or a segment has come, since the NIC was added: the streams have
+    /// turns.
     pub uses_streams: bool,
     /// The last control request that was carried out.
     pub acknowledged: u32,

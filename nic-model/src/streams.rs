@@ -83,7 +83,7 @@ pub(crate) struct Streams {
     /// Events of `tcp` may wait.
     pub untold: bool,
     /// Packets that have come by the short cut. As by a port, none is taken before the driver has
-    /// made a stream or a listener.
+    /// started the device.
     inbox: VecDeque<(NicId, Vec<u8>)>,
     takes: bool,
 }
@@ -101,6 +101,12 @@ impl Streams {
             inbox: VecDeque::new(),
             takes: false,
         })
+    }
+
+    /// The driver has started the device: from now on packets are taken, and those for nobody are
+    /// answered.
+    pub fn start(&mut self) {
+        self.takes = true;
     }
 
     /// Whether the inbox takes another packet.
@@ -148,7 +154,6 @@ impl Streams {
             Kind::Listener(id) => _ = self.listeners.insert(id, number),
         }
         self.objects.insert(number, Object { kind, eq, generation, happened: StreamHappened::empty() });
-        self.takes = true;
         // What happened before may wait.
         self.untold = true;
     }

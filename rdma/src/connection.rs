@@ -1,7 +1,8 @@
 //! Connections: how an endpoint gets its one, and how that ends.
 //!
-//! The handshake has three messages. The active side confirms the peer's accept in the agent's
-//! upcall, with no more RDMA Reads outstanding than the peer serves.
+//! InfiniBand's handshake has three messages: the active side confirms the peer's accept in the
+//! agent's upcall, with no more RDMA Reads outstanding than the peer serves. That of iWARP has two,
+//! and the agent does the rest.
 //!
 //! Locks: `state` (spins, leaf).
 
@@ -11,7 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId, Handshake};
+use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId};
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Signal, Wake};
@@ -361,7 +362,7 @@ impl Endpoint {
         };
         endpoint.connection.begin()?;
         let asked = nic.client().map_err(|_| ConnectError::DeviceDead).and_then(|client| {
-            Ok(client.connect(&endpoint.qp, &params, Handshake::ThreeWay, private_data)?)
+            Ok(client.connect(&endpoint.qp, &params, nic.transport.handshake(), private_data)?)
         });
         match asked {
             Ok(id) if endpoint.connection.asked(id) => {}

@@ -8,8 +8,7 @@ use core::hint::cold_path;
 use core::task::Waker;
 
 use kernel_agent::{
-    LinkFlags, Posted, Qp, QpAttributes, QpType, Remote, Segment, SegmentLimits, SendFlags, SendSlot, Shadow,
-    SlotParams,
+    Posted, Qp, QpAttributes, QpType, Remote, Segment, SegmentLimits, SendFlags, SendSlot, Shadow, SlotParams,
 };
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Privileged, heap};
@@ -158,6 +157,9 @@ impl<'a> Builder<'a> {
         let Builder { domain, sends, receives, segments, reads, served, queue, .. } = self;
         let Builder { receive_queue, watch, shared, privileged, starts, .. } = self;
         let nic = domain.nic().inner();
+        if datagrams.is_some() {
+            nic.transport.has_datagrams()?;
+        }
         let receives = if shared.is_some() { 0 } else { receives };
         let entries = sends.checked_add(receives).ok_or(CreateError::OutOfRange("depth"))?;
         let given = queue.iter().chain(&receive_queue);
@@ -180,7 +182,7 @@ impl<'a> Builder<'a> {
         let slot: Arc<SendSlot> = Arc::default();
         // The header of a datagram has a segment of its own. Datagrams do not take the fast path.
         let (qp_type, headers, fast) = match &datagrams {
-            None => (QpType::Rc, 0, segments),
+            None => (nic.transport.queue_pair(), 0, segments),
             Some(_) => (QpType::Ud, 1, 0),
         };
         let limits = SegmentLimits { send: fast, write: fast, read: fast };
@@ -200,9 +202,8 @@ impl<'a> Builder<'a> {
             owner: 0,
             slot: Some((SlotParams { slot: &slot, handle, closed: 0 }, limits)),
         })?;
-        let rights = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE | LinkFlags::REMOTE_ATOMIC;
         let ready = match &datagrams {
-            None => qp.to_init(rights),
+            None => qp.to_init(nic.transport.rights()),
             Some((key, _)) => qp.start_datagrams(*key),
         };
         let ready = ready.map_err(CreateError::from);
@@ -374,6 +375,10 @@ impl Inner {
     #[inline(never)]
     fn post_slowly(&self, work: Work<'_>, more: u32, domain: &OwnPd) -> Result<(), PostError> {
         use kernel_agent::Operation;
+        let is_extension = work.immediate.is_some() || work.kind.is_atomic();
+        if is_extension && !self.nic.transport.has_extensions() {
+            return Err(PostError::Unsupported);
+        }
         let slices = work.local.slices();
         let remote = |memory: RemoteMemory| Remote { addr: memory.addr, key: memory.key };
         let sink = || {

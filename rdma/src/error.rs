@@ -18,6 +18,9 @@ pub enum CreateError {
     /// A size exceeds what the NIC can do.
     #[error("{0} is out of range: the agent's identity has the limits")]
     OutOfRange(&'static str),
+    /// The transport of the opening, or the NIC, does not have this.
+    #[error("there is no such thing here: {0}")]
+    Unsupported(&'static str),
     /// Objects of two NICs were used together.
     #[error("the objects belong to different openings of a NIC: make all of them of one")]
     Foreign,
@@ -169,6 +172,9 @@ pub enum ResolveError {
     /// The port has no address from which it reaches the peer's, or is down.
     #[error("no path leads to this address: is the link up, and has the port such an address?")]
     NoPath,
+    /// The transport of the opening has no datagrams.
+    #[error("the transport has no datagrams")]
+    Unsupported,
     /// Nobody offers the service there.
     #[error("nobody offers the service there: start the peer's endpoint first")]
     NoService,
@@ -278,6 +284,9 @@ pub enum PostError {
     /// A batch takes Sends, RDMA Writes and RDMA Reads, without immediate data.
     #[error("a batch has no such requests: post it alone")]
     NotInBatch,
+    /// The transport has no atomic operations and no immediate data.
+    #[error("the transport has no atomic operations and no immediate data")]
+    Unsupported,
     /// The endpoint takes its receives from a shared queue.
     #[error("the endpoint has no receive queue of its own")]
     NoReceives,

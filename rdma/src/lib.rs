@@ -63,6 +63,7 @@ mod services;
 mod shared;
 mod slots;
 mod table;
+mod transport;
 pub mod via;
 pub mod wait;
 mod wakers;
@@ -97,6 +98,7 @@ pub use services::{DatagramListener, DatagramService, ServiceRequest};
 pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
 pub use table::{Entry, Reservation, Table};
+pub use transport::Transport;
 pub use work::{Slices, Work};
 pub use work_queues::WorkQueues;
 

@@ -3,7 +3,7 @@
 use alloc::sync::{Arc, Weak};
 use core::time::Duration;
 
-use kernel_agent::{CmEvent, CmEventKind, ConnectionId, ListenId, Transports};
+use kernel_agent::{CmEvent, CmEventKind, ConnectionId, ListenId};
 use platform::heap;
 use platform::sync::Once;
 use roce::cm::ReadDepths;
@@ -48,7 +48,7 @@ impl Listener {
         // A request may come at once.
         place.fill(Arc::new(Arc::downgrade(&inner)));
         let listener = Listener { inner, nic: opening.clone() };
-        let listen = nic.client()?.listen(service.of_connections(), Transports::RC, handle)?;
+        let listen = nic.client()?.listen(service.of_connections(), nic.transport.listens(), handle)?;
         listener.inner.listen.call_once(|| listen);
         Ok(listener)
     }

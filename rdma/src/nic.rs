@@ -30,6 +30,7 @@ use crate::memory::Domain;
 use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::outcome;
 use crate::resolve::Services;
+use crate::transport::Transport;
 
 handles! {
     /// The handle of an endpoint, as the agent's events name it.
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) listeners: Table<ListenerHandle, Weak<ListenerInner>>,
     pub(crate) services: Services,
     pub(crate) dropped: Dropped,
+    pub(crate) transport: Transport,
 }
 
 impl Inner {
@@ -232,8 +234,14 @@ impl Drop for Consumer {
 pub struct Nic(pub(crate) Arc<Consumer>);
 
 impl Nic {
-    /// Opens the NIC of an agent.
+    /// Opens the NIC of an agent, for connections of InfiniBand.
     pub fn open(agent: &Arc<Agent>) -> Result<Nic, CreateError> {
+        Nic::open_over(agent, Transport::InfiniBand)
+    }
+
+    /// Opens the NIC of an agent, for connections of a transport.
+    pub fn open_over(agent: &Arc<Agent>, transport: Transport) -> Result<Nic, CreateError> {
+        transport.check(agent.identity().features)?;
         let opening = Opening::begin(agent.clone(), "rdma")?;
         let (number, identity) = (opening.number(), agent.identity());
         let endpoints = Table::new(number, identity.max_qps, 0)?;
@@ -248,6 +256,7 @@ impl Nic {
             listeners,
             services,
             dropped: Dropped::new(agent.platform()),
+            transport,
         })?;
         Ok(Nic(Arc::new(Consumer(inner))))
     }
@@ -264,6 +273,11 @@ impl Nic {
     /// The agent that owns the NIC.
     pub fn agent(&self) -> &Arc<Agent> {
         self.inner().agent()
+    }
+
+    /// The transport of its connections.
+    pub fn transport(&self) -> Transport {
+        self.inner().transport
     }
 
     /// Whether the device is dead: no request of this opening will be carried out any more.

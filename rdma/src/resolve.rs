@@ -156,6 +156,7 @@ struct Asked {
 impl Asked {
     fn new(opening: &Nic, address: Address, service: Service, data: &[u8]) -> Result<Asked, ResolveError> {
         let nic = opening.inner();
+        nic.transport.has_datagrams().map_err(|_| ResolveError::Unsupported)?;
         let (path, source) = nic.path(address)?;
         let client = nic.client().map_err(|_| ResolveError::DeviceDead)?;
         let out_of_memory = |_| ResolveError::OutOfMemory;

@@ -99,6 +99,7 @@ struct Offer {
 impl Offer {
     fn new(opening: &Nic, service: Service, offered: Offered) -> Result<Offer, CreateError> {
         let nic = opening.inner();
+        nic.transport.has_datagrams()?;
         let place = nic.services.offered.reserve()?;
         heap::room_for_arc::<Offered>()?;
         let handle = place.handle();

@@ -67,6 +67,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether it is an atomic operation.
+    pub(crate) const fn is_atomic(self) -> bool {
+        matches!(self, Kind::CompareSwap { .. } | Kind::FetchAdd { .. })
+    }
+
     /// A request in the form in which the fast path takes it: not of an atomic operation. `more`:
     /// bits of the tag beside the kind.
     #[inline(always)]

@@ -30,6 +30,8 @@ pub(super) fn to_rtr(agreed: &Agreed, side: Side, stream: u32) -> ModifyQp {
     let mut flags = StreamFlags::empty();
     flags.set(StreamFlags::CRC, agreed.crc);
     flags.set(StreamFlags::RESPONDER, side == Side::Responder);
+    // The passive side's consumer may be the one who speaks first.
+    flags.set(StreamFlags::ANNOUNCE, side == Side::Initiator);
     let depth = |count: u16| count.try_into().unwrap_or(u8::MAX);
     ModifyQp {
         mask: mask.bits(),

@@ -94,7 +94,8 @@ fn a_queue_pair_gets_its_stream_with_what_was_agreed_on() {
     let modify = to_rtr(&agreed, Side::Initiator, 77);
     let mask = QpMask::STATE | QpMask::STREAM | QpMask::MAX_RD_ATOMIC | QpMask::MAX_DEST_RD_ATOMIC;
     assert_eq!((modify.mask, modify.state), (mask.bits(), QpState::Rtr as u32));
-    assert_eq!((modify.stream, modify.stream_flags), (77, StreamFlags::CRC.bits()));
+    let flags = StreamFlags::CRC | StreamFlags::ANNOUNCE;
+    assert_eq!((modify.stream, modify.stream_flags), (77, flags.bits()));
     assert_eq!((modify.max_dest_rd_atomic, modify.max_rd_atomic), (4, 5));
     let modify = to_rtr(&Agreed { crc: false, ..agreed }, Side::Responder, 77);
     assert_eq!(modify.stream_flags, StreamFlags::RESPONDER.bits());

@@ -75,9 +75,6 @@ impl<F: Frontend> Nic<F> {
             streams.add(command.object, kind, eq, generation);
         }
         self.uses_streams = true;
-        if let Some(uplink) = &mut self.uplink {
-            uplink.port.take_segments(true);
-        }
         if let Some(eq) = self.eqs.get_mut(eq) {
             eq.users += 1;
         }

@@ -257,9 +257,6 @@ fn a_stream_that_finds_nobody_says_why() {
     let (mut rig, cable) = rig();
     // No listener has the port.
     let args = connecting(&rig, 1);
-    // Only a NIC that uses streams answers segments.
-    let other = ListenStream { port: 1, ..listening() };
-    listen(&mut rig, 1, other).expect("a listener");
     connect(&mut rig, args).expect("a stream");
     settle(&mut rig);
     assert_eq!(rig.event_types(0), [(EventType::Stream, ACTIVE)]);
@@ -398,19 +395,20 @@ fn a_command_with_a_bad_argument_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_port_takes_no_segments_before_its_driver_uses_streams() {
+fn a_port_answers_segments_from_the_start_of_its_device_on() {
     let (mut rig, _) = rig();
+    rig.control(1, CONTROL_RESET);
     let args = connecting(&rig, 1);
     connect(&mut rig, args).expect("a stream");
     settle(&mut rig);
     assert!(rig.port(1).dropped(Dropped::NotRoce) > 0);
     assert_eq!((rig.port(1).segments_in, rig.port(1).segments_out), (0, 0));
     assert_eq!(end(&mut rig, 0, ACTIVE), StreamEnd::None);
-    // The peer that listens now gets the SYN when it is repeated.
-    listen(&mut rig, 1, listening()).expect("a listener");
+    // The device that is started gets the SYN when it is repeated, and nobody listens.
+    rig.bring_up(1);
     rig.advance(4_000_000_000);
     settle(&mut rig);
-    assert!(happened(&mut rig, 0, ACTIVE).contains(Happened::CONNECTED));
+    assert_eq!(end(&mut rig, 0, ACTIVE), StreamEnd::Refused);
     assert!(rig.port(1).segments_in > 0 && rig.port(1).segments_out > 0);
 }
 

@@ -11,6 +11,7 @@ use kernel_agent::{Agent, Config};
 
 use crate::support::{Host, PORT, block_on, pair, poll, waker};
 
+infiniband! {
 #[test]
 fn ends_in_order_report_nothing() {
     let host = Host::new(2);
@@ -29,6 +30,7 @@ fn ends_in_order_report_nothing() {
     assert_eq!(domain.close(), Ok(()));
     assert_eq!(listener.close(), Ok(()));
     assert_eq!(nic.close(), Ok(()));
+}
 }
 
 #[test]

@@ -11,6 +11,7 @@ use ferrovia_rdma::{
 };
 use kernel_agent::{Agent, Config};
 
+use crate::MOST_DATA;
 use crate::support::{Host, PORT, block_on, pair, waker};
 
 #[test]
@@ -52,8 +53,8 @@ fn a_peer_that_is_not_there_or_does_not_want_is_an_error_of_its_own() {
     drop(listener.wait().unwrap());
     assert_eq!(connecting.wait(), Err(ConnectError::Rejected));
     let fresh = endpoint();
-    let long = fresh.connect_with(address, Service::it_api(PORT), &[0; 93]).wait();
-    assert_eq!(long, Err(ConnectError::PrivateData(92)));
+    let long = fresh.connect_with(address, Service::it_api(PORT), &[0; MOST_DATA + 1]).wait();
+    assert_eq!(long, Err(ConnectError::PrivateData(MOST_DATA)));
     // One that nobody took is rejected, too.
     let left = endpoint();
     let connecting = left.connect(address, Service::it_api(PORT + 1));
@@ -167,6 +168,7 @@ fn closed_under<T>(host: &Host, future: impl Future<Output = T>) -> T {
     }
 }
 
+infiniband! {
 #[test]
 fn a_task_that_waits_is_woken_when_the_agent_is_closed() {
     let with = |look: fn(&Host)| look(&Host::new(2));
@@ -199,6 +201,7 @@ fn a_task_that_waits_is_woken_when_the_agent_is_closed() {
         assert_eq!(closed_under(host, asked), Err(ResolveError::Closed));
     });
 }
+}
 
 #[test]
 fn a_thread_that_waits_is_woken_when_the_agent_is_closed() {
@@ -222,6 +225,7 @@ fn a_thread_that_waits_is_woken_when_the_agent_is_closed() {
     assert_eq!(endpoint.post_receive(memory.slice(..), 0), Err(PostError::Closed));
 }
 
+infiniband! {
 #[test]
 fn who_waits_for_a_time_only_goes_on_with_what_was_begun() {
     let host = Host::new(2);
@@ -241,7 +245,9 @@ fn who_waits_for_a_time_only_goes_on_with_what_was_begun() {
     let resolving = client.resolve(host.address(1), PORT).wait_timeout(Duration::from_secs(60));
     assert!(matches!(resolving, Ok(Err(ResolveError::NoService))));
 }
+}
 
+infiniband! {
 #[test]
 fn an_endpoint_knows_how_its_connection_ended() {
     let host = Host::new(2);
@@ -270,6 +276,7 @@ fn an_endpoint_knows_how_its_connection_ended() {
     let endpoint = host.nic(0).domain().unwrap().endpoint().build().unwrap();
     endpoint.connect(host.address(1), PORT).wait().unwrap_err();
     assert_eq!(endpoint.ending(), None);
+}
 }
 
 #[test]

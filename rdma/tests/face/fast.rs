@@ -2,7 +2,7 @@
 
 use ferrovia_rdma::{Access, Domain, Endpoint, FastRegion, PostError, RemoteMemory, RequestError, Work};
 
-use crate::support::{Host, PORT, poll};
+use crate::support::{Host, PORT, poll, settle};
 
 /// An endpoint whose peer accesses memory, and that peer, each on a domain of its own.
 fn pair(host: &Host) -> (Endpoint, Endpoint) {
@@ -16,20 +16,13 @@ fn pair(host: &Host) -> (Endpoint, Endpoint) {
     (first, second)
 }
 
-/// Tells the peer that what was posted before has been executed.
-fn settle(owner: &Endpoint, peer: &Endpoint) {
-    let (from, into) = (region!(owner, 8, Access::empty()), region!(peer, 8, Access::empty()));
-    let receive = peer.receive(into.slice(..)).unwrap();
-    owner.send(from.slice(..)).unwrap().wait().unwrap();
-    receive.wait().unwrap();
-}
-
 fn write(peer: &Endpoint, to: RemoteMemory, bytes: &[u8]) -> Result<(), RequestError> {
     let from = region!(peer, bytes.len(), Access::empty());
     from.slice(..).write(bytes);
     peer.write(from.slice(..), to).unwrap().wait().map(drop)
 }
 
+infiniband! {
 #[test]
 fn a_peer_reaches_memory_from_its_link_to_its_unlink() {
     let host = Host::new(2);
@@ -54,7 +47,9 @@ fn a_peer_reaches_memory_from_its_link_to_its_unlink() {
     assert_eq!(write(&peer, second, b"xxxxxxxx"), Err(RequestError::RemoteAccess));
     assert_eq!(memory.slice(8..24).to_vec(), b"0123456789abcdef");
 }
+}
 
+infiniband! {
 #[test]
 fn a_message_of_the_peer_ends_a_link_and_says_which() {
     let host = Host::new(2);
@@ -84,6 +79,7 @@ fn a_message_of_the_peer_ends_a_link_and_says_which() {
     let refused = peer.start(Work::send_and_invalidate(from.slice(..4), 0x1234_5678)).unwrap().wait();
     assert!(refused.is_err());
     assert!(poll(&owner, 1)[0].result().is_err());
+}
 }
 
 #[test]

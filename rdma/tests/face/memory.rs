@@ -2,7 +2,7 @@
 
 use ferrovia_rdma::{Access, Completion, RequestError, Work};
 
-use crate::support::{Host, PORT, pair, poll};
+use crate::support::{Host, PORT, pair, poll, settle};
 
 #[test]
 fn a_region_that_is_dropped_lives_until_its_requests_have_ended() {
@@ -18,10 +18,11 @@ fn a_region_that_is_dropped_lives_until_its_requests_have_ended() {
     assert!(host.machine.arena().lent() > before, "the device has not read it yet");
     drop(paused);
     assert_eq!(poll(&a, 1)[0].result(), Ok(4));
+    assert_eq!(host.machine.arena().lent(), before, "the poll that took the completion gave it back");
+    settle(&a, &b);
     let mut bytes = [0; 4];
     target.slice(..).read(&mut bytes);
     assert_eq!(&bytes, b"kept");
-    assert_eq!(host.machine.arena().lent(), before, "the poll that took the completion gave it back");
 }
 
 #[test]
@@ -148,6 +149,7 @@ fn the_direct_handle_names_memory_without_registration() {
     assert_eq!(source.remote(), None);
     source.slice(..).write(b"direct");
     endpoint.write(source.slice(..6), target.remote().unwrap()).unwrap().wait().unwrap();
+    settle(&endpoint, &peer);
     let mut bytes = [0; 6];
     target.slice(..).read(&mut bytes);
     assert_eq!(&bytes, b"direct");

@@ -61,6 +61,7 @@ fn a_message_and_its_echo_arrive_for_who_awaits() {
     });
 }
 
+infiniband! {
 #[test]
 fn every_operation_completes_for_who_polls() {
     let host = Host::new(2);
@@ -103,6 +104,7 @@ fn every_operation_completes_for_who_polls() {
     assert_eq!((came[1].immediate(), came[1].result(), came[1].written()), (Some(78), Ok(0), Some(4)));
     assert!(came.iter().all(|end| end.operation() == Operation::Receive));
 }
+}
 
 #[test]
 fn who_stops_waiting_cancels_nothing() {
@@ -135,6 +137,7 @@ fn a_wait_that_is_over_returns_the_request() {
     assert_eq!(receive.wait().map(|done| done.len), Ok(3));
 }
 
+infiniband! {
 #[test]
 fn a_post_that_cannot_be_says_why_and_changes_nothing() {
     let host = Host::new(1);
@@ -164,7 +167,9 @@ fn a_post_that_cannot_be_says_why_and_changes_nothing() {
     let queue = elsewhere.nic(0).queue(4).unwrap();
     assert_eq!(domain.endpoint().queue(&queue).build().err(), Some(CreateError::Foreign));
 }
+}
 
+infiniband! {
 #[test]
 fn a_request_that_the_peer_refuses_fails_and_ends_the_connection() {
     let host = Host::new(2);
@@ -177,6 +182,7 @@ fn a_request_that_the_peer_refuses_fails_and_ends_the_connection() {
     a.wait_closed(None).unwrap();
     b.wait_closed(None).unwrap();
     assert_eq!(region!(a, 64, Access::empty()).remote(), None, "peers have no right to it");
+}
 }
 
 #[test]
@@ -236,6 +242,7 @@ fn an_endpoint_for_posted_requests_starts_none() {
     assert_eq!((poll(&a, 1)[0].id(), poll(&b, 1)[0].id()), (2, 1));
 }
 
+infiniband! {
 /// A poll of one place, or of several, returns what came in order, whatever of it takes the fast
 /// path: plain ends, immediate data, invalidated keys, ends that somebody waits for.
 #[test]
@@ -302,6 +309,7 @@ fn a_poll_returns_every_kind_of_end_in_order() {
         );
     }
 }
+}
 
 #[test]
 fn a_batch_is_posted_as_a_whole_or_not_at_all() {
@@ -361,6 +369,7 @@ fn a_task_is_woken_also_if_requests_of_others_complete_before_its_own() {
     }
 }
 
+infiniband! {
 #[test]
 fn a_receive_that_a_write_took_is_not_longer_than_its_memory() {
     let host = Host::new(1);
@@ -370,6 +379,7 @@ fn a_receive_that_a_write_took_is_not_longer_than_its_memory() {
     a.start(Work::write(from.slice(..), into.remote().unwrap()).immediate(9)).unwrap().wait().unwrap();
     let done = receive.wait().unwrap();
     assert_eq!((done.len, done.written, done.immediate), (0, Some(64), Some(9)));
+}
 }
 
 #[test]

@@ -4,6 +4,7 @@ use ferrovia_rdma::{Access, PostError, Work};
 
 use crate::support::{Host, PORT, poll};
 
+infiniband! {
 #[test]
 fn endpoints_share_receives_and_a_message_gives_its_buffer_back() {
     const CLIENTS: u64 = 3;
@@ -49,7 +50,9 @@ fn endpoints_share_receives_and_a_message_gives_its_buffer_back() {
         assert!(pairs.iter().all(|(_, takes)| from.contains(&takes.id())), "each client was heard");
     }
 }
+}
 
+infiniband! {
 #[test]
 fn a_shared_buffer_comes_back_from_a_receive_that_failed_or_was_written() {
     let host = Host::new(2);
@@ -90,4 +93,5 @@ fn a_shared_buffer_comes_back_from_a_receive_that_failed_or_was_written() {
     let (asks, takes) = connect();
     asks.send(memory.slice(..8)).unwrap().wait().unwrap();
     assert!(receives.message(&poll(&takes, 1)[0]).is_some());
+}
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use ferrovia_rdma::{Address, Completion, Endpoint, Nic, Queue};
+use ferrovia_rdma::{Access, Address, Completion, Endpoint, Nic, Queue};
 use host::Machine;
 use kernel_agent::{Agent, Config, Counts};
 
@@ -31,7 +31,7 @@ impl Host {
     }
 
     pub fn nic(&self, number: usize) -> Nic {
-        Nic::open(&self.agents[number]).expect("an opening")
+        Nic::open_over(&self.agents[number], crate::TRANSPORT).expect("an opening")
     }
 
     pub fn address(&self, number: usize) -> Address {
@@ -102,6 +102,14 @@ macro_rules! region {
     ($endpoint:expr, $len:expr, $access:expr) => {
         $endpoint.domain().shared_region($len, $access).expect("a region")
     };
+}
+
+/// Tells the peer that what was posted before has been executed.
+pub fn settle(owner: &Endpoint, peer: &Endpoint) {
+    let (from, into) = (region!(owner, 8, Access::empty()), region!(peer, 8, Access::empty()));
+    let receive = peer.receive(into.slice(..)).unwrap();
+    owner.send(from.slice(..)).unwrap().wait().unwrap();
+    receive.wait().unwrap();
 }
 
 /// Polls until so many completions have come.

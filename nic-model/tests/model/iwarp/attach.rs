@@ -45,7 +45,9 @@ fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
 
 #[test]
 fn a_stream_that_is_not_connected_cannot_be_taken() {
-    let mut rig = Rig::wired(cable(), 1500);
+    let cable = cable();
+    let mut rig = Rig::wired(cable.clone(), 1500);
+    cable[0].set_room(false);
     let args = crate::streams::connecting(&rig, 1);
     crate::streams::connect(&mut rig, args).expect("a stream");
     let qp = rig.create_qp(0, spec());
