@@ -29,7 +29,8 @@ pub fn run(
     program: Program,
     say: &mut dyn FnMut(fmt::Arguments<'_>),
 ) -> i32 {
-    let node = Node::start(platform, privileged, nics);
+    let transport = line.split_whitespace().find_map(|word| word.strip_prefix("transport="));
+    let node = Node::start(platform, privileged, nics).and_then(|node| node.over(transport));
     let result = node.and_then(|node| {
         let nic = node.nic(0)?;
         let result = program(&mut Host { nic: &nic, say }, Words::new(line));

@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use crate::{Failure, Host, Program, fail};
 
-/// Words that are for the kernel, not for the program.
-const KERNELS: [&str; 1] = ["log="];
+/// Words that are for the kernel or the image, not for the program.
+const KERNELS: [&str; 2] = ["log=", "transport="];
 
 /// The words that no option has taken yet. A program takes its options one by one, and what is left
 /// then is a mistake.

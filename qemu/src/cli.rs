@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::error::{Error, Result};
+use crate::network::Transport;
 use crate::options::Options;
 use crate::{bench, conformance, images, pair, runner, serve, storage, tour};
 
@@ -135,6 +136,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     let options = &cli.options;
     let command = cli.command.unwrap_or(Command::Tour { words: Vec::new() });
     options.network.check()?;
+    check_transport(options, &command)?;
     match &command {
         Command::Pair { .. } => {
             options.check_no_disks("pair boots two machines, and a disk belongs to one")?
@@ -169,6 +171,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Storage { exports } => storage::serve(options, &exports),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
+    }
+}
+
+/// The images and apps that connect by either transport.
+const OVER_EITHER: [&str; 6] =
+    ["rping", "rping-server", "rping-client", "cmatose", "storage", "storage-client"];
+
+/// Checks that what is run knows the transport.
+fn check_transport(options: &Options, command: &Command) -> Result<()> {
+    let name = match command {
+        _ if options.network.transport == Transport::Infiniband => return Ok(()),
+        Command::Storage { .. } => return Ok(()),
+        Command::Boot { image, .. } => Some(image.as_str()),
+        Command::Pair { app, .. } => app.as_deref(),
+        _ => None,
+    };
+    match name {
+        Some(name) if OVER_EITHER.contains(&name) => Ok(()),
+        _ => Err(Error::Usage("--transport iwarp is for rping, cmatose and storage (see --help)".into())),
     }
 }
 
@@ -249,6 +270,9 @@ mod tests {
             (&["--memory", "1M"], "at least 64M"),
             (&["--log", "loud"], "--log"),
             (&["--timeout", "0"], "--timeout"),
+            (&["--transport", "iwarp"], "is for rping, cmatose and storage"),
+            (&["pair", "udaddy", "--transport", "iwarp"], "is for rping, cmatose and storage"),
+            (&["cmatose", "--transport", "iwarp", "--link", "udp:127.0.0.2"], "carries RoCEv2 only"),
             (&["--link", "tap:x"], "\"tap:x\" is no link"),
             (&["--link", "stream:x", "--ip", "10.0.0.0/24"], "names no single port"),
             (&["--link", "stream:x", "--mtu", "100"], "100 is not in 340..=65535"),

@@ -7,13 +7,33 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError, Stream};
 use nic_model::port;
 use platform::Secret;
 
 use crate::error::{Error, Result};
 use crate::temporary;
+
+/// How programs connect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// InfiniBand's connections, over RoCEv2
+    #[default]
+    Infiniband,
+    /// RDMA over TCP
+    Iwarp,
+}
+
+impl Transport {
+    /// The word on the kernel's command line that tells it, if it is not the usual one.
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Transport::Infiniband => None,
+            Transport::Iwarp => Some("transport=iwarp"),
+        }
+    }
+}
 
 /// What a port is plugged into.
 pub type Wire = Box<dyn Link + Send>;
@@ -31,6 +51,12 @@ pub struct Network {
     /// `pair` are then on device processes of their own) [default: short-cut, NICs without packets]
     #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
     pub link: Option<Plug>,
+
+    /// Connect by this: for rping-server, rping-client, cmatose, storage, storage-client, and
+    /// `pair` with rping, cmatose or storage
+    #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
+    #[arg(help_heading = "Network")]
+    pub transport: Transport,
 
     /// Give the NIC this address, with the length of its prefix; once for each address [default:
     /// 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own]
@@ -175,6 +201,11 @@ impl Network {
             _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.vlan.is_some() => Err(Error::Usage(
                 format!("--link {plug} carries no Ethernet frames, and so no VLAN; leave out --vlan"),
             )),
+            _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.transport == Transport::Iwarp => {
+                Err(Error::Usage(format!(
+                    "--link {plug} carries RoCEv2 only, and no TCP; leave out --transport iwarp"
+                )))
+            }
             _ => self.check_addresses(),
         }
     }

@@ -111,9 +111,29 @@ fn programs_with_words_of_their_own_find_each_other() {
 }
 
 #[test]
+fn programs_connect_over_iwarp() {
+    for (words, client, server) in [
+        (
+            &["rping", "count=3", "size=1000", "verify"][..],
+            "rping: 3 pings of 1000 bytes, verified",
+            "3 pings",
+        ),
+        (&["cmatose", "connections=2"], "test complete", "2 connections, 10 messages on each"),
+    ] {
+        for link in ["short-cut", "stream"] {
+            let said = succeed(&[&["--link", link, "--transport", "iwarp"], words].concat());
+            assert!(said.lines().any(|line| line == format!("A: {client}")), "{link}: {said}");
+            let served = format!("B: 10.0.0.1: {server}");
+            assert!(said.lines().any(|line| line.starts_with(&served)), "{link}: {said}");
+        }
+    }
+}
+
+#[test]
 fn the_storage_target_serves_another_of_our_machines() {
-    for link in ["short-cut", "stream"] {
-        let said = succeed(&["--link", link, "storage", "requests=2000", "bytes=8192", "queues=2"]);
+    for (link, transport) in [("short-cut", "infiniband"), ("stream", "infiniband"), ("stream", "iwarp")] {
+        let options = ["--link", link, "--transport", transport];
+        let said = succeed(&[&options[..], &["storage", "requests=2000", "bytes=8192", "queues=2"]].concat());
         let outcome = |line: &str| {
             line.starts_with("A: ")
                 && line.contains(" of 8192 bytes, 16 outstanding: ")

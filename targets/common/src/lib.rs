@@ -66,6 +66,8 @@ pub struct Node {
     pub agents: Vec<Arc<Agent>>,
     /// What makes a consumer a privileged one.
     pub privileged: Privileged,
+    /// The transport of [`Node::nic`].
+    pub transport: rdma::Transport,
 }
 
 impl Node {
@@ -87,7 +89,20 @@ impl Node {
             return Err(Failure::new("there is no RDMA NIC on PCI"));
         }
         let vipl = vipl::Provider::new(provider.interfaces());
-        Ok(Node { platform, provider, vipl, agents, privileged })
+        Ok(Node { platform, provider, vipl, agents, privileged, transport: rdma::Transport::default() })
+    }
+
+    /// With openings for connections of the transport that the value of the word `transport=` on a
+    /// command line names.
+    pub fn over(self, word: Option<&str>) -> Result<Node, Failure> {
+        let transport = match word {
+            None | Some("infiniband") => rdma::Transport::InfiniBand,
+            Some("iwarp") => rdma::Transport::Iwarp,
+            Some(other) => {
+                return Err(Failure::new(format!("transport={other}: neither infiniband nor iwarp")));
+            }
+        };
+        Ok(Node { transport, ..self })
     }
 
     /// Takes the NICs out of service.
@@ -101,7 +116,7 @@ impl Node {
     pub fn nic(&self, number: usize) -> Result<Nic, Failure> {
         let agent =
             self.agents.get(number).ok_or_else(|| Failure::new(format!("there is no NIC {number}")))?;
-        Nic::open(agent).trying("opening a NIC")
+        Nic::open_over(agent, self.transport).trying("opening a NIC")
     }
 
     /// A privileged IA on interface `number`.

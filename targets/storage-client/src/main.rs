@@ -69,7 +69,7 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
         options.host = host.into();
     }
     let loads = Loads::read()?;
-    let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    let node = Node::start(boot.platform, boot.privileged, boot.nics)?.over(args.get("transport"))?;
     let platform = node.platform.clone();
     let mut host = Initiator::connect(&node.nic(0)?, node.privileged, options).trying("connecting")?;
     let Some(&namespace) = host.namespaces().first() else {

@@ -4,8 +4,8 @@
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
 //! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
-//! connect; `counters`, for the counters each second; `until-idle`, to end when the last host has
-//! left.
+//! connect; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second;
+//! `until-idle`, to end when the last host has left.
 //!
 //! When the launcher asks it to end, it disconnects all hosts, and ends.
 //!
@@ -68,7 +68,7 @@ fn serve(boot: Boot) -> Result<(), Failure> {
         None => format!("{:016x}", kernel::random_u64()),
     };
     let (nqn, port) = (config.nqn.clone(), config.port);
-    let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    let node = Node::start(boot.platform, boot.privileged, boot.nics)?.over(args.get("transport"))?;
     let disks = config.disks.len();
     let target = Target::new(&node.nic(0)?, node.privileged, config);
     let target = target.map_err(|error| match error {
