@@ -13,10 +13,10 @@ use alloc::sync::Weak;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use platform::Signal;
 use platform::sync::Mutex;
 use platform::sync::atomic::Ordering;
-use platform::{Signal, Wake};
-use rdma::Context;
+use rdma::{Context, wait};
 
 use crate::attr::CnoParam;
 use crate::error::{handle, state};
@@ -149,31 +149,15 @@ impl Cno {
     }
 
     fn wait(&self, timeout: u32) -> Result<EvdHandle> {
-        let platform = self.signal.platform();
-        let deadline = match timeout {
-            TIMEOUT_INFINITE => None,
-            micros => platform.now().checked_add(Duration::from_micros(micros.into())),
-        };
+        let length = (timeout != TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout.into()));
+        let deadline = wait::deadline(&**self.signal.platform(), length);
         self.state.lock().waiters += 1;
-        let outcome = loop {
-            let seen = self.signal.value();
-            {
-                let mut state = self.state.lock();
-                if let Some(error) = state.ended {
-                    break Err(error);
-                }
-                if let Some(evd) = state.triggered.pop_front() {
-                    break Ok(evd);
-                }
-            }
-            let passed = deadline.is_some_and(|deadline| platform.now() >= deadline);
-            if passed || self.signal.wait(seen, deadline) == Wake::TimedOut {
-                let mut state = self.state.lock();
-                break state.triggered.pop_front().ok_or(ErrorType::QueueEmpty.into());
-            }
-        };
+        let outcome = wait::until(&self.signal, deadline, || {
+            let mut state = self.state.lock();
+            state.ended.map(Err).or_else(|| state.triggered.pop_front().map(Ok))
+        });
         self.state.lock().waiters -= 1;
-        outcome
+        outcome.unwrap_or(Err(ErrorType::QueueEmpty.into()))
     }
 }
 

@@ -514,7 +514,7 @@ impl Core {
     fn stop_callbacks(&self) -> Result<()> {
         // From here on no callback begins: see `Evd::run_callback`.
         self.closing.store(true, Ordering::Release);
-        if self.evds.all().any(|evd| Core::callback_runs(&evd)) {
+        if self.evds.all().any(|evd| evd.runs()) {
             self.closing.store(false, Ordering::Release);
             // Callbacks that became due while `closing` was set could not begin. Schedule them.
             for evd in self.evds.all() {

@@ -3,14 +3,13 @@
 //! Locks: `queue` (spins, leaf).
 
 use alloc::collections::VecDeque;
-use core::task::{Context, Poll, Waker};
+use core::task::Waker;
 
 use platform::sync::Mutex;
-use platform::{Instant, Signal, Wake};
 
-use crate::error::{CreateError, TimedOut};
+use crate::error::CreateError;
 use crate::nic::Inner as NicInner;
-use crate::wakers::Wakers;
+use crate::waiters::Waiters;
 use crate::watch::Watch;
 
 /// The most requests that wait at a listener. Those beyond are left to the peer's repetition.
@@ -19,13 +18,13 @@ const BACKLOG: usize = 128;
 /// The requests that wait at a listener, and who waits for them.
 pub(crate) struct Arrivals<T> {
     queue: Mutex<Backlog<T>>,
-    signal: Signal,
+    /// Who waits for a request: [`Arrivals::wake`] has them look.
+    pub(crate) waiters: Waiters,
     watch: Watch,
 }
 
 struct Backlog<T> {
     waiting: VecDeque<T>,
-    tasks: Wakers,
     /// The listener is dropped.
     is_closed: bool,
 }
@@ -43,8 +42,8 @@ impl<T> Arrivals<T> {
         let mut waiting = VecDeque::new();
         waiting.try_reserve_exact(BACKLOG)?;
         Ok(Arrivals {
-            queue: Mutex::new(Backlog { waiting, tasks: Wakers::default(), is_closed: false }),
-            signal: Signal::new(nic.agent().platform().clone()),
+            queue: Mutex::new(Backlog { waiting, is_closed: false }),
+            waiters: Waiters::new(nic.agent().platform()),
             watch: Watch::new(),
         })
     }
@@ -85,40 +84,7 @@ impl<T> Arrivals<T> {
 
     /// Wakes all who wait.
     pub(crate) fn wake(&self) {
-        let tasks = self.queue.lock().tasks.take();
-        self.signal.raise();
-        tasks.wake();
+        self.waiters.wake();
         self.watch.wake();
-    }
-
-    /// Blocks until `look` returns something, which it looks for after each change, or the deadline
-    /// has passed.
-    pub(crate) fn wait_for<R>(
-        &self,
-        deadline: Option<Instant>,
-        look: impl Fn() -> Option<R>,
-    ) -> Result<R, TimedOut> {
-        loop {
-            let seen = self.signal.value();
-            if let Some(found) = look() {
-                return Ok(found);
-            }
-            if self.signal.wait(seen, deadline) == Wake::TimedOut {
-                return look().ok_or(TimedOut);
-            }
-        }
-    }
-
-    /// Looks, and has the task woken at the next change if there is nothing.
-    pub(crate) fn poll<R>(&self, context: &Context<'_>, look: impl Fn() -> Option<R>) -> Poll<R> {
-        if let Some(found) = look() {
-            return Poll::Ready(found);
-        }
-        let task = context.waker().clone();
-        let added = self.queue.lock().tasks.add(task);
-        if let Err(task) = added {
-            task.wake();
-        }
-        look().map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -185,11 +185,11 @@ impl RegionClosing {
     pub fn wait(mut self) -> Result<(), CloseError> {
         let nic = self.nic().clone();
         loop {
-            let seen = nic.dropped.signal.value();
-            if let Some(ended) = self.look().or_else(|| self.look_again()) {
+            // Without a deadline the wait does not time out.
+            let waited = nic.dropped.closers.wait_for(None, || self.look().or_else(|| self.look_again()));
+            if let Ok(ended) = waited {
                 return ended;
             }
-            nic.dropped.signal.wait(seen, None);
         }
     }
 }
@@ -201,7 +201,7 @@ impl Future for RegionClosing {
         if let Some(ended) = self.look() {
             return Poll::Ready(ended);
         }
-        self.nic().dropped.wake_when_over(context.waker().clone());
+        self.nic().dropped.closers.add(context.waker().clone());
         self.look_again().map_or(Poll::Pending, Poll::Ready)
     }
 }

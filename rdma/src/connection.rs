@@ -13,9 +13,9 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId};
+use platform::Platform;
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::sync::{Mutex, Once};
-use platform::{Platform, Signal, Wake};
 use roce::PathMtu;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
@@ -24,7 +24,7 @@ use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, TimedOut};
 use crate::nic::Inner as NicInner;
-use crate::wakers::Wakers;
+use crate::waiters::Waiters;
 use crate::watch::Watch;
 
 /// How long an attempt to connect may take unless its maker chooses.
@@ -85,8 +85,8 @@ enum State {
 
 /// The connection of an endpoint.
 pub(crate) struct Connection {
-    state: Mutex<(State, Wakers)>,
-    signal: Signal,
+    state: Mutex<State>,
+    waiters: Waiters,
     depths: ReadDepths,
     /// The consumer has disconnected it.
     left: AtomicBool,
@@ -98,8 +98,8 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(platform: &Arc<dyn Platform>, depths: ReadDepths, watch: Watch) -> Connection {
         Connection {
-            state: Mutex::new((State::New, Wakers::default())),
-            signal: Signal::new(platform.clone()),
+            state: Mutex::new(State::New),
+            waiters: Waiters::new(platform),
             depths,
             left: AtomicBool::new(false),
             watch,
@@ -109,7 +109,7 @@ impl Connection {
 
     /// The agent's number of it, if it has one now.
     pub(crate) fn current(&self) -> Option<ConnectionId> {
-        match self.state.lock().0 {
+        match *self.state.lock() {
             State::Pending(id) => id,
             State::Established(id, _) => Some(id),
             _ => None,
@@ -119,10 +119,10 @@ impl Connection {
     /// Begins: an endpoint connects once.
     fn begin(&self) -> Result<(), ConnectError> {
         let mut state = self.state.lock();
-        if !matches!(state.0, State::New) {
+        if !matches!(*state, State::New) {
             return Err(ConnectError::Used);
         }
-        state.0 = State::Pending(None);
+        *state = State::Pending(None);
         Ok(())
     }
 
@@ -130,30 +130,28 @@ impl Connection {
     /// disconnected meanwhile.
     fn asked(&self, id: ConnectionId) -> bool {
         let mut state = self.state.lock();
-        if matches!(state.0, State::Pending(None)) {
-            state.0 = State::Pending(Some(id));
+        if matches!(*state, State::Pending(None)) {
+            *state = State::Pending(Some(id));
         }
-        !matches!(state.0, State::Failed(ConnectError::Closed))
+        !matches!(*state, State::Failed(ConnectError::Closed))
     }
 
     /// The call that was to begin has failed: the endpoint is as before.
     fn undo(&self) {
         let mut state = self.state.lock();
-        if matches!(state.0, State::Pending(_)) {
-            state.0 = State::New;
+        if matches!(*state, State::Pending(_)) {
+            *state = State::New;
         }
     }
 
     /// Changes the state as `next` says, and wakes who waits.
     fn change(&self, next: impl FnOnce(State) -> Option<State>) {
-        let tasks = {
+        {
             let mut state = self.state.lock();
-            let Some(next) = next(state.0) else { return };
-            state.0 = next;
-            state.1.take()
-        };
-        self.signal.raise();
-        tasks.wake();
+            let Some(next) = next(*state) else { return };
+            *state = next;
+        }
+        self.waiters.wake();
         self.watch.wake();
     }
 
@@ -191,7 +189,7 @@ impl Connection {
     /// How the attempt has ended, if it has. An attempt that has succeeded stays so when the
     /// connection ends: who waits for it may be slower than the peer.
     fn outcome(&self) -> Option<Result<PrivateData, ConnectError>> {
-        match self.state.lock().0 {
+        match *self.state.lock() {
             State::New | State::Pending(_) => None,
             State::Established(_, data) | State::Over(data, _) => Some(Ok(data)),
             State::Failed(error) => Some(Err(error)),
@@ -199,11 +197,11 @@ impl Connection {
     }
 
     fn is_established(&self) -> bool {
-        matches!(self.state.lock().0, State::Established(..))
+        matches!(*self.state.lock(), State::Established(..))
     }
 
     fn over(&self) -> Option<()> {
-        matches!(self.state.lock().0, State::Failed(_) | State::Over(..)).then_some(())
+        matches!(*self.state.lock(), State::Failed(_) | State::Over(..)).then_some(())
     }
 
     fn wait_for<T>(
@@ -212,31 +210,16 @@ impl Connection {
         deadline: Option<platform::Instant>,
         look: impl Fn() -> Option<T>,
     ) -> Result<T, TimedOut> {
-        loop {
-            let seen = self.signal.value();
-            if let Some(found) = look() {
-                return Ok(found);
-            }
-            if let Some(error) = nic.ended() {
-                self.fail(error);
-                continue;
-            }
-            if self.signal.wait(seen, deadline) == Wake::TimedOut {
-                return look().ok_or(TimedOut);
-            }
-        }
+        self.waiters.wait_for(deadline, || {
+            look().or_else(|| {
+                self.fail(nic.ended()?);
+                look()
+            })
+        })
     }
 
     fn poll<T>(&self, context: &Context<'_>, look: impl Fn() -> Option<T>) -> Poll<T> {
-        if let Some(found) = look() {
-            return Poll::Ready(found);
-        }
-        let task = context.waker().clone();
-        let added = self.state.lock().1.add(task);
-        if let Err(task) = added {
-            task.wake();
-        }
-        look().map_or(Poll::Pending, Poll::Ready)
+        self.waiters.poll(context, look)
     }
 }
 
@@ -414,7 +397,7 @@ impl Endpoint {
     /// How the endpoint's connection has ended, if it was established and has ended. A request that
     /// was flushed may be seen before: [`Endpoint::wait_closed`] waits for the end.
     pub fn ending(&self) -> Option<Ending> {
-        match self.inner.connection.state.lock().0 {
+        match *self.inner.connection.state.lock() {
             State::Over(_, ending) => Some(ending),
             _ => None,
         }

@@ -6,19 +6,18 @@
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Deref;
-use core::task::Waker;
 
 use kernel_agent::{Agent, Posted};
+use platform::Platform;
 use platform::planted::{Bug, planted};
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicUsize, Ordering};
-use platform::{Platform, Signal};
 
 use crate::endpoint::Inner as Endpoint;
 use crate::memory::{Memory, USERS, WorkQueue};
 use crate::nic::Inner as NicInner;
 use crate::queue::Inner as QueueInner;
-use crate::wakers::Wakers;
+use crate::waiters::Waiters;
 
 /// What some requests are waited for by.
 struct Use {
@@ -123,9 +122,8 @@ pub(crate) struct Dropped {
     waiting: Mutex<Vec<Waiting>>,
     /// How many are being closed.
     closing: AtomicUsize,
-    /// Tasks that close regions, and what threads that do so sleep on.
-    closers: Mutex<Wakers>,
-    pub(crate) signal: Signal,
+    /// The threads and tasks that close them.
+    pub(crate) closers: Waiters,
 }
 
 impl Dropped {
@@ -134,8 +132,7 @@ impl Dropped {
             count: AtomicUsize::new(0),
             waiting: Mutex::default(),
             closing: AtomicUsize::new(0),
-            closers: Mutex::default(),
-            signal: Signal::new(platform.clone()),
+            closers: Waiters::new(platform),
         }
     }
 
@@ -153,20 +150,10 @@ impl Dropped {
         }
     }
 
-    /// Has a task woken when requests have ended.
-    pub(crate) fn wake_when_over(&self, task: Waker) {
-        let added = self.closers.lock().add(task);
-        if let Err(task) = added {
-            task.wake();
-        }
-    }
-
     /// Requests have ended: wakes who closes a region, to look whether it was waiting for these.
     pub(crate) fn wake_closers(&self) {
         if self.closing.load(Ordering::SeqCst) > 0 {
-            let tasks = self.closers.lock().take();
-            self.signal.raise();
-            tasks.wake();
+            self.closers.wake();
         }
     }
 

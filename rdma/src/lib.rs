@@ -17,8 +17,9 @@
 //!   progress and its callback thread; [`Face`]: what a face adds to that;
 //! - [`InCallbacks`]: the threads that run the consumer's callbacks now;
 //! - [`Context`]: the consumer's context of an object;
-//! - [`events::EventQueue`]: completions and entries that software makes, in one queue, with the
-//!   criteria by which they notify;
+//! - [`events`]: completions and entries that software makes, in one queue, with the criteria by
+//!   which they notify, and who learns of it: waiters, callbacks, notification objects;
+//! - [`wait`]: how a thread waits, for a queue or for anything else;
 //! - [`WorkQueues`]: the work queues of an endpoint, of entries or of descriptors;
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces;
 //! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
@@ -66,7 +67,7 @@ mod table;
 mod transport;
 pub mod via;
 pub mod wait;
-mod wakers;
+mod waiters;
 mod watch;
 mod work;
 mod work_queues;

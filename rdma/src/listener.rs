@@ -55,19 +55,19 @@ impl Listener {
 
     /// Waits for a request.
     pub async fn accept(&self) -> Result<Incoming, CreateError> {
-        core::future::poll_fn(|context| self.inner.arrivals.poll(context, || self.look())).await
+        core::future::poll_fn(|context| self.inner.arrivals.waiters.poll(context, || self.look())).await
     }
 
     /// Blocks until a request comes.
     pub fn wait(&self) -> Result<Incoming, CreateError> {
         // Without a deadline the wait does not time out.
-        self.inner.arrivals.wait_for(None, || self.look()).map_err(|_| CreateError::Closed)?
+        self.inner.arrivals.waiters.wait_for(None, || self.look()).map_err(|_| CreateError::Closed)?
     }
 
     /// Blocks until a request comes, or the time is over; `None` then.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Incoming>, CreateError> {
         let deadline = self.nic.inner().deadline(Some(timeout));
-        self.inner.arrivals.wait_for(deadline, || self.look()).ok().transpose()
+        self.inner.arrivals.waiters.wait_for(deadline, || self.look()).ok().transpose()
     }
 
     /// Takes a request if one waits. Does not block.

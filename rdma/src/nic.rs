@@ -83,7 +83,7 @@ impl Inner {
 
     /// The moment at which a wait of this length ends; without a length it has no end.
     pub(crate) fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
-        self.agent().platform().now().checked_add(timeout?)
+        crate::wait::deadline(&**self.agent().platform(), timeout)
     }
 
     pub(crate) fn endpoint(&self, handle: u64) -> Option<Arc<Endpoint>> {

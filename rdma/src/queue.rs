@@ -12,8 +12,7 @@
 //! slot is closed while completions are staged, which come before those in the queue, and while a
 //! region waits for requests that end here.
 //!
-//! Locks: `stage` (spins), then the queue's slot in the agent. `wakers` is taken alone. Tasks are
-//! woken without a lock.
+//! Locks: `stage` (spins), then the queue's slot in the agent. Tasks are woken without a lock.
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -26,13 +25,13 @@ use core::time::Duration;
 use kernel_agent::{Arm, Cq, CqSlot, SlotParams, Took};
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicUsize, Ordering};
-use platform::{Instant, Signal, heap};
+use platform::{Instant, heap};
 
 use crate::completion::{Completion, tag};
 use crate::error::{CreateError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, QueueHandle};
 use crate::wait;
-use crate::wakers::Wakers;
+use crate::waiters::Waiters;
 use crate::watch::Watch;
 
 /// Why the slot is closed: completions are staged.
@@ -50,12 +49,11 @@ pub(crate) struct Inner {
     staged: AtomicUsize,
     /// How many waits there are of regions that end, for requests that end here.
     awaited: AtomicUsize,
-    /// Raised when completions may have come, and when outcomes were passed on.
-    signal: Signal,
-    /// Threads that may sleep on `signal`.
-    waiters: AtomicUsize,
-    /// Tasks that wait for completions of posted requests.
-    wakers: Mutex<Wakers>,
+    /// The threads that wait until completions may have come, or outcomes were passed on, and the
+    /// tasks that wait for completions of posted requests.
+    waiters: Waiters,
+    /// Threads that may sleep.
+    threads: AtomicUsize,
     /// Tasks that wait, for either kind of request.
     tasks: AtomicUsize,
     pub(crate) watch: Watch,
@@ -107,9 +105,8 @@ impl Inner {
             stage: Mutex::new(stage),
             staged: AtomicUsize::new(0),
             awaited: AtomicUsize::new(0),
-            signal: Signal::new(nic.agent().platform().clone()),
-            waiters: AtomicUsize::new(0),
-            wakers: Mutex::default(),
+            waiters: Waiters::new(nic.agent().platform()),
+            threads: AtomicUsize::new(0),
             tasks: AtomicUsize::new(0),
             watch: Watch::new(),
         });
@@ -193,7 +190,7 @@ impl Inner {
     pub(crate) fn announced(&self) {
         let is_watched = self.watch.wake();
         let waits = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
-        if is_watched && !waits(&self.waiters) && !waits(&self.tasks) {
+        if is_watched && !waits(&self.threads) && !waits(&self.tasks) {
             // Who watches polls, and what it takes needs no stage; who closes a region takes some,
             // too.
             self.nic.dropped.wake_closers();
@@ -222,21 +219,19 @@ impl Inner {
 
     /// Wakes all who wait.
     pub(crate) fn wake_all(&self) {
-        self.signal.raise();
+        self.waiters.signal().raise();
         self.wake_poller();
         self.watch.wake();
     }
 
     pub(crate) fn wake_threads(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            self.signal.raise();
+        if self.threads.load(Ordering::SeqCst) > 0 {
+            self.waiters.signal().raise();
         }
     }
 
     fn wake_poller(&self) {
-        let tasks = self.wakers.lock().take();
-        self.tasks.fetch_sub(tasks.len(), Ordering::SeqCst);
-        tasks.wake();
+        self.waiters.wake_tasks(|woken| _ = self.tasks.fetch_sub(woken, Ordering::SeqCst));
     }
 
     /// Has the next completion announced.
@@ -248,12 +243,13 @@ impl Inner {
     pub(crate) fn wait_for<T>(
         &self,
         deadline: Option<Instant>,
-        look: impl FnMut() -> Option<T>,
+        mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, TimedOut> {
-        let begun = self.signal.platform().now();
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let outcome = wait::for_queue(&self.signal, (begun, deadline), look, || self.arm());
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        let signal = self.waiters.signal();
+        let begun = signal.platform().now();
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        let outcome = wait::for_queue(signal, (begun, deadline), |_| look(), |_| self.arm());
+        self.threads.fetch_sub(1, Ordering::SeqCst);
         outcome
     }
 
@@ -392,14 +388,9 @@ impl Queue {
             if queue.has_completion() {
                 return Poll::Ready(());
             }
-            let task = context.waker().clone();
             queue.task_waits();
-            let added = queue.wakers.lock().add(task);
-            if !matches!(added, Ok(true)) {
+            if !queue.waiters.add(context.waker().clone()) {
                 queue.task_is_woken();
-            }
-            if let Err(task) = added {
-                task.wake();
             }
             queue.arm();
             // What came before the queue was armed is not announced.

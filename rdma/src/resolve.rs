@@ -12,8 +12,8 @@ use core::time::Duration;
 use kernel_agent::{
     Death, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolveParams, datagram_address,
 };
+use platform::heap;
 use platform::sync::Mutex;
-use platform::{Signal, Wake, heap};
 use roce::cm::sidr::Status;
 use roce::{QKey, Qpn, TimeoutCode};
 
@@ -24,7 +24,7 @@ use crate::error::{ResolveError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, ResolutionHandle, ServiceHandle};
 use crate::numbers::Number;
 use crate::services::{Offered, Waiting, answer, nothing};
-use crate::wakers::Wakers;
+use crate::waiters::Waiters;
 use crate::{OutOfResources, Table};
 
 /// How long a request waits for its answer before it is sent again, and how often that is done:
@@ -126,23 +126,14 @@ struct Resolution {
     path: roce::Path,
     /// The index of the path's local address.
     source: u8,
-    state: Mutex<(Option<Outcome>, Wakers)>,
-    signal: Signal,
+    outcome: Mutex<Option<Outcome>>,
+    waiters: Waiters,
 }
 
 impl Resolution {
-    fn outcome(&self) -> Option<Outcome> {
-        self.state.lock().0
-    }
-
     fn end(&self, outcome: Outcome) {
-        let tasks = {
-            let mut state = self.state.lock();
-            state.0.get_or_insert(outcome);
-            state.1.take()
-        };
-        self.signal.raise();
-        tasks.wake();
+        self.outcome.lock().get_or_insert(outcome);
+        self.waiters.wake();
     }
 }
 
@@ -172,8 +163,8 @@ impl Asked {
             private_data: data,
         };
         let (id, _) = client.open_resolution(&params, handle)?;
-        let signal = Signal::new(nic.agent().platform().clone());
-        let inner = Arc::new(Resolution { handle, path, source, state: Mutex::default(), signal });
+        let waiters = Waiters::new(nic.agent().platform());
+        let inner = Arc::new(Resolution { handle, path, source, outcome: Mutex::default(), waiters });
         place.fill(Arc::new(Arc::downgrade(&inner)));
         // An early return closes it.
         let asked = Asked { inner, id, nic: opening.clone() };
@@ -184,7 +175,8 @@ impl Asked {
 
 impl Asked {
     fn look(&self) -> Option<Outcome> {
-        self.inner.outcome().or_else(|| self.nic.inner().ended().map(Err))
+        let outcome = *self.inner.outcome.lock();
+        outcome.or_else(|| self.nic.inner().ended().map(Err))
     }
 }
 
@@ -223,15 +215,7 @@ impl Resolving {
             Err(error) => return Ok(Err(*error)),
         };
         let deadline = asked.nic.inner().deadline(timeout);
-        loop {
-            let seen = asked.inner.signal.value();
-            if let Some(outcome) = asked.look() {
-                return Ok(outcome);
-            }
-            if asked.inner.signal.wait(seen, deadline) == Wake::TimedOut {
-                return asked.look().ok_or(TimedOut);
-            }
-        }
+        asked.inner.waiters.wait_for(deadline, || asked.look())
     }
 }
 
@@ -239,19 +223,10 @@ impl Future for Resolving {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let asked = match &self.0 {
-            Ok(asked) => asked,
-            Err(error) => return Poll::Ready(Err(*error)),
-        };
-        if let Some(outcome) = asked.look() {
-            return Poll::Ready(outcome);
+        match &self.0 {
+            Ok(asked) => asked.inner.waiters.poll(context, || asked.look()),
+            Err(error) => Poll::Ready(Err(*error)),
         }
-        let task = context.waker().clone();
-        let added = asked.inner.state.lock().1.add(task);
-        if let Err(task) = added {
-            task.wake();
-        }
-        asked.look().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -189,19 +189,19 @@ impl DatagramListener {
 
     /// Waits for a request.
     pub async fn accept(&self) -> Result<ServiceRequest, CreateError> {
-        core::future::poll_fn(|context| self.arrivals.poll(context, || self.look())).await
+        core::future::poll_fn(|context| self.arrivals.waiters.poll(context, || self.look())).await
     }
 
     /// Blocks until a request comes.
     pub fn wait(&self) -> Result<ServiceRequest, CreateError> {
         // Without a deadline the wait does not time out.
-        self.arrivals.wait_for(None, || self.look()).map_err(|_| CreateError::Closed)?
+        self.arrivals.waiters.wait_for(None, || self.look()).map_err(|_| CreateError::Closed)?
     }
 
     /// Blocks until a request comes, or the time is over; `None` then.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<ServiceRequest>, CreateError> {
         let deadline = self.offer.nic.inner().deadline(Some(timeout));
-        self.arrivals.wait_for(deadline, || self.look()).ok().transpose()
+        self.arrivals.waiters.wait_for(deadline, || self.look()).ok().transpose()
     }
 
     /// Takes a request if one waits. Does not block.

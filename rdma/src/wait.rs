@@ -1,28 +1,54 @@
-//! Waiting for a queue: a waiter first spins for a moment, since a completion often arrives soon.
-//! Then it arms the queue, looks once more, and sleeps. The same for each face.
+//! Waiting, the same for each face. Who waits for a queue first spins for a moment, since a
+//! completion often arrives soon. Then it arms the queue, looks once more, and sleeps.
 
 use core::time::Duration;
 
-use platform::{Instant, Signal, Wake};
+use platform::planted::{Bug, planted};
+use platform::{Instant, Platform, Signal, Wake};
 
 use crate::error::TimedOut;
 
 /// How long a waiter spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(10);
 
-/// Waits until `look` returns something, or the deadline has passed; without one for ever. `arm`
-/// has the next completion raise the signal. The times are when the call began, and the deadline.
-pub fn for_queue<T>(
+/// The moment at which a wait of this length ends; without a length it has no end.
+pub fn deadline(platform: &dyn Platform, timeout: Option<Duration>) -> Option<Instant> {
+    platform.now().checked_add(timeout?)
+}
+
+/// Waits until `look` returns something, which it looks for each time that the signal is raised, or
+/// the deadline has passed; without one for ever.
+pub fn until<T>(
     signal: &Signal,
-    (begun, deadline): (Instant, Option<Instant>),
+    deadline: Option<Instant>,
     mut look: impl FnMut() -> Option<T>,
-    arm: impl Fn(),
 ) -> Result<T, TimedOut> {
-    let platform = signal.platform();
-    let mut spins = true;
     loop {
         let seen = signal.value();
         if let Some(found) = look() {
+            return Ok(found);
+        }
+        let passed = deadline.is_some_and(|deadline| signal.platform().now() >= deadline);
+        if passed || signal.wait(seen, deadline) == Wake::TimedOut {
+            return look().ok_or(TimedOut);
+        }
+    }
+}
+
+/// Waits until `look` returns something, or the deadline has passed; without one for ever. `arm`
+/// has the next completion raise the signal. Both are told whether the thread has slept. The times
+/// are when the call began, and the deadline.
+pub fn for_queue<T>(
+    signal: &Signal,
+    (begun, deadline): (Instant, Option<Instant>),
+    mut look: impl FnMut(bool) -> Option<T>,
+    arm: impl Fn(bool),
+) -> Result<T, TimedOut> {
+    let platform = signal.platform();
+    let (mut spins, mut slept) = (true, false);
+    loop {
+        let seen = signal.value();
+        if let Some(found) = look(slept) {
             return Ok(found);
         }
         if deadline.is_some_and(|deadline| platform.now() >= deadline) {
@@ -33,13 +59,16 @@ pub fn for_queue<T>(
             core::hint::spin_loop();
             continue;
         }
-        arm();
+        arm(slept);
         // What was complete before the queue was armed is not announced.
-        if let Some(found) = look() {
+        if !planted(Bug::WakeLost)
+            && let Some(found) = look(slept)
+        {
             return Ok(found);
         }
         if signal.wait(seen, deadline) == Wake::TimedOut {
-            return look().ok_or(TimedOut);
+            return look(slept).ok_or(TimedOut);
         }
+        slept = true;
     }
 }

@@ -15,8 +15,9 @@ use kernel_agent::{
     Agent, AsyncEvent, Client, CmEvent, CmEventKind, ConnectionId, Death, QpType, Transports, Upcalls,
 };
 use platform::sync::{Mutex, Once};
-use platform::{Instant, Platform, Signal, Wake, heap};
+use platform::{Instant, Platform, Signal, heap};
 use rdma::via::{Digest, Request, SERVICES};
+use rdma::wait::until;
 
 use crate::address::NetAddress;
 use crate::attributes::ViAttributes;
@@ -130,19 +131,8 @@ impl Switchboard {
         deadline: Option<Instant>,
         goes_on: impl Fn() -> Result<()>,
     ) -> Result<Waiting> {
-        let mut last = false;
-        loop {
-            let seen = self.signal.value();
-            goes_on()?;
-            if let Some(found) = self.find(filter) {
-                return Ok(found);
-            }
-            if last {
-                return Err(Error::Timeout);
-            }
-            let passed = deadline.is_some_and(|deadline| self.signal.platform().now() >= deadline);
-            last = passed || self.signal.wait(seen, deadline) == Wake::TimedOut;
-        }
+        let look = || goes_on().map(|()| self.find(filter)).transpose();
+        until(&self.signal, deadline, look).unwrap_or(Err(Error::Timeout))
     }
 
     fn find(&self, filter: &Filter) -> Option<Waiting> {

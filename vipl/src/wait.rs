@@ -44,8 +44,8 @@ pub(crate) fn wait<T>(
     arm: impl Fn(),
 ) -> Result<T> {
     let times = (deadline.begun, deadline.at);
-    let look = || take().transpose();
-    rdma::wait::for_queue(signal, times, look, arm).unwrap_or(Err(Error::Timeout))
+    let look = |_| take().transpose();
+    rdma::wait::for_queue(signal, times, look, |_| arm()).unwrap_or(Err(Error::Timeout))
 }
 
 #[cfg(test)]

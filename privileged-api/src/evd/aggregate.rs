@@ -22,14 +22,14 @@ use core::sync::atomic::Ordering;
 
 use kernel_agent::TookAny;
 use platform::sync::Mutex;
+use rdma::events::Events;
 
 use super::dto;
 use super::line::Line;
 use super::take::Taken;
-use crate::closed;
 use crate::evd::forms::{Form, WaitFor};
 use crate::event::{DtoCompletion, Event};
-use crate::objects::evd::{Control, Evd, Feed, Queue};
+use crate::objects::evd::{Evd, Feed, Queue};
 use crate::status::{Error, Result};
 
 /// The number of events that are taken before all EVDs are checked again.
@@ -152,8 +152,7 @@ impl Aggregate {
         sevd.seat.store(seat, Ordering::Relaxed);
     }
 
-    /// Removes an EVD, and the record that it notified.
-    pub(crate) fn remove(&self, sevd: &Evd) {
+    fn remove(&self, sevd: &Evd) {
         let left = {
             let mut state = self.state.lock();
             let Some(seat) = state.seat(sevd) else { return };
@@ -222,7 +221,7 @@ impl Aggregate {
                 // waiters sleep until an event is announced, so arm the EVD for them.
                 (Some(_), true) => {
                     if shared {
-                        sevd.arm();
+                        sevd.queue().arm();
                     }
                     false
                 }
@@ -338,7 +337,8 @@ impl Aggregate {
         if self.names {
             return !self.notified();
         }
-        let full = |state: &mut State, seat| state.member(seat).filter(|sevd| !sevd.is_empty()).map(|_| ());
+        let full =
+            |state: &mut State, seat| state.member(seat).filter(|sevd| !sevd.queue().is_empty()).map(|_| ());
         self.search(full).is_none()
     }
 
@@ -355,7 +355,7 @@ impl Aggregate {
     /// Arms all enabled EVDs: each announces its next event.
     pub(crate) fn arm(&self) {
         let _: Option<()> = self.search(|state, seat| {
-            state.member(seat).filter(|sevd| sevd.is_enabled())?.arm();
+            state.member(seat).filter(|sevd| sevd.is_enabled())?.queue().arm();
             None
         });
     }
@@ -384,48 +384,30 @@ impl Evd {
     /// Replaces the aggregate that this EVD feeds; `None` for no aggregate. Fails without a change
     /// if the EVD is freed.
     pub(crate) fn set_aggregate(self: &Arc<Evd>, reservation: Option<Reservation>) -> Result<()> {
-        let former = {
-            let mut control = self.control.lock();
-            if control.gone {
-                return Err(Error::InvalidEvd);
+        let former = self.link(|former| {
+            if let Some(former) = former {
+                former.forget(self);
             }
-            let former = self.leave_aggregate(&mut control);
-            if let Some(feed) = reservation.and_then(|reservation| reservation.fill(self)) {
-                self.set_captive(feed.captures());
-                control.aevd = Some(feed);
-                self.linked.store(true, Ordering::Release);
-            }
-            former
-        };
+            let feed = reservation?.fill(self)?;
+            let captures = feed.captures();
+            Some((feed, captures))
+        })?;
         drop(former);
         Ok(())
     }
 
-    /// Ends feeding the aggregate, and removes the record there that this EVD notified. The caller
-    /// drops the result after it has released the control lock.
-    pub(crate) fn leave_aggregate(&self, control: &mut Control) -> Option<Feed> {
-        let feed = control.aevd.take()?;
-        if let Some(aggregate) = feed.aggregate() {
-            aggregate.remove(self);
-        }
-        self.linked.store(control.notifier.is_some(), Ordering::Release);
-        self.set_captive(false);
-        Some(feed)
-    }
-
-    /// Sets whether the consumer can take the events only from the aggregate.
-    fn set_captive(&self, captive: bool) {
-        self.captive.store(captive, Ordering::Release);
-        if let Some(queue) = self.completions() {
-            queue.set_closed(closed::CAPTIVE, || captive);
+    /// Removes an EVD that feeds this aggregate, and the record that it notified.
+    pub(crate) fn forget(&self, sevd: &Evd) {
+        if let Some(aggregate) = self.aggregate() {
+            aggregate.remove(sevd);
         }
     }
 
     /// The aggregate part, if this is an aggregate.
     pub(crate) fn aggregate(&self) -> Option<&Aggregate> {
-        match &self.queue {
+        match self.queue() {
             Queue::Aggregate(aggregate) => Some(aggregate),
-            _ => None,
+            Queue::Simple(_) => None,
         }
     }
 

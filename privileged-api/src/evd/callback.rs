@@ -1,21 +1,13 @@
-//! Callback routines: when one is due, and which thread runs it (pages it_evd_callback_attach,
-//! it_evd_callback_detach).
-//!
-//! | phase | meaning | ends when |
-//! |---|---|---|
-//! | NotDrained | the routine was attached or has run, and the queue was not yet seen empty | the queue is seen empty: Armed |
-//! | Armed | the notification criteria were absent | they are present: Scheduled |
-//! | Scheduled | the dispatcher thread or the callback thread is to run the routine | the thread calls it: Running |
-//! | Running | the routine runs | the routine returns: Armed if the queue was seen empty meanwhile, else NotDrained |
+//! Callback routines: which thread runs one that is due (pages it_evd_callback_attach,
+//! it_evd_callback_detach). When it is due is the dispatcher's matter ([`rdma::events`]).
 //!
 //! The agent's dispatcher thread runs the routine if an event of the NIC made it due. The IA's
 //! callback thread runs it if a consumer's call made it due. It never runs inside a consumer's
 //! call.
-//!
-//! Locks, outermost first: `changes` (to attach), the EVD's control lock, the queue's lock. The
-//! routine runs without locks.
 
-use crate::evd::attached::{Attached, EvdCallback};
+use rdma::events::Refused;
+
+use crate::evd::attached::EvdCallback;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
 use crate::objects::evd::Evd;
@@ -25,20 +17,13 @@ impl Core {
     /// Called after an event was queued: wakes the waiters, runs or schedules the callback if it is
     /// due, and notifies the aggregate or the notification object of the EVD.
     pub(crate) fn announce(&self, evd: &Evd, origin: Origin<'_>) {
-        evd.wake();
-        if evd.has_callback() && evd.check_callback() {
-            self.run_or_schedule(evd, origin);
-        }
-        if evd.is_linked() && evd.is_enabled() && evd.watch() {
-            evd.wake_task();
-            let aevd = evd.control.lock().aevd.as_ref().map(|feed| feed.shared().clone());
-            if let Some(aevd) = aevd
-                && let Some(aggregate) = aevd.aggregate()
-            {
-                aggregate.notified_by(evd);
-                // An aggregate feeds no other EVD, so the recursion ends here.
-                self.announce(&aevd, origin);
-            }
+        if evd.dispatcher.announce(|| self.run_or_schedule(evd, origin))
+            && let Some(aevd) = evd.feed(|feed| feed.shared().clone())
+            && let Some(aggregate) = aevd.aggregate()
+        {
+            aggregate.notified_by(evd);
+            // An aggregate feeds no other EVD, so the recursion ends here.
+            self.announce(&aevd, origin);
         }
     }
 
@@ -85,23 +70,10 @@ impl Ia {
             // evd_modify checks that no callback is attached before it links the EVD to an
             // aggregate. It holds `changes` meanwhile, so no callback can be attached in between.
             let _changes = evd.changes.lock(&core.shared.platform);
-            let mut guard = evd.control.lock();
-            let control = &mut *guard;
-            if control.gone {
-                return Err(Error::InvalidEvd);
-            }
-            if control.callback.is_some() {
-                return Err(Error::CallbackExists);
-            }
-            if control.waiters > 0 {
-                return Err(Error::EvdWait);
-            }
-            if control.aevd.is_some() || control.notifier.is_some() {
-                return Err(Error::InvalidEvdState);
-            }
-            control.serials += 1;
-            control.callback = Some(Attached::new(callback, control.serials));
-            evd.set_callback(true);
+            evd.attach(callback).map_err(|why| match why {
+                Refused::Waiters => Error::EvdWait,
+                other => other.into(),
+            })?;
         }
         core.after_taking(&evd, false);
         Ok(())
@@ -118,11 +90,6 @@ impl Ia {
         let core = self.live()?;
         let evd = core.evd(evd)?;
         core.privileged()?;
-        let callback = {
-            let mut control = evd.control.lock();
-            evd.set_callback(false);
-            control.callback.take()
-        };
-        if callback.is_some() { Ok(()) } else { Err(Error::InvalidEvdState) }
+        if evd.detach() { Ok(()) } else { Err(Error::InvalidEvdState) }
     }
 }

@@ -1,13 +1,12 @@
 //! Creating an event dispatcher (page it_evd_create).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use core::sync::atomic::{AtomicU8, AtomicUsize};
 
 use kernel_agent::SlotParams;
-use platform::sync::Mutex;
 use platform::use_count::UseCount;
-use platform::{Signal, SleepLock, heap};
-use rdma::events::{Completions, EventQueue, Made, Source};
+use platform::{SleepLock, heap};
+use rdma::events::{Completions, Dispatcher, EventQueue, Made, Source};
 use rdma::via::DescriptorQueue;
 use rdma::{Context, handle};
 
@@ -20,7 +19,7 @@ use crate::event::{Event, EventType};
 use crate::flags::EvdFlags;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
-use crate::objects::evd::{Control, Evd, Notifier, OverflowPolicy, Queue};
+use crate::objects::evd::{Evd, OverflowPolicy, Queue};
 use crate::status::{Error, Result};
 
 /// The most events of one stream that software's queue can hold.
@@ -160,28 +159,12 @@ impl Core {
             stream,
             streams,
             flags: flags.difference(EvdFlags::CREATE_FD),
-            queue,
+            dispatcher: Dispatcher::new(self.shared.platform.clone(), queue, threshold, fd),
             policy,
-            threshold: AtomicUsize::new(threshold),
-            enabled: AtomicBool::new(true),
             overflowed: AtomicU8::new(0),
             feeds: UseCount::new(),
-            control: Mutex::new(Control {
-                waiters: 0,
-                waits_for_several: false,
-                callback: None,
-                running: false,
-                serials: 0,
-                aevd: None,
-                notifier: fd.then(Notifier::default),
-                gone: false,
-            }),
-            callback_attached: AtomicBool::new(false),
-            linked: AtomicBool::new(fd),
-            captive: AtomicBool::new(false),
             seat: AtomicUsize::new(0),
             changes: SleepLock::new(),
-            signal: Signal::new(self.shared.platform.clone()),
             context: Context::new(),
         });
         let evd = evd.map_err(|evd| {
@@ -238,7 +221,7 @@ impl Core {
             other => self.error(other),
         })?;
         let undo = source.clone();
-        let made = Completions::new(source, slot.clone(), handle.as_raw(), closed::BUT_FOR_THE_EVD);
+        let made = Completions::new(source, slot.clone(), handle.as_raw());
         made.map_err(|_| {
             let _ = undo.destroy();
             Error::ResourceQueueSize

@@ -107,16 +107,7 @@ impl Ia {
     /// not block. May be called in callbacks. Thread-safe. Page it_evd_post_se.
     #[doc(alias = "it_evd_post_se")]
     pub fn evd_post_se(&self, evd: EvdHandle, data: usize) -> Result<()> {
-        let core = self.live()?;
-        let evd = core.evd(evd)?;
-        if !evd.streams.contains(EventStreams::SOFTWARE) {
-            return Err(Error::InvalidSoftEvd);
-        }
-        if !evd.push(Event::Software { evd: evd.handle, data }) {
-            return Err(Error::EvdQueueFull);
-        }
-        core.announce(&evd, Origin::Call);
-        Ok(())
+        self.post_software(evd, EventStreams::SOFTWARE, Event::Software { evd, data })
     }
 
     /// Posts an entry of the interface that created the event dispatcher with the stream
@@ -125,12 +116,16 @@ impl Ia {
     ///
     /// Errors: as [`Ia::evd_post_se`]. Does not block. May be called in callbacks. Thread-safe.
     pub fn evd_post_own(&self, evd: EvdHandle, data: usize) -> Result<()> {
+        self.post_software(evd, EventStreams::OWN, Event::Software { evd: EvdHandle::NULL, data })
+    }
+
+    fn post_software(&self, evd: EvdHandle, stream: EventStreams, event: Event) -> Result<()> {
         let core = self.live()?;
         let evd = core.evd(evd)?;
-        if !evd.streams.contains(EventStreams::OWN) {
+        if !evd.streams.contains(stream) {
             return Err(Error::InvalidSoftEvd);
         }
-        if !evd.push(Event::Software { evd: EvdHandle::NULL, data }) {
+        if !evd.push(event) {
             return Err(Error::EvdQueueFull);
         }
         core.announce(&evd, Origin::Call);

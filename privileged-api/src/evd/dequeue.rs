@@ -185,7 +185,7 @@ impl Core {
     /// Updates the callback after a consumer took events. `empty` says that the consumer found the
     /// queue empty.
     pub(super) fn after_taking(&self, evd: &Evd, empty: bool) {
-        if evd.has_callback() && evd.drained(empty) {
+        if evd.drained(empty) {
             self.run_or_schedule(evd, Origin::Call);
         }
     }

@@ -1,16 +1,15 @@
 //! Freeing an event dispatcher (page it_evd_free).
 
-use core::sync::atomic::Ordering;
-
 use platform::use_count::NotClosed;
 use rdma::events::EventQueue;
 
-use crate::closed;
-use crate::evd::attached::Attached;
+use crate::evd::attached::EvdCallback;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
-use crate::objects::evd::{Control, Evd, Feed, Notifier};
+use crate::objects::evd::{Evd, Feed};
 use crate::status::{Error, Result};
+
+type Remains = rdma::events::Remains<EvdCallback, Feed>;
 
 impl Evd {
     /// Destroys the NIC's queue.
@@ -21,70 +20,47 @@ impl Evd {
             let _ = queue.source().destroy();
         }
     }
-}
 
-/// What is left to drop after an EVD was closed. It is dropped without the control lock, since that
-/// may run the consumer's code.
-struct Remains {
-    callback: Option<Attached>,
-    feed: Option<Feed>,
-    notifier: Option<Notifier>,
-}
-
-impl Evd {
-    /// Closes the EVD: from now on no callback begins, nothing can be attached, and its aggregate
-    /// returns no notification of it. The caller holds the control lock.
-    fn close(&self, control: &mut Control) -> Remains {
-        control.gone = true;
-        self.set_closed(closed::FREED, || true);
-        Remains {
-            callback: control.callback.take(),
-            feed: self.leave_aggregate(control),
-            notifier: control.notifier.take(),
-        }
+    /// Closes the EVD, unless `may` refuses, which is told whether its callback runs. From then on
+    /// no callback begins, nothing can be attached, and its aggregate returns no notification of
+    /// it.
+    fn close(&self, may: impl FnOnce(bool) -> Result<()>) -> Result<Remains> {
+        self.dispatcher.close(may, |feed| feed.forget(self))
     }
 
-    /// Closes the EVD unless its callback runs or an object feeds it. Checks and closes in one
-    /// critical section: a callback that has not begun cannot begin afterwards, and a call that
-    /// fails changes nothing.
+    /// Closes the EVD unless its callback runs or an object feeds it.
     fn close_unless_used(&self) -> Result<Remains> {
-        let mut control = self.control.lock();
-        if control.running {
-            return Err(Error::InvalidEvdState);
-        }
-        self.feeds.close().map_err(|reason| match reason {
-            NotClosed::InUse => Error::EvdBusy,
-            NotClosed::AlreadyClosed => Error::InvalidEvd,
-        })?;
-        Ok(self.close(&mut control))
+        self.close(|callback_runs| {
+            if callback_runs {
+                return Err(Error::InvalidEvdState);
+            }
+            self.feeds.close().map_err(|reason| match reason {
+                NotClosed::InUse => Error::EvdBusy,
+                NotClosed::AlreadyClosed => Error::InvalidEvd,
+            })
+        })
     }
 }
 
 impl Core {
     /// Frees an EVD, whether it is used or not.
     pub(crate) fn free_evd(&self, evd: &Evd) {
-        let remains = evd.close(&mut evd.control.lock());
-        self.free_closed_evd(evd, remains);
+        if let Ok(remains) = evd.close(|_| Ok(())) {
+            self.free_closed_evd(evd, remains);
+        }
     }
 
     /// Frees an EVD that [`Evd::close`] has closed.
     fn free_closed_evd(&self, evd: &Evd, remains: Remains) {
         self.release_singletons(evd.handle);
         let removed = self.evds.invalidate(evd.handle).is_some();
-        evd.callback_attached.store(false, Ordering::Release);
-        evd.linked.store(false, Ordering::Release);
-        let Remains { callback, feed, notifier } = remains;
-        drop((callback, feed));
         if let Some(aggregate) = evd.aggregate() {
             // EVDs still feed it only if the whole IA is being freed.
             aggregate.remove_all();
         }
-        evd.wake();
-        if let Some(notifier) = notifier {
-            notifier.wake();
-        }
+        evd.end(remains);
         evd.destroy_queue();
-        if let Some(made) = evd.simple().and_then(EventQueue::made) {
+        if let Some(made) = evd.queue().simple().and_then(EventQueue::made) {
             // The events are lost (it_evd_free), and with them the requests that they report.
             self.lose_requests(core::iter::from_fn(|| made.pop()));
         }

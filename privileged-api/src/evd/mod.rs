@@ -11,14 +11,17 @@
 //!   place for.
 //! - `attached`, `callback`, `notification`: callback routines and notification objects.
 //!
+//! An EVD is a [`rdma::events::Dispatcher`], which has the waiters, the callback and the
+//! notification object, and what IT-API adds: streams, overflow, aggregates.
+//!
 //! [`Core::announce`] runs after an event was queued: it wakes the waiters, runs or schedules the
 //! callback if it is due, and notifies the aggregate or the notification object of the EVD. After
 //! an event was taken, only the phase of the callback changes ([`Core::after_taking`]).
 //!
 //! Locks, outermost first: `changes` (sleeps; one modification at a time), the table entry
-//! (shared), an EVD's `control`, the state of an aggregate, a simple EVD's queue. At most one EVD's
-//! control lock is held at a time. A thread may sleep only while it holds `changes` and no other of
-//! these locks. No code of the consumer runs under a lock.
+//! (shared), the control lock of an EVD's dispatcher, the state of an aggregate, a simple EVD's
+//! queue. At most one EVD's control lock is held at a time. A thread may sleep only while it holds
+//! `changes` and no other of these locks. No code of the consumer runs under a lock.
 
 pub(crate) mod aggregate;
 pub(crate) mod attached;
@@ -78,11 +81,6 @@ impl Core {
         for word in [&self.affiliated, &self.unaffiliated] {
             let _ = word.compare_exchange(evd.as_raw(), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
-    }
-
-    /// Whether the EVD's callback runs at this moment.
-    pub(crate) fn callback_runs(evd: &Evd) -> bool {
-        evd.control.lock().running
     }
 }
 

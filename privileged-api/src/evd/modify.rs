@@ -1,7 +1,5 @@
 //! Querying and changing the parameters of an event dispatcher (pages it_evd_query, it_evd_modify).
 
-use core::sync::atomic::Ordering;
-
 use rdma::events::NotResized;
 
 use super::EventStreams;
@@ -39,10 +37,7 @@ impl Ia {
         // Under this lock the query returns either all changes of an evd_modify or none.
         let _changes = evd.changes.lock(&core.shared.platform);
         let wants = |bit| mask.intersects(bit | EvdParamMask::ALL);
-        let (aevd, has_fd) = {
-            let control = evd.control.lock();
-            (control.aevd.as_ref().map_or(EvdHandle::NULL, |feed| feed.handle), control.notifier.is_some())
-        };
+        let has_fd = evd.has_notifier();
         let mut param = EvdParam::default();
         if wants(EvdParamMask::IA) {
             param.ia = core.handle;
@@ -61,7 +56,7 @@ impl Ia {
             param.sevd_threshold = evd.threshold();
         }
         if wants(EvdParamMask::AEVD_HANDLE) {
-            param.aevd = aevd;
+            param.aevd = evd.feed(|feed| feed.handle).unwrap_or_default();
         }
         if wants(EvdParamMask::FD) {
             param.has_fd = has_fd;
@@ -137,17 +132,17 @@ impl Ia {
             // Notify while the EVD is still enabled, and record whether the notification object was
             // ready.
             core.announce(&evd, Origin::Call);
-            evd.keep_ready(evd.notified());
+            evd.keep_if_ready();
         }
         if let Some(feed) = feed {
             // Fails only if the EVD was freed meanwhile: `changes` excludes attaching a callback.
             evd.set_aggregate(feed)?;
         }
         if let Some(enabled) = switch {
-            evd.enabled.store(enabled, Ordering::Release);
+            evd.set_enabled(enabled);
         }
         if mask.contains(EvdParamMask::THRESHOLD) {
-            evd.threshold.store(params.sevd_threshold, Ordering::Release);
+            evd.set_threshold(params.sevd_threshold);
         }
         if mask.contains(EvdParamMask::OVERFLOWED) && !params.evd_overflowed {
             evd.clear_overflow(EventStreams::MADE);
@@ -168,21 +163,20 @@ impl Core {
         disabled: bool,
     ) -> Result<Option<Option<Reservation>>> {
         let feed = if aevd.is_null() { None } else { Some(self.feed_aggregate(aevd)?) };
-        let control = evd.control.lock();
-        if feed.is_none() && control.aevd.is_none() {
+        if feed.is_none() && evd.feed(|_| ()).is_none() {
             return Ok(None);
         }
-        if feed.is_some() && control.callback.is_some() {
+        if feed.is_some() && evd.has_callback() {
             return Err(Error::CallbackExists);
         }
-        if !disabled || control.notifier.is_some() || evd.is_captive() {
+        if !disabled || evd.has_notifier() || evd.is_captive() {
             return Err(Error::InvalidEvdState);
         }
         Ok(Some(feed))
     }
 
     fn resize(&self, evd: &Evd, size: usize) -> Result<()> {
-        let simple = evd.simple().ok_or(Error::InvalidMask)?;
+        let simple = evd.queue().simple().ok_or(Error::InvalidMask)?;
         if simple.made().is_some() && size > MAX_EVENTS {
             return Err(Error::ResourceQueueSize);
         }

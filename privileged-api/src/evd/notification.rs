@@ -5,21 +5,15 @@
 //! Checking it takes no event. A consumer polls it, waits for it, or registers a waker, so one loop
 //! can serve many EVDs, IAs and other sources.
 //!
-//! Locks, outermost first: the EVD's control lock, its queue's lock. Wakers are called without
-//! locks.
 
 use alloc::sync::{Arc, Weak};
 use core::future::{Future, poll_fn};
-use core::sync::atomic::Ordering;
 use core::task::{Context, Poll};
-use core::time::Duration;
 
-use platform::Wake;
-
-use crate::attributes::TIMEOUT_INFINITE;
+use super::wait::times;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
-use crate::objects::evd::{Evd, Notifier};
+use crate::objects::evd::Evd;
 use crate::status::{Error, Result};
 
 /// An object that is ready while an event dispatcher notifies: the equivalent of the file
@@ -49,11 +43,11 @@ impl Notification {
     pub fn is_ready(&self) -> Result<bool> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.still_live()?;
-        self.evd.ready()
+        Ok(self.evd.is_ready()?)
     }
 
     /// Waits until the object is ready. `timeout` is in microseconds: 0 only checks once,
-    /// [`TIMEOUT_INFINITE`] sets no limit.
+    /// [`TIMEOUT_INFINITE`](crate::TIMEOUT_INFINITE) sets no limit.
     ///
     /// Errors: `TimeoutExpired`; `Abort` if the event dispatcher or the IA was freed meanwhile.
     /// Blocks. Not for callbacks.
@@ -61,28 +55,20 @@ impl Notification {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.shared.not_in_callback()?;
         core.still_live()?;
-        let platform = core.shared.platform.clone();
+        let times = times(&core.shared.platform, timeout);
         // A waiter must not keep the IA alive.
         drop(core);
-        let deadline = match timeout {
-            TIMEOUT_INFINITE => None,
-            micros => platform.now().checked_add(Duration::from_micros(micros)),
-        };
         let mut waited = false;
-        loop {
-            let seen = self.evd.signal.value();
+        let look = |_| {
+            let waited = core::mem::replace(&mut waited, true);
             match self.is_ready() {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(Error::InvalidEvd | Error::InvalidIa) if waited => return Err(Error::Abort),
-                Err(error) => return Err(error),
+                Ok(ready) => ready.then_some(Ok(())),
+                Err(Error::InvalidEvd | Error::InvalidIa) if waited => Some(Err(Error::Abort)),
+                Err(error) => Some(Err(error)),
             }
-            if waited && deadline.is_some_and(|deadline| platform.now() >= deadline) {
-                return Err(Error::TimeoutExpired);
-            }
-            waited = true;
-            let _: Wake = self.evd.signal.wait(seen, deadline);
-        }
+        };
+        // To look arms the queue.
+        rdma::wait::for_queue(self.evd.signal(), times, look, |_| ()).unwrap_or(Err(Error::TimeoutExpired))
     }
 
     /// Returns what [`Notification::is_ready`] returns, and registers the task's waker, which is
@@ -90,13 +76,7 @@ impl Notification {
     /// earlier one. Wakers are called in the agent's dispatcher thread and in consumers' calls, and
     /// must not wait.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let waker = context.waker().clone();
-        // Clone and drop wakers without the lock, since both run the consumer's code.
-        let before = match &mut self.evd.control.lock().notifier {
-            Some(notifier) => notifier.waker.replace(waker),
-            None => None,
-        };
-        drop(before);
+        self.evd.set_task(context.waker().clone());
         match self.is_ready() {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => Poll::Pending,
@@ -115,64 +95,7 @@ impl Notification {
     pub fn close(&self) -> Result<()> {
         let core = self.core.upgrade().ok_or(Error::InvalidIa)?;
         core.still_live()?;
-        let notifier = {
-            let mut control = self.evd.control.lock();
-            if control.gone {
-                return Err(Error::InvalidEvd);
-            }
-            let notifier = control.notifier.take().ok_or(Error::InvalidEvdState)?;
-            self.evd.linked.store(control.aevd.is_some(), Ordering::Release);
-            notifier
-        };
-        self.evd.wake();
-        notifier.wake();
-        Ok(())
-    }
-}
-
-impl Notifier {
-    /// Wakes the task that waits for the object, after the EVD was freed or the object was closed.
-    pub(super) fn wake(self) {
-        if let Some(waker) = self.waker {
-            waker.wake();
-        }
-    }
-}
-
-impl Evd {
-    /// Whether the notification object is ready. If it is not, arms the EVD, unless it is disabled.
-    fn ready(&self) -> Result<bool> {
-        let enabled = self.is_enabled();
-        {
-            let control = self.control.lock();
-            if control.gone {
-                return Err(Error::InvalidEvd);
-            }
-            let notifier = control.notifier.as_ref().ok_or(Error::InvalidEvdState)?;
-            if !enabled && !notifier.kept {
-                return Ok(false);
-            }
-        }
-        let ready = self.watch();
-        if !ready && !enabled {
-            self.keep_ready(false);
-        }
-        Ok(ready)
-    }
-
-    /// Sets whether the object remains ready while the EVD is disabled.
-    pub(super) fn keep_ready(&self, kept: bool) {
-        if let Some(notifier) = &mut self.control.lock().notifier {
-            notifier.kept = kept;
-        }
-    }
-
-    /// Wakes the task that waits for the notification object.
-    pub(crate) fn wake_task(&self) {
-        let waker = self.control.lock().notifier.as_mut().and_then(|notifier| notifier.waker.take());
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        Ok(self.evd.close_notifier()?)
     }
 }
 
@@ -187,7 +110,7 @@ impl Ia {
     pub fn evd_notification(&self, evd: EvdHandle) -> Result<Notification> {
         let core = self.live()?;
         let evd = core.evd(evd)?;
-        if evd.control.lock().notifier.is_none() {
+        if !evd.has_notifier() {
             return Err(Error::InvalidEvdState);
         }
         Ok(Notification { core: Arc::downgrade(core), evd })

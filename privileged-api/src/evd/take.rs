@@ -24,7 +24,7 @@ pub(super) enum Taken {
 impl Evd {
     /// Takes the oldest event; one that software made goes to `soft`.
     pub(super) fn take(&self, soft: &mut Option<Event>) -> Option<Taken> {
-        match &self.queue {
+        match self.queue() {
             Queue::Simple(simple) => self.taken(simple.take(soft)?, soft),
             Queue::Aggregate(aggregate) if aggregate.names() => {
                 aggregate.take_notified(Look::All, self.waiters() > 0, soft)
@@ -46,7 +46,7 @@ impl Evd {
             let due = wanted == 1 || self.total() >= wanted.min(self.total_capacity());
             return if due { self.take(soft) } else { None };
         }
-        match &self.queue {
+        match self.queue() {
             Queue::Simple(simple) => self.taken(simple.take_if_notified(self.threshold(), soft)?, soft),
             Queue::Aggregate(aggregate) => aggregate.take_notified(look, self.waiters() > 1, soft),
         }

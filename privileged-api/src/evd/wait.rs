@@ -1,28 +1,22 @@
 //! Waiting for events (page it_evd_wait).
-//!
-//! A waiter first spins for a moment, since a completion often arrives soon. Then it arms the CQ,
-//! checks the queue again, and sleeps on the EVD's signal.
 
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use kernel_agent::{Behind, Completion, TookAny};
-use platform::planted::{Bug, planted};
-use platform::{Instant, Wake};
-use rdma::events::EventQueue;
+use platform::{Instant, Platform};
+use rdma::events::{EventQueue, Refused, Waiter};
 
 use super::aggregate::{Aggregate, Look};
+use super::attached::EvdCallback;
 use super::dto;
 use crate::attributes::TIMEOUT_INFINITE;
 use crate::evd::forms::{Form, WaitFor};
 use crate::event::Event;
 use crate::handle::EvdHandle;
 use crate::ia::{Core, Ia};
-use crate::objects::evd::{Control, Evd};
+use crate::objects::evd::{Evd, Feed, Queue};
 use crate::status::Error;
-
-/// How long a waiter spins before it sleeps.
-const SPIN: Duration = Duration::from_micros(10);
 
 /// The failure of an [`Ia::evd_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,40 +51,6 @@ impl From<Error> for WaitError {
 impl PartialEq<Error> for WaitError {
     fn eq(&self, other: &Error) -> bool {
         self.error == *other
-    }
-}
-
-/// Counts a waiter of the EVD until it is dropped.
-struct Waiter<'a>(&'a Evd);
-
-impl<'a> Waiter<'a> {
-    fn enter(evd: &'a Evd, wait_for: WaitFor) -> Result<Waiter<'a>, Error> {
-        let mut control = evd.control.lock();
-        if control.gone {
-            return Err(Error::InvalidEvd);
-        }
-        if control.callback.is_some() {
-            return Err(Error::CallbackExists);
-        }
-        if evd.notifies_elsewhere(&control) {
-            return Err(Error::InvalidEvdState);
-        }
-        let several = wait_for.is_for_several();
-        // A simple EVD allows several waiters only if each waits for one event.
-        if control.waiters > 0
-            && (several || control.waits_for_several || evd.threshold() != 1 && evd.aggregate().is_none())
-        {
-            return Err(Error::WaiterLimit);
-        }
-        control.waiters += 1;
-        control.waits_for_several = several;
-        Ok(Waiter(evd))
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.control.lock().waiters -= 1;
     }
 }
 
@@ -130,8 +90,10 @@ impl Ia {
         let core = self.live()?;
         core.shared.not_in_callback()?;
         let evd = core.evds.get(evd).ok_or(Error::InvalidEvd)?;
-        let _waiter = Waiter::enter(&evd, wait_for)?;
-        if let Some(queue) = evd.simple().and_then(EventQueue::only_completions)
+        // One event of a simple EVD ends a wait if its threshold is 1.
+        let criteria_share = || evd.threshold() == 1 || evd.aggregate().is_some();
+        let waiter = evd.enter(wait_for.is_for_several(), criteria_share).map_err(Error::from)?;
+        if let Some(queue) = evd.queue().simple().and_then(EventQueue::only_completions)
             && wait_for.is_any(evd.threshold())
         {
             let make = |taken: &Completion| F::completed(dto::success(taken, evd.handle), F::beside(taken));
@@ -140,104 +102,51 @@ impl Ia {
                 return Ok((value, nmore));
             }
         }
-        self.wait_slow(core, &evd, wait_for, timeout)
+        wait_slow(core, &evd, &waiter, wait_for, timeout)
     }
+}
 
-    /// Waits for an event that is not a success of a CQ.
-    #[inline(never)]
-    fn wait_slow<F: Form>(
-        &self,
-        core: &Arc<Core>,
-        evd: &Evd,
-        wait_for: WaitFor,
-        timeout: u64,
-    ) -> Result<(F, usize), WaitError> {
+/// Waits for an event that is not a success of a CQ.
+#[inline(never)]
+fn wait_slow<F: Form>(
+    core: &Arc<Core>,
+    evd: &Evd,
+    waiter: &Waiter<'_, Queue, EvdCallback, Feed>,
+    wait_for: WaitFor,
+    timeout: u64,
+) -> Result<(F, usize), WaitError> {
+    let take = |look| {
         let mut soft = None;
-        if let Some(taken) = evd.take_if_due(wait_for, Look::All, &mut soft)
-            && let Some(event) = core.event(evd, &taken, soft)
-        {
-            return Ok((event, evd.more(wait_for)));
-        }
-        self.wait_longer(core, evd, wait_for, timeout)
+        let taken = evd.take_if_due(wait_for, look, &mut soft)?;
+        Some((core.event(evd, &taken, soft)?, evd.more(wait_for)))
+    };
+    if let Some(taken) = take(Look::All) {
+        return Ok(taken);
     }
+    let names = evd.aggregate().is_some_and(Aggregate::names);
+    let look = |slept| match take(if slept && names { Look::Notified } else { Look::All }) {
+        Some(taken) => Some(Ok(taken)),
+        None => not_freed(core).err().map(Err),
+    };
+    waiter.wait(times(&core.shared.platform, timeout), !names, look).map_err(|error| {
+        let nmore = if error == Error::TimeoutExpired { evd.more(wait_for) } else { 0 };
+        WaitError { error, nmore }
+    })
+}
 
-    /// Goes on with a wait that found no event at first.
-    #[inline(never)]
-    fn wait_longer<F: Form>(
-        &self,
-        core: &Arc<Core>,
-        evd: &Evd,
-        wait_for: WaitFor,
-        timeout: u64,
-    ) -> Result<(F, usize), WaitError> {
-        let now = core.shared.platform.now();
-        let deadline = match timeout {
-            TIMEOUT_INFINITE => None,
-            micros => now.checked_add(Duration::from_micros(micros)),
-        };
-        let mut spin_until = now + SPIN;
-        let mut look = Look::All;
-        let take = |look| {
-            let mut soft = None;
-            let taken = evd.take_if_due(wait_for, look, &mut soft)?;
-            Some((core.event(evd, &taken, soft)?, evd.more(wait_for)))
-        };
-        loop {
-            let seen = evd.signal.value();
-            if let Some(taken) = take(look) {
-                return Ok(taken);
-            }
-            evd.still_waits()?;
-            not_freed(core)?;
-            if core.shared.platform.now() < spin_until {
-                core::hint::spin_loop();
-                if !passed(core, deadline) {
-                    continue;
-                }
-            }
-            if look == Look::All && evd.can_arm() {
-                evd.arm();
-                // An event that arrived before the EVD was armed is not announced.
-                if !planted(Bug::WakeLost)
-                    && let Some(taken) = take(look)
-                {
-                    return Ok(taken);
-                }
-            }
-            if passed(core, deadline) || evd.signal.wait(seen, deadline) == Wake::TimedOut {
-                return match take(look) {
-                    Some(taken) => Ok(taken),
-                    None => {
-                        not_freed(core)?;
-                        Err(WaitError { error: Error::TimeoutExpired, nmore: evd.more(wait_for) })
-                    }
-                };
-            }
-            if evd.aggregate().is_some_and(Aggregate::names) {
-                look = Look::Notified;
-            }
-            spin_until = Instant::ZERO;
-        }
-    }
+/// When a wait of so many microseconds begins and ends.
+pub(super) fn times(platform: &Arc<dyn Platform>, timeout: u64) -> (Instant, Option<Instant>) {
+    let length = (timeout != TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout));
+    (platform.now(), rdma::wait::deadline(&**platform, length))
 }
 
 /// Fails unless the IA is enabled. A waiter may wake before its event dispatcher is freed with the
 /// IA, so that only the IA's state says why.
-fn not_freed(core: &Arc<Core>) -> Result<(), Error> {
+fn not_freed(core: &Core) -> Result<(), Error> {
     core.still_live().map_err(|error| if error == Error::InvalidIa { Error::Abort } else { error })
 }
 
-fn passed(core: &Arc<Core>, deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| core.shared.platform.now() >= deadline)
-}
-
 impl Evd {
-    /// Whether the EVD notifies an aggregate or a notification object, so that no thread may wait
-    /// on it.
-    fn notifies_elsewhere(&self, control: &Control) -> bool {
-        self.is_captive() || self.is_enabled() && (control.aevd.is_some() || control.notifier.is_some())
-    }
-
     /// The number of events that a wait returns as still queued.
     fn more(&self, wait_for: WaitFor) -> usize {
         match wait_for {
@@ -245,13 +154,17 @@ impl Evd {
             WaitFor::Events(_) => self.total(),
         }
     }
+}
 
-    /// Fails if waiters of this EVD must return an error.
-    fn still_waits(&self) -> Result<(), Error> {
-        let control = self.control.lock();
-        if control.gone {
-            return Err(Error::Abort);
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Error {
+        match why {
+            Refused::Gone => Error::InvalidEvd,
+            Refused::Closed => Error::Abort,
+            Refused::Callback => Error::CallbackExists,
+            Refused::Elsewhere | Refused::NoNotifier => Error::InvalidEvdState,
+            Refused::Waiters => Error::WaiterLimit,
+            Refused::TimedOut => Error::TimeoutExpired,
         }
-        if self.notifies_elsewhere(&control) { Err(Error::InvalidEvdState) } else { Ok(()) }
     }
 }

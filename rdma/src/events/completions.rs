@@ -75,26 +75,17 @@ pub struct Completions {
     source: Source,
     slot: Arc<CqSlot>,
     handle: u64,
-    /// The reasons why the slot may be closed while the oldest completion is in the CQ, not in the
-    /// stage.
-    unstaged: u32,
     stage: Mutex<Stage>,
 }
 
 impl Completions {
-    /// Makes the queue of the object `handle`, whose CQ is in `slot`. `closed_by_face` are the
-    /// reasons for which the face closes the slot and still takes completions through this queue.
-    pub fn new(
-        source: Source,
-        slot: Arc<CqSlot>,
-        handle: u64,
-        closed_by_face: u32,
-    ) -> Result<Completions, OutOfResources> {
+    /// Makes the queue of the object `handle`, whose CQ is in `slot`.
+    pub fn new(source: Source, slot: Arc<CqSlot>, handle: u64) -> Result<Completions, OutOfResources> {
         let capacity = source.entries();
         let mut ready = VecDeque::new();
         ready.try_reserve_exact(capacity)?;
         let stage = Mutex::new(Stage { ready, notifications: 0, capacity });
-        Ok(Completions { source, slot, handle, unstaged: closed_by_face | closed::MADE, stage })
+        Ok(Completions { source, slot, handle, stage })
     }
 
     /// The NIC's queue.
@@ -146,7 +137,7 @@ impl Completions {
 
     /// Takes the oldest completion.
     pub fn take(&self) -> Option<Completion> {
-        match self.slot.take_any(self.handle, self.unstaged, |taken| *taken) {
+        match self.slot.take_any(self.handle, closed::BUT_FOR_THE_QUEUE, |taken| *taken) {
             TookAny::Taken { value, .. } => Some(value),
             TookAny::Nothing => None,
             TookAny::Other => self.take_staged(),
@@ -157,14 +148,14 @@ impl Completions {
     /// of it.
     #[inline(always)]
     pub fn take_success<T>(&self, make: impl FnOnce(&Completion) -> T) -> TookAny<T> {
-        self.slot.take_any(self.handle, self.unstaged, make)
+        self.slot.take_any(self.handle, closed::BUT_FOR_THE_QUEUE, make)
     }
 
     /// Takes the oldest completions that are successes and in the CQ, as many as `into` has room
     /// for. Returns how many, and whether [`Completions::take`] may find more.
     #[inline(always)]
     pub fn take_successes<T>(&self, into: &mut [T], make: impl Fn(&Completion) -> T) -> (usize, bool) {
-        self.slot.take_any_n(self.handle, self.unstaged, into, make)
+        self.slot.take_any_n(self.handle, closed::BUT_FOR_THE_QUEUE, into, make)
     }
 
     /// Takes the oldest completion: from the stage, or a failure.

@@ -3,9 +3,10 @@
 //!
 //! - `completions`: the NIC's queue, and the criteria by which a completion notifies.
 //! - `made`: the entries of software, of one stream or of several.
+//! - `dispatcher`, with `callback` and `notifier`: who learns that events have come.
 //!
-//! What a completion or an entry means, who may take it, waits and callbacks are the face's: an EVD
-//! of IT-API has one stream, one of DAT several.
+//! What a completion or an entry means is the face's: an EVD of IT-API has one stream, one of DAT
+//! several.
 //!
 //! If there are both queues, events are taken from them in turn, so that neither starves. While
 //! entries of software are queued, the CQ's slot is closed, so that the fast path cannot pass them
@@ -14,8 +15,11 @@
 //! Locks, outermost first: that of the stage in `completions`; the CQ's, inside the agent; that of
 //! `made`, which is a leaf.
 
+mod callback;
 mod completions;
+mod dispatcher;
 mod made;
+mod notifier;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +28,29 @@ use kernel_agent::Completion;
 use platform::Platform;
 
 pub use completions::{Completions, NOTIFY, Source};
+pub use dispatcher::{Dispatcher, Events, Refused, Remains, Waiter};
 pub use made::{Made, Stream};
 
-/// The reasons why the slot of a CQ in an event queue is closed that the queue sets itself. A face
-/// has the bits from [`closed::FIRST_OF_FACE`] on for its own.
+/// The reasons why the slot of a CQ in an event queue is closed, one bit each. Bit 0 belongs to the
+/// agent.
 pub mod closed {
     /// Completions are in the stage.
     pub const STAGED: u32 = 1 << 1;
     /// Entries that software made are queued.
     pub const MADE: u32 = 1 << 2;
-    /// The first bit of a face. Bit 0 belongs to the agent.
-    pub const FIRST_OF_FACE: u32 = 1 << 3;
+    /// A callback is attached.
+    pub const CALLBACK: u32 = 1 << 3;
+    /// The adapter is disabled or freed.
+    pub const DISABLED: u32 = 1 << 4;
+    /// The dispatcher is closed.
+    pub const FREED: u32 = 1 << 5;
+    /// Only what the dispatcher feeds takes its events.
+    pub const CAPTIVE: u32 = 1 << 6;
+    /// The face keeps the fast path out, by rules of its own about who may take events.
+    pub const RESERVED: u32 = 1 << 7;
+    /// The reasons for which completions are still taken through the queue, but not by its slot,
+    /// while the oldest of them is in the CQ.
+    pub(super) const BUT_FOR_THE_QUEUE: u32 = MADE | CALLBACK | CAPTIVE | RESERVED;
 }
 
 /// See the module's documentation. `E` is the face's entry.
@@ -66,16 +82,31 @@ pub enum Taken {
     Made,
 }
 
+impl<E: Stream> Events for EventQueue<E> {
+    #[inline(always)]
+    fn completions(&self) -> Option<&Completions> {
+        self.completions.as_ref()
+    }
+
+    fn notified(&self, threshold: usize) -> bool {
+        !self.no_entries()
+            || self.completions.as_ref().is_some_and(|completions| completions.notified(threshold))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.completions.as_ref().is_none_or(Completions::is_empty) && self.no_entries()
+    }
+
+    fn arm(&self) -> bool {
+        // Software announces each entry that it makes.
+        self.completions.as_ref().map(Completions::arm).is_some()
+    }
+}
+
 impl<E: Stream> EventQueue<E> {
     /// A queue of these parts, of which there is one at least.
     pub fn new(completions: Option<Completions>, made: Option<Made<E>>) -> EventQueue<E> {
         EventQueue { completions, made, turn: AtomicBool::new(false) }
-    }
-
-    /// The queue of completions, if it has one.
-    #[inline(always)]
-    pub fn completions(&self) -> Option<&Completions> {
-        self.completions.as_ref()
     }
 
     /// The queue of software's entries, if it has one.
@@ -94,13 +125,8 @@ impl<E: Stream> EventQueue<E> {
     }
 
     /// The number of events that are queued.
-    pub fn len(&self) -> usize {
+    pub fn queued(&self) -> usize {
         self.completions.as_ref().map_or(0, Completions::len) + self.made.as_ref().map_or(0, Made::len)
-    }
-
-    /// Whether no event is queued.
-    pub fn is_empty(&self) -> bool {
-        self.completions.as_ref().is_none_or(Completions::is_empty) && self.no_entries()
     }
 
     fn no_entries(&self) -> bool {
@@ -135,20 +161,6 @@ impl<E: Stream> EventQueue<E> {
             let _ = made.resize(before);
         }
         resized
-    }
-
-    /// Whether the criteria of a notification are present: an entry that software made is queued,
-    /// or a completion that notifies, or `threshold` completions (0: never by count).
-    pub fn notified(&self, threshold: usize) -> bool {
-        !self.no_entries()
-            || self.completions.as_ref().is_some_and(|completions| completions.notified(threshold))
-    }
-
-    /// Has the next completion announced. Software announces each entry that it makes.
-    pub fn arm(&self) {
-        if let Some(completions) = &self.completions {
-            completions.arm();
-        }
     }
 
     /// Queues an entry. False if its stream's share of the queue is full.

@@ -11,6 +11,7 @@ use kernel_agent::{AcceptParams, CmEvent, CmEventKind, ConnectParams, Connection
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{SleepLock, heap};
 use rdma::via::{Offer, Request};
+use rdma::wait::until;
 
 use super::Vi;
 use super::conn_state::Attempt;
@@ -98,17 +99,11 @@ impl Core {
 
     /// Waits for the outcome of an attempt.
     fn outcome(&self, vi: &Vi, attempt: u64, deadline: Option<Deadline>) -> Result<Attempt> {
-        loop {
-            let seen = vi.changed.value();
-            if let Some(outcome) = vi.conn.lock().outcome_of(attempt)? {
-                return Ok(outcome);
-            }
-            self.still_live()?;
-            if deadline.is_some_and(|deadline| deadline.passed(self.adapter.platform())) {
-                return Err(Error::Timeout);
-            }
-            vi.changed.wait(seen, deadline.and_then(|deadline| deadline.at));
-        }
+        let look = || {
+            let outcome = vi.conn.lock().outcome_of(attempt).transpose();
+            outcome.or_else(|| self.still_live().err().map(Err))
+        };
+        until(&vi.changed, deadline.and_then(|deadline| deadline.at), look).unwrap_or(Err(Error::Timeout))
     }
 
     /// Gives up an attempt that did not succeed, so that the virtual interface is idle again. True
