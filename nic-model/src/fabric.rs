@@ -140,12 +140,12 @@ impl<F: Frontend> Fabric<F> {
         node.control(schedule);
         // The poll after the end of a copy finds nothing left to do but the answer.
         let answered = node.nic.run_bench(schedule);
-        let wired = node.nic.uplink.is_some();
+        let (wired, streams) = (node.nic.uplink.is_some(), node.nic.uses_streams);
         if wired {
             schedule.begin_slice(SLICE);
             node.take_frames(schedule);
         }
-        if node.nic.uses_streams {
+        if streams {
             self.serve_streams(nic);
         }
         let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
@@ -168,7 +168,7 @@ impl<F: Frontend> Fabric<F> {
                 break;
             }
         }
-        if self.nodes.get(nic.index()).is_some_and(|node| node.nic.uses_streams) {
+        if streams {
             // What queue pairs have written to their streams.
             self.serve_streams(nic);
         }
@@ -205,8 +205,7 @@ impl<F: Frontend> Fabric<F> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let nics = || self.nodes.iter().map(|node| &node.nic);
         let beats = nics().filter(|nic| nic.mute == Mute::No).map(|nic| nic.next_beat);
-        let others =
-            nics().flat_map(|nic| [nic.bench_deadline(), nic.wire_deadline(), nic.streams_deadline()]);
+        let others = nics().flat_map(|nic| [nic.bench_deadline(), nic.wire_deadline()]);
         beats.chain(others.flatten()).chain(self.schedule.deadline()).min()
     }
 

@@ -132,7 +132,7 @@ impl<F: Frontend> Nic<F> {
     /// When the streams must have a turn at the latest.
     pub fn streams_deadline(&self) -> Option<Instant> {
         let has_room = self.uplink.as_ref().is_none_or(|uplink| uplink.wire.has_room());
-        self.streams.as_ref().filter(|_| self.uses_streams)?.deadline(has_room)
+        self.streams.as_ref()?.deadline(has_room)
     }
 }
 

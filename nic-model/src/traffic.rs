@@ -139,10 +139,11 @@ impl<F: Frontend> Nic<F> {
         (self.port_reported, self.port_event) = (self.port_up, None);
     }
 
-    /// When the port or the wire must be looked after at the latest.
+    /// When the port, the wire or the streams must be looked after at the latest.
     pub fn wire_deadline(&self) -> Option<Instant> {
-        let uplink = self.uplink.as_ref()?;
-        [uplink.wire.deadline(), uplink.port.deadline()].into_iter().flatten().min()
+        let streams = if self.uses_streams { self.streams_deadline() } else { None };
+        let Some(uplink) = &self.uplink else { return streams };
+        [uplink.wire.deadline(), uplink.port.deadline(), streams].into_iter().flatten().min()
     }
 }
 

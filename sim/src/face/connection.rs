@@ -222,7 +222,7 @@ impl Connection {
             6 | 7 => self.write(scene, by),
             8 => self.read(scene, by),
             9 => self.add(scene, by),
-            10 => self.poll(scene),
+            10 => self.poll(scene).map(drop),
             _ => self.quiesce(scene),
         }
     }
@@ -272,6 +272,7 @@ impl Connection {
             // Forgotten requests take room until somebody looks at the queue.
             Err(PostError::Full) if self.forgets(by) => return Ok(false),
             Err(error) => {
+                scene.story.tell(|| format!("side {by}: {id}: {} is not posted: {error}", kind.name()));
                 self.over |= scene.value(Err::<(), _>(error), "a post")?.is_none();
                 return Ok(false);
             }
@@ -288,7 +289,11 @@ impl Connection {
                 How::Posted(_) => "is posted",
                 How::Forgotten => "is started and forgotten",
             };
-            format!("side {by}: {} {who}{}", kind.name(), if drops { ", its region dropped" } else { "" })
+            format!(
+                "side {by}: {id}: {} {who}{}",
+                kind.name(),
+                if drops { ", its region dropped" } else { "" }
+            )
         });
         let memory = Some(memory).filter(|_| !drops);
         self.ops.push(Op { by, kind, how, memory });
@@ -371,16 +376,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what has completed for who polls.
-    fn poll(&mut self, scene: &mut Scene) -> Step {
+    /// Takes some of what has completed for who polls. Whether there was anything.
+    fn poll(&mut self, scene: &mut Scene) -> Step<bool> {
+        let mut came = false;
         for side in [0, 1] {
             let mut some = [Completion::EMPTY; 3];
             let count = self.sides[side].queue.poll(&mut some);
+            came |= count > 0;
             for completion in &some[..count] {
                 self.completed(scene, completion)?;
             }
         }
-        Ok(())
+        Ok(came)
     }
 
     fn completed(&mut self, scene: &mut Scene, done: &Completion) -> Step {
@@ -410,6 +417,7 @@ impl Connection {
         };
         let op = self.ops.remove(at);
         let id = if let How::Posted(id) = op.how { id } else { 0 };
+        scene.story.tell(|| format!("side {by}: {} has completed: {:?}", done.id(), done.result()));
         hold!(id == done.id(), "request {} completed before {id}", done.id());
         self.finish(scene, &op, done.result())
     }
@@ -484,11 +492,11 @@ impl Connection {
                 self.finish(scene, &op, done.map(|done: Done| done.len))?;
                 continue;
             }
-            // Of this side's NIC: the agents are closed one after the other. Before the poll, which
-            // takes what completed until the death.
+            // Of this side's NIC: the agents are closed one after the other. Asked before the poll:
+            // if that finds nothing, all that had completed by then was taken.
             let is_dead = self.sides[self.ops[at].by].domain.nic().is_dead();
-            self.poll(scene)?;
-            if self.ops.get(at).is_some_and(waits) {
+            let came = self.poll(scene)?;
+            if !came && self.ops.get(at).is_some_and(waits) {
                 if is_dead {
                     self.ops.remove(at);
                     continue;
