@@ -5,7 +5,7 @@
 //! [`Listener`], [`Incoming`] and [`Endpoint`] are connections; [`DatagramEndpoint`], [`Datagram`]
 //! and [`Destination`] do without one; [`Work`] is a request, which is posted and its
 //! [`Completion`] polled from a [`Queue`], or started and waited for as a [`Request`], by a thread
-//! or by a task.
+//! or by a task. Connections are InfiniBand's, or iWARP's ([`Nic::open_over`], [`Transport`]).
 //!
 //! For a face: it opens the agent as a client, names its objects by handles, and has a fast path
 //! from a handle to a queue. These parts do not depend on the specification:
