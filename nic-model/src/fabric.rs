@@ -140,15 +140,16 @@ impl<F: Frontend> Fabric<F> {
         node.control(schedule);
         // The poll after the end of a copy finds nothing left to do but the answer.
         let answered = node.nic.run_bench(schedule);
-        let (wired, streams) = (node.nic.uplink.is_some(), node.nic.uses_streams);
-        if wired {
-            schedule.begin_slice(SLICE);
-            node.take_frames(schedule);
-        }
-        if streams {
-            self.serve_streams(nic);
-        }
-        let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
+        // Most NICs on the short cut have neither a wire nor streams.
+        let has_packets = node.nic.has_packets;
+        let node = match has_packets {
+            false => node,
+            true => {
+                self.take_packets(nic);
+                let Some(node) = self.nodes.get_mut(nic.index()) else { return false };
+                node
+            }
+        };
         let schedule = &mut self.schedule;
         schedule.begin_slice(SLICE);
         node.run_timers(schedule);
@@ -168,15 +169,30 @@ impl<F: Frontend> Fabric<F> {
                 break;
             }
         }
-        if streams {
-            // What queue pairs have written to their streams.
-            self.serve_streams(nic);
+        if has_packets {
+            self.send_packets(nic);
         }
-        if wired && let Some(node) = self.nodes.get_mut(nic.index()) {
+        answered || self.schedule.done() != before
+    }
+
+    /// Takes frames from a NIC's wire, and gives its streams their turn.
+    #[inline(never)]
+    fn take_packets(&mut self, nic: NicId) {
+        if let Some(node) = self.nodes.get_mut(nic.index()).filter(|node| node.nic.uplink.is_some()) {
+            self.schedule.begin_slice(SLICE);
+            node.take_frames(&mut self.schedule);
+        }
+        self.serve_streams(nic);
+    }
+
+    /// Sends what queue pairs have written to their streams, and a port's own frames.
+    #[inline(never)]
+    fn send_packets(&mut self, nic: NicId) {
+        self.serve_streams(nic);
+        if let Some(node) = self.nodes.get_mut(nic.index()).filter(|node| node.nic.uplink.is_some()) {
             self.schedule.begin_slice(SLICE);
             node.send_frames(&mut self.schedule);
         }
-        answered || self.schedule.done() != before
     }
 
     /// The heartbeat of a NIC, as the driver sees it.

@@ -47,9 +47,9 @@ pub(crate) struct Nic<F: Frontend> {
     pub uplink: Option<Box<Uplink<F::Wire>>>,
     /// TCP streams; absent while one of them is handled.
     pub streams: Option<Box<Streams>>,
-    /// A driver has made streams, or a segment has come, since the NIC was added: the streams have
-    /// turns.
-    pub uses_streams: bool,
+    /// It has a port, or a driver has made streams, or a segment has come, since the NIC was added:
+    /// it takes and sends packets in its turns.
+    pub has_packets: bool,
     /// The last control request that was carried out.
     pub acknowledged: u32,
     pub heartbeat: u32,
@@ -124,7 +124,7 @@ impl<F: Frontend> Nic<F> {
             port_event: None,
             uplink: None,
             streams: Some(Box::new(streams)),
-            uses_streams: false,
+            has_packets: false,
             acknowledged: 0,
             heartbeat: 0,
             next_beat: Instant::ZERO,

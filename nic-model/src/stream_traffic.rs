@@ -123,7 +123,6 @@ impl<F: Frontend> Nic<F> {
     /// Takes an IP packet for streams that has come by the port. The answer goes back that way.
     pub fn take_segment(&mut self, packet: &[u8], now: Instant) {
         let (Some(uplink), Some(streams)) = (&mut self.uplink, &mut self.streams) else { return };
-        self.uses_streams = true;
         // The streams count what they drop.
         let _ = streams.tcp.input(packet, now, &mut ByPort::new(uplink, now));
         streams.untold = true;
@@ -187,7 +186,7 @@ impl<F: Frontend> Fabric<F> {
             && nic.port_up
             && let Some(streams) = &mut nic.streams
         {
-            nic.uses_streams = true;
+            nic.has_packets = true;
             streams.put(from, packet);
         }
     }

@@ -141,7 +141,10 @@ impl<F: Frontend> Nic<F> {
 
     /// When the port, the wire or the streams must be looked after at the latest.
     pub fn wire_deadline(&self) -> Option<Instant> {
-        let streams = if self.uses_streams { self.streams_deadline() } else { None };
+        if !self.has_packets {
+            return None;
+        }
+        let streams = self.streams_deadline();
         let Some(uplink) = &self.uplink else { return streams };
         [uplink.wire.deadline(), uplink.port.deadline(), streams].into_iter().flatten().min()
     }
@@ -249,6 +252,7 @@ impl<F: Frontend> Fabric<F> {
         nic.config.ipv4 = ipv4.unwrap_or_default();
         nic.config.mtu = port.path_mtu().bytes();
         nic.uplink = Some(Box::new(Uplink::new(port, wire)));
+        nic.has_packets = true;
         nic.reset_port(self.schedule.now);
         nic.identify();
         nic.show_status();

@@ -74,7 +74,7 @@ impl<F: Frontend> Nic<F> {
         if let Some(streams) = &mut self.streams {
             streams.add(command.object, kind, eq, generation);
         }
-        self.uses_streams = true;
+        self.has_packets = true;
         if let Some(eq) = self.eqs.get_mut(eq) {
             eq.users += 1;
         }
