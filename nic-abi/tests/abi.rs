@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nic_abi::admin::{self, BenchKind, Injection, QpState, QpType, StreamEnd};
 use nic_abi::doorbell::{self, ARM_NEXT, ARM_NONE, ARM_SOLICITED, Kind};
-use nic_abi::eqe::{self, EventType};
+use nic_abi::eqe::{self, EventType, StreamFault};
 use nic_abi::protocol::{self, Completed, Word};
 use nic_abi::registers::{self, State};
 use nic_abi::vi::{self, Reliability, ViError};
@@ -45,13 +45,14 @@ fn numbers_are_read_as_they_are_written() {
     assert!(bytes(|byte| cqe::Status::from_byte(byte).map(|status| status as u8)).into_iter().eq(0..14));
     assert_eq!(
         bytes(|byte| EventType::from_byte(byte).map(|event| event as u8)),
-        [1, 2, 3, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x21, 0x22, 0x30, 0x31, 0x40, 0x41, 0x50]
+        [1, 2, 3, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x20, 0x21, 0x22, 0x30, 0x31, 0x40, 0x41, 0x50]
     );
     assert_eq!(
         bytes(|byte| wqe::Opcode::from_byte(byte).map(|opcode| opcode as u8)),
         [0, 1, 2, 8, 9, 0x10, 0x11, 0x18, 0x19, 0x20, 0x21, 0x22]
     );
-    assert!(numbers(|word| QpType::from_word(word).map(|kind| kind as u32)).into_iter().eq(0..4));
+    assert_eq!(numbers(|word| QpType::from_word(word).map(|kind| kind as u32)), [0, 1, 2, 3, 5]);
+    assert!(bytes(|byte| StreamFault::from_byte(byte).map(|fault| fault as u8)).into_iter().eq(0..14));
     assert_eq!(numbers(|word| QpState::from_word(word).map(|state| state as u32)), [0, 1, 2, 3, 4, 6]);
     assert!(numbers(|word| Injection::from_word(word).map(|what| what as u32)).into_iter().eq(1..17));
     assert!(numbers(|word| BenchKind::from_word(word).map(|kind| kind as u32)).into_iter().eq(1..5));

@@ -21,6 +21,9 @@ pub(crate) struct Quarantine {
     held: Mutex<Vec<Held>>,
 }
 
+/// Places for the rings of an agent's own queues: it can be closed without memory.
+const OWN: usize = 16;
+
 /// A buffer in the quarantine.
 enum Held {
     Own(DmaBuffer),
@@ -40,7 +43,9 @@ impl Held {
 
 impl Quarantine {
     pub(crate) fn new() -> Result<Arc<Quarantine>, Error> {
-        let quarantine = Quarantine { reset: AtomicBool::new(false), held: Mutex::new(Vec::new()) };
+        let mut held = Vec::new();
+        held.try_reserve_exact(OWN).map_err(|_| Error::OutOfMemory)?;
+        let quarantine = Quarantine { reset: AtomicBool::new(false), held: Mutex::new(held) };
         heap::arc(quarantine).map_err(|_| Error::OutOfMemory)
     }
 

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use nic_hal::StreamBuffer;
 use platform::sleep_lock::SleepLock;
-use platform::sync::Once;
+use platform::sync::Mutex;
 use platform::{OutOfMemory, Platform};
 
 use super::Endpoint;
@@ -22,8 +22,9 @@ pub(crate) struct Streams {
     pub(crate) room: EventRoom,
     /// Who has it has `buffer`.
     transfers: SleepLock,
-    /// There once the NIC is up, if it has streams.
-    buffer: Once<StreamBuffer>,
+    /// There from the start of the NIC, if it has streams, until the agent is closed; absent while
+    /// somebody uses it.
+    buffer: Mutex<Option<StreamBuffer>>,
 }
 
 impl Streams {
@@ -33,13 +34,13 @@ impl Streams {
             table: Table::new(0, most)?,
             room: EventRoom::new(most, destroyed),
             transfers: SleepLock::new(),
-            buffer: Once::new(),
+            buffer: Mutex::new(None),
         })
     }
 
     /// From now on bytes pass through this memory.
     pub(crate) fn start(&self, buffer: StreamBuffer) {
-        self.buffer.call_once(|| buffer);
+        *self.buffer.lock() = Some(buffer);
     }
 
     /// A number and a share of the room for a new object.
@@ -84,9 +85,11 @@ impl Streams {
         self.table.get(number).filter(|endpoint| endpoint.generation() == generation)
     }
 
-    /// Empties the table, when the agent is closed.
+    /// Empties the table and releases the memory, when the agent is closed: no call is under way.
     pub(crate) fn clear(&self) {
         self.table.clear();
+        let buffer = self.buffer.lock().take();
+        drop(buffer);
     }
 
     /// Sends a command that passes bytes.
@@ -96,6 +99,9 @@ impl Streams {
         send: impl FnOnce(&StreamBuffer) -> Result<T, nic_hal::Error>,
     ) -> Result<T, nic_hal::Error> {
         let _turn = self.transfers.lock(platform);
-        send(self.buffer.get().ok_or(nic_hal::Error::OutOfMemory)?)
+        let buffer = self.buffer.lock().take().ok_or(nic_hal::Error::OutOfMemory)?;
+        let sent = send(&buffer);
+        *self.buffer.lock() = Some(buffer);
+        sent
     }
 }
