@@ -6,6 +6,8 @@ use nic_abi::wqe::AddressVector;
 use roce::cm::{ReadDepths, sidr};
 use roce::{Gid, Path, PathMtu, Psn, QKey, Qpn, ServiceId, TimeoutCode};
 
+use crate::Error;
+
 /// RNR NAK timer of our queue pairs (IBTA table 46): 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
@@ -47,6 +49,13 @@ pub struct ResolutionAnswer<'a> {
     pub qkey: u32,
     /// Private data, at most 136 bytes.
     pub private_data: &'a [u8],
+}
+
+/// Whether the port can have so many RDMA Reads of a queue pair in progress.
+pub(crate) fn check_depths(identity: &Identity, depths: ReadDepths) -> Result<(), Error> {
+    let most = depths.initiator_depth.max(depths.responder_resources);
+    let fits = u32::from(most) <= identity.max_rd_atomic;
+    if fits { Ok(()) } else { Err(Error::OutOfRange("number of RDMA Reads")) }
 }
 
 /// Which of the port's GIDs this is.

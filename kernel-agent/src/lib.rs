@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `agent`, `client` | the agent of a NIC; one consumer of it, and its calls |
 //! | `object`, `table`, `key` | what objects have in common; numbers of objects; memory keys |
+//! | `walk` | walks over tables of which a part is looked at under one lock |
 //! | `region`, `translate` | domains, regions, windows; bus addresses of virtual memory |
 //! | `qp`, `qp_common`, `qp_state` | queue pairs; what virtual interfaces share with them |
 //! | `slot`, `send_slot`, `post` | the word that a post checks; posts by it, and by the queue pair |
@@ -80,6 +81,7 @@ mod upcalls;
 mod vi;
 mod vi_cq;
 mod vi_types;
+mod walk;
 
 /// What the agent's calls and events say in the terms of the wire: addresses, keys, paths, and what
 /// the connection manager's messages carry. A face needs no other crate for them.

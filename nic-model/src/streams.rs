@@ -42,13 +42,14 @@ pub(crate) struct Object {
     happened: StreamHappened,
 }
 
-/// Who is told what happened.
+/// To whom the NIC reports what happened to a stream.
 pub(crate) enum Told {
     /// The driver, by an event.
     Driver { eq: u32, number: u32, generation: u32 },
     /// The queue pair in this slot.
     Qp(u32),
-    /// Nobody: the driver knows that something has happened, or the stream is drained.
+    /// To nobody: the driver has an event already and has not queried yet, or the NIC drains the
+    /// stream.
     Nobody,
 }
 
@@ -103,8 +104,8 @@ impl Streams {
         })
     }
 
-    /// The driver has started the device: from now on packets are taken, and those for nobody are
-    /// answered.
+    /// The driver has started the device: from now on the NIC takes packets, and resets those that
+    /// no stream and no listener wants.
     pub fn start(&mut self) {
         self.takes = true;
     }
@@ -237,7 +238,8 @@ impl Streams {
         if goes_on { Some(Instant::ZERO) } else { self.tcp.deadline() }
     }
 
-    /// Takes note of what happened next, and says who is told; `None` if nothing happened.
+    /// Takes note of what happened next, and returns to whom the NIC reports it; `None` if nothing
+    /// happened.
     pub fn next_event(&mut self, now: Instant) -> Option<Told> {
         let Some(next) = self.tcp.next_event() else {
             self.untold = false;

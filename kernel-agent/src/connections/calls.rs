@@ -9,14 +9,14 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{PathMtu, Psn, Qpn, ServiceId};
 
-use super::state::{ConnectionManager, End, HeldBack, Listen, Notice, Tables};
-use super::{BACKLOG, MEMORY, found};
+use super::state::{ConnectionManager, End, HeldBack, Listen, Notice};
+use super::{BACKLOG, MEMORY};
 use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Transports};
-use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
+use crate::connect::{Handshake, QpSetup, check_depths, gid_index, with_hop_limit};
 use crate::connectable::Connectable;
 use crate::protocol::Protocol;
 use crate::qp_common::Common;
-use crate::{Client, Error, Resource};
+use crate::{Client, Error, Resource, walk};
 
 impl Protocol for ConnectionManager {
     fn listen(
@@ -57,7 +57,7 @@ impl Protocol for ConnectionManager {
         of.ready(client)?;
         let source_gid =
             gid_index(&self.identity, params.path.local_gid).ok_or(Error::OutOfRange("source GID"))?;
-        self.check_depths(params.depths)?;
+        check_depths(&self.identity, params.depths)?;
         let path = with_hop_limit(params.path);
         let mtu = params.path_mtu.min(PathMtu::at_most(self.identity.mtu));
         let now = self.platform.now();
@@ -111,7 +111,7 @@ impl Protocol for ConnectionManager {
         private_data: &[u8],
     ) -> Result<(), Error> {
         with.ready(client)?;
-        self.check_depths(params.depths)?;
+        check_depths(&self.identity, params.depths)?;
         let now = self.platform.now();
         let (connected, modify) = {
             let mut tables = self.tables.lock();
@@ -158,7 +158,7 @@ impl Protocol for ConnectionManager {
         if private_data.len() > roce::cm::rtu::PRIVATE_DATA_LEN {
             return Err(Error::PrivateData(roce::cm::rtu::PRIVATE_DATA_LEN));
         }
-        self.check_depths(ReadDepths { initiator_depth, responder_resources: 0 })?;
+        check_depths(&self.identity, ReadDepths { initiator_depth, responder_resources: 0 })?;
         let (connected, mut setup) = {
             let tables = self.tables.lock();
             let end = tables.end(client, id)?;
@@ -277,11 +277,11 @@ impl Protocol for ConnectionManager {
 
     fn detach(&self, client: &Client) {
         let of = |other: &Arc<Client>| core::ptr::eq(&**other, client);
-        let listens = |tables: &Tables, after| found(&tables.listens, after, |listen| of(&listen.client));
-        self.each_of(listens, |id| _ = self.stop_listening(client, id));
+        let stop = |id| _ = self.stop_listening(client, id);
+        walk::each(&self.tables, |tables| &tables.listens, |listen| of(&listen.client), stop);
         // From here on no request makes a new end for the client.
-        let ends = |tables: &Tables, after| found(&tables.ends, after, |end| of(&end.client));
-        self.each_of(ends, |id| _ = self.abandon(id));
+        let abandon = |id| _ = self.abandon(id);
+        walk::each(&self.tables, |tables| &tables.ends, |end| of(&end.client), abandon);
         self.detach_resolutions(client);
     }
 }

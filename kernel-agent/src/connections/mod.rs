@@ -29,7 +29,6 @@ mod state;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use core::ops::Bound;
 use core::time::Duration;
 
 use nic_abi::admin::QpState;
@@ -37,7 +36,6 @@ use nic_abi::registers::Identity;
 use platform::sync::Mutex;
 use platform::{Instant, OutOfMemory, Platform, Secret, Signal, heap};
 use roce::PathMtu;
-use roce::cm::ReadDepths;
 
 use crate::cm::{self, Action, Arrival, Cm, ConnectionId};
 use crate::gsi::Gsi;
@@ -54,10 +52,6 @@ const BACKLOG: u32 = 1 << 12;
 
 /// Datagrams that the dispatcher thread acts on in one round.
 const DATAGRAMS: usize = 32;
-/// Entries of a table that are looked at under one lock.
-const LOOKED_AT: usize = 256;
-/// Of those, the most that are acted on before the next are looked at.
-const FOUND: usize = 32;
 /// What the manager keeps of a connection, of an event or of a datagram, and its nodes of tables.
 const MEMORY: usize = 8192;
 /// How late timers are looked at again that could not be acted on.
@@ -80,27 +74,6 @@ impl From<cm::Error> for Error {
             cm::Error::QpInUse(_) | cm::Error::TimeWait(_) => Error::Busy,
         }
     }
-}
-
-/// What a look at a part of a table found.
-struct Found<K> {
-    wanted: [Option<K>; FOUND],
-    /// The last entry that was looked at; none at the end of the table.
-    last: Option<K>,
-}
-
-/// Looks at the next entries of a table.
-fn found<K: Copy + Ord, V>(table: &BTreeMap<K, V>, after: Bound<K>, wants: impl Fn(&V) -> bool) -> Found<K> {
-    let mut found = Found { wanted: [None; FOUND], last: None };
-    let mut free = found.wanted.iter_mut();
-    for (&id, entry) in table.range((after, Bound::Unbounded)).take(LOOKED_AT) {
-        if wants(entry) {
-            let Some(place) = free.next() else { break };
-            *place = Some(id);
-        }
-        found.last = Some(id);
-    }
-    found
 }
 
 impl ConnectionManager {
@@ -161,14 +134,6 @@ impl ConnectionManager {
     /// From now on no datagram is sent or received; returns QP1.
     pub(crate) fn stop(&self) -> Option<Arc<Gsi>> {
         self.qp1.lock().take()
-    }
-
-    fn check_depths(&self, depths: ReadDepths) -> Result<(), Error> {
-        let most = depths.initiator_depth.max(depths.responder_resources);
-        if u32::from(most) > self.identity.max_rd_atomic {
-            return Err(Error::OutOfRange("number of RDMA Reads"));
-        }
-        Ok(())
     }
 
     /// Carries out the actions of the state machine.
@@ -251,20 +216,6 @@ impl ConnectionManager {
             self.send_held_back(id, held_back);
         }
         result
-    }
-
-    /// Calls `act` for each entry of a table that `find` selects, but for none that is added
-    /// meanwhile. Holds the lock for a bounded time only, and needs no memory.
-    fn each_of<K: Copy>(&self, find: impl Fn(&Tables, Bound<K>) -> Found<K>, mut act: impl FnMut(K)) {
-        let mut after = Bound::Unbounded;
-        loop {
-            let Found { wanted, last } = find(&self.tables.lock(), after);
-            wanted.into_iter().flatten().for_each(&mut act);
-            match last {
-                Some(id) => after = Bound::Excluded(id),
-                None => return,
-            }
-        }
     }
 
     /// Forgets everything, when there is no device any more.

@@ -12,11 +12,10 @@ use roce::cm::redirection::Redirection;
 use roce::cm::sidr;
 use roce::{PKey, QKey, Qpn};
 
-use super::found;
 use super::state::{ConnectionManager, Resolution, Tables};
 use crate::cm::{self, ResolutionId, ResolutionRequestId, SidrParams};
 use crate::connect::{ResolutionAnswer, ResolveParams, gid_index};
-use crate::{Client, Error, ResolutionEvent, ResolutionEventKind};
+use crate::{Client, Error, ResolutionEvent, ResolutionEventKind, walk};
 
 /// Resolutions at a time, ours and peers' each.
 pub(super) const RESOLUTIONS: u32 = 64;
@@ -142,8 +141,8 @@ impl ConnectionManager {
 
     /// Forgets all resolutions of a client, and all requests that it has to answer.
     pub(super) fn detach_resolutions(&self, client: &Client) {
-        let resolutions = |tables: &Tables, after| found(&tables.resolutions, after, |own| own.is_of(client));
-        self.each_of(resolutions, |id| _ = self.close_resolution(client, id));
+        let close = |id| _ = self.close_resolution(client, id);
+        walk::each(&self.tables, |tables| &tables.resolutions, |own| own.is_of(client), close);
         let request = || {
             let tables = self.tables.lock();
             let mut requests = tables.requests.iter();

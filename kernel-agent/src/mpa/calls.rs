@@ -11,7 +11,6 @@ use iwarp::mpa::frame::MAX_PRIVATE_DATA;
 use nic_abi::admin::{ModifyQp, QpState};
 use platform::heap;
 use roce::ServiceId;
-use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
 use super::bind::{Bound, Side, to_rtr, to_rts};
@@ -20,13 +19,13 @@ use super::setup::{Setup, depths_of};
 use super::state::{End, Listening, Mpa, Notice, State};
 use crate::cm::crowd::Crowd;
 use crate::cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, Transports};
-use crate::connect::Handshake;
+use crate::connect::{Handshake, check_depths};
 use crate::connectable::Connectable;
 use crate::home::Home;
 use crate::protocol::Protocol;
 use crate::qp_common::Common;
 use crate::stream::{MAX_BACKLOG, Watch};
-use crate::{Client, CmEventKind, Error, Qp, QpType, Resource};
+use crate::{Client, CmEventKind, Error, Qp, QpType, Resource, walk};
 
 /// Streams that wait at the device's listener until they are taken; it asks the dispatcher thread
 /// at once, so few do.
@@ -61,14 +60,6 @@ fn ready<'a>(client: &Client, of: &'a Connectable) -> Result<&'a Arc<Qp>, Error>
     match of {
         Connectable::Qp(qp) if qp.kind == QpType::Iwarp => of.is_free(client).map(|()| qp),
         _ => Err(Error::OutOfRange("queue pair type")),
-    }
-}
-
-impl Mpa {
-    fn check_depths(&self, depths: ReadDepths) -> Result<(), Error> {
-        let most = depths.initiator_depth.max(depths.responder_resources);
-        let fits = u32::from(most) <= self.identity.max_rd_atomic;
-        if fits { Ok(()) } else { Err(Error::OutOfRange("number of RDMA Reads")) }
     }
 }
 
@@ -124,7 +115,7 @@ impl Protocol for Mpa {
         };
         // From here on no stream is taken. Gone if another thread has ended it.
         let result = listener.destroy(true);
-        // Those whose Request has not come have nobody to report to.
+        // The client has not heard of connections whose Request has not come: they end unreported.
         while self.evict(id) {}
         let listening = self.tables.lock().listens.remove(&id);
         drop(listening);
@@ -146,7 +137,7 @@ impl Protocol for Mpa {
         if handshake != Handshake::TwoWay {
             return Err(Error::OutOfRange("handshake"));
         }
-        self.check_depths(params.depths)?;
+        check_depths(&self.identity, params.depths)?;
         let port = port(params.service)?;
         let limit = params.timeout.map(|time| self.platform.now() + time);
         heap::room(MEMORY)?;
@@ -197,7 +188,7 @@ impl Protocol for Mpa {
         private_data: &[u8],
     ) -> Result<(), Error> {
         ready(client, with)?;
-        self.check_depths(params.depths)?;
+        check_depths(&self.identity, params.depths)?;
         let (stream, reply, agreed, queue_pair) = {
             let mut tables = self.tables.lock();
             // As in `connect`.
@@ -361,21 +352,11 @@ impl Protocol for Mpa {
     }
 
     fn detach(&self, client: &Client) {
-        let of: *const Client = client;
-        while let Some(id) = self.listen_of(of.cast()) {
-            let _ = self.stop_listening(client, id);
-        }
+        let of = |other: &Arc<dyn Home>| core::ptr::addr_eq(Arc::as_ptr(other), client);
+        let stop = |id| _ = self.stop_listening(client, id);
+        walk::each(&self.tables, |tables| &tables.listens, |listening| of(&listening.client), stop);
         // From here on no stream makes a new end for the client.
-        let mut after = None;
-        loop {
-            let (found, last) = self.find_of(after, of.cast());
-            if let Some(id) = found {
-                self.give_up(|| Some(id));
-            }
-            match last {
-                Some(id) => after = Some(id),
-                None => return,
-            }
-        }
+        let give_up = |id| _ = self.give_up(|| Some(id));
+        walk::each(&self.tables, |tables| &tables.ends, |end| of(&end.client), give_up);
     }
 }

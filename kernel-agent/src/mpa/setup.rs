@@ -62,7 +62,7 @@ pub(crate) enum Step {
     Over(Answer, Report),
 }
 
-/// What the client is told of a set-up that is over.
+/// What the agent reports to the client when a set-up is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// Nothing: it has not heard of it.

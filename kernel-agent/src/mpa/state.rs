@@ -6,7 +6,6 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
-use core::ops::Bound::{Excluded, Unbounded};
 
 use iwarp::mpa::negotiation::Answer;
 use nic_abi::registers::Identity;
@@ -28,8 +27,6 @@ const OURS: u64 = 1 << 63;
 /// Connections of a listening point whose Request waits for the client's answer; half of them from
 /// one peer.
 const ASKING: u32 = 1 << 10;
-/// Entries of a table that are looked at under one lock.
-const LOOKED_AT: usize = 256;
 
 /// Whether a connection is one over a stream.
 pub(crate) fn is_connection(id: ConnectionId) -> bool {
@@ -162,32 +159,6 @@ impl Mpa {
         };
         // Dropped without the lock.
         end.is_some()
-    }
-
-    /// A listening point of a client.
-    pub(super) fn listen_of(&self, client: *const ()) -> Option<ListenId> {
-        let tables = self.tables.lock();
-        let of = |listening: &Listening| core::ptr::addr_eq(Arc::as_ptr(&listening.client), client);
-        tables.listens.iter().find(|(_, listening)| of(listening)).map(|(&id, _)| id)
-    }
-
-    /// The next of a client's connections, of those behind an id; and the last one that was looked
-    /// at, none at the end of the table.
-    pub(super) fn find_of(
-        &self,
-        after: Option<ConnectionId>,
-        client: *const (),
-    ) -> (Option<ConnectionId>, Option<ConnectionId>) {
-        let tables = self.tables.lock();
-        let after = after.map_or(Unbounded, Excluded);
-        let mut last = None;
-        for (&id, end) in tables.ends.range((after, Unbounded)).take(LOOKED_AT) {
-            last = Some(id);
-            if core::ptr::addr_eq(Arc::as_ptr(&end.client), client) {
-                return (last, last);
-            }
-        }
-        (None, last)
     }
 
     /// Forgets everything, when there is no device any more.

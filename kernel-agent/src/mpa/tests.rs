@@ -30,6 +30,11 @@ fn repr(frame: &Repr<'_>) -> Vec<u8> {
     bytes[..length].to_vec()
 }
 
+/// A frame of revision 2 with read depths in its data, and nothing else that is optional.
+fn enhanced_frame(kind: Kind, data: &[u8]) -> Repr<'_> {
+    Repr { kind, markers: false, crc: false, reject: false, enhanced: true, revision: 2, data }
+}
+
 /// A set-up that has sent its Request, and the Request.
 fn asking(private_data: &[u8]) -> (Setup, Vec<u8>) {
     let mut setup = Setup::initiator(OURS, false, private_data, None).unwrap();
@@ -175,17 +180,7 @@ fn what_is_no_request_gets_no_answer_and_is_reported_to_nobody() {
             assert_eq!(step, Step::Over(Answer::Close, Report::Nothing));
         }
     }
-    let of = |markers, data| {
-        repr(&Repr {
-            kind: Kind::Request,
-            markers,
-            crc: false,
-            reject: false,
-            enhanced: true,
-            revision: 2,
-            data,
-        })
-    };
+    let of = |markers, data| repr(&Repr { markers, ..enhanced_frame(Kind::Request, data) });
     for request in [of(true, &[0; 4]), of(false, &[0; 3])] {
         let mut setup = Setup::responder(START, false);
         let (step, _) = feed(&mut setup, &request, usize::MAX);
@@ -206,15 +201,7 @@ fn what_is_no_request_gets_no_answer_and_is_reported_to_nobody() {
 #[test]
 fn what_is_no_reply_is_answered_by_a_terminate() {
     let reply = |edit: fn(&mut Repr<'_>), data: &[u8]| {
-        let mut frame = Repr {
-            kind: Kind::Reply,
-            markers: false,
-            crc: false,
-            reject: false,
-            enhanced: true,
-            revision: 2,
-            data,
-        };
+        let mut frame = enhanced_frame(Kind::Reply, data);
         edit(&mut frame);
         repr(&frame)
     };
@@ -260,17 +247,7 @@ fn a_rejection_brings_the_private_data_of_the_peers_client() {
 #[test]
 fn a_peer_to_peer_set_up_by_a_read_needs_that_one_is_served() {
     let first = Enhanced { peer_to_peer: true, read: true, ..Enhanced::default() }.to_bytes();
-    let data = &first;
-    let request = Repr {
-        kind: Kind::Request,
-        markers: false,
-        crc: false,
-        reject: false,
-        enhanced: true,
-        revision: 2,
-        data,
-    };
-    let mut setup = asked(&repr(&request));
+    let mut setup = asked(&repr(&enhanced_frame(Kind::Request, &first)));
     let none = ReadDepths { responder_resources: 0, ..OURS };
     assert_eq!(setup.accept(none, b"").err(), Some(Error::OutOfRange("number of RDMA Reads")));
     assert!(setup.waits_for_answer() && setup.accept(OURS, b"").is_ok());
@@ -278,15 +255,8 @@ fn a_peer_to_peer_set_up_by_a_read_needs_that_one_is_served() {
 
 #[test]
 fn a_request_without_read_depths_shows_none() {
-    let request = Repr {
-        kind: Kind::Request,
-        markers: false,
-        crc: true,
-        reject: false,
-        enhanced: false,
-        revision: 1,
-        data: b"old",
-    };
+    let plain = enhanced_frame(Kind::Request, b"old");
+    let request = Repr { crc: true, enhanced: false, revision: 1, ..plain };
     let mut setup = asked(&repr(&request));
     assert_eq!(depths_of(&setup.frame().unwrap()), ReadDepths::default());
     let (reply, agreed) = setup.accept(OURS, b"").unwrap();

@@ -41,8 +41,18 @@ pub(crate) fn reason(rig: &Rig, n: usize, why: Reason) -> u64 {
 
 /// Lets time pass until a send queue has completed `count` work requests.
 pub(crate) fn completions(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> {
+    completions_in_steps(rig, qp, count, (10_000, TIMEOUT / 4))
+}
+
+/// The same in this many steps at most, of so many nanoseconds each.
+pub(crate) fn completions_in_steps(
+    rig: &mut Rig,
+    qp: &mut Qp,
+    count: usize,
+    (steps, step): (u32, u64),
+) -> Vec<Cqe> {
     let mut done = Vec::new();
-    for _ in 0..10_000 {
+    for _ in 0..steps {
         rig.run();
         while let Some(entry) = rig.poll_cq(&mut qp.send_cq) {
             done.push(entry);
@@ -50,7 +60,7 @@ pub(crate) fn completions(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> 
         if done.len() >= count {
             return done;
         }
-        rig.now += TIMEOUT / 4;
+        rig.now += step;
     }
     panic!("{} of {count} work requests are complete: {done:?}", done.len());
 }

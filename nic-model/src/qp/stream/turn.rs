@@ -155,7 +155,7 @@ impl Qp {
                 if sent.bytes > 0 { Moved::Something } else { Moved::Nothing }
             }
             Err(_) => {
-                // Its end is told by what the peer has sent before; nothing more can be sent.
+                // Nothing more can be sent. What the peer sent before says how the stream ended.
                 stream.engine.lost();
                 Moved::Something
             }
@@ -203,7 +203,7 @@ impl Qp {
     }
 
     fn pass_request<F: Frontend>(&mut self, nic: &mut Nic<F>, stream: &mut Stream) -> ControlFlow<()> {
-        let failure = match self.fetch(nic) {
+        let mut failure = match self.fetch(nic) {
             Ok(()) => self.refusal(),
             Err(BadEntry::Field(offset)) => Some((Status::LocalQpOperation, offset as u32)),
             Err(BadEntry::Status(status)) => Some((status, NO_FIELD)),
@@ -214,7 +214,6 @@ impl Qp {
             None => message(&self.send.work, id),
             Some(_) => Message { id, operation: Operation::Local, length: 0, fence: true },
         };
-        let mut failure = failure;
         let mut posted = stream.engine.post(message);
         // What the engine does not take fails in its place.
         if let Err(PostError::Operation | PostError::Length) = posted {

@@ -1,29 +1,19 @@
 //! What the messages do.
 
 use nic_abi::admin::{QpFlags, QpState, StreamFlags};
-use nic_abi::cqe::{CqeFlags, Status};
+use nic_abi::cqe::{Cqe, CqeFlags, Status};
 use nic_abi::eqe::EventType;
 use nic_abi::wqe::{Header, LinkFlags, ListArgs, Opcode, SendFlags};
 use nic_model::testing::{ALL_RIGHTS, Qp, QpSpec, Rig, Through, cable, header, rdma, segment, status};
 
 use super::{pair, pair_on, rig_on, spec};
 use crate::keys::{allocate, bind, bind_args, link, query, remote, window};
+use crate::packets::completions_in_steps;
 use crate::streams::{ACTIVE, PASSIVE, connect_again, connect_on, settle};
 
 /// Lets time pass until a send queue has completed `count` work requests.
-fn sent(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<nic_abi::cqe::Cqe> {
-    let mut done = Vec::new();
-    for _ in 0..4000 {
-        rig.run();
-        while let Some(entry) = rig.poll_cq(&mut qp.send_cq) {
-            done.push(entry);
-        }
-        if done.len() >= count {
-            return done;
-        }
-        rig.now += 1_000_000;
-    }
-    panic!("{} of {count} work requests are complete: {done:?}", done.len());
+fn sent(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> {
+    completions_in_steps(rig, qp, count, (4000, 1_000_000))
 }
 
 #[test]

@@ -184,7 +184,8 @@ fn a_request_that_fails_here_shows_it_and_tells_the_peer() {
     let (to, _) = rig.region(1, 64);
     rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(0x99_00, 0, 64)]);
     wait(&mut rig);
-    assert_eq!(status(&rig.sent(&mut a)), Status::LocalProtection);
+    let failed = rig.sent(&mut a);
+    assert_eq!((status(&failed), failed.length), (Status::LocalProtection, 0));
     assert_eq!(ends(&mut rig, 0), [(a.qpn, StreamFault::Local, TERMINATE_SENT)]);
     let there = ends(&mut rig, 1);
     assert_eq!(there, [(b.qpn, StreamFault::Terminated, TERMINATE_RECEIVED | NOT_COMPLETED)]);
