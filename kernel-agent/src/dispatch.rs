@@ -90,7 +90,14 @@ impl Dispatcher {
     }
 
     /// Runs until the agent is closed or the device is dead.
-    pub(crate) fn run(mut self, agent: &Arc<Agent>) {
+    pub(crate) fn run(self, agent: &Arc<Agent>) {
+        let rooms = [&agent.event_room, &agent.vi_room, &agent.streams.room];
+        rooms.iter().for_each(|room| room.begin_to_empty());
+        self.handle(agent);
+        rooms.iter().for_each(|room| room.end_to_empty());
+    }
+
+    fn handle(mut self, agent: &Arc<Agent>) {
         let signal = agent.nic().signal().clone();
         let mut next_watch = Instant::ZERO;
         loop {

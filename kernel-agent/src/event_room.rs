@@ -5,13 +5,20 @@
 //! at once. So a client that creates and destroys objects could fill the queue while the dispatcher
 //! thread is held up. An event queue that overflows ends the device for all clients. Therefore each
 //! object takes a share of the queue's room when it is created. An object that was destroyed keeps
-//! its share until the dispatcher thread has found the queue empty.
+//! its share until the dispatcher thread has found the queue empty. A client's thread that creates
+//! an object and finds only such shares in its way waits for the dispatcher thread, for a while.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 
-use platform::OutOfMemory;
+use platform::{OutOfMemory, Signal, Wake};
+
+/// How long a client's thread waits until the dispatcher thread has taken the events of objects
+/// that were destroyed. An upcall can hold the dispatcher thread up for longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shares of an event queue's room.
 pub(crate) struct EventRoom {
@@ -24,14 +31,41 @@ pub(crate) struct EventRoom {
     taken: AtomicU32,
     /// How many of them were left by objects that are destroyed.
     left: AtomicU32,
+    /// Raised when such shares came back.
+    came_back: Signal,
+    /// Wakes the thread that takes the events.
+    wakes: Arc<Signal>,
+    /// The thread that takes the events from the queue; 0 while there is none.
+    emptier: AtomicU64,
+}
+
+/// Whether there was a share for a new object.
+enum Taken {
+    Yes,
+    /// There are as many objects as can be.
+    TooMany,
+    /// Objects that are destroyed have what is missing.
+    NoneFree,
 }
 
 impl EventRoom {
-    /// For so many objects at the same time, and the events of so many that are destroyed.
-    pub(crate) fn new(objects: u32, destroyed: u32) -> EventRoom {
+    /// For so many objects at the same time, and the events of so many that are destroyed. `wakes`
+    /// wakes the thread that takes them.
+    pub(crate) fn new(objects: u32, destroyed: u32, wakes: Arc<Signal>) -> EventRoom {
         let none = || AtomicU32::new(0);
         let shares = objects + destroyed;
-        EventRoom { objects, existing: none(), shares, taken: none(), left: none() }
+        let came_back = Signal::new(wakes.platform().clone());
+        let emptier = AtomicU64::new(0);
+        EventRoom {
+            objects,
+            existing: none(),
+            shares,
+            taken: none(),
+            left: none(),
+            came_back,
+            wakes,
+            emptier,
+        }
     }
 
     /// How many there are.
@@ -39,17 +73,51 @@ impl EventRoom {
         self.shares
     }
 
+    /// From now on this thread takes the events: it never waits for itself, others wait for it.
+    pub(crate) fn begin_to_empty(&self) {
+        self.emptier.store(self.came_back.platform().current_thread(), Ordering::Release);
+    }
+
+    /// From now on no thread takes the events, and no other waits for that.
+    pub(crate) fn end_to_empty(&self) {
+        self.emptier.store(0, Ordering::Release);
+        self.came_back.raise();
+    }
+
     /// Takes a share for a new object; false if none is free, or if there are as many objects as
-    /// can be.
+    /// can be. While only shares of destroyed objects are in the way, waits for the dispatcher
+    /// thread, at most for [`PATIENCE`].
     pub(crate) fn take(&self) -> bool {
+        let platform = self.came_back.platform();
+        let mut deadline = None;
+        loop {
+            let seen = self.came_back.value();
+            match self.try_take() {
+                Taken::Yes => return true,
+                Taken::TooMany => return false,
+                Taken::NoneFree => {}
+            }
+            let emptier = self.emptier.load(Ordering::Acquire);
+            if emptier == 0 || emptier == platform.current_thread() {
+                return false;
+            }
+            self.wakes.raise();
+            let until = *deadline.get_or_insert_with(|| platform.now() + PATIENCE);
+            if self.came_back.wait(seen, Some(until)) == Wake::TimedOut {
+                return matches!(self.try_take(), Taken::Yes);
+            }
+        }
+    }
+
+    fn try_take(&self) -> Taken {
         if !count_up(&self.existing, self.objects) {
-            return false;
+            return Taken::TooMany;
         }
-        let taken = count_up(&self.taken, self.shares);
-        if !taken {
+        if !count_up(&self.taken, self.shares) {
             self.existing.fetch_sub(1, Ordering::AcqRel);
+            return Taken::NoneFree;
         }
-        taken
+        Taken::Yes
     }
 
     /// Gives a share back whose object has caused no event.
@@ -75,6 +143,7 @@ impl EventRoom {
         if left > 0 {
             self.left.fetch_sub(left, Ordering::AcqRel);
             self.taken.fetch_sub(left, Ordering::AcqRel);
+            self.came_back.raise();
         }
     }
 }
@@ -143,9 +212,15 @@ impl Marks {
 mod tests {
     use super::*;
 
+    extern crate std;
+
+    fn wakes() -> Arc<Signal> {
+        Arc::new(Signal::new(host::Machine::new(0).platform()))
+    }
+
     #[test]
     fn a_share_that_was_left_is_free_once_the_queue_was_found_empty_afterwards() {
-        let room = EventRoom::new(2, 0);
+        let room = EventRoom::new(2, 0, wakes());
         assert!(room.take() && room.take() && !room.take());
         room.give_back();
         assert!(room.take());
@@ -161,7 +236,7 @@ mod tests {
 
     #[test]
     fn shares_of_destroyed_objects_are_not_for_more_objects_at_the_same_time() {
-        let room = EventRoom::new(2, 1);
+        let room = EventRoom::new(2, 1, wakes());
         assert_eq!(room.shares(), 3);
         assert!(room.take() && room.take() && !room.take());
         room.leave();
@@ -170,6 +245,35 @@ mod tests {
         assert!(!room.take(), "both that went have events");
         room.emptied(room.left());
         assert!(room.take() && !room.take());
+    }
+
+    #[test]
+    fn who_finds_only_shares_of_destroyed_objects_waits_for_the_thread_that_takes_the_events() {
+        let wakes = wakes();
+        let room = EventRoom::new(2, 0, wakes.clone());
+        room.begin_to_empty();
+        assert!(room.take() && room.take());
+        std::thread::scope(|threads| {
+            let taking = threads.spawn(|| room.take());
+            assert!(!taking.join().unwrap(), "nobody waits for objects that exist");
+            assert_eq!(wakes.value(), 0);
+            room.leave();
+            assert!(!room.take(), "the thread that takes the events does not wait for itself");
+            let taking = threads.spawn(|| room.take());
+            while wakes.value() == 0 && !taking.is_finished() {
+                std::thread::yield_now();
+            }
+            room.emptied(room.left());
+            assert!(taking.join().unwrap());
+            room.leave();
+            let before = wakes.value();
+            let taking = threads.spawn(|| room.take());
+            while wakes.value() == before && !taking.is_finished() {
+                std::thread::yield_now();
+            }
+            room.end_to_empty();
+            assert!(!taking.join().unwrap(), "nobody waits for a thread that ended");
+        });
     }
 
     #[test]

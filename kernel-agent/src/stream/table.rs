@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use nic_hal::StreamBuffer;
 use platform::sleep_lock::SleepLock;
 use platform::sync::Mutex;
-use platform::{OutOfMemory, Platform};
+use platform::{OutOfMemory, Platform, Signal};
 
 use super::Endpoint;
 use crate::event_room::EventRoom;
@@ -28,11 +28,12 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// For so many at the same time, and the events of so many that are destroyed.
-    pub(crate) fn new(most: u32, destroyed: u32) -> Result<Streams, OutOfMemory> {
+    /// For so many at the same time, and the events of so many that are destroyed. `wakes`
+    /// wakes the thread that takes them.
+    pub(crate) fn new(most: u32, destroyed: u32, wakes: Arc<Signal>) -> Result<Streams, OutOfMemory> {
         Ok(Streams {
             table: Table::new(0, most)?,
-            room: EventRoom::new(most, destroyed),
+            room: EventRoom::new(most, destroyed, wakes),
             transfers: SleepLock::new(),
             buffer: Mutex::new(None),
         })
