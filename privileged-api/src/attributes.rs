@@ -3,6 +3,8 @@
 //!
 //! A query fills the fields that its mask asks for; the others keep their defaults.
 
+use kernel_agent::wire::ReadDepths;
+
 use crate::address::{ConnQual, Path, PrivateData, RemoteEpInfo, RmrContext};
 use crate::event::EventType;
 use crate::flags::{EvdFlags, IoblTypes, LmrFlags, MemPriv};
@@ -108,6 +110,15 @@ pub struct RcAttributes {
     pub hard_hi_watermark: usize,
     /// Peers may do atomic operations.
     pub atomics_enable: bool,
+}
+
+impl RcAttributes {
+    /// The read depths as connection messages carry them (5.1.1).
+    pub(crate) fn read_depths(&self) -> ReadDepths {
+        // The calls that take them check that they fit into a byte.
+        let (ird, ord) = (self.rdma_read_ird as u8, self.rdma_read_ord as u8);
+        ReadDepths { responder_resources: ird, initiator_depth: ord }
+    }
 }
 
 impl Default for RcAttributes {

@@ -15,8 +15,8 @@ use kernel_agent::wire::{ReadDepths, Reason};
 use kernel_agent::{CmEvent, CmEventKind, ConnectionId};
 use platform::heap;
 
-use crate::address::{CnEstId, ConnQual, IbNetEndpoint, NetAddr, NetEndpoint, Path, PrivateData};
-use crate::ep::connect::received;
+use crate::address::{CnEstId, ConnQual, Path, PrivateData};
+use crate::dialect::{Asked, Requested};
 use crate::ep::state::{Trigger, is_pending};
 use crate::evd::EventStreams;
 use crate::evd::callback::Origin;
@@ -28,7 +28,6 @@ use crate::objects::listen::Listen;
 use crate::objects::unanswered::{MEMORY, PeerRequest, Pending, Role};
 use crate::path::DEFAULT_TIMEOUT_US;
 use crate::status::{Error, Result};
-use crate::{private_data, via};
 
 impl Ia {
     /// Rejects a connection request (passive side), or the peer's accept (active side of a
@@ -44,7 +43,7 @@ impl Ia {
     pub fn reject(&self, cn_est_id: CnEstId, private_data: &[u8]) -> Result<()> {
         let core = self.call()?;
         core.check_private_data(private_data)?;
-        if private_data.len() > private_data::REJECT {
+        if private_data.len() > core.facts().private_data.reject {
             core.unanswered.lock().check(cn_est_id)?;
             return Err(Error::InvalidPdataLength);
         }
@@ -79,7 +78,7 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        let wanted = core.service(conn_qual)?;
+        let wanted = core.dialect.service(conn_qual)?;
         let listen = core.listens.all().find(|listen| listen.service == wanted);
         let listen = listen.ok_or(Error::InvalidConnQual)?;
         core.answer(cn_est_id, |pending| {
@@ -93,9 +92,10 @@ impl Ia {
 }
 
 impl Core {
-    /// Fails if a call on this IA brings private data, which VIA does not carry.
+    /// Fails if a call brings private data that the transport does not carry.
     pub(crate) fn check_private_data(&self, private_data: &[u8]) -> Result<()> {
-        if self.via && !private_data.is_empty() { Err(Error::PdataNotSupported) } else { Ok(()) }
+        let carried = private_data.is_empty() || self.facts().has_private_data();
+        if carried { Ok(()) } else { Err(Error::PdataNotSupported) }
     }
 
     /// Runs `answer` for an identifier. The identifier is used up unless `answer` fails. Several
@@ -212,20 +212,24 @@ impl Core {
         let CmEventKind::Request { path, path_mtu, pkey, depths, .. } = event.kind else { return };
         let listen = self.listens.get(ListenHandle::from_raw(event.context));
         let Some(listen) = listen else { return self.no_listen_point(event.connection) };
-        if self.via {
-            return self.requested_via(event, path.remote_gid, &listen, ia);
-        }
-        let remote = NetEndpoint::Ib(IbNetEndpoint::new(&path, pkey, path_mtu));
+        let (qualifier, service, private_data) = (&listen.qual, listen.service, event.private_data);
+        let asked = Asked { qualifier, service, path, path_mtu, pkey, private_data };
+        let Requested { remote, source_addr, max_message_size } = match self.dialect.requested(&asked) {
+            Ok(requested) => requested,
+            Err(reason) => return self.reject_request(event.connection, reason),
+        };
+        let facts = self.facts();
+        let depths = facts.shown(depths);
         let request = ConnRequest {
             evd: listen.feed.handle,
             cn_est_id: CnEstId::default(),
             conn_qual: listen.qual,
-            source_addr: NetAddr::IbGid(path.remote_gid.0),
+            source_addr,
             spigot_id: SPIGOT,
-            max_message_size: 0,
+            max_message_size,
             rdma_read_ird: depths.responder_resources.into(),
             rdma_read_ord: depths.initiator_depth.into(),
-            private_data: received(event.private_data),
+            private_data: facts.received(event.private_data),
         };
         let path = Path { spigot_id: SPIGOT, timeout: DEFAULT_TIMEOUT_US, remote };
         self.request(event.connection, path, request, &listen, Origin::Dispatcher(ia));
@@ -234,22 +238,24 @@ impl Core {
     fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
         let Some(asked) = ep.concerned(event.connection).map(|control| control.path) else { return };
         match event.kind {
-            CmEventKind::AcceptArrived { depths } if self.via => self.accepted_via(ep, event, depths, ia),
-            CmEventKind::AcceptArrived { depths } => self.accept_arrived(ep, event, depths, ia),
+            CmEventKind::AcceptArrived { depths } => {
+                self.dialect.accept_arrived(self, ep, event, depths, ia);
+            }
             CmEventKind::Established { depths } => {
-                let private_data = received(event.private_data);
-                let depths = if self.via { ReadDepths::default() } else { depths };
+                let private_data = self.facts().received(event.private_data);
+                let depths = self.facts().shown(depths);
                 self.established(ep, event.connection, depths, private_data, Origin::Dispatcher(ia));
             }
             CmEventKind::Rejected { reason } => {
                 let (evd, handle) = (ep.connect.handle(), ep.handle);
                 let result = if reason == Reason::CONSUMER_DEFINED {
-                    Event::ConnPeerReject { evd, ep: handle, private_data: received(event.private_data) }
+                    Event::ConnPeerReject {
+                        evd,
+                        ep: handle,
+                        private_data: self.facts().received(event.private_data),
+                    }
                 } else {
-                    let reject_reason_code = match self.via {
-                        false => reject_code(reason),
-                        true => via::connect::reject_code(reason),
-                    };
+                    let reject_reason_code = self.dialect.reject_code(reason);
                     let bad = reject_reason_code == RejectReason::BadPath;
                     let dst_path = bad.then(|| self.suggested(&asked, reason, event.information));
                     Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
@@ -257,9 +263,10 @@ impl Core {
                 self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
-                // On VIA the timeout of an accept is another reason than that of a request.
-                let other = self.via && event.kind == CmEventKind::AcceptTimedOut;
-                let reason = if other { RejectReason::Other } else { RejectReason::Timeout };
+                let reason = match event.kind {
+                    CmEventKind::AcceptTimedOut => self.facts().unconfirmed,
+                    _ => RejectReason::Timeout,
+                };
                 let result = nonpeer(ep, reason);
                 self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
             }
@@ -273,7 +280,7 @@ impl Core {
     /// In a three-way handshake the passive side has accepted. Queues the event, after which the
     /// consumer confirms or rejects the connection. Without memory for an identifier the accept is
     /// not reported, and the attempt ends when its time is over.
-    fn accept_arrived(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
+    pub(crate) fn ask_consumer(&self, ep: &Ep, event: &CmEvent<'_>, peer: ReadDepths, ia: &Ia) {
         let connection = event.connection;
         if heap::room(MEMORY).is_err() {
             return;
@@ -294,7 +301,7 @@ impl Core {
                 cn_est_id,
                 rdma_read_ird: peer.responder_resources.into(),
                 rdma_read_ord: peer.initiator_depth.into(),
-                private_data: received(event.private_data),
+                private_data: self.facts().received(event.private_data),
             };
             ep.connect.queue(&mut control, arrival)
         };
@@ -363,7 +370,11 @@ impl Core {
             }
             let (evd, ep_handle) = (ep.connect.handle(), ep.handle);
             let end = if by_peer {
-                Event::ConnDisconnect { evd, ep: ep_handle, private_data: received(event.private_data) }
+                Event::ConnDisconnect {
+                    evd,
+                    ep: ep_handle,
+                    private_data: self.facts().received(event.private_data),
+                }
             } else {
                 Event::ConnBroken { evd, ep: ep_handle }
             };
@@ -376,29 +387,4 @@ impl Core {
 pub(crate) fn nonpeer(ep: &Ep, reject_reason_code: RejectReason) -> Event {
     let (evd, ep) = (ep.connect.handle(), ep.handle);
     Event::ConnNonpeerReject { evd, ep, reject_reason_code, dst_path: None }
-}
-
-/// Maps the reason code of a REJ message (it_cm_msg_events, table 8).
-fn reject_code(reason: Reason) -> RejectReason {
-    match reason.0 {
-        1 | 3 => RejectReason::Resources,
-        10 => RejectReason::StaleConn,
-        12..=17 | 24..=26 | 32 => RejectReason::BadPath,
-        27 => RejectReason::BadOrd,
-        _ => RejectReason::Other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_are_those_of_the_table() {
-        assert_eq!(reject_code(Reason(10)), RejectReason::StaleConn);
-        assert_eq!(reject_code(Reason(8)), RejectReason::Other);
-        assert_eq!(reject_code(Reason(27)), RejectReason::BadOrd);
-        assert_eq!(reject_code(Reason(26)), RejectReason::BadPath);
-        assert_eq!(reject_code(Reason(3)), RejectReason::Resources);
-    }
 }

@@ -15,10 +15,12 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, heap};
-use rdma::{Adapter, Context, Endpoints, Face, Limits, Opening, Slots, Table};
+use rdma::{Adapter, Context, Face, Limits, Opening, Slots, Table};
 
 use crate::address::IoAddr;
 use crate::attributes::ObjectCounts;
+use crate::closed;
+use crate::dialect::{Dialect, Facts};
 use crate::handle::{
     AddrHandle, EpHandle, EvdHandle, IaHandle, ListenHandle, LmrHandle, PzHandle, RmrHandle, SrqHandle,
     UdSvcReqHandle,
@@ -38,7 +40,6 @@ use crate::objects::srq::Srq;
 use crate::objects::ud_requests::{MAX_REQUESTS, UdRequests, UdSvcReq};
 use crate::objects::unanswered::Unanswered;
 use crate::status::{Error, Result};
-use crate::{closed, via};
 
 mod query;
 
@@ -56,8 +57,8 @@ pub(crate) struct Core {
     privileged: Option<Privileged>,
     /// The device's features that the limits of the interface allow.
     features: Features,
-    /// It is an IA over the VIA transport.
-    pub(crate) via: bool,
+    /// What its transport decides.
+    pub(crate) dialect: &'static dyn Dialect,
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
     pub(crate) context: Context,
@@ -129,7 +130,7 @@ impl Core {
         name: &str,
         privileged: Option<Privileged>,
         limits: &Limits,
-        endpoints: Endpoints,
+        dialect: &'static dyn Dialect,
     ) -> Result<Ia> {
         let opening = Opening::begin(agent, name)?;
         let ia = opening.number();
@@ -143,10 +144,10 @@ impl Core {
         let listens = Table::new(ia, MAX_LISTENS, 0)?;
         let addrs = Table::new(ia, MAX_ADDRESS_HANDLES, 0)?;
         let ud_svc_reqs = Table::new(ia, MAX_REQUESTS, 0)?;
-        let via = endpoints == Endpoints::VirtualInterfaces;
-        let offered = if via { via::FEATURES } else { Features::all() };
+        let facts = dialect.facts();
+        let offered = facts.needs | facts.offers;
         let features = Features::from_bits_truncate(id.features) & limits.features & offered;
-        if via && !features.contains(Features::VI | Features::RC) {
+        if !features.contains(facts.needs) {
             return Err(Error::InvalidName);
         }
         let direct = features.contains(Features::RESERVED_KEY);
@@ -164,7 +165,7 @@ impl Core {
             shared,
             privileged,
             features,
-            via,
+            dialect,
             closing: AtomicBool::new(false),
             context: Context::new(),
             pzs,
@@ -310,12 +311,18 @@ impl Core {
 
     /// Whether the consumer can register I/O buffer lists.
     pub(crate) fn takes_lists(&self) -> bool {
-        self.via || self.features.intersects(Features::FAST_REGISTER | Features::RESERVED_KEY)
+        self.facts().has_virtual_interfaces()
+            || self.features.intersects(Features::FAST_REGISTER | Features::RESERVED_KEY)
     }
 
     /// The key by which work requests name a region: on VIA the one by which peers do, too.
     pub(crate) fn name_of(&self, region: &Region) -> u32 {
-        if self.via { region.remote_key() } else { region.key() }
+        if self.facts().has_virtual_interfaces() { region.remote_key() } else { region.key() }
+    }
+
+    /// What a value can say of the transport.
+    pub(crate) fn facts(&self) -> &'static Facts {
+        self.dialect.facts()
     }
 
     /// The features that the consumer can use.

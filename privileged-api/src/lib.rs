@@ -48,6 +48,7 @@ mod attributes;
 mod closed;
 mod cm;
 mod context;
+mod dialect;
 mod ep;
 mod evd;
 mod event;

@@ -1,20 +1,17 @@
 //! Listen points (pages it_listen_create, it_listen_query, it_listen_free).
 
-use kernel_agent::{Transports, wire};
 use platform::heap;
 use platform::sync::Mutex;
 use rdma::Context;
 
 use crate::address::ConnQual;
 use crate::attributes::ListenParam;
-use crate::ep::connect::service;
 use crate::evd::EventStreams;
 use crate::flags::{ListenFlags, ListenParamMask};
 use crate::handle::{EvdHandle, ListenHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::objects::listen::Listen;
 use crate::status::{Error, Result};
-use crate::via::names::{discriminator, port};
 
 /// System ports are below this one (RFC 6335): only privileged consumers may offer the services
 /// that peers expect there.
@@ -23,22 +20,8 @@ const SYSTEM_PORTS_END: u16 = 1024;
 const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
 
 impl Core {
-    /// The service ID of a qualifier.
-    pub(crate) fn service(&self, qual: &ConnQual) -> Result<wire::ServiceId> {
-        if self.via { Ok(discriminator(qual)?.service()) } else { service(qual) }
-    }
-
-    /// The port that a qualifier names, whatever the form of the name.
-    fn port(&self, qual: &ConnQual) -> Result<Option<u16>> {
-        if self.via {
-            return Ok(port(&discriminator(qual)?));
-        }
-        let service = service(qual)?;
-        Ok(service.to_it_api().or(service.to_ip_cm().map(|(_, port)| port)))
-    }
-
     fn listen(&self, evd: EvdHandle, qual: ConnQual) -> Result<ListenHandle> {
-        let service = self.service(&qual)?;
+        let service = self.dialect.service(&qual)?;
         let feed = self.feed(evd, EventStreams::REQUESTS, Error::InvalidConnEvd)?;
         let reservation = self.listens.reserve()?;
         let handle = reservation.handle();
@@ -47,7 +30,7 @@ impl Core {
         let listen = listen.map_err(|_| Error::Resources)?;
         // In the table before the first request can come.
         reservation.fill(listen.clone());
-        match self.client()?.listen(service, Transports::RC, handle.as_raw()) {
+        match self.client()?.listen(service, self.facts().transports, handle.as_raw()) {
             Ok(id) => {
                 *listen.id.lock() = Some(id);
                 Ok(handle)
@@ -103,14 +86,14 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        // Without IRD and ORD, as on VIA, the flag is ignored.
-        let suppresses = flags.contains(ListenFlags::SUPPRESS_IRD_ORD) && !core.via;
+        // Without IRD and ORD the flag is ignored.
+        let suppresses = flags.contains(ListenFlags::SUPPRESS_IRD_ORD) && core.facts().read_depths;
         if ListenFlags::from_bits(flags.bits()).is_none() || suppresses {
             return Err(Error::InvalidFlags);
         }
         if flags.contains(ListenFlags::CONN_QUAL_INPUT) {
             let qual = *conn_qual.ok_or(Error::InvalidConnQual)?;
-            let port = core.port(&qual)?;
+            let port = core.dialect.port(&qual)?;
             if port.is_some_and(|port| port < SYSTEM_PORTS_END) {
                 core.privileged()?;
             }

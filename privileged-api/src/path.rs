@@ -3,28 +3,25 @@
 use alloc::vec::Vec;
 
 use kernel_agent::gid_index;
-use kernel_agent::wire::{Gid, PKey, PathMtu, Reason, Redirection};
+use kernel_agent::wire::{Gid, Reason, Redirection};
 use rdma::path_to;
 
 use crate::address::{IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
+use crate::dialect::Dialect;
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::status::{Error, Result};
-use crate::via::names::{gid_of_host, host_address, host_of};
 
 /// How long a connection establishment may take unless the consumer changes it.
 pub(crate) const DEFAULT_TIMEOUT_US: u64 = 10_000_000;
 /// Partition keys of the port's table, with and without full membership.
 const PARTITION_KEYS: [u16; 2] = [0xffff, 0x7fff];
 
-/// The GID that an address names, if a single node can have it. Whether the IA is over VIA decides
-/// which type of address is not supported.
-fn gid(addr: &NetAddr, via: bool) -> Result<Gid> {
+/// The GID that an address names, if a single node can have it.
+fn gid(addr: &NetAddr, dialect: &dyn Dialect) -> Result<Gid> {
     let gid = match addr {
         NetAddr::Ipv4(ipv4) => Gid::from_ipv4((*ipv4).into()),
         NetAddr::Ipv6(gid) => Gid(*gid),
-        NetAddr::IbGid(gid) if !via => Gid(*gid),
-        NetAddr::ViaHostaddr(host) if via => gid_of_host(host).ok_or(Error::InvalidAddress)?,
-        NetAddr::IbGid(_) | NetAddr::ViaHostaddr(_) => return Err(Error::InvalidNetaddr),
+        own => dialect.own_gid(own)?,
     };
     if gid.is_unicast() { Ok(gid) } else { Err(Error::InvalidAddress) }
 }
@@ -136,14 +133,11 @@ impl Ia {
         if spigot_id != SPIGOT {
             return Err(Error::InvalidSpigot);
         }
-        let remote = gid(net_addr, core.via)?;
+        let remote = gid(net_addr, core.dialect)?;
         let id = core.agent().identity();
         let route = path_to(id, remote).filter(|_| core.agent().port_up());
         let Some(route) = route else { return Ok((Vec::new(), 0)) };
-        let remote = match host_of(net_addr).filter(|_| core.via) {
-            Some(host) => NetEndpoint::Via(host),
-            None => NetEndpoint::Ib(IbNetEndpoint::new(&route, PKey::DEFAULT, PathMtu::at_most(id.mtu))),
-        };
+        let remote = core.dialect.net_endpoint(id, &route, net_addr);
         let path = Path { spigot_id, timeout: DEFAULT_TIMEOUT_US, remote };
         let mut paths = Vec::new();
         if num_paths > 0 && paths.try_reserve_exact(1).is_ok() {
@@ -162,16 +156,14 @@ impl Ia {
     pub fn convert_net_addr(&self, source_addr: &NetAddr, addr_type: NetAddrType) -> Result<NetAddr> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
-        let gid = gid(source_addr, core.via)?;
+        let gid = gid(source_addr, core.dialect)?;
         match addr_type {
             NetAddrType::Ipv4 => {
                 let ipv4 = gid.to_ipv4().ok_or(Error::InvalidConversion)?;
                 Ok(NetAddr::Ipv4(ipv4.octets()))
             }
             NetAddrType::Ipv6 => Ok(NetAddr::Ipv6(gid.0)),
-            NetAddrType::IbGid if !core.via => Ok(NetAddr::IbGid(gid.0)),
-            NetAddrType::ViaHostaddr if core.via => Ok(NetAddr::ViaHostaddr(host_address(gid))),
-            NetAddrType::IbGid | NetAddrType::ViaHostaddr => Err(Error::InvalidConversion),
+            own => core.dialect.own_net_addr(gid, own),
         }
     }
 }
@@ -179,12 +171,13 @@ impl Ia {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::infiniband::InfiniBand;
 
     #[test]
     fn ipv4_addresses_are_mapped_gids() {
-        let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2]), false).unwrap();
+        let gid_of = gid(&NetAddr::Ipv4([10, 0, 0, 2]), &InfiniBand).unwrap();
         assert_eq!(gid_of.to_ipv4().map(|ipv4| ipv4.octets()), Some([10, 0, 0, 2]));
-        assert_eq!(gid(&NetAddr::IbGid(gid_of.0), false), Ok(gid_of));
+        assert_eq!(gid(&NetAddr::IbGid(gid_of.0), &InfiniBand), Ok(gid_of));
     }
 
     #[test]
@@ -203,7 +196,7 @@ mod tests {
     #[test]
     fn no_node_has_a_multicast_or_empty_address() {
         for addr in [NetAddr::Ipv4([224, 0, 0, 1]), NetAddr::Ipv4([0; 4]), NetAddr::IbGid([0; 16])] {
-            assert_eq!(gid(&addr, false), Err(Error::InvalidAddress));
+            assert_eq!(gid(&addr, &InfiniBand), Err(Error::InvalidAddress));
         }
     }
 }

@@ -8,15 +8,26 @@ use kernel_agent::Agent;
 use platform::{Platform, Privileged};
 use rdma::{Endpoints, Interfaces, Limits, Offer};
 
+use crate::dialect::Dialect;
+use crate::dialect::infiniband::InfiniBand;
 use crate::ia::{Core, Ia};
-use crate::info::{INTERFACE_NAME_SIZE, Interface, TransportType};
+use crate::info::{INTERFACE_NAME_SIZE, Interface};
 use crate::objects::shared::Shared;
 use crate::status::{Error, Result};
+use crate::via::Via;
 
 /// The major version of the API.
 pub(crate) const MAJOR: u32 = 2;
 /// The newest minor version of the API.
 pub(crate) const MINOR: u32 = 1;
+
+/// What endpoints of a kind speak.
+fn dialect(endpoints: Endpoints) -> &'static dyn Dialect {
+    match endpoints {
+        Endpoints::QueuePairs => &InfiniBand,
+        Endpoints::VirtualInterfaces => &Via,
+    }
+}
 
 struct Inner {
     shared: Arc<Shared>,
@@ -91,10 +102,7 @@ impl Provider {
             list.push(Interface {
                 major_version: MAJOR,
                 minor_version: MINOR,
-                transport_type: match endpoints {
-                    Endpoints::QueuePairs => TransportType::Ib,
-                    Endpoints::VirtualInterfaces => TransportType::ViaIp,
-                },
+                transport_type: dialect(endpoints).facts().transport_type,
                 name,
             });
         });
@@ -125,6 +133,6 @@ impl Provider {
         if minor_version > MINOR {
             return Err(Error::InvalidMinorVersion);
         }
-        Core::create(self.0.shared.clone(), agent, name, privileged, &limits, endpoints)
+        Core::create(self.0.shared.clone(), agent, name, privileged, &limits, dialect(endpoints))
     }
 }

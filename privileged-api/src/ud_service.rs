@@ -20,7 +20,7 @@ use rdma::Context;
 
 use crate::address::{ConnQual, NetAddr, Path, PrivateData, RemoteEpInfo};
 use crate::attributes::UdSvcReqParam;
-use crate::ep::connect::{fit, received, service};
+use crate::dialect::infiniband::fit;
 use crate::evd::EventStreams;
 use crate::evd::callback::Origin;
 use crate::event::{Event, UdServiceReply, UdServiceRequest, UdSvcStatus};
@@ -28,7 +28,6 @@ use crate::flags::UdSvcReqParamMask;
 use crate::handle::{EvdHandle, ListenHandle, UdSvcReqHandle};
 use crate::ia::{Core, Ia, SPIGOT};
 use crate::objects::ud_requests::UdSvcReq;
-use crate::private_data;
 use crate::status::{Error, Result};
 
 impl Core {
@@ -87,7 +86,7 @@ impl Core {
             conn_qual: listen.qual,
             source_addr: NetAddr::IbGid(from),
             spigot_id: SPIGOT,
-            private_data: received(event.private_data),
+            private_data: self.facts().received(event.private_data),
         });
         let origin = Origin::Dispatcher(ia);
         match self.listens.with(listen.handle, |_| evd.push(event)) {
@@ -127,7 +126,7 @@ impl Core {
             status,
             ep_info: if status == UdSvcStatus::EpInfoValid { ep_info } else { RemoteEpInfo::default() },
             dst_path,
-            private_data: received(event.private_data),
+            private_data: self.facts().received(event.private_data),
         });
         self.tell_asker(&asked, event, ia);
     }
@@ -198,10 +197,10 @@ impl Ia {
         let core = self.call()?;
         core.shared.not_in_callback()?;
         let feed = core.feed(reply_evd, EventStreams::MESSAGES, Error::InvalidConnEvd)?;
-        if private_data.len() > private_data::UD_REQUEST {
+        if private_data.len() > core.facts().private_data.ud_request {
             return Err(Error::InvalidPdataLength);
         }
-        let service = service(conn_qual)?;
+        let service = core.dialect.service(conn_qual)?;
         let (ib, _) = core.check_path(destination_path)?;
         let (response_timeout, retries) = fit(destination_path.timeout);
         let reservation = core.ud_svc_reqs.reserve()?;
@@ -351,7 +350,7 @@ impl Ia {
         if valid && Qpn::new(ep_info.ud_ep_id).is_none() {
             return Err(Error::InvalidUdStatus);
         }
-        if private_data.len() > private_data::UD_REPLY {
+        if private_data.len() > core.facts().private_data.ud_reply {
             return Err(Error::InvalidPdataLength);
         }
         let answer = ResolutionAnswer {

@@ -48,8 +48,7 @@ impl Upcalls for Core {
             }
             // An endpoint has no stream: those of IT-API are queue pairs of InfiniBand, or of VIA.
             AsyncEvent::StreamEnded { .. } => {}
-            // VIA has no events about the port.
-            AsyncEvent::Port { .. } if self.via => {}
+            AsyncEvent::Port { .. } if !self.facts().port_events => {}
             AsyncEvent::Port { up: true } => {
                 self.report_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
             }

@@ -183,9 +183,9 @@ impl Core {
         limits: &Limits,
         attr: &EpAttributes,
     ) -> Result<WorkQueues> {
-        match self.via {
-            false => self.new_qp(common, limits, attr).map(WorkQueues::Entries),
-            true => self.new_vi(common, limits, attr).map(WorkQueues::Descriptors),
+        match self.facts().queue_pair {
+            Some(kind) => self.new_qp(kind, common, limits, attr).map(WorkQueues::Entries),
+            None => self.new_vi(common, limits, attr).map(WorkQueues::Descriptors),
         }
     }
 
@@ -222,7 +222,7 @@ impl Core {
     }
 
     /// Creates a queue pair for an endpoint, ready for Receives.
-    fn new_qp(&self, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
+    fn new_qp(&self, kind: QpType, common: &Common, limits: &Limits, attr: &EpAttributes) -> Result<Arc<Qp>> {
         // The slot begins closed, because the endpoint's state takes no requests.
         let slot_params =
             SlotParams { slot: &common.slot, handle: common.handle.as_raw(), closed: closed::STATE };
@@ -234,7 +234,7 @@ impl Core {
         let attributes = QpAttributes {
             max_send_segments: limits.most_send_segments() as u32,
             slot: Some((slot_params, most)),
-            ..self.qp_attributes(QpType::Rc, common, attr)?
+            ..self.qp_attributes(kind, common, attr)?
         };
         let created = self.client()?.create_qp(&attributes);
         let qp = created.map_err(|error| self.error(error))?;
@@ -249,10 +249,10 @@ impl Core {
     fn check_vi_limits(&self, attr: &EpAttributes) -> Result<()> {
         let id = self.agent().identity();
         let segments = id.max_vi_segments as usize;
-        // A descriptor has 32 bits for its length, and a virtual interface carries at least a byte.
-        let longest = self.longest_message();
+        // A descriptor has 32 bits for its length.
+        let (shortest, longest) = (self.shortest_message(), self.longest_message());
         let checks = [
-            ((1..=longest).contains(&(attr.max_dto_payload_size as u64)), Error::PayloadSize),
+            ((shortest..=longest).contains(&(attr.max_dto_payload_size as u64)), Error::PayloadSize),
             (attr.max_send_segments <= segments, Error::ResourceSseg),
             (attr.max_recv_segments <= segments, Error::ResourceRseg),
             (attr.rc.max_rdma_read_segments <= segments, Error::ResourceRrseg),
@@ -269,12 +269,17 @@ impl Core {
     /// The longest message that an endpoint can have.
     pub(crate) fn longest_message(&self) -> u64 {
         let longest = self.agent().identity().max_message;
-        if self.via { longest.min(u32::MAX.into()) } else { longest }
+        if self.facts().has_virtual_interfaces() { longest.min(u32::MAX.into()) } else { longest }
+    }
+
+    /// The least longest message of an endpoint: a virtual interface carries at least a byte.
+    pub(super) fn shortest_message(&self) -> u64 {
+        u64::from(self.facts().has_virtual_interfaces())
     }
 
     /// Checks attributes against the limits of the device.
     fn check_limits(&self, attr: &EpAttributes) -> Result<()> {
-        if self.via {
+        if self.facts().has_virtual_interfaces() {
             return self.check_vi_limits(attr);
         }
         let id = self.agent().identity();

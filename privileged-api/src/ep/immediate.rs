@@ -89,7 +89,7 @@ impl Ia {
     /// callbacks. Thread-safe.
     pub fn post_marker(&self, ep: EpHandle, cookie: u64) -> Result<()> {
         let core = self.live()?;
-        if core.via {
+        if core.facts().has_virtual_interfaces() {
             return Err(Error::OpNotSupported);
         }
         let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;

@@ -101,7 +101,7 @@ impl Core {
             if !matches!(state, S::Unconnected | S::Nonoperational) {
                 return Err(Error::InvalidEpState);
             }
-            let shortest = u64::from(self.via);
+            let shortest = self.shortest_message();
             if !(shortest..=self.longest_message()).contains(&(new.max_dto_payload_size as u64)) {
                 return Err(Error::PayloadSize);
             }
@@ -120,7 +120,8 @@ impl Core {
             }
         }
         if mask.contains(EpParamMask::MAX_ORD) {
-            let later = matches!(state, S::Active2ConnectionPending | S::Connected) && !self.via;
+            let later =
+                matches!(state, S::Active2ConnectionPending | S::Connected) && self.facts().read_depths;
             if state != S::Unconnected && !later {
                 return Err(Error::InvalidEpState);
             }

@@ -203,7 +203,7 @@ impl Core {
         let entries = u32::try_from(size).map_err(|_| Error::ResourceQueueSize)?;
         let slot = self.evd_slots.get_or_create(handle.as_raw())?;
         let client = self.client()?;
-        let created = if self.via {
+        let created = if self.facts().has_virtual_interfaces() {
             let created = client.create_vi_cq(entries, handle.as_raw());
             created.and_then(|cq| {
                 let queue = heap::arc(DescriptorQueue::new(cq, entries));

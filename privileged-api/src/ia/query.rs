@@ -5,16 +5,15 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use kernel_agent::wire::Gid;
-use kernel_agent::{Features, PCI_DEVICE, PROVIDER_VERSION};
+use kernel_agent::{Features, PROVIDER_VERSION};
 
 use super::{Core, Ia, SPIGOT};
 use crate::address::NetAddr;
-use crate::flags::{ConnQualTypes, IoblTypes, RmrTypes, ServiceTypes};
+use crate::flags::{IoblTypes, RmrTypes, ServiceTypes};
 use crate::handle::{EvdHandle, LmrHandle};
-use crate::info::{IaInfo, SpigotInfo, TransportType, Vendor, VendorIb, VendorVia};
+use crate::info::{IaInfo, SpigotInfo, TransportType, VendorVia};
 use crate::provider::{MAJOR, MINOR};
 use crate::status::{Error, Result};
-use crate::{private_data, via};
 
 impl Ia {
     /// Returns the attributes of the IA.
@@ -25,7 +24,6 @@ impl Ia {
     pub fn ia_query(&self) -> Result<IaInfo> {
         let core = self.live()?;
         core.shared.not_in_callback()?;
-        let id = core.agent().identity();
         let features = core.features();
         let can = |feature| features.contains(feature);
         let link = can(Features::FAST_REGISTER);
@@ -39,8 +37,8 @@ impl Ia {
         iobl_types.set(IoblTypes::PAGE_LIST, can(Features::PAGE_LIST));
         iobl_types.set(IoblTypes::BLOCK_LIST, can(Features::BLOCK_LIST));
         iobl_types.set(IoblTypes::VE_PAGE_LIST, can(Features::VARIABLE_LIST));
-        // VIA carries no private data.
-        let data = |len| if core.via { 0 } else { len };
+        let facts = core.facts();
+        let data = &facts.private_data;
         let mut ia_name = String::new();
         ia_name.try_reserve_exact(core.adapter.name().len()).map_err(|_| Error::Resources)?;
         ia_name.push_str(core.adapter.name());
@@ -50,31 +48,24 @@ impl Ia {
             api_minor_version: MINOR,
             sw_major_version: 0,
             sw_minor_version: 1,
-            vendor: match core.via {
-                false => Vendor::Ib(VendorIb {
-                    vendor: (id.node_guid >> 40) as u32,
-                    device: PCI_DEVICE,
-                    revision: id.revision,
-                }),
-                true => Vendor::Via(core.vendor_via(core.adapter.name())),
-            },
+            vendor: core.dialect.vendor(core),
             dto_alignment_hint: 64,
             transport_type: core.transport_type(),
             supported_service_types: services,
             ep_work_queues_resizable: false,
-            three_way_handshake_support: !core.via,
-            private_data_support: !core.via,
-            max_message_size_support: core.via,
-            ird_ord_ia_support: !core.via,
+            three_way_handshake_support: facts.three_way_handshake,
+            private_data_support: facts.has_private_data(),
+            max_message_size_support: facts.equal_message_sizes,
+            ird_ord_ia_support: facts.read_depths,
             ird_ord_suppressible: false,
-            spigot_online_support: !core.via,
-            spigot_offline_support: !core.via,
-            connect_private_data_len: data(private_data::CONNECT),
-            accept_private_data_len: data(private_data::ACCEPT),
-            reject_private_data_len: data(private_data::REJECT),
-            disconnect_private_data_len: data(private_data::DISCONNECT),
-            ud_req_private_data_len: data(private_data::UD_REQUEST),
-            ud_rep_private_data_len: data(private_data::UD_REPLY),
+            spigot_online_support: facts.port_events,
+            spigot_offline_support: facts.port_events,
+            connect_private_data_len: data.connect,
+            accept_private_data_len: data.accept,
+            reject_private_data_len: data.reject,
+            disconnect_private_data_len: data.disconnect,
+            ud_req_private_data_len: data.ud_request,
+            ud_rep_private_data_len: data.ud_reply,
             spigot_info: core.spigots()?,
             affiliated_err_evd: EvdHandle::from_raw(core.affiliated.load(Ordering::Acquire)),
             unaffiliated_err_evd: EvdHandle::from_raw(core.unaffiliated.load(Ordering::Acquire)),
@@ -82,16 +73,16 @@ impl Ia {
             hard_hi_watermark_support: false,
             soft_hi_watermark_support: false,
             srq_resizable: can(Features::SRQ) && can(Features::SRQ_RESIZE),
-            extended_iwarp_qp_states: false,
-            socket_conversion_support: false,
-            rdma_read_ord_increasable: !core.via,
-            rdma_read_ird_modifiable: !core.via,
+            extended_iwarp_qp_states: facts.sockets,
+            socket_conversion_support: facts.sockets,
+            rdma_read_ord_increasable: facts.read_depths,
+            rdma_read_ird_modifiable: facts.read_depths,
             rmr_types_supported: rmr_types,
             addr_mode_relative_support: can(Features::RELATIVE),
-            rdma_read_requires_remote_write: false,
+            rdma_read_requires_remote_write: facts.reads_write_remotely,
             ep_rdma_enables_modifiable: true,
-            rdma_read_local_extensions: false,
-            dto_evd_overflow_detection: !core.via,
+            rdma_read_local_extensions: facts.reads_write_remotely,
+            dto_evd_overflow_detection: facts.finds_overflow,
             atomic_support: can(Features::ATOMICS),
             lmr_link_support: link,
             direct_lmr_handle_support: direct,
@@ -108,34 +99,33 @@ impl Ia {
 impl Core {
     /// The transport of the IA.
     pub(super) fn transport_type(&self) -> TransportType {
-        if self.via { TransportType::ViaIp } else { TransportType::Ib }
+        self.facts().transport_type
     }
 
     fn spigots(&self) -> Result<Vec<SpigotInfo>> {
         let id = self.agent().identity();
         let mut net_addr = Vec::new();
         net_addr.try_reserve(id.gids.len() + 1).map_err(|_| Error::Resources)?;
-        let address = |gid: &[u8; 16]| match self.via {
-            false => NetAddr::IbGid(*gid),
-            true => NetAddr::ViaHostaddr(via::names::host_address(Gid(*gid))),
-        };
+        let address = |gid: &[u8; 16]| self.dialect.net_addr(Gid(*gid));
         net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(address));
         if id.ipv4 != [0; 4] {
             net_addr.push(NetAddr::Ipv4(id.ipv4));
         }
         let longest = usize::try_from(self.longest_message()).unwrap_or(usize::MAX);
-        let own = if self.via { ConnQualTypes::VIA_DISCRIMINATOR } else { ConnQualTypes::IB_SERVICEID };
-        let qualifiers = ConnQualTypes::IANA_PORT | own;
         let mut spigots = Vec::new();
         spigots.try_reserve_exact(1).map_err(|_| Error::Resources)?;
         spigots.push(SpigotInfo {
             spigot_id: SPIGOT,
             max_rc_send_len: longest,
             max_rc_rdma_len: longest,
-            max_ud_send_len: if self.via { 0 } else { (id.mtu as usize).min(longest) },
+            max_ud_send_len: if self.features.contains(Features::UD) {
+                (id.mtu as usize).min(longest)
+            } else {
+                0
+            },
             spigot_online: self.agent().port_up(),
-            active_side_conn_qual: qualifiers,
-            passive_side_conn_qual: qualifiers,
+            active_side_conn_qual: self.facts().active_qualifiers,
+            passive_side_conn_qual: self.facts().passive_qualifiers,
             net_addr,
         });
         Ok(spigots)

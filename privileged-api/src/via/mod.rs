@@ -4,7 +4,8 @@
 //!
 //! - `status`: what descriptors and asynchronous errors mean in IT-API.
 //! - `names`: discriminators, host addresses and paths.
-//! - `connect`: making connections.
+//! - `connect`: what the ends of a connection tell each other.
+//! - `dialect`: all else that differs.
 //!
 //! An endpoint's virtual interface with its descriptors, the completion queue that leads to them,
 //! and what the ends of a connection tell each other are in [`rdma::via`].
@@ -16,22 +17,16 @@
 //! Posts and dequeues take the slow paths. The fast paths know only queue pairs: an endpoint over
 //! VIA has nothing in its slot, and an EVD of completions neither.
 
-pub(crate) mod connect;
+mod connect;
+mod dialect;
 pub(crate) mod names;
 pub(crate) mod status;
 
-use kernel_agent::{Features, LinkFlags, Reliability};
+pub(crate) use dialect::Via;
+use kernel_agent::{LinkFlags, Reliability};
 
 use crate::attributes::EpAttributes;
 use crate::objects::ep::access;
-
-/// What an IA over VIA uses of the NIC's features.
-pub(crate) const FEATURES: Features = Features::RC
-    .union(Features::VI)
-    .union(Features::RELATIVE)
-    .union(Features::PAGE_LIST)
-    .union(Features::BLOCK_LIST)
-    .union(Features::VARIABLE_LIST);
 
 /// The level of all virtual interfaces: a request is complete when the peer's memory has its data,
 /// as the RC service asks.
