@@ -72,6 +72,7 @@ impl Gsi {
             max_message: 0,
             context: 0,
             owner: 0,
+            reads_write: false,
             slot: None,
         };
         let number = Number { slot: ident::QPN_GSI, generation: 1 };

@@ -57,6 +57,9 @@ pub struct QpAttributes<'a> {
     /// Whose narrow windows the queue pair may use and unbind: all queue pairs of the domain with
     /// the same word are one owner. 0: the queue pair is an owner of its own.
     pub owner: u64,
+    /// What an RDMA Read fills counts as written by the peer, and needs the rights for that; iWARP
+    /// only.
+    pub reads_write: bool,
     /// The slot for the send queue, and the segments of what is posted through it. `None`: the
     /// queue pair has a slot of its own, without a fast path.
     pub slot: Option<(SlotParams<'a, Arc<Sender>>, SegmentLimits)>,
@@ -223,10 +226,12 @@ impl Qp {
         };
         let params = QpParams {
             qp_type: attributes.qp_type,
-            flags: if attributes.privileged.is_some() || attributes.qp_type == QpType::Gsi {
-                QpFlags::PRIVILEGED
-            } else {
-                QpFlags::empty()
+            flags: {
+                let privileged = attributes.privileged.is_some() || attributes.qp_type == QpType::Gsi;
+                let mut flags = QpFlags::empty();
+                flags.set(QpFlags::PRIVILEGED, privileged);
+                flags.set(QpFlags::READS_WRITE, attributes.reads_write);
+                flags
             },
             pd: attributes.pd.number(),
             generation: number.generation,

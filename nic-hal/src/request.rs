@@ -50,6 +50,14 @@ pub enum Operation {
         /// Where the first byte is.
         from: Remote,
     },
+    /// Reads as [`Operation::Read`] does, and then invalidates a local region or window, which may
+    /// be the segments'. For iWARP.
+    ReadInvalidate {
+        /// Where the first byte is.
+        from: Remote,
+        /// The local key of what is invalidated.
+        key: u32,
+    },
     /// Sends the segments as a datagram.
     Datagram {
         /// The destination.
@@ -244,6 +252,7 @@ impl Request {
             Operation::Write { to, immediate: None } => plain(Opcode::Write, 0, to),
             Operation::Write { to, immediate: Some(data) } => plain(Opcode::WriteImmediate, data, to),
             Operation::Read { from } => plain(Opcode::Read, 0, from),
+            Operation::ReadInvalidate { from, key } => plain(Opcode::ReadInvalidate, key, from),
             Operation::Datagram { to } => (header(Opcode::Send, 0, none, 0), Args::Address(transmute!(to))),
             Operation::DatagramImmediate { to, immediate } => {
                 (header(Opcode::SendImmediate, immediate, none, 0), Args::Address(transmute!(to)))

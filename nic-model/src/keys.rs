@@ -195,6 +195,21 @@ impl Keys {
         Ok(Span { region: key_slot(key), offset: entry.offset(addr, length)?, length })
     }
 
+    /// Checks that an RDMA Read fills memory which this local key, of a region or of a window,
+    /// opens to the peer's writes. `by` is the queue pair, as an owner of windows.
+    #[inline]
+    pub fn sink(&self, key: u32, pd: u32, by: Owner, addr: u64, length: u64) -> Result<Span, Violation> {
+        let entry = self.get(key).ok_or(Violation)?;
+        let (right, region, begin) = match entry.kind {
+            Kind::Region { .. } => (LinkFlags::REMOTE_WRITE.union(LinkFlags::LOCAL_WRITE), key_slot(key), 0),
+            Kind::Window { region, offset, .. } => (LinkFlags::REMOTE_WRITE, region, offset),
+        };
+        if !entry.linked || entry.pd != pd || !entry.flags.contains(right) || !entry.is_for(by) {
+            return Err(Violation);
+        }
+        Ok(Span { region, offset: begin + entry.offset(addr, length)?, length })
+    }
+
     /// Checks a local access of a virtual interface, which names regions by their remote keys.
     #[inline]
     pub fn by_handle(

@@ -255,10 +255,32 @@ pub enum IwarpNetEndpoint {
     },
 }
 
+impl IwarpNetEndpoint {
+    /// Between the nodes with these GIDs.
+    pub(crate) fn between(local: Gid, remote: Gid) -> IwarpNetEndpoint {
+        match (local.to_ipv4(), remote.to_ipv4()) {
+            (Some(local), Some(remote)) => {
+                IwarpNetEndpoint::Ipv4 { laddr: local.octets(), raddr: remote.octets() }
+            }
+            _ => IwarpNetEndpoint::Ipv6 { laddr: local.0, raddr: remote.0 },
+        }
+    }
+
+    /// The GIDs of the local and of the remote node.
+    pub(crate) fn gids(&self) -> (Gid, Gid) {
+        match *self {
+            IwarpNetEndpoint::Ipv4 { laddr, raddr } => {
+                (Gid::from_ipv4(laddr.into()), Gid::from_ipv4(raddr.into()))
+            }
+            IwarpNetEndpoint::Ipv6 { laddr, raddr } => (Gid(laddr), Gid(raddr)),
+        }
+    }
+}
+
 /// The part of a path that depends on the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NetEndpoint {
-    /// InfiniBand, which the IAs of this stack use.
+    /// InfiniBand.
     Ib(IbNetEndpoint),
     /// VIA.
     Via(ViaNetAddr),

@@ -59,6 +59,7 @@ pub(crate) struct Core {
     features: Features,
     /// What its transport decides.
     pub(crate) dialect: &'static dyn Dialect,
+    facts: &'static Facts,
     /// The IA is being freed: no callback may begin.
     closing: AtomicBool,
     pub(crate) context: Context,
@@ -166,6 +167,7 @@ impl Core {
             privileged,
             features,
             dialect,
+            facts,
             closing: AtomicBool::new(false),
             context: Context::new(),
             pzs,
@@ -321,8 +323,9 @@ impl Core {
     }
 
     /// What a value can say of the transport.
+    #[inline(always)]
     pub(crate) fn facts(&self) -> &'static Facts {
-        self.dialect.facts()
+        self.facts
     }
 
     /// The features that the consumer can use.

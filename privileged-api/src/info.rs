@@ -94,6 +94,27 @@ impl VendorVia {
     pub const NAME_SIZE: usize = 64;
 }
 
+/// The vendor of an IA over iWARP.
+#[doc(alias = "it_vendor_iwarp_tcp_t")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VendorIwarp {
+    /// What the vendor says of the NIC, if that is valid: the GUID of its node, the upper byte
+    /// first, then zeros.
+    #[doc(alias = "valid_vid")]
+    pub vid: Option<[u8; VendorIwarp::VID_SIZE]>,
+}
+
+impl VendorIwarp {
+    /// Bytes of what a vendor says.
+    pub const VID_SIZE: usize = 64;
+
+    pub(crate) fn of(node_guid: u64) -> VendorIwarp {
+        let mut vid = [0; VendorIwarp::VID_SIZE];
+        vid[..size_of::<u64>()].copy_from_slice(&node_guid.to_be_bytes());
+        VendorIwarp { vid: Some(vid) }
+    }
+}
+
 /// The IA's vendor, by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
@@ -101,6 +122,8 @@ pub enum Vendor {
     Ib(VendorIb),
     /// [`TransportType::ViaIp`].
     Via(VendorVia),
+    /// [`TransportType::IwarpTcp`].
+    Iwarp(VendorIwarp),
 }
 
 /// The properties of an IA.

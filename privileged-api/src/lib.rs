@@ -57,6 +57,7 @@ mod handle;
 mod ia;
 mod info;
 mod iobl;
+mod iwarp;
 mod listen;
 mod lmr;
 mod mem_map;

@@ -12,6 +12,7 @@ use crate::dialect::Dialect;
 use crate::dialect::infiniband::InfiniBand;
 use crate::ia::{Core, Ia};
 use crate::info::{INTERFACE_NAME_SIZE, Interface};
+use crate::iwarp::Iwarp;
 use crate::objects::shared::Shared;
 use crate::status::{Error, Result};
 use crate::via::Via;
@@ -26,6 +27,7 @@ fn dialect(endpoints: Endpoints) -> &'static dyn Dialect {
     match endpoints {
         Endpoints::QueuePairs => &InfiniBand,
         Endpoints::VirtualInterfaces => &Via,
+        Endpoints::Iwarp => &Iwarp,
     }
 }
 
@@ -73,6 +75,14 @@ impl Provider {
         self.add_with(name, agent, limits, Endpoints::VirtualInterfaces)
     }
 
+    /// Adds an interface of a NIC over iWARP, with limits: the endpoints of its IAs are queue pairs
+    /// on TCP streams, which connect to those of other IAs over iWARP and to other
+    /// implementations'. The NIC may have other interfaces beside it. Fails as
+    /// [`Provider::add_limited`].
+    pub fn add_iwarp(&self, name: &str, agent: Arc<Agent>, limits: Limits) -> Result<()> {
+        self.add_with(name, agent, limits, Endpoints::Iwarp)
+    }
+
     fn add_with(&self, name: &str, agent: Arc<Agent>, limits: Limits, endpoints: Endpoints) -> Result<()> {
         if name.len() >= INTERFACE_NAME_SIZE {
             return Err(Error::InvalidName);
@@ -114,7 +124,7 @@ impl Provider {
     /// Versions 2.0 and 2.1 of the API are supported.
     ///
     /// Errors: `InvalidName` (no such interface, its NIC does not work, or
-    /// lacks virtual interfaces that the interface needs), `InvalidMajorVersion`,
+    /// lacks virtual interfaces or streams that the interface needs), `InvalidMajorVersion`,
     /// `InvalidMinorVersion`, `Resources`. May block for the device. Not for callbacks.
     /// Thread-safe. Page it_ia_create.
     #[doc(alias = "it_ia_create")]

@@ -338,8 +338,8 @@ pub enum Error {
     /// Evd_handle: no more waiters are permitted.
     #[doc(alias = "IT_ERR_WAITER_LIMIT")]
     WaiterLimit = 106,
-    /// Connect_qual: the local port is in use. Never returned: a qualifier with a local port is for
-    /// iWARP, and [`Error::InvalidConnQual`] refuses it.
+    /// Connect_qual: the local port is in use. For iWARP: elsewhere [`Error::InvalidConnQual`]
+    /// refuses a qualifier with a local port.
     #[doc(alias = "IT_ERR_INVALID_IANA_LR_PORT")]
     InvalidIanaLrPort = 107,
     /// Sd: not a socket. Never returned: it_socket_convert is for iWARP, and

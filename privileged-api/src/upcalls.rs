@@ -11,7 +11,7 @@ use crate::event::{AffiliatedCause, EventType};
 use crate::handle::{EpHandle, EvdHandle, SrqHandle};
 use crate::ia::{Core, Ia};
 use crate::objects::ep::Ep;
-use crate::via;
+use crate::{iwarp, via};
 
 impl Upcalls for Core {
     fn completion(&self, cq_context: u64) {
@@ -46,8 +46,10 @@ impl Upcalls for Core {
             AsyncEvent::Vi { context, number, error, .. } => {
                 self.virtual_interface(EpHandle::from_raw(context), number, error, &ia);
             }
-            // An endpoint has no stream: those of IT-API are queue pairs of InfiniBand, or of VIA.
-            AsyncEvent::StreamEnded { .. } => {}
+            AsyncEvent::StreamEnded { context, qpn, fault, terminate, completes } => {
+                let event = iwarp::events::event(fault, terminate).filter(|_| !completes);
+                self.failed(EpHandle::from_raw(context), qpn, event, &ia);
+            }
             AsyncEvent::Port { .. } if !self.facts().port_events => {}
             AsyncEvent::Port { up: true } => {
                 self.report_unaffiliated(EventType::ASYNC_UNAFF_SPIGOT_ONLINE, origin)
@@ -89,6 +91,11 @@ impl Core {
             NicEvent::QpAccessError => Some(EventType::ASYNC_AFF_EP_L_ACCESS_VIOLATION),
             _ => return,
         };
+        self.failed(ep, qpn, reported, ia);
+    }
+
+    /// A queue pair has failed, which this event reports if there is one.
+    fn failed(&self, ep: EpHandle, qpn: u32, reported: Option<EventType>, ia: &Ia) {
         let origin = Origin::Dispatcher(ia);
         // Change the endpoint's state before the event is queued, so that a consumer that takes the
         // event sees the new state.

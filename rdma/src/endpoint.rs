@@ -200,6 +200,7 @@ impl<'a> Builder<'a> {
             max_message: 0,
             context: handle,
             owner: 0,
+            reads_write: false,
             slot: Some((SlotParams { slot: &slot, handle, closed: 0 }, limits)),
         })?;
         let ready = match &datagrams {

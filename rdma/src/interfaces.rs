@@ -33,6 +33,8 @@ pub enum Endpoints {
     QueuePairs,
     /// Virtual interfaces, for a face that has endpoints of both kinds.
     VirtualInterfaces,
+    /// Queue pairs of iWARP, for a face that has endpoints of this kind.
+    Iwarp,
 }
 
 /// An interface.

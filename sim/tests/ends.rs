@@ -116,6 +116,7 @@ fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>) -> QpAttributes<'a> {
         max_message: 0,
         context: 0,
         owner: 0,
+        reads_write: false,
         slot: None,
     }
 }

@@ -32,6 +32,7 @@ mod datagrams;
 mod endpoints;
 mod events;
 mod faults;
+mod iwarp_ia;
 mod memory;
 mod refusals;
 mod remote;
@@ -101,6 +102,7 @@ const FOLDERS: &[&[&[Test]]] = &[
     dat::TESTS,
     via::TESTS,
     via_ia::TESTS,
+    iwarp_ia::TESTS,
     faults::TESTS,
     threads::TESTS,
     refusals::TESTS,

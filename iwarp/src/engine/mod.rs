@@ -352,6 +352,13 @@ impl Engine {
         self.config.mulpdu = mulpdu.clamp(MIN_MULPDU, MAX_MULPDU);
     }
 
+    /// Changes how many RDMA Reads are sent at the same time, for those that are not sent yet. With
+    /// none, posts of RDMA Reads are refused, and those that were posted wait.
+    pub fn set_ord(&mut self, ord: u16) {
+        self.outstanding.reserve(usize::from(ord).saturating_sub(self.outstanding.len()));
+        self.config.ord = ord;
+    }
+
     /// Takes a work request.
     pub fn post(&mut self, message: Message) -> Result<(), PostError> {
         if self.end.is_some() || self.draining {

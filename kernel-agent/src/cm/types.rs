@@ -141,7 +141,7 @@ pub struct ConnectParams {
     pub pkey: PKey,
     /// The peer's service. With an id of the IP CM service, the private data gets its header.
     pub service: ServiceId,
-    /// Our source port, for an id of the IP CM service.
+    /// Our source port, for an id of the IP CM service, and for a stream; there 0 is any.
     pub ip_source_port: u16,
     /// Our read depths.
     pub depths: ReadDepths,

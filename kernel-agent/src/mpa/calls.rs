@@ -143,7 +143,8 @@ impl Protocol for Mpa {
         heap::room(MEMORY)?;
         let setup = Box::new(Setup::initiator(params.depths, self.crc, private_data, limit)?);
         let id = self.tables.lock().new_connection();
-        let (local, remote) = ((params.path.local_gid, 0), (params.path.remote_gid, port));
+        let (local, remote) =
+            ((params.path.local_gid, params.ip_source_port), (params.path.remote_gid, port));
         let (stream, ends) = client.open_stream(local, remote, Watch::Connection(id))?;
         let entered = {
             let mut tables = self.tables.lock();

@@ -145,6 +145,7 @@ pub fn attributes<'a>(
         max_message: 0,
         context,
         owner: 0,
+        reads_write: false,
         slot: None,
     }
 }

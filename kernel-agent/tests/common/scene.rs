@@ -59,6 +59,7 @@ pub fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttri
         max_message: 0,
         context,
         owner: 0,
+        reads_write: false,
         slot: None,
     }
 }

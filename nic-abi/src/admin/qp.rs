@@ -81,6 +81,10 @@ bitflags! {
         const PRIVILEGED = 1 << 0;
         /// Receives come from the SRQ.
         const SRQ = 1 << 1;
+        /// What an RDMA Read fills counts as written by the peer: each segment's key needs the
+        /// right of remote writes, and so does the queue pair. Keys may be those of windows (IT-API
+        /// "rdma_read_requires_remote_write", "rdma_read_local_extensions"). iWARP only.
+        const READS_WRITE = 1 << 2;
     }
 }
 

@@ -58,7 +58,8 @@ impl<F: Frontend> Node<F> {
         let flags = QpFlags::from_bits(a.flags).ok_or(Refusal::field(at!(CreateQp, flags)))?;
         let shared = flags.contains(QpFlags::SRQ);
         let may_share = matches!(kind, QpType::Rc | QpType::Iwarp);
-        if shared && !may_share || virtual_interface && !flags.is_empty() {
+        let strict = flags.contains(QpFlags::READS_WRITE) && kind != QpType::Iwarp;
+        if shared && !may_share || strict || virtual_interface && !flags.is_empty() {
             return Err(Refusal::field(at!(CreateQp, flags)));
         }
         let nic = &mut self.nic;
@@ -98,6 +99,7 @@ impl<F: Frontend> Node<F> {
             generation: a.generation,
             kind,
             privileged: flags.contains(QpFlags::PRIVILEGED),
+            reads_write: flags.contains(QpFlags::READS_WRITE),
             keys: match (virtual_interface, flags.contains(QpFlags::PRIVILEGED)) {
                 (true, _) => KeyKind::Handles,
                 (false, true) => KeyKind::LocalOrReserved,
@@ -520,6 +522,9 @@ fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     }
     if mask.contains(QpMask::MAX_RD_ATOMIC) {
         attributes.max_rd_atomic = a.max_rd_atomic;
+        if let Some(stream) = &mut qp.stream {
+            stream.set_ord(a.max_rd_atomic);
+        }
     }
     if mask.contains(QpMask::MAX_DEST_RD_ATOMIC) {
         attributes.max_dest_rd_atomic = a.max_dest_rd_atomic;

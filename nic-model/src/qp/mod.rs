@@ -114,6 +114,8 @@ pub(crate) struct Qp {
     pub generation: u32,
     pub kind: QpType,
     pub privileged: bool,
+    /// What an RDMA Read fills counts as written by the peer.
+    pub reads_write: bool,
     /// Which kinds of keys its segments may have.
     pub keys: KeyKind,
     pub pd: u32,

@@ -72,13 +72,34 @@ impl Qp {
         let reads = atomic || matches!(work.opcode, Opcode::Read | Opcode::ReadInvalidate);
         let right = if reads { LinkFlags::LOCAL_WRITE } else { LinkFlags::LOCAL_READ };
         let kind = self.key_kind(atomic || !reads);
-        if nic.local_spans(&work.segments, self.pd, right, kind, local).is_err() {
+        if self.reads_write && reads {
+            self.check_sink(nic, work, local)?;
+        } else if nic.local_spans(&work.segments, self.pd, right, kind, local).is_err() {
             return Err((Status::LocalProtection, NO_FIELD));
         }
         if work.opcode == Opcode::ReadInvalidate
             && nic.keys.can_invalidate(work.header.immediate, self.pd, self.owner).is_err()
         {
             return Err((Status::LocalProtection, header_field!(immediate)));
+        }
+        Ok(())
+    }
+
+    /// Checks the memory that an RDMA Read of this queue pair fills, as a write of the peer: a
+    /// segment of no bytes is not checked, and a Read of none not at all.
+    #[cold]
+    fn check_sink<F: Frontend>(
+        &self,
+        nic: &Nic<F>,
+        work: &Work,
+        local: &mut Spans,
+    ) -> Result<(), (Status, u32)> {
+        let refused = (Status::LocalProtection, NO_FIELD);
+        for segment in work.segments.iter().filter(|segment| segment.length > 0) {
+            let (addr, length) = (segment.addr, u64::from(segment.length));
+            let span = nic.keys.sink(segment.key, self.pd, self.owner, addr, length);
+            let span = span.ok().filter(|_| self.grants(LinkFlags::REMOTE_WRITE)).ok_or(refused)?;
+            local.push(span).map_err(|_| refused)?;
         }
         Ok(())
     }

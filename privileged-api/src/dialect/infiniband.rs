@@ -41,6 +41,7 @@ static FACTS: Facts = Facts {
     three_way_handshake: true,
     equal_message_sizes: false,
     unconfirmed: RejectReason::Timeout,
+    immediate_data: true,
     port_events: true,
     finds_overflow: true,
     active_qualifiers: QUALIFIERS,

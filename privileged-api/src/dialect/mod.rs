@@ -50,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) equal_message_sizes: bool,
     /// Why an accept came to nothing that the peer never confirmed.
     pub(crate) unconfirmed: RejectReason,
+    /// Whether requests can carry immediate data, and be markers (extensions of the API).
+    pub(crate) immediate_data: bool,
     /// Whether there are events about the port.
     pub(crate) port_events: bool,
     /// Whether an EVD finds that its completions overflow.

@@ -37,8 +37,9 @@ impl Ia {
     /// `InvalidLtimeout`, `InvalidRetry`, `InvalidRnrRetry`, `InvalidCmRetry`, `InvalidAtimeout`
     /// (the page calls it IT_ERR_INVALID_ETIMEOUT, it_status_t IT_ERR_INVALID_ATIMEOUT; see
     /// [`Error::INVALID_ETIMEOUT`]), `PdataNotSupported` (on VIA), `Resources`, `InvalidIa`,
-    /// `IaCatastrophe`; `NoPermission` and `InvalidIanaLrPort` cannot happen. Does not wait for the
-    /// peer. Not for callbacks. Thread-safe. Page it_ep_connect.
+    /// `IaCatastrophe`; on iWARP `InvalidIanaLrPort` (the local port is in use). `NoPermission`
+    /// cannot happen. Does not wait for the peer. Not for callbacks. Thread-safe. Page
+    /// it_ep_connect.
     #[doc(alias = "it_ep_connect")]
     pub fn ep_connect(
         &self,
@@ -69,7 +70,11 @@ impl Ia {
         let private_data = own.as_ref().map_or(private_data, |own| own);
         let asked = core.client().and_then(|client| {
             let asked = client.connect(ep.pair.connectable(), &params, handshake, private_data);
-            asked.map_err(|error| core.error(error))
+            asked.map_err(|error| match error {
+                // Of the two ends of a connection only the local one can be in use.
+                kernel_agent::Error::ServiceInUse => Error::InvalidIanaLrPort,
+                other => core.error(other),
+            })
         });
         core.asked(&ep, asked)
     }

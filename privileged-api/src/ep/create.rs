@@ -172,6 +172,7 @@ impl Core {
             context: common.handle.as_raw(),
             // The endpoint, not one of its queue pairs, owns narrow RMRs (it_rmr_link).
             owner: common.handle.as_raw(),
+            reads_write: self.facts().reads_write_remotely,
             slot: None,
         })
     }

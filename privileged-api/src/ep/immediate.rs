@@ -22,7 +22,8 @@ impl Ia {
     /// The peer's Receive completes as after any Send, and [`Ia::evd_dequeue_extended`] returns the
     /// number there.
     ///
-    /// Errors: as [`Ia::post_send`]. Does not block. May be called in callbacks. Thread-safe.
+    /// Errors: as [`Ia::post_send`], and `OpNotSupported` on iWARP. Does not block. May be called
+    /// in callbacks. Thread-safe.
     pub fn post_send_immediate(
         &self,
         ep: EpHandle,
@@ -32,6 +33,9 @@ impl Ia {
         immediate: u32,
     ) -> Result<()> {
         let core = self.live()?;
+        if !core.facts().immediate_data {
+            return Err(Error::OpNotSupported);
+        }
         core.post_to(ep, |ep| {
             let operation = Operation::Send { immediate: Some(immediate) };
             let request = request(operation, cookie, dto_flags, EventType::DTO_SEND_CMPL)?;
@@ -51,8 +55,9 @@ impl Ia {
     /// [`Ia::evd_dequeue_extended`] returns the number and the Write's length there. As the
     /// completion of a Receive can be solicited, [`DtoFlags::SOLICITED_WAIT`] is allowed.
     ///
-    /// Errors: as [`Ia::post_rdma_write`], and `OpNotSupported` on VIA, where the receiver would
-    /// not learn of the Write's length. Does not block. May be called in callbacks. Thread-safe.
+    /// Errors: as [`Ia::post_rdma_write`], and `OpNotSupported` on iWARP, and on VIA, where the
+    /// receiver would not learn of the Write's length. Does not block. May be called in callbacks.
+    /// Thread-safe.
     #[expect(clippy::too_many_arguments, reason = "those of it_post_rdma_write, and the number")]
     #[inline(always)]
     pub fn post_rdma_write_immediate(
@@ -66,6 +71,9 @@ impl Ia {
         immediate: u32,
     ) -> Result<()> {
         let core = self.live()?;
+        if !core.facts().immediate_data {
+            return Err(Error::OpNotSupported);
+        }
         let to = remote(rdma_addr, rmr_context).remote();
         let operation = Operation::Write { to, immediate: Some(immediate) };
         // Not by `post_to`: compilers make a routine of a closure that two callers pass.
@@ -84,12 +92,13 @@ impl Ia {
     /// [`Posted::MARKER`](crate::Posted::MARKER). If it completes with success, the routine of
     /// [`Ia::when_drained`] runs. An extension of the API.
     ///
-    /// Errors: `OpNotSupported` (on VIA), `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
+    /// Errors: `OpNotSupported` (on VIA and iWARP), `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
     /// `TooManyPosts`, `EpBusy`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
     /// callbacks. Thread-safe.
     pub fn post_marker(&self, ep: EpHandle, cookie: u64) -> Result<()> {
         let core = self.live()?;
-        if core.facts().has_virtual_interfaces() {
+        let facts = core.facts();
+        if facts.has_virtual_interfaces() || !facts.immediate_data {
             return Err(Error::OpNotSupported);
         }
         let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;

@@ -58,6 +58,38 @@ pub(crate) trait Kind {
         let Transfer { head, remote, shadow } = Self::transfer(cookie, flags, remote)?;
         Ok(Request { operation: Self::operation(remote.remote()), flags: head.flags(), shadow })
     }
+
+    /// As [`Kind::request`], with what depends on the IA and the segments.
+    fn request_with(
+        _core: &Core,
+        _segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: RemoteWords,
+    ) -> Result<Request> {
+        Self::request(cookie, flags, remote)
+    }
+}
+
+/// An RDMA Read, which with [`DtoFlags::UNLINK_LOCAL_SINK`] also unlinks its one sink: `sink` has
+/// its local key.
+pub(super) fn read_request(
+    core: &Core,
+    sink: Option<u32>,
+    cookie: u64,
+    flags: DtoFlags,
+    remote: RemoteWords,
+) -> Result<Request> {
+    let plain = flags.difference(DtoFlags::UNLINK_LOCAL_SINK);
+    let mut request = Read::request(cookie, plain, remote)?;
+    if plain != flags {
+        if !core.facts().reads_write_remotely {
+            return Err(Error::InvalidDtoFlags);
+        }
+        let key = sink.ok_or(Error::InvalidDtoFlags)?;
+        request.operation = Operation::ReadInvalidate { from: remote.remote(), key };
+    }
+    Ok(request)
 }
 
 /// The flags of a request in the forms in which they go on, looked up in a table instead of moved
@@ -170,6 +202,20 @@ impl Kind for Read {
     #[inline(always)]
     fn operation(from: Remote) -> Operation {
         Operation::Read { from }
+    }
+
+    fn request_with(
+        core: &Core,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: DtoFlags,
+        remote: RemoteWords,
+    ) -> Result<Request> {
+        let sink = match segments {
+            [one] => Some(core.keys.get(one.lmr)),
+            _ => None,
+        };
+        read_request(core, sink, cookie, flags, remote)
     }
 
     fn segments(limits: &Limits) -> usize {
@@ -500,7 +546,7 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let (flags, remote) = packed.open();
-        let request = K::request(cookie, flags, remote);
+        let request = K::request_with(core, segments, cookie, flags, remote);
         core.post_to(ep, |ep| ep.post_slowly(core, &request?, segments, K::segments(&ep.limits)))
     }
 
@@ -553,7 +599,9 @@ impl Ia {
     ///
     /// Completes as `IT_DTO_RDMA_READ_CMPL_EVENT` on the endpoint's request EVD. A bad segment or
     /// remote address is a completion error, except where no byte is moved; so is the direct LMR
-    /// handle. In NONOPERATIONAL the request is flushed.
+    /// handle. In NONOPERATIONAL the request is flushed. On iWARP the segments count as written by
+    /// the peer ([`IaInfo::rdma_read_requires_remote_write`](crate::IaInfo)), and with
+    /// [`DtoFlags::UNLINK_LOCAL_SINK`] the Read of one segment unlinks its region afterwards.
     ///
     /// Errors: `InvalidDtoFlags`, `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
     /// `InvalidNumSegments`, `TooManyPosts`, `EpBusy` (a batch has the send queue for itself),

@@ -108,8 +108,9 @@ impl Core {
         net_addr.try_reserve(id.gids.len() + 1).map_err(|_| Error::Resources)?;
         let address = |gid: &[u8; 16]| self.dialect.net_addr(Gid(*gid));
         net_addr.extend(id.gids.iter().filter(|gid| **gid != [0; 16]).map(address));
-        if id.ipv4 != [0; 4] {
-            net_addr.push(NetAddr::Ipv4(id.ipv4));
+        let ipv4 = NetAddr::Ipv4(id.ipv4);
+        if id.ipv4 != [0; 4] && !net_addr.contains(&ipv4) {
+            net_addr.push(ipv4);
         }
         let longest = usize::try_from(self.longest_message()).unwrap_or(usize::MAX);
         let mut spigots = Vec::new();
@@ -118,7 +119,7 @@ impl Core {
             spigot_id: SPIGOT,
             max_rc_send_len: longest,
             max_rc_rdma_len: longest,
-            max_ud_send_len: if self.features.contains(Features::UD) {
+            max_ud_send_len: if self.facts().offers.contains(Features::UD) {
                 (id.mtu as usize).min(longest)
             } else {
                 0

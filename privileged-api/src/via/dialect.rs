@@ -50,6 +50,7 @@ static FACTS: Facts = Facts {
     three_way_handshake: false,
     equal_message_sizes: true,
     unconfirmed: RejectReason::Other,
+    immediate_data: true,
     port_events: false,
     finds_overflow: false,
     active_qualifiers: QUALIFIERS,

@@ -86,6 +86,7 @@ impl End {
             max_message: 0,
             context: 0,
             owner: 0,
+            reads_write: false,
             slot: None,
         };
         let qp = client.create_qp(&attributes).must("a queue pair")?;

@@ -199,6 +199,9 @@ impl Setup {
     }
 }
 
+/// A call that adds an interface of a NIC to a provider.
+type AddInterface = fn(&Provider, &str, Arc<Agent>, Limits) -> Result<(), Error>;
+
 /// What a test has to work with.
 pub struct Fixture {
     /// The machine on which it runs.
@@ -276,14 +279,26 @@ impl Fixture {
     /// As [`Fixture::over_via`]; the interface of `b` has these limits.
     #[track_caller]
     pub fn over_via_limited(&self, limits: Limits) -> Result<Fixture, Failure> {
+        self.over(Provider::add_via, limits)
+    }
+
+    /// Two IAs over iWARP on the same NICs. [`Fixture::close`] of this fixture frees them.
+    #[track_caller]
+    pub fn over_iwarp(&self) -> Result<Fixture, Failure> {
+        self.over(Provider::add_iwarp, Limits::NONE)
+    }
+
+    /// Two IAs on interfaces of the same NICs that `add` adds; that of `b` has these limits.
+    #[track_caller]
+    fn over(&self, add: AddInterface, limits: Limits) -> Result<Fixture, Failure> {
         let setup = &self.setup;
         let provider = Provider::new(setup.platform.clone());
-        provider.add_via("via-a", setup.a.agent.clone(), Limits::NONE)?;
-        provider.add_via("via-b", setup.b.agent.clone(), limits)?;
+        add(&provider, "over-a", setup.a.agent.clone(), Limits::NONE)?;
+        add(&provider, "over-b", setup.b.agent.clone(), limits)?;
         let create = |name| provider.ia_create(name, 2, 1, Some(setup.privileged));
-        let a = create("via-a")?;
+        let a = create("over-a")?;
         self.extra.lock().push(a.clone());
-        let b = create("via-b")?;
+        let b = create("over-b")?;
         self.extra.lock().push(b.clone());
         Ok(Fixture { setup: setup.clone(), a, b, extra: Mutex::new(Vec::new()) })
     }

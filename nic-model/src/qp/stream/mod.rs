@@ -40,6 +40,11 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// Changes how many RDMA Reads are outstanding at most.
+    pub fn set_ord(&mut self, ord: u8) {
+        self.engine.set_ord(ord.into());
+    }
+
     /// A connection over a stream that carries segments of so many bytes, with what both ends have
     /// agreed on.
     pub fn new(id: StreamId, segment: usize, attributes: &ModifyQp) -> Stream {
