@@ -7,7 +7,8 @@ use iwarp::mpa::frame::{
     Depth, Enhanced, Kind, LINUX_PRIVATE_DATA, MAX_DATA, MAX_FRAME, MAX_PRIVATE_DATA, Parser, Repr,
 };
 use iwarp::mpa::negotiation::{
-    Agreed, Answer, First, Refusal, Wishes, accept, asked, conclude, consider, reject, rejection, request,
+    Agreed, Answer, First, Refusal, Wishes, accept, asked, conclude, conclude_plain, consider, plain_request,
+    reject, rejection, request,
 };
 use iwarp::rdmap::terminate::{self, Code};
 
@@ -143,6 +144,36 @@ fn either_end_can_ask_for_crcs() {
         let reply = accept(&theirs, &[]).unwrap();
         let (ours, _) = conclude(&reply.frame(), &initiator).unwrap();
         assert_eq!((ours.crc, theirs.crc), (initiator.crc || responder.crc, ours.crc));
+    }
+}
+
+#[test]
+fn a_plain_request_says_nothing_but_whether_there_are_crcs() {
+    for crc in [false, true] {
+        let outgoing = plain_request(crc);
+        let frame = outgoing.frame();
+        let expected = request_bytes(if crc { 0x40 } else { 0 }, 1, &[]);
+        let mut bytes = [0; MAX_FRAME];
+        let length = frame.emit(&mut bytes).unwrap();
+        assert_eq!((&bytes[..length], asked(&frame)), (&expected[..], (None, None)));
+        let (theirs, private) = consider(&frame, &Wishes { crc: true, ..WISHES }, false).unwrap();
+        assert_eq!((theirs.ird, theirs.ord, theirs.crc, private), (8, 4, true, &b""[..]));
+        let reply = accept(&theirs, &[]).unwrap();
+        let wishes = Wishes { ird: 1, ord: 9, crc, private_data: 0 };
+        let (ours, _) = conclude_plain(&reply.frame(), &wishes).unwrap();
+        assert_eq!((ours.ird, ours.ord, ours.crc, ours.enhanced), (1, 9, true, false));
+    }
+    let judge = |flags, revision, data: &[u8]| {
+        let bytes = bytes(b"MPA ID Rep Frame", flags, revision, data);
+        let (frame, _) = Repr::parse(Kind::Reply, &bytes).unwrap();
+        conclude_plain(&frame, &WISHES).map(|_| ())
+    };
+    assert_eq!(judge(0, 1, &[0; 256]), Ok(()));
+    assert_eq!(judge(0, 1, &[0; 257]), Err(Refusal::PrivateData));
+    assert_eq!(judge(0x20, 1, &[]), Err(Refusal::Rejected));
+    assert_eq!(judge(0x80, 1, &[]), Err(Refusal::Markers));
+    for (flags, revision) in [(0x10, 2), (0, 2), (0, 0)] {
+        assert_eq!(judge(flags, revision, &[0; 4]), Err(Refusal::OtherRevision));
     }
 }
 

@@ -21,6 +21,20 @@ pub enum Handshake {
     ThreeWay,
 }
 
+/// How a stream that the client has used for bytes of its own becomes the connection of a queue
+/// pair of iWARP: see [`Client::convert`](crate::Client::convert).
+#[derive(Clone, Copy, Debug)]
+pub struct Conversion<'a> {
+    /// The last message that goes by the stream, of one byte at least: then the peer's client has
+    /// to take it, and to convert its end without one. `None`: the peer's client has sent it, and
+    /// it has been received.
+    pub message: Option<&'a [u8]>,
+    /// The ends exchange a Request and a Reply of MPA. Both have to know whether they do.
+    pub frames: bool,
+    /// The read depths of the queue pair. The ends do not exchange them.
+    pub depths: ReadDepths,
+}
+
 /// What a peer is asked by service resolution.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolveParams<'a> {

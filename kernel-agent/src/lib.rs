@@ -98,7 +98,7 @@ pub use client::Client;
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-pub use connect::{Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
+pub use connect::{Conversion, Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use connectable::Connectable;
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Immediate, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};

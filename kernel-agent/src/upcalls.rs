@@ -126,10 +126,13 @@ pub enum CmEventKind {
         /// The peer's read depths.
         depths: ReadDepths,
     },
+    /// iWARP, the end of a conversion that sent the last message: the peer's Request has come, and
+    /// the Reply follows. The connection is established when the peer's first message has come.
+    TransitionRequested,
     /// The connection is established; the queue pair is ready to send. Private data: on the passive
     /// side that of the RTU, on the active side, two-way, that of the reply; three-way none.
     Established {
-        /// The peer's read depths, as it announced them.
+        /// The peer's read depths, as it announced them; of a conversion 0.
         depths: ReadDepths,
     },
     /// The peer or its agent rejected; or, two-way, this agent did, since the read depths do not

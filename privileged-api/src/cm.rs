@@ -274,6 +274,7 @@ impl Core {
             // Their context is the listening point's, which names no endpoint. The agent refuses an
             // answer to a request that was withdrawn, and the call that answers handles that.
             CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
+            CmEventKind::TransitionRequested => {}
         }
     }
 

@@ -260,7 +260,7 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
             connection.over_by(ConnectError::Closed, Ending::ByPeer);
         }
         CmEventKind::Disconnected { by_peer: false } => connection.end(),
-        CmEventKind::Request { .. } => {}
+        CmEventKind::Request { .. } | CmEventKind::TransitionRequested => {}
     }
 }
 

@@ -69,6 +69,9 @@ fn agree(frame: &Repr<'_>, alone: bool) {
     if let Ok((agreed, private)) = negotiation::conclude(frame, &wishes) {
         assert!(agreed.ird == 5 && agreed.ord <= 7 && private.len() <= 256);
     }
+    if let Ok((agreed, private)) = negotiation::conclude_plain(frame, &wishes) {
+        assert!(agreed.ird == 5 && agreed.ord == 7 && private.len() <= 256);
+    }
     negotiation::reject(frame, negotiation::rejection(frame)).expect("the same private data fits");
 }
 

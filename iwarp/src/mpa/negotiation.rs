@@ -1,8 +1,9 @@
 //! What the two ends of a stream agree on (RFC 5044 section 7.1, RFC 6581 sections 5 to 9).
 //!
-//! The initiator sends [`request`], and judges the Reply by [`conclude`]. The responder judges the
-//! Request by [`consider`], and answers with [`accept`] or [`reject`]. These are functions of the
-//! frames and of what an end wants: they do no I/O and keep no state.
+//! The initiator sends [`request`], and judges the Reply by [`conclude`]; or [`plain_request`], and
+//! [`conclude_plain`]. The responder judges the Request by [`consider`], and answers with
+//! [`accept`] or [`reject`]. These are functions of the frames and of what an end wants: they do no
+//! I/O and keep no state.
 //!
 //! A [`Refusal`] names why there is no connection, and what to answer ([`Refusal::answer`]).
 
@@ -12,6 +13,9 @@ use crate::Error;
 use crate::rdmap::terminate::Code;
 
 use super::frame::{Depth, Enhanced, Kind, MAX_DATA, REVISION, Repr};
+
+/// The revision of a Request without IRD and ORD, that of RFC 5044.
+const PLAIN: u8 = 1;
 
 /// What one end wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +180,15 @@ pub fn request(wishes: &Wishes, private: &[u8]) -> Option<Outgoing> {
     Some(Outgoing { crc: wishes.crc, ..outgoing })
 }
 
+/// The Request of an initiator whose consumer has agreed on IRD and ORD with its peer by other
+/// means: one of revision 1, which has neither, and no private data. Its Reply is judged by
+/// [`conclude_plain`].
+pub fn plain_request(crc: bool) -> Outgoing {
+    let data = [0; MAX_DATA];
+    let (kind, revision) = (Kind::Request, PLAIN);
+    Outgoing { kind, crc, reject: false, enhanced: false, revision, data, len: 0 }
+}
+
 /// Judges a Request. `behind` says that bytes follow it. Returns what a connection would have, and
 /// the private data for the consumer, who decides.
 ///
@@ -281,6 +294,26 @@ pub fn conclude<'a>(reply: &Repr<'a>, wishes: &Wishes) -> Result<(Agreed, &'a [u
         first: None,
     };
     Ok((agreed, private))
+}
+
+/// Judges the Reply to a [`plain_request`], which lowers nothing: the connection has the IRD and
+/// ORD that this end wants.
+pub fn conclude_plain<'a>(reply: &Repr<'a>, wishes: &Wishes) -> Result<(Agreed, &'a [u8]), Refusal> {
+    if reply.reject {
+        return Err(Refusal::Rejected);
+    }
+    if reply.markers {
+        return Err(Refusal::Markers);
+    }
+    if reply.enhanced || reply.revision != PLAIN {
+        return Err(Refusal::OtherRevision);
+    }
+    if reply.data.len() > wishes.private_data {
+        return Err(Refusal::PrivateData);
+    }
+    let &Wishes { ird, ord, .. } = wishes;
+    let crc = reply.crc || wishes.crc;
+    Ok((Agreed { crc, revision: PLAIN, enhanced: false, ird, ord, first: None }, reply.data))
 }
 
 /// The private data of a Reply that rejects, which is for the consumer.

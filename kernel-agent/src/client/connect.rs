@@ -7,12 +7,13 @@ use roce::cm::redirection::Redirection;
 use roce::cm::rej::Reason;
 
 use super::Client;
-use crate::Error;
 use crate::cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
+use crate::connect::Conversion;
 use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
 use crate::connectable::Connectable;
+use crate::{Error, Qp, Stream};
 
 impl Client {
     /// Listens for a service, for connections of these transport services; the agent rejects
@@ -66,6 +67,41 @@ impl Client {
         let _call = self.call()?;
         let of = of.into();
         self.agent.protocol_of_type(of.qp_type()).connect(self, &of, params, handshake, private_data)
+    }
+
+    /// Makes a stream that the client has connected, and used for bytes of its own, the connection
+    /// of a queue pair of iWARP in INIT (IT-API: `it_socket_convert`). What the client has not
+    /// received of the stream is the beginning of the peer's Request, or of its messages. When this
+    /// returns, handles of the stream are good for nothing ([`Error::Gone`]). A failure changes
+    /// nothing.
+    ///
+    /// The end with a last message is passive: it sends the message and waits for the peer's
+    /// Request, of which it tells its client by [`CmEventKind::TransitionRequested`], answers it,
+    /// and waits for the peer's first message. The other end is active: it sends a Request and
+    /// waits for the Reply. Without frames the one waits for the peer's first message at once, and
+    /// the other's queue pair is ready at once.
+    ///
+    /// `CmEventKind::Established` follows, without private data and read depths. There is no time
+    /// limit: [`Client::disconnect`] gives the conversion up, as does the end of the queue pair. If
+    /// it fails, the queue pair goes to ERROR, and the event is `CmEventKind::Rejected`: for
+    /// [`Reason::INVALID_CLASS_VERSION`] if the peer sent something else,
+    /// [`Reason::UNSUPPORTED_REQUEST`] if it has ended the stream. It is `CmEventKind::Unreachable`
+    /// if the stream broke, and `CmEventKind::AcceptTimedOut` if it ended behind the Reply, or
+    /// behind the last message without frames.
+    ///
+    /// [`Error::StreamState`] if the stream is not connected, or the peer has closed it;
+    /// [`Error::OutOfRange`] for a last message of no bytes, read depths beyond the port's, and
+    /// another type of queue pair.
+    ///
+    /// [`CmEventKind::TransitionRequested`]: crate::CmEventKind::TransitionRequested
+    pub fn convert(
+        self: &Arc<Client>,
+        stream: &Stream,
+        with: &Arc<Qp>,
+        conversion: &Conversion<'_>,
+    ) -> Result<ConnectionId, Error> {
+        let _call = self.call()?;
+        self.agent.mpa.convert(self, stream, &with.into(), conversion)
     }
 
     /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,

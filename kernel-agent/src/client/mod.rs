@@ -27,7 +27,7 @@ use platform::{Gate, Platform, heap};
 use crate::home::Home;
 use crate::object::{COUNTERS, Counter, Owner};
 use crate::qp_common::Common;
-use crate::stream::{Endpoint, Streams};
+use crate::stream::{By, Endpoint, Streams};
 use crate::{Agent, Cq, Error, Pd, Qp, Region, Srq, Upcalls, Vi, ViCq, Window};
 
 /// An object that is destroyed with its client.
@@ -63,7 +63,7 @@ impl AnyObject {
             AnyObject::Qp(qp) => qp.destroy(),
             AnyObject::Vi(vi) => vi.destroy(),
             AnyObject::Srq(srq) => srq.destroy(),
-            AnyObject::Stream(endpoint) => endpoint.destroy(true),
+            AnyObject::Stream(endpoint) => endpoint.destroy(By::Agent, true),
             AnyObject::Cq(cq) => cq.destroy(),
             AnyObject::ViCq(cq) => cq.destroy(),
             AnyObject::Window(window) => window.destroy(),

@@ -19,12 +19,12 @@ use super::setup::{Setup, depths_of};
 use super::state::{End, Listening, Mpa, Notice, State};
 use crate::cm::crowd::Crowd;
 use crate::cm::{AcceptParams, ConnectParams, ConnectionId, ListenId, Transports};
-use crate::connect::{Handshake, check_depths};
+use crate::connect::{Conversion, Handshake, check_depths};
 use crate::connectable::Connectable;
 use crate::home::Home;
 use crate::protocol::Protocol;
 use crate::qp_common::Common;
-use crate::stream::{MAX_BACKLOG, Watch};
+use crate::stream::{By, MAX_BACKLOG, Stream, Watch};
 use crate::{Client, CmEventKind, Error, Qp, QpType, Resource, walk};
 
 /// Streams that wait at the device's listener until they are taken; it asks the dispatcher thread
@@ -60,6 +60,52 @@ fn ready<'a>(client: &Client, of: &'a Connectable) -> Result<&'a Arc<Qp>, Error>
     match of {
         Connectable::Qp(qp) if qp.kind == QpType::Iwarp => of.is_free(client).map(|()| qp),
         _ => Err(Error::OutOfRange("queue pair type")),
+    }
+}
+
+impl Mpa {
+    /// [`Client::convert`].
+    pub(crate) fn convert(
+        &self,
+        client: &Arc<Client>,
+        stream: &Stream,
+        of: &Connectable,
+        conversion: &Conversion<'_>,
+    ) -> Result<ConnectionId, Error> {
+        ready(client, of)?;
+        check_depths(&self.identity, conversion.depths)?;
+        heap::room(MEMORY)?;
+        let &Conversion { message, frames, depths } = conversion;
+        let setup = Box::new(Setup::conversion(depths, self.crc, message, frames)?);
+        let endpoint = stream.endpoint();
+        // Until the stream is the connection's, no other thread sends, receives or destroys it.
+        let taking = endpoint.take_from(Arc::as_ptr(client))?;
+        let mut tables = self.tables.lock();
+        // Again under the lock, since the queue pair may be destroyed: see `abandon_of`.
+        let qp = ready(client, of)?;
+        if tables.ends.len() >= self.max_connections as usize || !client.take_connection() {
+            return Err(Error::NoResources(Resource::Connections));
+        }
+        let id = tables.new_connection();
+        let end = End {
+            client: client.clone(),
+            context: qp.context(),
+            ends: *stream.ends(),
+            queue_pair: Some(qp.clone()),
+            state: State::Setup { stream: endpoint.clone(), setup },
+            place: None,
+            counts: true,
+            deadline: None,
+        };
+        tables.ends.insert(id, Box::new(end));
+        qp.common.set_connection(Some(id));
+        taking.give(Watch::Connection(id));
+        // What has come before is the dispatcher thread's to look at.
+        tables.inbox.push_back(Notice::Look(id));
+        drop(tables);
+        drop(taking);
+        self.signal.raise();
+        Ok(id)
     }
 }
 
@@ -114,7 +160,7 @@ impl Protocol for Mpa {
             }
         };
         // From here on no stream is taken. Gone if another thread has ended it.
-        let result = listener.destroy(true);
+        let result = listener.destroy(By::Agent, true);
         // The client has not heard of connections whose Request has not come: they end unreported.
         while self.evict(id) {}
         let listening = self.tables.lock().listens.remove(&id);
@@ -173,7 +219,7 @@ impl Protocol for Mpa {
             })
         };
         if let Err(error) = entered {
-            let _ = stream.destroy(true);
+            let _ = stream.destroy(By::Agent, true);
             return Err(error);
         }
         self.signal.raise();
@@ -223,7 +269,7 @@ impl Protocol for Mpa {
         // The client may have ended the connection meanwhile. If the peer has, the accept took
         // effect, and an event reports the end.
         let end = self.tables.lock().remove(id);
-        let _ = stream.destroy(true);
+        let _ = stream.destroy(By::Agent, true);
         let by_peer = queue_pair.common.state() == QpState::Init && client.agent().alive().is_ok();
         if let Some(end) = end {
             if !by_peer {
@@ -267,7 +313,7 @@ impl Protocol for Mpa {
             return Err(Error::ConnectionState);
         }
         let sent = send(&stream, &reply);
-        let _ = stream.destroy(sent.is_err());
+        let _ = stream.destroy(By::Agent, sent.is_err());
         Ok(())
     }
 
@@ -280,7 +326,7 @@ impl Protocol for Mpa {
             tables.remove(id)
         };
         if let Some(State::Setup { stream, .. }) = removed.as_ref().map(|end| &end.state) {
-            let _ = stream.destroy(true);
+            let _ = stream.destroy(By::Agent, true);
         }
         Ok(())
     }
@@ -329,7 +375,7 @@ impl Protocol for Mpa {
         };
         let flushed = end.queue_pair.as_ref().map_or(Ok(()), |queue_pair| queue_pair.flush());
         match &end.state {
-            State::Setup { stream, .. } => _ = stream.destroy(true),
+            State::Setup { stream, .. } => _ = stream.destroy(By::Agent, true),
             State::Accepted { .. } => {}
             State::Established => {
                 let kind = CmEventKind::Disconnected { by_peer: false };

@@ -18,12 +18,12 @@ use roce::cm::rej::Reason;
 use roce::{Gid, PKey, Path, PathMtu};
 
 use super::bind::{Side, to_rtr, to_rts};
-use super::setup::{Report, Setup, Step, Wants, depths_of};
+use super::setup::{BAD_REQUEST, Report, Setup, Step, Wants, depths_of};
 use super::state::{End, Mpa, Notice, State, Tables};
 use crate::cm::{ConnectionId, ListenId};
 use crate::home::Home;
 use crate::qp_common::Common;
-use crate::stream::{Endpoint, StreamState, Watch, accept};
+use crate::stream::{By, Endpoint, StreamState, Watch, accept};
 use crate::{CmEvent, CmEventKind, Error, QpType};
 
 /// Streams that are taken at a listening point before others have their turn.
@@ -31,6 +31,8 @@ const ACCEPTS: usize = 8;
 /// Connections of a listening point whose Request has not come. When there are more, the oldest of
 /// the peer that has the most gives way.
 const SILENT: u32 = 1 << 7;
+/// Pieces of a client's last message that are sent before others have their turn.
+const PIECES: usize = 8;
 /// Timers that are acted on in one round.
 const TIMERS: usize = 64;
 /// When listening points are looked at again for whose streams there was no room.
@@ -60,7 +62,7 @@ impl Mpa {
             match notice {
                 None => break,
                 Some(Notice::Over(id, end, kind)) => end.report(id, kind, &[]),
-                Some(Notice::Drop(stream)) => _ = stream.destroy(true),
+                Some(Notice::Drop(stream)) => _ = stream.destroy(By::Agent, true),
                 Some(Notice::Look(id)) => self.on_stream(id),
             }
         }
@@ -156,7 +158,7 @@ impl Mpa {
             let room = tables.ends.len() < self.max_connections as usize;
             let Some(listening) = tables.listens.get(&listen).filter(|_| room) else {
                 drop(tables);
-                _ = stream.destroy(true);
+                _ = stream.destroy(By::Agent, true);
                 return Ok(true);
             };
             let (client, context) = (listening.client.clone(), listening.context);
@@ -212,11 +214,50 @@ impl Mpa {
         {
             return self.finish(id, Answer::Close, Report::Unreachable);
         }
+        if !self.send_message(id, &stream, state) {
+            return;
+        }
         self.read(id, &stream, state);
         if let Some(end) = state.end {
             let step = self.with_setup(id, |setup| setup.closed(end));
             self.follow(id, step);
         }
+    }
+
+    /// Conversion: sends of the client's last message what there is room for. Returns whether the
+    /// set-up goes on.
+    fn send_message(&self, id: ConnectionId, stream: &Endpoint, state: StreamState) -> bool {
+        let message = match self.tables.lock().ends.get_mut(&id).map(|end| &mut end.state) {
+            Some(State::Setup { setup, .. }) => setup.take_message(),
+            _ => None,
+        };
+        let Some(mut message) = message else { return true };
+        let (mut sent, mut failed, mut full) = (0, None, false);
+        for _ in 0..PIECES {
+            let rest = message.get(sent..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            match stream.send(By::Agent, rest) {
+                Ok(0) => full = true,
+                Ok(count) => sent += count,
+                Err(error) => failed = Some(error),
+            }
+            if full || failed.is_some() {
+                break;
+            }
+        }
+        message.drain(..sent.min(message.len()));
+        if !message.is_empty() && !full {
+            // Others have their turn first. When it is full, an event says that there is room.
+            self.tables.lock().inbox.push_back(Notice::Look(id));
+        }
+        let step = self.with_setup(id, |setup| match failed {
+            None => setup.message_sent(message),
+            Some(Error::StreamState) => setup.closed(state.end.unwrap_or(StreamEnd::None)),
+            Some(_) => Step::Over(Answer::Close, Report::Unreachable),
+        });
+        self.follow(id, step)
     }
 
     /// Reads what a set-up wants, as far as it has come.
@@ -231,7 +272,7 @@ impl Mpa {
                 Wants::Look => (1, TransferFlags::KEEP),
             };
             let into = bytes.get_mut(..room).unwrap_or_default();
-            let step = match stream.receive(into, flags) {
+            let step = match stream.receive(By::Agent, into, flags) {
                 Ok(0) => return,
                 Ok(count) => {
                     self.with_setup(id, |setup| setup.take(now, into.get(..count).unwrap_or_default()))
@@ -270,7 +311,8 @@ impl Mpa {
         match step {
             Step::Wait => return true,
             Step::Ask => self.ask(id),
-            Step::Bind(agreed) => self.bind(id, &agreed),
+            Step::Bind(side, agreed) => self.bind(id, side, &agreed),
+            Step::Answer(agreed) => self.answer(id, &agreed),
             Step::Over(answer, report) => self.finish(id, answer, report),
         }
         false
@@ -286,7 +328,7 @@ impl Mpa {
             }
         };
         // The initiator has to wait for the Reply, and has not closed its direction.
-        if stream.receive(&mut [0], TransferFlags::KEEP) != Ok(0) {
+        if stream.receive(By::Agent, &mut [0], TransferFlags::KEEP) != Ok(0) {
             return self.finish(id, Answer::Close, Report::Nothing);
         }
         let mut private_data = [0; MAX_PRIVATE_DATA];
@@ -337,32 +379,72 @@ impl Mpa {
         Ok((end.client.clone(), end.context, kind, length))
     }
 
-    /// Active side: the responder accepts. Gives the stream to the queue pair, and reports that the
-    /// connection is established.
-    fn bind(&self, id: ConnectionId, agreed: &Agreed) {
+    /// Conversion: the peer's Request has come. Tells the client, sends the Reply, and gives the
+    /// stream to the queue pair, unless bytes are behind the Request.
+    fn answer(&self, id: ConnectionId, agreed: &Agreed) {
+        let (stream, told) = {
+            let tables = self.tables.lock();
+            let Some(end) = tables.ends.get(&id) else { return };
+            let State::Setup { stream, .. } = &end.state else { return };
+            (stream.clone(), (end.client.clone(), end.context))
+        };
+        if stream.receive(By::Agent, &mut [0], TransferFlags::KEEP) != Ok(0) {
+            return self.finish(id, Answer::Close, BAD_REQUEST);
+        }
+        let (client, context) = told;
+        let kind = CmEventKind::TransitionRequested;
+        let event = CmEvent { connection: id, context, kind, information: &[], private_data: &[] };
+        // The client may end the connection meanwhile.
+        client.tell(&mut |up| up.connection(event));
+        let reply = negotiation::accept(agreed, &[]);
+        if self.is_setup(id) && reply.is_some_and(|reply| send(&stream, &reply).is_err()) {
+            return self.finish(id, Answer::Close, Report::Unconfirmed);
+        }
+        self.bind(id, Side::Responder, agreed);
+    }
+
+    fn is_setup(&self, id: ConnectionId) -> bool {
+        matches!(self.tables.lock().ends.get(&id).map(|end| &end.state), Some(State::Setup { .. }))
+    }
+
+    /// Gives the stream to the queue pair. On the active side it reports that the connection is
+    /// established; on the passive side the first FPDU says so.
+    fn bind(&self, id: ConnectionId, side: Side, agreed: &Agreed) {
         let mut private_data = [0; MAX_PRIVATE_DATA];
         let found = {
             let tables = self.tables.lock();
             let Some(end) = tables.ends.get(&id) else { return };
             let State::Setup { stream, setup } = &end.state else { return };
-            let (Some(frame), Some(queue_pair)) = (setup.frame(), &end.queue_pair) else { return };
-            let length = copy(frame.split().map_or(&[][..], |(_, private)| private), &mut private_data);
-            (stream.clone(), queue_pair.clone(), depths_of(&frame), length)
+            let Some(queue_pair) = &end.queue_pair else { return };
+            let (depths, private) = match setup.frame().filter(|_| !setup.converts()) {
+                Some(frame) => (depths_of(&frame), frame.split().map_or(&[][..], |(_, private)| private)),
+                None => (ReadDepths::default(), &[][..]),
+            };
+            (stream.clone(), queue_pair.clone(), depths, copy(private, &mut private_data))
         };
         let (stream, queue_pair, depths, length) = found;
-        let given = stream.give_to(|number| queue_pair.modify(&to_rtr(agreed, Side::Initiator, number)));
+        let given = stream.give_to(|number| queue_pair.modify(&to_rtr(agreed, side, number)));
         if given.is_err() {
-            return self.finish(id, Answer::Close, Report::Rejected(Reason::UNSUPPORTED_REQUEST));
+            let report = match side {
+                Side::Initiator => Report::Rejected(Reason::UNSUPPORTED_REQUEST),
+                Side::Responder => Report::Unconfirmed,
+            };
+            return self.finish(id, Answer::Close, report);
         }
         // Refused if the stream has ended since, which the event of the queue pair reports.
         let _ = queue_pair.modify(&to_rts());
         {
             let mut tables = self.tables.lock();
             let Some(end) = tables.ends.get_mut(&id) else { return };
-            end.state = State::Established;
+            end.state = match side {
+                Side::Initiator => State::Established,
+                Side::Responder => State::Accepted { depths },
+            };
             tables.rearm(id);
         }
-        self.report_established(id, depths, private_data.get(..length).unwrap_or_default());
+        if side == Side::Initiator {
+            self.report_established(id, depths, private_data.get(..length).unwrap_or_default());
+        }
     }
 
     fn report_established(&self, id: ConnectionId, depths: ReadDepths, private_data: &[u8]) {
@@ -389,17 +471,18 @@ impl Mpa {
                 let mut fpdu = [0; TERMINATE];
                 let crc = self.crc || setup.frame().is_some_and(|reply| reply.crc);
                 let length = terminate::Repr::from(code).fpdu(crc, &mut fpdu).unwrap_or(0);
-                stream.send(fpdu.get(..length).unwrap_or_default()).is_ok()
+                stream.send(By::Agent, fpdu.get(..length).unwrap_or_default()).is_ok()
             }
         };
         // What was answered is to arrive; a peer that gets no answer holds no stream any longer.
-        let _ = stream.destroy(!answered);
+        let _ = stream.destroy(By::Agent, !answered);
         end.flush_qp();
         let mut private_data = &[][..];
         let kind = match report {
             Report::Nothing => return,
             Report::Withdrawn => CmEventKind::Withdrawn,
             Report::Unreachable => CmEventKind::Unreachable,
+            Report::Unconfirmed => CmEventKind::AcceptTimedOut,
             Report::Rejected(reason) => {
                 let frame = setup.frame().filter(|_| reason == Reason::CONSUMER_DEFINED);
                 private_data = frame.map_or(&[][..], |frame| negotiation::rejection(&frame));
@@ -439,7 +522,7 @@ impl Mpa {
 pub(super) fn send(stream: &Endpoint, frame: &Outgoing) -> Result<(), Error> {
     let mut bytes = [0; MAX_FRAME];
     let length = frame.frame().emit(&mut bytes).map_err(|_| Error::PrivateData(MAX_PRIVATE_DATA))?;
-    match stream.send(bytes.get(..length).unwrap_or_default())? {
+    match stream.send(By::Agent, bytes.get(..length).unwrap_or_default())? {
         sent if sent == length => Ok(()),
         _ => Err(Error::StreamState),
     }

@@ -3,7 +3,8 @@
 //! A [`Setup`](setup::Setup) says, without I/O, what follows from bytes and times. The dispatcher
 //! thread drives it: it reads what has come when a stream's event says that something has, and
 //! sends, binds and reports. A connection whose set-up is over has a queue pair that owns the
-//! stream. The clients' calls end set-ups, accept and reject.
+//! stream. The clients' calls end set-ups, accept and reject. A set-up may also begin with a stream
+//! that its client has used, which is then a conversion.
 //!
 //! | module | subject |
 //! |---|---|

@@ -4,7 +4,13 @@
 //! The initiator sends its Request when the stream is open, and has [`REPLY_TIME`] for the Reply.
 //! The responder has [`REQUEST_TIME`] for the Request, and then its client [`ANSWER_TIME`] for the
 //! answer. A set-up takes no byte behind the frame that it waits for, so these are the first FPDUs.
+//!
+//! A *conversion* is the set-up of a stream that the client has used for bytes of its own (IT-API's
+//! `it_socket_convert`). The end that sends the last message, which IT-API calls the Conversion
+//! Initiator, is the responder of MPA: it answers the Request at once. No end has a time limit, the
+//! frames have neither private data nor read depths, and the clients may leave the frames out.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use iwarp::mpa::frame::{Kind, MAX_PRIVATE_DATA, Parser, Repr};
@@ -14,6 +20,7 @@ use platform::Instant;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
+use super::bind::Side;
 use crate::Error;
 
 /// How long a responder waits for the Request, as Linux does.
@@ -28,6 +35,8 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(60);
 enum Phase {
     /// Initiator: the stream opens.
     Opening,
+    /// Conversion: the last message of the client leaves.
+    LastMessage,
     /// Initiator: the Reply.
     Reply,
     /// Responder: the Request.
@@ -56,8 +65,12 @@ pub(crate) enum Step {
     Wait,
     /// Responder: the client is asked, unless there are bytes behind the Request.
     Ask,
-    /// Initiator: the responder accepts, and the queue pair gets the stream.
-    Bind(Agreed),
+    /// The queue pair gets the stream: of an initiator, since the responder accepts; of a
+    /// conversion without frames.
+    Bind(Side, Agreed),
+    /// Conversion, responder: the client is told, the peer gets the Reply, and the queue pair the
+    /// stream, unless there are bytes behind the Request.
+    Answer(Agreed),
     /// There is no connection: the peer is answered, the stream is given up, and this is reported.
     Over(Answer, Report),
 }
@@ -73,11 +86,27 @@ pub(crate) enum Report {
     Rejected(Reason),
     /// That there was no answer in time.
     Unreachable,
+    /// That the peer has ended the stream behind the answer that accepts.
+    Unconfirmed,
+}
+
+/// What is reported of a conversion whose peer sends something else than a Request, or one that
+/// cannot be taken.
+pub(crate) const BAD_REQUEST: Report = Report::Rejected(Reason::INVALID_CLASS_VERSION);
+
+/// What sets a conversion apart.
+struct Converts {
+    side: Side,
+    /// The ends exchange a Request and a Reply.
+    frames: bool,
+    /// What is left of the last message of the client.
+    message: Vec<u8>,
 }
 
 /// See the module's documentation.
 pub(crate) struct Setup {
     phase: Phase,
+    converts: Option<Converts>,
     parser: Parser,
     wishes: Wishes,
     /// The Request of an initiator.
@@ -112,7 +141,8 @@ impl Setup {
         let request = negotiation::request(&wishes, private_data);
         let request = Some(request.ok_or(Error::PrivateData(MAX_PRIVATE_DATA))?);
         let parser = Parser::new(Kind::Reply);
-        Ok(Setup { phase: Phase::Opening, parser, wishes, request, deadline: None, limit })
+        let phase = Phase::Opening;
+        Ok(Setup { phase, converts: None, parser, wishes, request, deadline: None, limit })
     }
 
     /// Of a responder, whose stream is open, and that asks for CRCs or not.
@@ -122,7 +152,65 @@ impl Setup {
         let parser = Parser::new(Kind::Request);
         let deadline = Some(now + REQUEST_TIME);
         let (wishes, request, limit) = (wishes(most, crc), None, None);
-        Setup { phase: Phase::Request, parser, wishes, request, deadline, limit }
+        Setup { phase: Phase::Request, converts: None, parser, wishes, request, deadline, limit }
+    }
+
+    /// Of the conversion of a stream that is open. The end that has a last message for the peer is
+    /// the responder. `frames`: the ends exchange a Request and a Reply.
+    pub(crate) fn conversion(
+        depths: ReadDepths,
+        crc: bool,
+        message: Option<&[u8]>,
+        frames: bool,
+    ) -> Result<Setup, Error> {
+        let mut copy = Vec::new();
+        let (side, kind) = match message {
+            Some([]) => return Err(Error::OutOfRange("last message")),
+            Some(message) => {
+                copy.try_reserve_exact(message.len()).map_err(|_| Error::OutOfMemory)?;
+                copy.extend_from_slice(message);
+                (Side::Responder, Kind::Request)
+            }
+            None => (Side::Initiator, Kind::Reply),
+        };
+        let (phase, request) = match side {
+            Side::Initiator if frames => (Phase::Opening, Some(negotiation::plain_request(crc))),
+            _ => (Phase::LastMessage, None),
+        };
+        let converts = Some(Converts { side, frames, message: copy });
+        let (parser, wishes) = (Parser::new(kind), wishes(depths, crc));
+        Ok(Setup { phase, converts, parser, wishes, request, deadline: None, limit: None })
+    }
+
+    /// Whether it is the set-up of a conversion.
+    pub(crate) fn converts(&self) -> bool {
+        self.converts.is_some()
+    }
+
+    /// Conversion: takes what is to be sent before anything else happens, which may be nothing.
+    /// What is left of it comes back by [`Setup::message_sent`].
+    pub(crate) fn take_message(&mut self) -> Option<Vec<u8>> {
+        let converts = self.converts.as_mut().filter(|_| self.phase == Phase::LastMessage)?;
+        Some(core::mem::take(&mut converts.message))
+    }
+
+    /// Conversion: all but `rest` of the last message has been sent.
+    pub(crate) fn message_sent(&mut self, rest: Vec<u8>) -> Step {
+        let Some(converts) = self.converts.as_mut().filter(|_| self.phase == Phase::LastMessage) else {
+            return Step::Wait;
+        };
+        if !rest.is_empty() {
+            converts.message = rest;
+            return Step::Wait;
+        }
+        if converts.frames {
+            self.phase = Phase::Request;
+            return Step::Wait;
+        }
+        self.phase = Phase::Over;
+        let Wishes { ird, ord, crc, .. } = self.wishes;
+        let agreed = Agreed { crc, revision: 1, enhanced: false, ird, ord, first: None };
+        Step::Bind(converts.side, agreed)
     }
 
     /// When [`Setup::expired`] has to be called.
@@ -146,7 +234,7 @@ impl Setup {
             return None;
         }
         self.phase = Phase::Reply;
-        self.deadline = Some(now + REPLY_TIME);
+        self.deadline = (!self.converts()).then(|| now + REPLY_TIME);
         self.request.take()
     }
 
@@ -155,7 +243,7 @@ impl Setup {
         match self.phase {
             Phase::Reply | Phase::Request => Wants::Bytes(self.parser.missing()),
             Phase::Answer => Wants::Look,
-            Phase::Opening | Phase::Over => Wants::Nothing,
+            Phase::Opening | Phase::LastMessage | Phase::Over => Wants::Nothing,
         }
     }
 
@@ -166,7 +254,7 @@ impl Setup {
             Phase::Reply => self.take_reply(bytes),
             Phase::Request => self.take_request(now, bytes),
             Phase::Answer => self.refuse(Kind::Request, Refusal::BytesBehind, Report::Withdrawn),
-            Phase::Opening | Phase::Over => Step::Wait,
+            Phase::Opening | Phase::LastMessage | Phase::Over => Step::Wait,
         }
     }
 
@@ -177,10 +265,14 @@ impl Setup {
             return self.refuse(Kind::Reply, Refusal::Frame(error), report);
         }
         let Some(frame) = self.parser.frame() else { return Step::Wait };
-        match negotiation::conclude(&frame, &self.wishes) {
+        let concluded = match self.converts {
+            Some(_) => negotiation::conclude_plain(&frame, &self.wishes),
+            None => negotiation::conclude(&frame, &self.wishes),
+        };
+        match concluded {
             Ok((agreed, _)) => {
                 self.phase = Phase::Over;
-                Step::Bind(agreed)
+                Step::Bind(Side::Initiator, agreed)
             }
             Err(refusal) => {
                 let reason = match refusal {
@@ -194,17 +286,25 @@ impl Setup {
     }
 
     fn take_request(&mut self, now: Instant, bytes: &[u8]) -> Step {
+        let report = match self.converts {
+            Some(_) => BAD_REQUEST,
+            None => Report::Nothing,
+        };
         if let Err(error) = self.parser.push(bytes) {
-            return self.refuse(Kind::Request, Refusal::Frame(error), Report::Nothing);
+            return self.refuse(Kind::Request, Refusal::Frame(error), report);
         }
         let Some(frame) = self.parser.frame() else { return Step::Wait };
         match negotiation::consider(&frame, &self.wishes, false) {
+            Ok((agreed, _)) if self.converts.is_some() => {
+                self.phase = Phase::Over;
+                Step::Answer(agreed)
+            }
             Ok(_) => {
                 self.phase = Phase::Answer;
                 self.deadline = Some(now + ANSWER_TIME);
                 Step::Ask
             }
-            Err(refusal) => self.refuse(Kind::Request, refusal, Report::Nothing),
+            Err(refusal) => self.refuse(Kind::Request, refusal, report),
         }
     }
 
@@ -222,7 +322,8 @@ impl Setup {
     pub(crate) fn closed(&mut self, end: StreamEnd) -> Step {
         let report = match self.phase {
             Phase::Over => return Step::Wait,
-            Phase::Opening | Phase::Reply => attempt_ended(end),
+            Phase::Opening | Phase::LastMessage | Phase::Reply => attempt_ended(end),
+            Phase::Request if self.converts() => attempt_ended(end),
             Phase::Request => Report::Nothing,
             Phase::Answer => Report::Withdrawn,
         };
@@ -233,7 +334,9 @@ impl Setup {
     pub(crate) fn expired(&mut self) -> Step {
         match self.phase {
             Phase::Over => Step::Wait,
-            Phase::Opening | Phase::Reply => self.over(Answer::Close, Report::Unreachable),
+            Phase::Opening | Phase::LastMessage | Phase::Reply => {
+                self.over(Answer::Close, Report::Unreachable)
+            }
             Phase::Request => self.over(Answer::Close, Report::Nothing),
             Phase::Answer => self.over(Answer::Reject, Report::Withdrawn),
         }

@@ -13,7 +13,9 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
 use super::bind::{Side, to_rtr, to_rts};
-use super::setup::{ANSWER_TIME, REPLY_TIME, REQUEST_TIME, Report, Setup, Step, Wants, depths_of};
+use super::setup::{
+    ANSWER_TIME, BAD_REQUEST, REPLY_TIME, REQUEST_TIME, Report, Setup, Step, Wants, depths_of,
+};
 use crate::Error;
 
 const START: Instant = Instant::ZERO;
@@ -85,7 +87,7 @@ fn both_ends_agree_wherever_their_frames_are_cut() {
             // What is behind the Reply stays in the stream.
             let stream = [bytes(&reply), vec![0xee; behind]].concat();
             let (step, left) = feed(&mut initiator, &stream, piece);
-            let Step::Bind(agreed) = step else { panic!("{step:?}") };
+            let Step::Bind(Side::Initiator, agreed) = step else { panic!("{step:?}") };
             assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 5, true, behind));
             assert_eq!(depths_of(&initiator.frame().unwrap()), THEIRS);
             assert_eq!(initiator.closed(StreamEnd::Reset), Step::Wait, "the queue pair has the stream");
@@ -261,4 +263,131 @@ fn a_request_without_read_depths_shows_none() {
     assert_eq!(depths_of(&setup.frame().unwrap()), ReadDepths::default());
     let (reply, agreed) = setup.accept(OURS, b"").unwrap();
     assert_eq!((agreed.ird, agreed.ord, agreed.crc, reply.frame().revision), (4, 6, true, 1));
+}
+
+/// A conversion that has sent its last message, or its Request.
+fn converting(message: Option<&[u8]>, crc: bool) -> (Setup, Vec<u8>) {
+    let mut setup = Setup::conversion(OURS, crc, message, true).unwrap();
+    let sent = match message {
+        Some(message) => {
+            assert!(setup.opened(START).is_none());
+            assert_eq!((setup.take_message().as_deref(), setup.wants()), (Some(message), Wants::Nothing));
+            assert_eq!(setup.message_sent(vec![]), Step::Wait);
+            vec![]
+        }
+        None => bytes(&setup.opened(START).unwrap()),
+    };
+    assert!(setup.take_message().is_none() && setup.opened(START).is_none());
+    assert!(setup.converts() && !setup.waits_for_answer());
+    (setup, sent)
+}
+
+#[test]
+fn both_ends_of_a_conversion_agree_wherever_their_frames_are_cut() {
+    for piece in [1, 3, 19, 20, 21, usize::MAX] {
+        for (crcs, behind) in [([false, true], 0), ([false, false], 7)] {
+            let (mut active, request) = converting(None, crcs[0]);
+            let (mut passive, _) = converting(Some(b"go on"), crcs[1]);
+            assert_eq!((active.deadline(), passive.deadline()), (None, None));
+            let (step, left) = feed(&mut passive, &request, piece);
+            let Step::Answer(agreed) = step else { panic!("{step:?}") };
+            assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 6, crcs[1], 0));
+            // By RFC 5044, with nothing in it: neither private data nor IRD and ORD.
+            assert_eq!((request.len(), request[17]), (Repr::HEADER, 1));
+            let reply = bytes(&iwarp::mpa::negotiation::accept(&agreed, b"").unwrap());
+            assert_eq!((reply.len(), reply[17]), (Repr::HEADER, 1));
+            let (step, left) = feed(&mut active, &[reply, vec![0xee; behind]].concat(), piece);
+            let Step::Bind(Side::Initiator, agreed) = step else { panic!("{step:?}") };
+            assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 6, crcs[1], behind));
+            assert_eq!((active.deadline(), passive.deadline()), (None, None));
+            for mut setup in [active, passive] {
+                assert_eq!((setup.closed(StreamEnd::Reset), setup.wants()), (Step::Wait, Wants::Nothing));
+                assert_eq!(setup.accept(OURS, b"").err(), Some(Error::ConnectionState));
+            }
+        }
+    }
+    // A peer that says its depths has them considered, and gets those of this end.
+    let (mut passive, _) = converting(Some(b"go on"), false);
+    let (_, request) = asking(b"unasked");
+    let Step::Answer(agreed) = feed(&mut passive, &request, 5).0 else { panic!() };
+    assert_eq!((agreed.enhanced, agreed.ird, agreed.ord), (true, 4, 4));
+}
+
+#[test]
+fn nothing_is_read_before_the_last_message_has_left() {
+    let mut setup = Setup::conversion(OURS, false, Some(b"all of it"), true).unwrap();
+    for rest in [b"all of it".to_vec(), b"of it".to_vec(), b"t".to_vec()] {
+        assert!(!setup.take_message().unwrap().is_empty());
+        assert_eq!(setup.message_sent(rest.clone()), Step::Wait);
+        assert_eq!((setup.wants(), setup.take(START, b"MPA")), (Wants::Nothing, Step::Wait));
+    }
+    assert_eq!(setup.take_message(), Some(b"t".to_vec()));
+    assert_eq!(setup.message_sent(vec![]), Step::Wait);
+    assert_eq!(setup.wants(), Wants::Bytes(Repr::HEADER));
+    assert_eq!(setup.message_sent(b"late".to_vec()), Step::Wait);
+    let empty = Setup::conversion(OURS, false, Some(b""), true).err();
+    assert_eq!(empty, Some(Error::OutOfRange("last message")));
+}
+
+#[test]
+fn without_frames_the_queue_pair_gets_the_stream_behind_the_last_message() {
+    for (message, side) in [(Some(&b"go on"[..]), Side::Responder), (None, Side::Initiator)] {
+        let mut setup = Setup::conversion(OURS, true, message, false).unwrap();
+        assert!(setup.opened(START).is_none());
+        assert_eq!(setup.take_message().as_deref(), Some(message.unwrap_or_default()));
+        let Step::Bind(as_side, agreed) = setup.message_sent(vec![]) else { panic!() };
+        assert_eq!((as_side, agreed.ird, agreed.ord, agreed.crc), (side, 4, 6, true));
+        assert_eq!((setup.wants(), setup.deadline()), (Wants::Nothing, None));
+        assert_eq!((setup.closed(StreamEnd::Reset), setup.message_sent(vec![])), (Step::Wait, Step::Wait));
+    }
+}
+
+#[test]
+fn a_conversion_that_fails_is_always_reported() {
+    let broken = Report::Rejected(Reason::UNSUPPORTED_REQUEST);
+    let reports = [
+        (StreamEnd::None, broken),
+        (StreamEnd::Closed, broken),
+        (StreamEnd::Reset, broken),
+        (StreamEnd::TimedOut, Report::Unreachable),
+    ];
+    let (_, request) = converting(None, false);
+    let agreed = Agreed { crc: false, revision: 1, enhanced: false, ird: 1, ord: 1, first: None };
+    let reply = bytes(&iwarp::mpa::negotiation::accept(&agreed, b"").unwrap());
+    for (end, report) in reports {
+        for cut in 0..Repr::HEADER {
+            for (message, stream) in [(Some(&b"go on"[..]), &request), (None, &reply)] {
+                let (mut setup, _) = converting(message, false);
+                assert_eq!(feed(&mut setup, &stream[..cut], usize::MAX), (Step::Wait, 0));
+                assert_eq!(setup.closed(end), Step::Over(Answer::Close, report));
+                assert_eq!(setup.closed(end), Step::Wait);
+            }
+        }
+        // While the last message leaves.
+        let mut setup = Setup::conversion(OURS, false, Some(b"go on"), true).unwrap();
+        setup.take_message();
+        assert_eq!(setup.closed(end), Step::Over(Answer::Close, report));
+        assert_eq!(setup.message_sent(vec![]), Step::Wait);
+    }
+    // What is no Request, and what is one that cannot be taken.
+    let markers = repr(&Repr { markers: true, ..enhanced_frame(Kind::Request, &[0; 4]) });
+    for (bad, answer) in
+        [(&b"GET / HTTP/1.1"[..], Answer::Close), (&reply, Answer::Close), (&markers, Answer::Reject)]
+    {
+        let (mut setup, _) = converting(Some(b"go on"), false);
+        assert_eq!(feed(&mut setup, bad, 3).0, Step::Over(answer, BAD_REQUEST));
+    }
+    // A Reply with IRD and ORD is none to a Request without, nor is one of another revision.
+    let enhanced = repr(&enhanced_frame(Kind::Reply, &[0; 4]));
+    let other = repr(&Repr { enhanced: false, ..enhanced_frame(Kind::Reply, b"") });
+    for bad in [&enhanced, &other, &request] {
+        let (mut setup, _) = converting(None, false);
+        let answer = Answer::Terminate(Code::MPA_FRAME);
+        assert_eq!(feed(&mut setup, bad, 3).0, Step::Over(answer, BAD_REQUEST));
+    }
+    let (mut setup, _) = converting(None, false);
+    let rejects =
+        repr(&Repr { reject: true, enhanced: false, revision: 1, ..enhanced_frame(Kind::Reply, b"") });
+    let report = Report::Rejected(Reason::CONSUMER_DEFINED);
+    assert_eq!(feed(&mut setup, &rejects, 3).0, Step::Over(Answer::Close, report));
 }

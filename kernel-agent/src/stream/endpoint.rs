@@ -66,11 +66,21 @@ pub(crate) enum Watch {
     Connection(ConnectionId),
 }
 
+/// Who makes a call about a stream or listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Its client, by a handle.
+    Client,
+    /// The agent, or the end of the client.
+    Agent,
+}
+
 /// A stream or a listener.
 pub(crate) struct Endpoint {
     object: Object<dyn Home>,
     generation: u32,
-    watch: Watch,
+    /// Changed with `object.control` held.
+    watch: Mutex<Watch>,
     /// The client that has it among its objects, if not the one that made it.
     keeper: Mutex<Option<Arc<dyn Home>>>,
     /// All that has happened: [`StreamHappened`].
@@ -94,7 +104,7 @@ impl Endpoint {
         let endpoint = Arc::new(Endpoint {
             object: Object::new(home, Counter::Streams, number.slot),
             generation: number.generation,
-            watch,
+            watch: Mutex::new(watch),
             keeper: Mutex::new(None),
             happened: AtomicU32::new(0),
             end: AtomicU32::new(0),
@@ -118,7 +128,31 @@ impl Endpoint {
     }
 
     pub(crate) fn watch(&self) -> Watch {
-        self.watch
+        *self.watch.lock()
+    }
+
+    /// Fails for a handle of the client if the object is not the client's own: a connection has the
+    /// stream by now. With `control` held.
+    fn admits(&self, by: By) -> Result<(), Error> {
+        match self.watch() {
+            Watch::Listen(_) | Watch::Connection(_) if by == By::Client => Err(Error::Gone),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps other threads from the stream of a client, which has to be connected in both
+    /// directions, until it has another watcher.
+    pub(crate) fn take_from<C>(&self, client: *const C) -> Result<Taking<'_>, Error> {
+        let _control = self.control()?;
+        if !core::ptr::addr_eq(Arc::as_ptr(self.home()), client) {
+            return Err(Error::Foreign);
+        }
+        self.admits(By::Client)?;
+        let StreamState { connected, peer_closed, end } = self.state();
+        if !connected || peer_closed || end.is_some() {
+            return Err(Error::StreamState);
+        }
+        Ok(Taking { endpoint: self, _control })
     }
 
     pub(crate) fn home(&self) -> &Arc<dyn Home> {
@@ -128,7 +162,7 @@ impl Endpoint {
     /// Queries the object after its event, which has the next event raised. `None` if it is gone.
     /// In the dispatcher thread.
     pub(crate) fn look(&self) -> Option<StreamInfo> {
-        let info = self.command(|nic, number| nic.query_stream(number)).ok()?;
+        let info = self.command(By::Agent, |nic, number| nic.query_stream(number)).ok()?;
         self.end.store(info.end, Ordering::Release);
         self.happened.fetch_or(info.happened, Ordering::AcqRel);
         Some(info)
@@ -150,31 +184,40 @@ impl Endpoint {
     }
 
     /// Sends a command about the object, unless it is destroyed.
-    fn command<T>(&self, send: impl FnOnce(&Nic, u32) -> Result<T, nic_hal::Error>) -> Result<T, Error> {
+    fn command<T>(
+        &self,
+        by: By,
+        send: impl FnOnce(&Nic, u32) -> Result<T, nic_hal::Error>,
+    ) -> Result<T, Error> {
         let _control = self.control()?;
+        self.admits(by)?;
         send(self.home().nic(), self.number()).map_err(refusal)
     }
 
-    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn send(&self, by: By, bytes: &[u8]) -> Result<usize, Error> {
         let streams = self.home().streams();
-        self.command(|nic, number| {
+        self.command(by, |nic, number| {
             streams.transfer(self.home().platform(), |buffer| nic.send_stream(number, buffer, bytes))
         })
     }
 
-    pub(crate) fn receive(&self, into: &mut [u8], flags: TransferFlags) -> Result<usize, Error> {
+    pub(crate) fn receive(&self, by: By, into: &mut [u8], flags: TransferFlags) -> Result<usize, Error> {
         let streams = self.home().streams();
-        self.command(|nic, number| {
+        self.command(by, |nic, number| {
             streams.transfer(self.home().platform(), |buffer| nic.receive_stream(number, buffer, into, flags))
         })
     }
 
-    pub(crate) fn close(&self) -> Result<(), Error> {
-        self.command(|nic, number| nic.close_stream(number))
+    pub(crate) fn close(&self, by: By) -> Result<(), Error> {
+        self.command(by, |nic, number| nic.close_stream(number))
     }
 
-    pub(crate) fn destroy(&self, reset: bool) -> Result<(), Error> {
+    pub(crate) fn destroy(&self, by: By, reset: bool) -> Result<(), Error> {
         let destroying = self.object.begin_destroy()?;
+        if let Err(error) = self.admits(by) {
+            self.object.uses().reopen();
+            return Err(error);
+        }
         let answer = self.home().nic().destroy_stream(self.number(), reset);
         destroying.finish(answer, |number| self.release(number), |confirmed| self.remove(confirmed))
     }
@@ -210,6 +253,18 @@ impl Endpoint {
 
     fn release(&self, number: u32) {
         self.home().streams().release(number);
+    }
+}
+
+/// The stream of a client that is about to have another watcher. Other calls about it wait.
+pub(crate) struct Taking<'a> {
+    endpoint: &'a Endpoint,
+    _control: SleepGuard<'a>,
+}
+
+impl Taking<'_> {
+    pub(crate) fn give(&self, watch: Watch) {
+        *self.endpoint.watch.lock() = watch;
     }
 }
 

@@ -18,7 +18,7 @@ mod endpoint;
 mod table;
 
 pub(crate) use calls::{MAX_BACKLOG, accept};
-pub(crate) use endpoint::{Endpoint, Watch};
+pub(crate) use endpoint::{By, Endpoint, Watch};
 pub use endpoint::{StreamEnds, StreamState};
 pub(crate) use table::{Streams, TRANSFER};
 
@@ -28,7 +28,9 @@ use nic_abi::admin::TransferFlags;
 
 use crate::Error;
 
-/// A stream. Clones are the same stream. It lives until it is destroyed, or its client is detached.
+/// A stream. Clones are the same stream. It lives until it is destroyed, or its client is detached,
+/// or it becomes a connection by [`Client::convert`](crate::Client::convert): from then on each call
+/// fails with [`Error::Gone`].
 #[derive(Clone)]
 pub struct Stream {
     endpoint: Arc<Endpoint>,
@@ -47,6 +49,10 @@ impl Stream {
         Stream { endpoint, ends }
     }
 
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
     /// Who is connected.
     pub fn ends(&self) -> &StreamEnds {
         &self.ends
@@ -62,7 +68,7 @@ impl Stream {
     ///
     /// [`Error::StreamState`] before the stream is connected, and when no more can be sent.
     pub fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
-        self.endpoint.send(bytes)
+        self.endpoint.send(By::Client, bytes)
     }
 
     /// Receives bytes that have arrived, and returns their number; 0 if there are none. Then there
@@ -71,23 +77,23 @@ impl Stream {
     ///
     /// [`Error::StreamState`] before the stream is connected, and when no more will arrive.
     pub fn receive(&self, into: &mut [u8]) -> Result<usize, Error> {
-        self.endpoint.receive(into, TransferFlags::empty())
+        self.endpoint.receive(By::Client, into, TransferFlags::empty())
     }
 
     /// As [`Stream::receive`], but the bytes stay with the stream, and come again.
     pub fn look(&self, into: &mut [u8]) -> Result<usize, Error> {
-        self.endpoint.receive(into, TransferFlags::KEEP)
+        self.endpoint.receive(By::Client, into, TransferFlags::KEEP)
     }
 
     /// Closes the own direction: the peer learns it behind what was sent.
     pub fn close(&self) -> Result<(), Error> {
-        self.endpoint.close()
+        self.endpoint.close(By::Client)
     }
 
     /// Destroys the stream; [`Error::Gone`] if it was destroyed before. With a `reset` the peer
     /// gets that, otherwise what was sent and then the end.
     pub fn destroy(&self, reset: bool) -> Result<(), Error> {
-        self.endpoint.destroy(reset)
+        self.endpoint.destroy(By::Client, reset)
     }
 }
 
@@ -99,7 +105,7 @@ impl StreamListener {
     /// Ends the listener; [`Error::Gone`] if it was ended before. Streams that wait at it are
     /// reset.
     pub fn destroy(&self) -> Result<(), Error> {
-        self.endpoint.destroy(false)
+        self.endpoint.destroy(By::Client, false)
     }
 
     pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {

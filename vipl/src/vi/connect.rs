@@ -148,7 +148,7 @@ impl Core {
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut | CmEventKind::Withdrawn => {
                 Attempt::Unreachable
             }
-            CmEventKind::Request { .. } => return,
+            CmEventKind::Request { .. } | CmEventKind::TransitionRequested => return,
         };
         vi.settled(event.connection, outcome);
     }
