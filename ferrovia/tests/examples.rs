@@ -12,6 +12,8 @@ mod it_api;
 mod shared_receives;
 #[path = "../examples/struct_write.rs"]
 mod struct_write;
+#[path = "../examples/text_first.rs"]
+mod text_first;
 
 #[test]
 fn a_message_arrives() {
@@ -41,4 +43,9 @@ fn datagrams_are_answered() {
 #[test]
 fn the_echo_comes_back() {
     async_echo::main().expect("an echo");
+}
+
+#[test]
+fn text_comes_first_and_rdma_behind_it() {
+    text_first::main().expect("an echo");
 }

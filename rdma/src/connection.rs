@@ -12,7 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId};
+use kernel_agent::{AcceptParams, Client, CmEvent, CmEventKind, ConnectParams, ConnectionId, Conversion};
 use platform::Platform;
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::sync::{Mutex, Once};
@@ -347,13 +347,29 @@ impl Endpoint {
         let asked = nic.client().map_err(|_| ConnectError::DeviceDead).and_then(|client| {
             Ok(client.connect(&endpoint.qp, &params, nic.transport.handshake(), private_data)?)
         });
-        match asked {
-            Ok(id) if endpoint.connection.asked(id) => {}
-            Ok(id) => nic.disconnect(Some(id)),
-            Err(error) => {
-                endpoint.connection.undo();
-                return Err(error);
-            }
+        self.note(asked)
+    }
+
+    /// Makes a stream its connection: see [`crate::Stream::convert`].
+    pub(crate) fn take_stream(
+        &self,
+        stream: &kernel_agent::Stream,
+        message: Option<&[u8]>,
+    ) -> Result<(), ConnectError> {
+        let (endpoint, nic) = (&*self.inner, self.inner.nic());
+        let conversion = Conversion { message, frames: true, depths: endpoint.connection.depths };
+        endpoint.connection.begin()?;
+        let client = nic.client().map_err(|_| ConnectError::DeviceDead);
+        let begun = client.and_then(|client| Ok(client.convert(stream, &endpoint.qp, &conversion)?));
+        self.note(begun)
+    }
+
+    /// Notes the agent's number of an attempt, or that there is none.
+    fn note(&self, begun: Result<ConnectionId, ConnectError>) -> Result<(), ConnectError> {
+        let (connection, nic) = (&self.inner.connection, self.inner.nic());
+        let id = begun.inspect_err(|_| connection.undo())?;
+        if !connection.asked(id) {
+            nic.disconnect(Some(id));
         }
         Ok(())
     }

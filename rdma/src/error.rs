@@ -109,6 +109,9 @@ pub enum ConnectError {
     /// The request and the endpoint are of different openings of a NIC.
     #[error("the request and the endpoint are of different openings of a NIC")]
     Foreign,
+    /// What was asked for is not possible with this NIC, or this endpoint.
+    #[error("this is out of range, or not possible here: {0}")]
+    OutOfRange(&'static str),
     /// There is no memory.
     #[error("out of memory")]
     OutOfMemory,
@@ -124,9 +127,10 @@ impl From<kernel_agent::Error> for ConnectError {
             Agent::PrivateData(most) => ConnectError::PrivateData(most),
             Agent::DeviceDead(death) => death.into(),
             Agent::QpState(_) | Agent::Busy => ConnectError::Used,
-            Agent::ConnectionState => ConnectError::Withdrawn,
+            Agent::ConnectionState | Agent::StreamState => ConnectError::Withdrawn,
             Agent::Gone => ConnectError::Closed,
             Agent::Foreign => ConnectError::Foreign,
+            Agent::OutOfRange(what) => ConnectError::OutOfRange(what),
             Agent::OutOfMemory => ConnectError::OutOfMemory,
             _ => ConnectError::NoResources,
         }
@@ -317,6 +321,38 @@ impl From<kernel_agent::PostError> for PostError {
     }
 }
 
+/// Why bytes were not sent by a stream, or none received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum StreamError {
+    /// The peer has reset the stream, or acknowledges nothing any more.
+    #[error("the stream is broken: the peer has reset it, or does not answer")]
+    Broken,
+    /// This end has finished its direction before.
+    #[error("this end sends no more: the stream's direction is finished")]
+    Finished,
+    /// There is no memory.
+    #[error("out of memory")]
+    OutOfMemory,
+    /// The device is dead.
+    #[error("the device is dead")]
+    DeviceDead,
+    /// The agent of the NIC was closed.
+    #[error("the agent of the NIC was closed")]
+    Closed,
+}
+
+impl From<kernel_agent::Error> for StreamError {
+    fn from(error: kernel_agent::Error) -> StreamError {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::DeviceDead(death) => death.into(),
+            Agent::Gone => StreamError::Closed,
+            Agent::OutOfMemory => StreamError::OutOfMemory,
+            _ => StreamError::Broken,
+        }
+    }
+}
+
 /// Why a posted request has failed. A failure of a request that is not
 /// [`RequestError::Flushed`] ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -381,7 +417,7 @@ macro_rules! from_death {
         }
     )*};
 }
-from_death!(AnswerError, CloseError, CreateError, ConnectError, ResolveError, RequestError);
+from_death!(AnswerError, CloseError, CreateError, ConnectError, ResolveError, RequestError, StreamError);
 
 /// An operation did not end within the time that its waiter gave it. It goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -6,6 +6,8 @@
 //! and [`Destination`] do without one; [`Work`] is a request, which is posted and its
 //! [`Completion`] polled from a [`Queue`], or started and waited for as a [`Request`], by a thread
 //! or by a task. Connections are InfiniBand's, or iWARP's ([`Nic::open_over`], [`Transport`]).
+//! [`Stream`] and [`StreamListener`] are plain bytes over TCP, which may become a connection of
+//! iWARP.
 //!
 //! For a face: it opens the agent as a client, names its objects by handles, and has a fast path
 //! from a handle to a queue. These parts do not depend on the specification:
@@ -63,6 +65,7 @@ mod resolve;
 mod services;
 mod shared;
 mod slots;
+mod stream;
 mod table;
 mod transport;
 pub mod via;
@@ -84,7 +87,8 @@ pub use context::Context;
 pub use datagram::{Datagram, DatagramBuilder, DatagramEndpoint, Destination, Sender};
 pub use endpoint::{Builder, Endpoint};
 pub use error::{
-    AnswerError, CloseError, ConnectError, CreateError, PostError, RequestError, ResolveError, TimedOut,
+    AnswerError, CloseError, ConnectError, CreateError, PostError, RequestError, ResolveError, StreamError,
+    TimedOut,
 };
 pub use fast::FastRegion;
 pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
@@ -98,6 +102,7 @@ pub use resolve::{Resolved, Resolving};
 pub use services::{DatagramListener, DatagramService, ServiceRequest};
 pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
+pub use stream::{Receiving, Sending, Stream, StreamConnecting, StreamListener};
 pub use table::{Entry, Reservation, Table};
 pub use transport::Transport;
 pub use work::{Slices, Work};

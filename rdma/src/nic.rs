@@ -31,6 +31,7 @@ use crate::queue::{Inner as QueueInner, Queue};
 use crate::request::outcome;
 use crate::resolve::Services;
 use crate::transport::Transport;
+use crate::waiters::Waiters;
 
 handles! {
     /// The handle of an endpoint, as the agent's events name it.
@@ -43,6 +44,8 @@ handles! {
     ResolutionHandle = Tag::new(3);
     /// The handle of a datagram service that is offered.
     ServiceHandle = Tag::new(4);
+    /// The handle of a stream, or of a listener for streams.
+    StreamHandle = Tag::new(5);
 }
 
 /// The most listeners of an opening.
@@ -54,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) queues: Table<QueueHandle, Weak<QueueInner>>,
     pub(crate) listeners: Table<ListenerHandle, Weak<ListenerInner>>,
     pub(crate) services: Services,
+    /// Who waits for a stream, or for one that a listener takes.
+    pub(crate) streams: Table<StreamHandle, Weak<Waiters>>,
     pub(crate) dropped: Dropped,
     pub(crate) transport: Transport,
 }
@@ -175,6 +180,13 @@ impl Upcalls for Inner {
         }
     }
 
+    fn stream(&self, context: u64) {
+        let stream = self.streams.get(StreamHandle::from_raw(context));
+        if let Some(stream) = stream.and_then(|stream| stream.upgrade()) {
+            stream.wake();
+        }
+    }
+
     fn resolution(&self, event: ResolutionEvent<'_>) {
         self.services.event(self, &event);
     }
@@ -203,6 +215,9 @@ impl Face for Inner {
         }
         for listener in self.listeners.all().filter_map(|listener| listener.upgrade()) {
             listener.wake();
+        }
+        for stream in self.streams.all().filter_map(|stream| stream.upgrade()) {
+            stream.wake();
         }
         self.services.end(death);
         self.dropped.wake_closers();
@@ -248,6 +263,7 @@ impl Nic {
         let queues = Table::new(number, identity.max_cqs, 0)?;
         let listeners = Table::new(number, MAX_LISTENERS, 0)?;
         let services = Services::new(number)?;
+        let streams = Table::new(number, agent.config().max_streams, 0)?;
         heap::room_for_arc::<Consumer>()?;
         let inner = opening.open(u32::MAX, None, |adapter| Inner {
             adapter,
@@ -255,6 +271,7 @@ impl Nic {
             queues,
             listeners,
             services,
+            streams,
             dropped: Dropped::new(agent.platform()),
             transport,
         })?;

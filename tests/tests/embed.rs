@@ -18,6 +18,7 @@ mod embed {
     pub mod talk;
     pub mod tasks;
     pub mod tell;
+    pub mod text;
     pub mod vipl;
 }
 mod runner;
@@ -47,13 +48,14 @@ use runner::{HEAP, Place};
 
 /// The page, and what it has to quote.
 const PAGE: &str = include_str!("../../docs/embed.md");
-const QUOTES: [(&str, &str); 9] = [
+const QUOTES: [(&str, &str); 10] = [
     ("kernel.rs", include_str!("embed/kernel.rs")),
     ("nic.rs", include_str!("embed/nic.rs")),
     ("boot.rs", include_str!("embed/boot.rs")),
     ("talk.rs", include_str!("embed/talk.rs")),
     ("share.rs", include_str!("embed/share.rs")),
     ("tell.rs", include_str!("embed/tell.rs")),
+    ("text.rs", include_str!("embed/text.rs")),
     ("tasks.rs", include_str!("embed/tasks.rs")),
     ("dat.rs", include_str!("embed/dat.rs")),
     ("vipl.rs", include_str!("embed/vipl.rs")),
@@ -111,7 +113,32 @@ fn values(provider: &ferrovia::Provider) -> Result<(), Box<dyn std::error::Error
     let heard = hearer.receive(memory.slice(..))?;
     embed::tell::tell(&teller, server.nic().address())?;
     assert_eq!(memory.slice(..heard.wait()?.len).to_vec(), b"nobody has to listen");
-    Ok(())
+    text(provider)
+}
+
+/// Runs the page's consumer that speaks text first.
+fn text(provider: &ferrovia::Provider) -> Result<(), Box<dyn std::error::Error>> {
+    use ferrovia::rdma::{Domain, Nic, Transport};
+    let domain = |name| -> Result<Domain, Box<dyn std::error::Error>> {
+        let agent = &provider.interfaces().find(name).ok_or("no such NIC")?.agent;
+        Ok(Nic::open_over(agent, Transport::Iwarp)?.domain()?)
+    };
+    let (client, server) = (domain("rnic0")?, domain("rnic1")?);
+    let listener = server.nic().listen_for_streams(4711)?;
+    let endpoint = server.endpoint().build()?;
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| embed::text::ask_by_text(&client, server.nic().address()).expect("RDMA"));
+        let (stream, mut word) = (listener.wait()?, [0; 5]);
+        let mut have = 0;
+        while have < word.len() {
+            have += stream.receive(&mut word[have..]).wait()?;
+        }
+        assert_eq!(&word, b"RDMA?");
+        stream.convert_after(&endpoint, b"y").wait()?;
+        let asked = asking.join().map_err(|_| "a panic")?;
+        assert!(asked.is_connected());
+        Ok(())
+    })
 }
 
 /// Runs the page's boot code, its task and its consumers of DAT and VIPL. The agents and the

@@ -3,7 +3,7 @@
 
 use alloc::sync::Arc;
 
-use nic_hal::StreamBuffer;
+use nic_hal::{Death, StreamBuffer};
 use platform::sleep_lock::SleepLock;
 use platform::sync::Mutex;
 use platform::{OutOfMemory, Platform, Signal};
@@ -100,7 +100,9 @@ impl Streams {
         send: impl FnOnce(&StreamBuffer) -> Result<T, nic_hal::Error>,
     ) -> Result<T, nic_hal::Error> {
         let _turn = self.transfers.lock(platform);
-        let buffer = self.buffer.lock().take().ok_or(nic_hal::Error::OutOfMemory)?;
+        // Who had it gave it back, so it is missing because the agent was closed.
+        let closed = nic_hal::Error::DeviceDead(Death::Closed);
+        let buffer = self.buffer.lock().take().ok_or(closed)?;
         let sent = send(&buffer);
         *self.buffer.lock() = Some(buffer);
         sent

@@ -16,6 +16,7 @@ mod fast;
 mod memory;
 mod requests;
 mod shared;
+mod streams;
 mod watch;
 
 /// The transport of the openings. The tests in `iwarp` beside these are the same files.

@@ -23,9 +23,12 @@ mod memory;
 mod requests;
 #[path = "../face/shared.rs"]
 mod shared;
+#[path = "../face/streams.rs"]
+mod streams;
 #[path = "../face/watch.rs"]
 mod watch;
 
+mod conversion;
 mod differs;
 
 /// The transport of the openings.
