@@ -29,7 +29,8 @@
 //! a long message of the other kind. An RDMA Write and a response do not divide each other, though
 //! RFC 5041 would allow it, because Linux does not take it; they take turns as messages.
 //!
-//! A responder's end sends nothing before the first FPDU of the initiator ([`Role::Responder`]).
+//! A responder's end sends nothing before the first FPDU of the initiator ([`Role::Responder`]),
+//! unless the device says that it may ([`Engine::speak`]).
 //!
 //! # Memory and bounds
 //!
@@ -167,7 +168,8 @@ pub enum Status {
 /// What the device reports to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The responder's end has the first FPDU of the initiator, which is no Terminate.
+    /// The responder's end has the first FPDU of the initiator, which is no Terminate, or may send
+    /// without it.
     Established,
     /// A message is in its Receive.
     Received {
@@ -344,6 +346,19 @@ impl Engine {
     /// its own consumer does. To be called before anything is sent.
     pub fn announce(&mut self) {
         self.announces = self.config.role == Role::Initiator;
+    }
+
+    /// Whether it is a responder's end that waits for the first FPDU of the initiator.
+    pub const fn listens(&self) -> bool {
+        !self.speaks && self.end.is_none()
+    }
+
+    /// Lets a responder's end send though the initiator has sent nothing: its consumer may be
+    /// waiting for ours. The connection counts as established.
+    pub fn speak(&mut self) {
+        if self.listens() {
+            (self.speaks, self.established) = (true, true);
+        }
     }
 
     /// Changes the longest ULPDU, for messages' segments that are not begun: the path's segments

@@ -66,6 +66,25 @@ fn an_fpdu_that_is_not_whole_does_not_establish() {
 }
 
 #[test]
+fn a_responder_that_the_device_lets_speak_does_not_wait_for_the_initiator() {
+    let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
+    b.post(SEND, b"first".to_vec());
+    assert!(b.engine.listens() && b.send_all().is_empty());
+    b.engine.speak();
+    assert!(!b.engine.listens());
+    let mut a = Node::new(CONFIG);
+    a.receive(8);
+    a.take(&b.send_all());
+    assert!(matches!(a.events[..], [Event::Received { length: 5, .. }]));
+    // Once, whatever the initiator sends.
+    a.post(SEND, b"second".to_vec());
+    b.receive(8);
+    b.take(&a.send_all());
+    let established = b.events.iter().filter(|event| **event == Event::Established).count();
+    assert_eq!(established, 1);
+}
+
+#[test]
 fn an_initiator_that_refuses_the_reply_establishes_nothing() {
     let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
     let refused = Repr::from(Code::MPA_IRD);

@@ -32,6 +32,8 @@ pub(super) fn to_rtr(agreed: &Agreed, side: Side, stream: u32) -> ModifyQp {
     flags.set(StreamFlags::RESPONDER, side == Side::Responder);
     // The passive side's consumer may be the one who speaks first.
     flags.set(StreamFlags::ANNOUNCE, side == Side::Initiator);
+    // Another initiator may not announce itself, and listen.
+    flags.set(StreamFlags::UNASKED, side == Side::Responder);
     let depth = |count: u16| count.try_into().unwrap_or(u8::MAX);
     ModifyQp {
         mask: mask.bits(),

@@ -105,7 +105,7 @@ fn a_queue_pair_gets_its_stream_with_what_was_agreed_on() {
     assert_eq!((modify.stream, modify.stream_flags), (77, flags.bits()));
     assert_eq!((modify.max_dest_rd_atomic, modify.max_rd_atomic), (4, 5));
     let modify = to_rtr(&Agreed { crc: false, ..agreed }, Side::Responder, 77);
-    assert_eq!(modify.stream_flags, StreamFlags::RESPONDER.bits());
+    assert_eq!(modify.stream_flags, (StreamFlags::RESPONDER | StreamFlags::UNASKED).bits());
     let modify = to_rts();
     assert_eq!((modify.mask, modify.state), (QpMask::STATE.bits(), QpState::Rts as u32));
 }

@@ -218,11 +218,15 @@ bitflags! {
     pub struct StreamFlags: u32 {
         /// FPDUs have CRCs.
         const CRC = 1 << 0;
-        /// This end has sent the Reply. It sends nothing before the first FPDU of the peer.
+        /// This end has sent the Reply. It sends nothing before the first FPDU of the peer, unless
+        /// UNASKED is set.
         const RESPONDER = 1 << 1;
         /// This end, which has sent the Request, sends an RDMA Write of no bytes first, so that the
         /// peer may send.
         const ANNOUNCE = 1 << 2;
+        /// This end, which has sent the Reply, may send when the peer has acknowledged the Reply
+        /// and then sent nothing for 125 to 250 ms.
+        const UNASKED = 1 << 3;
     }
 }
 

@@ -416,8 +416,13 @@ impl<F: Frontend> Nic<F> {
             (QpMask::MAX_MESSAGE, a.max_message <= MAX_MESSAGE, at!(ModifyQp, max_message)),
             (
                 QpMask::STREAM,
-                StreamFlags::from_bits(a.stream_flags)
-                    .is_some_and(|flags| !flags.contains(StreamFlags::RESPONDER | StreamFlags::ANNOUNCE)),
+                StreamFlags::from_bits(a.stream_flags).is_some_and(|flags| {
+                    let of_other_side = match flags.contains(StreamFlags::RESPONDER) {
+                        true => StreamFlags::ANNOUNCE,
+                        false => StreamFlags::UNASKED,
+                    };
+                    !flags.contains(of_other_side)
+                }),
                 at!(ModifyQp, stream_flags),
             ),
             (QpMask::LEVEL, Reliability::from_byte(a.level).is_some(), at!(ModifyQp, level)),

@@ -328,7 +328,7 @@ impl Qp {
         }
         match self.way {
             Way::Port => return self.requests_timer(nic, schedule),
-            Way::Stream => return self.stream_timer(schedule),
+            Way::Stream => return self.stream_timer(nic, schedule),
             Way::Unknown | Way::ShortCut(_) => {}
         }
         if self.persistence.expired(schedule.now)

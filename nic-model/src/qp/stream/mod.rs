@@ -37,6 +37,9 @@ pub(crate) struct Stream {
     ended: bool,
     /// The stream ends with a reset.
     cut: bool,
+    /// This end may send if the initiator stays silent, for which the queue pair's timer runs:
+    /// whether the initiator had the Reply when that was looked at last.
+    patience: Option<bool>,
 }
 
 impl Stream {
@@ -70,6 +73,7 @@ impl Stream {
             shown: false,
             ended: false,
             cut: false,
+            patience: (responder && flags.contains(StreamFlags::UNASKED)).then_some(false),
         }
     }
 

@@ -6,7 +6,7 @@ use nic_abi::wqe::Opcode;
 use nic_model::testing::{QpSpec, Rig, cable, header};
 
 use super::{join, pair, refused, spec, take};
-use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, settle};
+use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, send, settle};
 
 #[test]
 fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
@@ -19,6 +19,7 @@ fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
         (take(77, flags), Status::NoSuchObject),
         (ModifyQp { stream_flags: 6, ..good }, Status::BadField),
         (ModifyQp { stream_flags: 8, ..good }, Status::BadField),
+        (ModifyQp { stream_flags: 16, ..good }, Status::BadField),
         (ModifyQp { mask: good.mask & !QpMask::STREAM.bits(), ..good }, Status::BadField),
         (ModifyQp { max_rd_atomic: 255, ..good }, Status::BadField),
         (ModifyQp { mask: good.mask | QpMask::REMOTE_QPN.bits(), ..good }, Status::BadField),
@@ -100,6 +101,56 @@ fn an_initiator_can_announce_itself_so_that_the_responder_may_send() {
     assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
     // The announcement is no work request.
     assert!(rig.poll_cq(&mut a.send_cq).is_none());
+}
+
+/// How long a silent initiator is waited for at least, and a little more.
+const PATIENCE: u64 = 126_000_000;
+
+#[test]
+fn a_responder_may_send_to_an_initiator_that_is_silent_if_its_driver_wants_that() {
+    let mut rig = Rig::wired(cable(), 1500);
+    connect_on(&mut rig);
+    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER | StreamFlags::UNASKED);
+    join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
+    rig.post_receive(&mut a, 1, &[]);
+    rig.post(&mut b, header(Opcode::Send, 2), &[]);
+    rig.advance(PATIENCE);
+    assert!(rig.poll_cq(&mut b.send_cq).is_none() && rig.event_types(1).is_empty());
+    rig.advance(PATIENCE);
+    settle(&mut rig);
+    assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
+    assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
+    // The first message of the initiator establishes nothing any more.
+    rig.post_receive(&mut b, 3, &[]);
+    rig.post(&mut a, header(Opcode::Send, 4), &[]);
+    settle(&mut rig);
+    assert_eq!(rig.received(&mut b).tag, 3);
+    assert!(rig.event_types(1).is_empty());
+}
+
+#[test]
+fn a_responder_waits_until_the_initiator_has_the_reply() {
+    let ends_of_cable = cable();
+    let mut rig = Rig::wired(ends_of_cable.clone(), 1500);
+    connect_on(&mut rig);
+    let mut b = rig.create_qp(1, spec());
+    ends_of_cable[0].plug(false);
+    // As if it were a Reply.
+    let reply = rig.alloc(20);
+    assert_eq!(send(&mut rig, 1, PASSIVE, (reply, 20)), Ok(20));
+    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER | StreamFlags::UNASKED);
+    rig.post(&mut b, header(Opcode::Send, 2), &[]);
+    for _ in 0..4 {
+        rig.advance(PATIENCE);
+    }
+    assert!(rig.poll_cq(&mut b.send_cq).is_none());
+    assert_eq!(rig.event_types(1), [(EventType::PortDown, 0)]);
+    ends_of_cable[0].plug(true);
+    while !rig.event_types(1).contains(&(EventType::CommunicationEstablished, b.qpn)) {
+        rig.advance(PATIENCE);
+    }
+    assert_eq!(rig.sent(&mut b).tag, 2);
 }
 
 #[test]
