@@ -1,5 +1,6 @@
 //! The software that a guest needs on this machine: QEMU, and Rust's standard library for the
-//! guest; and Valgrind for the benchmarks that count instructions.
+//! guest; Valgrind for the benchmarks that count instructions; and make and xz, with which a module
+//! of Linux's kernel is compiled.
 //!
 //! Missing software is installed if that works without a question (as root, or with sudo without a
 //! password). Otherwise the error says what to type. Nothing is installed when `--qemu` names a
@@ -44,6 +45,9 @@ const QEMU: Package = Package {
 };
 const VALGRIND: Package =
     Package { program: "valgrind", debian: "valgrind", fedora: "valgrind", arch: "valgrind", otherwise: "" };
+const MAKE: Package =
+    Package { program: "make", debian: "make", fedora: "make", arch: "make", otherwise: "" };
+const XZ: Package = Package { program: "xz", debian: "xz-utils", fedora: "xz", arch: "xz", otherwise: "" };
 
 /// What the kernel is compiled for.
 pub const GUEST_TARGET: &str = "x86_64-unknown-none";
@@ -75,6 +79,15 @@ pub fn find_qemu(chosen: Option<&Path>, limit: Option<Duration>) -> Result<Qemu>
 /// Makes sure that Valgrind is on PATH.
 pub fn ensure_valgrind() -> Result<()> {
     find_or_install(&VALGRIND).map(drop)
+}
+
+/// Makes sure that the tools are on PATH that compile modules for Linux's kernel, besides the C
+/// compiler.
+pub fn ensure_tools_for_modules() -> Result<()> {
+    for package in [&MAKE, &XZ] {
+        find_or_install(package)?;
+    }
+    Ok(())
 }
 
 fn find_or_install(package: &Package) -> Result<PathBuf> {

@@ -1,7 +1,8 @@
 //! The Linux guest's kernel and initial RAM disk, made of packages of the Debian release that this
-//! machine runs. apt downloads and verifies them, in a state folder of its own; nothing is
+//! machine runs. apt downloads and verifies them, in a state folder of its own; none of them is
 //! installed. The result stays in the target folder.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -9,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, Result};
-use crate::images;
+use crate::progress::Progress;
+use crate::{images, setup};
 
-use super::modules;
+use super::{modules, siw};
 
 /// The packages with the guest's programs; their dependencies are added.
 const PACKAGES: [&str; 9] = [
@@ -40,8 +42,9 @@ const MODULES: [&str; 9] = [
     "rdma_rxe",
     "ipv6",
 ];
-/// Modules that `modprobe` loads when they are wanted ([`super::storage`]).
-const ON_DEMAND: [&str; 5] = ["brd", "ext4", "nvme_rdma", "nvmet_rdma", "virtio_blk"];
+/// Modules that `modprobe` loads when they are wanted ([`super::storage`],
+/// [`super::Linux::use_iwarp`]).
+const ON_DEMAND: [&str; 6] = ["brd", "ext4", "nvme_rdma", "nvmet_rdma", "siw", "virtio_blk"];
 /// The folders of the packages that go into the guest.
 const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc"];
 /// Prefixes of the names of files and folders in these that the guest does not need.
@@ -75,9 +78,13 @@ impl Image {
         if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
             return Ok(image);
         }
+        setup::ensure_tools_for_modules()?;
         complain!("ferrovia: downloading and building the Linux guest, once");
+        let progress = Progress::begin("building the Linux guest");
         let work = Work::begin(folder.join(format!("linux-{}", std::process::id())));
-        let built = work.and_then(|work| build(&work.0, &image)).and_then(|()| fs::write(stamp, made_of));
+        let built =
+            work.and_then(|work| build(&work.0, &image, &progress)).and_then(|()| fs::write(stamp, made_of));
+        drop(progress);
         built.map(|()| image).map_err(|e| Error::system("build the Linux guest", e))
     }
 }
@@ -98,7 +105,7 @@ impl Drop for Work {
     }
 }
 
-fn build(work: &Path, image: &Image) -> io::Result<()> {
+fn build(work: &Path, image: &Image, progress: &Progress) -> io::Result<()> {
     let stage = work.join("stage");
     for folder in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64"] {
         fs::create_dir_all(stage.join(folder))?;
@@ -106,7 +113,10 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
     for link in ["bin", "sbin", "lib", "lib64"] {
         std::os::unix::fs::symlink(format!("usr/{link}"), stage.join(link))?;
     }
-    let packages = download(work)?;
+    progress.message("downloading Debian's packages");
+    let apt = Apt::begin(work)?;
+    let packages = download(&apt)?;
+    progress.message("unpacking and compiling");
     for package in packages.programs {
         unpack(&package, &stage)?;
     }
@@ -116,13 +126,19 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
         unpack(&package, &headers)?;
     }
     compile(work, &headers, &stage)?;
-    let versions = stage.join("lib/modules");
-    let version = fs::read_dir(&versions)?.next().ok_or_else(|| missing("the kernel's modules"))??;
+    let version = packages.version;
+    let all_modules = stage.join("lib/modules").join(&version);
     if let Some(cache) = image.kernel.parent() {
         fs::create_dir_all(cache)?;
+        // It takes most of the download, and is the same until the kernel is another one.
+        let kept = cache.join(format!("siw-{}.ko", packages.exact_version));
+        if !kept.is_file() {
+            make_siw(&apt, work, &stage, &version, &kept, progress)?;
+        }
+        fs::copy(kept, all_modules.join("siw.ko"))?;
     }
-    let kernel = format!("boot/vmlinuz-{}", version.file_name().display());
-    fs::copy(stage.join(kernel), &image.kernel)?;
+    progress.message("packing");
+    fs::copy(stage.join(format!("boot/vmlinuz-{version}")), &image.kernel)?;
     let mut archive = Archive { file: BufWriter::new(File::create(&image.initrd)?), entries: 0, written: 0 };
     for folder in ["applets", "dev", "mnt", "proc", "root", "run", "sys", "tmp", "usr", "usr/lib"] {
         archive.folder(folder)?;
@@ -133,10 +149,10 @@ fn build(work: &Path, image: &Image) -> io::Result<()> {
     for folder in FOLDERS {
         archive.tree(&stage, Path::new(folder))?;
     }
-    let folder = format!("usr/lib/modules/{}", version.file_name().display());
+    let folder = format!("usr/lib/modules/{version}");
     archive.folder("usr/lib/modules")?;
     archive.folder(&folder)?;
-    let modules = modules::find(&version.path(), &[&MODULES[..], &ON_DEMAND].concat())?;
+    let modules = modules::find(&all_modules, &[&MODULES[..], &ON_DEMAND].concat())?;
     for module in &modules {
         archive.entry(&format!("{folder}/{}", module.file()), 0o100_644, &module.content)?;
     }
@@ -166,64 +182,127 @@ fn compile(work: &Path, headers: &Path, stage: &Path) -> io::Result<()> {
     run(compiler.arg("-Wl,--allow-shlib-undefined"))
 }
 
+/// Makes the module siw, as the file `kept`.
+fn make_siw(
+    apt: &Apt,
+    work: &Path,
+    stage: &Path,
+    version: &str,
+    kept: &Path,
+    progress: &Progress,
+) -> io::Result<()> {
+    let headers = format!("linux-headers-{version}");
+    let sources = siw::sources_of(version)?;
+    progress.message("downloading the kernel's sources (150 MB)");
+    let mut names = siw::needed_by_headers(&apt.depends(&headers)?);
+    names.extend([headers, sources]);
+    let root = work.join("siw");
+    fs::create_dir_all(&root)?;
+    for package in apt.download("siw", &names)? {
+        unpack(&package, &root)?;
+    }
+    progress.message("compiling siw");
+    let module = siw::compile(&root, stage, version)?;
+    // Under its name it is whole, even if this process is killed meanwhile.
+    let unfinished = kept.with_extension(format!("{}", std::process::id()));
+    fs::copy(module, &unfinished)?;
+    fs::rename(unfinished, kept)
+}
+
 /// The packages that were downloaded.
 struct Packages {
     /// The guest's programs, with all their dependencies, and its kernel.
     programs: Vec<PathBuf>,
     headers: Vec<PathBuf>,
+    /// The kernel's version, by which its files are named.
+    version: String,
+    /// The version of the kernel's package.
+    exact_version: String,
 }
 
-/// Downloads the packages and all their dependencies; apt checks their signatures.
-fn download(work: &Path) -> io::Result<Packages> {
-    let state = work.join("apt");
-    for folder in ["lists/partial", "archives/partial", "kernel", "headers"] {
-        fs::create_dir_all(state.join(folder))?;
-    }
-    fs::write(state.join("status"), "")?;
-    let settings = format!(
-        "Dir::State \"{0}\"; Dir::State::lists \"{0}/lists\"; Dir::State::status \"{0}/status\";\n\
-         Dir::State::extended_states \"{0}/extended_states\"; Dir::Cache \"{0}\";\n\
-         Dir::Cache::archives \"{0}/archives\"; APT::Architecture \"amd64\";\n\
-         APT::Architectures {{ \"amd64\"; }}; APT::Install-Recommends \"0\"; Debug::NoLocking \"1\";\n\
-         APT::Sandbox::User \"root\";\n",
-        state.display()
-    );
-    let config = state.join("apt.conf");
-    fs::write(&config, settings)?;
-    let apt_in = |folder: &str, program: &str| {
-        let mut command = Command::new(program);
-        command.env("APT_CONFIG", &config).current_dir(state.join(folder));
-        command
-    };
-    let apt = |program| apt_in("kernel", program);
-    run(apt("apt-get").args(["-qq", "update"]))?;
-    run(apt("apt-get").args(["-qq", "-y", "--download-only", "install"]).args(PACKAGES))?;
-    let depends = apt("apt-cache").args(["depends", KERNEL]).output()?;
-    let depends = String::from_utf8_lossy(&depends.stdout);
+/// Downloads the packages and all their dependencies.
+fn download(apt: &Apt) -> io::Result<Packages> {
+    let archives = apt.state.join("archives");
+    run(apt
+        .in_folder("archives", "apt-get")
+        .args(["-qq", "-y", "--download-only", "install"])
+        .args(PACKAGES))?;
+    let depends = apt.depends(KERNEL)?;
     let mut words = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    let kernel = words.find(|name| name.starts_with("linux-image-")).ok_or_else(|| missing(KERNEL))?;
-    run(apt("apt-get").args(["-qq", "download", kernel]))?;
-    run(apt_in("headers", "apt-get").args(["-qq", "download"]).args(HEADERS))?;
+    let version = words.find_map(|name| name.strip_prefix("linux-image-")).ok_or_else(|| missing(KERNEL))?;
+    let kernel = apt.download("kernel", &[format!("linux-image-{version}")])?;
+    // NAME_VERSION_ARCHITECTURE.deb
+    let file = kernel.first().and_then(|file| file.file_name()?.to_str());
+    let exact_version = file.and_then(|file| file.split('_').nth(1)).ok_or_else(|| missing(KERNEL))?;
     Ok(Packages {
-        programs: packages_in(&[state.join("archives"), state.join("kernel")])?,
-        headers: packages_in(&[state.join("headers")])?,
+        version: version.to_owned(),
+        exact_version: exact_version.to_owned(),
+        headers: apt.download("headers", &HEADERS)?,
+        programs: [packages_in(&archives)?, kernel].concat(),
     })
 }
 
-/// The packages in some folders, in the order of their paths.
-fn packages_in(folders: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
-    let mut packages = Vec::new();
-    for folder in folders {
-        for file in fs::read_dir(folder)? {
-            packages.push(file?.path());
+/// apt with a state of its own, in which no package is installed. It checks signatures.
+struct Apt {
+    state: PathBuf,
+    config: PathBuf,
+}
+
+impl Apt {
+    /// Downloads the lists of packages.
+    fn begin(work: &Path) -> io::Result<Apt> {
+        let state = work.join("apt");
+        for folder in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(state.join(folder))?;
         }
+        fs::write(state.join("status"), "")?;
+        let settings = format!(
+            "Dir::State \"{0}\"; Dir::State::lists \"{0}/lists\"; Dir::State::status \"{0}/status\";\n\
+             Dir::State::extended_states \"{0}/extended_states\"; Dir::Cache \"{0}\";\n\
+             Dir::Cache::archives \"{0}/archives\"; APT::Architecture \"amd64\";\n\
+             APT::Architectures {{ \"amd64\"; }}; APT::Install-Recommends \"0\"; Debug::NoLocking \"1\";\n\
+             APT::Sandbox::User \"root\";\n",
+            state.display()
+        );
+        let config = state.join("apt.conf");
+        fs::write(&config, settings)?;
+        let apt = Apt { state, config };
+        run(apt.in_folder("archives", "apt-get").args(["-qq", "update"]))?;
+        Ok(apt)
+    }
+
+    fn in_folder(&self, folder: &str, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", &self.config).current_dir(self.state.join(folder));
+        command
+    }
+
+    /// What `apt-cache` writes about the dependencies of a package.
+    fn depends(&self, package: &str) -> io::Result<String> {
+        let output = self.in_folder("archives", "apt-cache").args(["depends", package]).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Downloads packages without their dependencies into a folder of their own; returns the files.
+    fn download(&self, folder: &str, packages: &[impl AsRef<OsStr>]) -> io::Result<Vec<PathBuf>> {
+        fs::create_dir_all(self.state.join(folder))?;
+        run(self.in_folder(folder, "apt-get").args(["-qq", "download"]).args(packages))?;
+        packages_in(&self.state.join(folder))
+    }
+}
+
+/// The packages in a folder, in the order of their names.
+fn packages_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut packages = Vec::new();
+    for file in fs::read_dir(folder)? {
+        packages.push(file?.path());
     }
     packages.retain(|file| file.extension().is_some_and(|extension| extension == "deb"));
     packages.sort();
     Ok(packages)
 }
 
-fn run(command: &mut Command) -> io::Result<()> {
+pub(super) fn run(command: &mut Command) -> io::Result<()> {
     let output = command.output()?;
     match output.status.success() {
         true => Ok(()),

@@ -1,8 +1,10 @@
-//! Linux guests with Soft-RoCE, for comparison and for tests: [`image`] makes the kernel and its
-//! RAM disk of Debian's packages, [`Linux`] runs a guest, [`storage`] makes it use and serve disks.
+//! Linux guests with Soft-RoCE or siw, for comparison and for tests: [`image`] makes the kernel and
+//! its RAM disk of Debian's packages, [`Linux`] runs a guest, [`storage`] makes it use and serve
+//! disks.
 
 pub mod image;
 mod modules;
+mod siw;
 pub mod storage;
 
 use std::ffi::OsString;
@@ -126,6 +128,12 @@ impl Linux {
         process::bind(&mut command, Signal::KILL, vec![agent]);
         let qemu = command.spawn().map_err(|source| Error::File { path: qemu.path.clone(), source })?;
         Ok(Linux { qemu, agent: BufReader::new(ours) })
+    }
+
+    /// Makes the guest speak iWARP (siw) instead of RoCE. No connection may be open.
+    pub fn use_iwarp(&mut self) -> Result<()> {
+        let line = "set -e; modprobe siw; rdma link delete rxe0; rdma link add siw0 type siw netdev eth0";
+        self.succeed(line, STEP).map(drop)
     }
 
     /// Runs a command line of the guest's shell, without quotation marks, for `limit` at most.

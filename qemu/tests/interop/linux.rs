@@ -1,4 +1,4 @@
-//! A Linux guest with Soft-RoCE, whose network device is on a UNIX stream socket.
+//! A Linux guest with Soft-RoCE or siw, whose network device is on a UNIX stream socket.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use qemu::linux::image::Image;
 use qemu::linux::{self, Device, Side, storage};
 use qemu::setup::Qemu;
 
-use crate::LIMIT;
+use crate::{LIMIT, Transport};
 
 /// How long the steps around a command may take.
 const STEP: Duration = Duration::from_secs(60);
@@ -47,6 +47,14 @@ impl Linux {
         let local = "ip -6 address show dev eth0 scope link -tentative | grep inet6";
         linux.succeed(&format!("until {local}; do sleep 0.1; done"), STEP);
         linux
+    }
+
+    /// The guest, in which this transport is the only one.
+    pub fn over(mut self, transport: Transport) -> Linux {
+        if transport == Transport::Iwarp {
+            self.0.use_iwarp().expect("siw");
+        }
+        self
     }
 
     /// Boots a guest that uses disks by NVMe over RDMA, and can measure them. `side` says whether

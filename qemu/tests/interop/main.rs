@@ -1,4 +1,5 @@
-//! Ferrovia and Linux on one link: a Linux guest with Soft-RoCE talks to an image of ours.
+//! Ferrovia and Linux on one link: a Linux guest with Soft-RoCE, or with siw, talks to an image of
+//! ours.
 //!
 //! `cargo test --test interop` runs these tests; plain `cargo test` does not, as they download
 //! Debian packages (once). To add one: boot both sides, and run the guest's commands with
@@ -23,8 +24,30 @@ use ours::{Ours, link};
 const MTU: u32 = 1500;
 /// The addresses of Linux; ours are 10.0.0.1 and fd00::1.
 const LINUX: [&str; 2] = ["10.0.0.2/24", "fd00::2/64"];
+/// The addresses of our server and of Linux, of each kind.
+const ENDS: [(&str, &str); 2] = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")];
 /// How long a command of Linux may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// What both sides speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    /// Soft-RoCE in Linux.
+    Roce,
+    /// siw in Linux.
+    Iwarp,
+}
+
+impl Transport {
+    /// The launcher's arguments `arguments`, and those that choose this transport.
+    fn chosen_by<'a>(self, arguments: &[&'a str]) -> Vec<&'a str> {
+        let choice: &[&str] = match self {
+            Transport::Roce => &[],
+            Transport::Iwarp => &["--transport", "iwarp"],
+        };
+        [arguments, choice].concat()
+    }
+}
 
 #[test]
 fn linux_pings_our_port_over_ipv4_and_ipv6_and_a_successor_does_too() {
