@@ -278,6 +278,8 @@ pub struct Engine {
     current: Option<transmit::Current>,
     /// It may send.
     speaks: bool,
+    /// A segment of the peer has come.
+    heard: bool,
     /// An empty RDMA Write is to be sent first.
     announces: bool,
     // What comes in.
@@ -324,6 +326,7 @@ impl Engine {
             responds_next: false,
             current: None,
             speaks: config.role == Role::Initiator,
+            heard: false,
             announces: false,
             receiver: Receiver::new(config.crc),
             arriving: None,
@@ -342,10 +345,15 @@ impl Engine {
         }
     }
 
-    /// Sends an RDMA Write of no bytes first: for an initiator whose peer may have to send before
-    /// its own consumer does. To be called before anything is sent.
+    /// Sends an RDMA Write of no bytes next, if this is an initiator's end: for a peer that may
+    /// have to send before this end's consumer does. Does nothing in the middle of a message.
     pub fn announce(&mut self) {
-        self.announces = self.config.role == Role::Initiator;
+        self.announces = self.config.role == Role::Initiator && !self.begun && !self.response_begun;
+    }
+
+    /// Whether a segment of the peer has come.
+    pub const fn has_heard(&self) -> bool {
+        self.heard
     }
 
     /// Whether it is a responder's end that waits for the first FPDU of the initiator.

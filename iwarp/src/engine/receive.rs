@@ -89,6 +89,7 @@ impl Engine {
             Ok(parsed) => parsed,
             Err(error) => return self.misframed(error),
         };
+        self.heard = true;
         if !self.speaks {
             self.speaks = true;
             // An initiator that refuses the Reply says so by a Terminate.

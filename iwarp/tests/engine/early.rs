@@ -85,6 +85,33 @@ fn a_responder_that_the_device_lets_speak_does_not_wait_for_the_initiator() {
 }
 
 #[test]
+fn an_initiator_announces_itself_again_but_not_inside_a_message() {
+    let mut a = Node::new(CONFIG);
+    let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
+    let announcement = fpdu::length(14);
+    for _ in 0..2 {
+        a.engine.announce();
+        let bytes = a.send_all();
+        assert_eq!(bytes.len(), announcement);
+        b.take(&bytes);
+    }
+    assert_eq!(b.events, [Event::Established]);
+    assert!(!a.engine.has_heard() && b.engine.has_heard());
+    // A message of two segments, of which a part has left: Linux takes no Write inside a Write.
+    let whole = |interrupted: bool| {
+        let mut a = Node::new(CONFIG);
+        a.post(SEND, vec![7; usize::from(CONFIG.mulpdu)]);
+        let mut bytes = a.send(64);
+        if interrupted {
+            a.engine.announce();
+        }
+        bytes.extend(a.send_all());
+        bytes
+    };
+    assert_eq!(whole(true), whole(false));
+}
+
+#[test]
 fn an_initiator_that_refuses_the_reply_establishes_nothing() {
     let mut b = Node::new(Config { role: Role::Responder, ..CONFIG });
     let refused = Repr::from(Code::MPA_IRD);

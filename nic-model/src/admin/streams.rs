@@ -295,7 +295,7 @@ impl<F: Frontend> Nic<F> {
         qp.stream = Some(Box::new(Stream::new(id, segment, &qp.attributes)));
         qp.way = Way::Stream;
         self.release_eq(eq);
-        qp.start_patience(schedule);
+        qp.watch_silence(schedule);
         // Bytes may have come.
         schedule.activate(qp);
     }

@@ -27,11 +27,6 @@ use crate::streams::Streams;
 
 /// How long a message that is begun may take to its end when the driver ends the connection.
 const LEAVING: Duration = Duration::from_secs(2);
-/// How long an initiator that has the Reply is silent at least until this end may send first, if
-/// the driver wants that. An initiator that finds bytes behind the Reply when it reads it may give
-/// up (Linux's siw does): this is much longer than it takes to read the Reply.
-const SILENCE: Duration = Duration::from_millis(125);
-
 /// What the driver learns of an end.
 struct Report {
     fault: StreamFault,
@@ -79,11 +74,6 @@ impl Stream {
             Ok(info) if info.end.is_none_or(|end| end == tcp::End::Closed) => self.engine.finished(),
             _ => self.engine.lost(),
         }
-    }
-
-    /// Whether the peer has all that this end has sent; also if nothing more can reach it.
-    fn has_all_acknowledged(&self, streams: &Streams) -> bool {
-        streams.tcp.info(self.id).map_or(true, |info| info.unacknowledged == 0)
     }
 
     /// Ends the connection: between messages, or at once with a reset.
@@ -162,33 +152,18 @@ impl Qp {
     /// between messages, or because of a failure.
     pub(in crate::qp) fn leave_stream(&mut self, schedule: &mut Schedule, orderly: bool) {
         let Some(stream) = &mut self.stream else { return };
-        stream.patience = None;
+        stream.silence = None;
         stream.leave(orderly);
         let at = schedule.now + LEAVING;
         schedule.start_timer(self, at);
     }
 
-    /// Starts the timer for an initiator that sends nothing, if this end may send then.
-    pub(crate) fn start_patience(&mut self, schedule: &mut Schedule) {
-        if self.stream.as_ref().is_some_and(|stream| stream.patience.is_some()) {
-            let at = schedule.now + SILENCE;
-            schedule.start_timer(self, at);
-        }
-    }
-
-    /// The initiator has sent nothing for some time, or the peer did not take the rest of a message
-    /// in time.
+    /// The peer was silent for some time, or did not take the rest of a message in time.
     pub(in crate::qp) fn stream_timer<F: Frontend>(&mut self, nic: &Nic<F>, schedule: &mut Schedule) {
-        let Some(stream) = &mut self.stream else { return };
-        if let (Some(before), Some(streams)) = (stream.patience, &nic.streams) {
-            let now = stream.has_all_acknowledged(streams);
-            if stream.engine.listens() && !(before && now) {
-                stream.patience = Some(now);
-                return self.start_patience(schedule);
-            }
-            stream.patience = None;
-            stream.engine.speak();
-        } else {
+        if self.stream.as_ref().is_some_and(|stream| stream.silence.is_some()) {
+            return self.peer_stays_silent(nic, schedule);
+        }
+        if let Some(stream) = &mut self.stream {
             stream.give_up();
         }
         schedule.activate(self);

@@ -9,10 +9,12 @@
 //! |---|---|
 //! | `turn` | a turn: bytes in, requests, bytes out, completions |
 //! | `memory` | registered memory and receives, as the engine reaches them |
+//! | `silence` | what is done when the peer sends nothing after the set-up |
 //! | `end` | how the connection ends: the event, the error state, the stream |
 
 mod end;
 mod memory;
+mod silence;
 mod turn;
 
 use iwarp::engine::{Config, Engine, Role};
@@ -20,6 +22,7 @@ use iwarp::mpa;
 use nic_abi::admin::{ModifyQp, StreamFlags};
 use tcp::StreamId;
 
+use self::silence::Silence;
 use super::flights::{DEPTH, Flights};
 
 /// What an iWARP queue pair has while it has a connection.
@@ -37,9 +40,8 @@ pub(crate) struct Stream {
     ended: bool,
     /// The stream ends with a reset.
     cut: bool,
-    /// This end may send if the initiator stays silent, for which the queue pair's timer runs:
-    /// whether the initiator had the Reply when that was looked at last.
-    patience: Option<bool>,
+    /// What is done when the peer stays silent, for which the queue pair's timer runs.
+    silence: Option<Silence>,
 }
 
 impl Stream {
@@ -73,7 +75,7 @@ impl Stream {
             shown: false,
             ended: false,
             cut: false,
-            patience: (responder && flags.contains(StreamFlags::UNASKED)).then_some(false),
+            silence: Silence::of(flags),
         }
     }
 

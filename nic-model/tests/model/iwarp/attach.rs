@@ -6,7 +6,7 @@ use nic_abi::wqe::Opcode;
 use nic_model::testing::{QpSpec, Rig, cable, header};
 
 use super::{join, pair, refused, spec, take};
-use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, send, settle};
+use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, query, send, settle};
 
 #[test]
 fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
@@ -151,6 +151,28 @@ fn a_responder_waits_until_the_initiator_has_the_reply() {
         rig.advance(PATIENCE);
     }
     assert_eq!(rig.sent(&mut b).tag, 2);
+}
+
+#[test]
+fn an_announcement_is_repeated_while_the_peer_is_silent() {
+    let mut rig = Rig::wired(cable(), 1500);
+    connect_on(&mut rig);
+    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+    join(&mut rig, &a, ACTIVE, StreamFlags::CRC | StreamFlags::ANNOUNCE);
+    // The peer's end is the driver's: what is in the stream is not looked at.
+    let readable = |rig: &mut Rig| query(rig, 1, PASSIVE).readable;
+    let mut counts = Vec::new();
+    for _ in 0..20 {
+        rig.advance(100_000_000);
+        settle(&mut rig);
+        counts.push(readable(&mut rig) / 20);
+    }
+    assert_eq!((counts[0], counts[19]), (2, 5));
+    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
+    rig.post_receive(&mut a, 1, &[]);
+    rig.post(&mut b, header(Opcode::Send, 2), &[]);
+    settle(&mut rig);
+    assert_eq!(rig.received(&mut a).tag, 1);
 }
 
 #[test]
