@@ -140,9 +140,9 @@ bitflags! {
 }
 
 impl DiscoveryEntry {
-    /// The entry of a subsystem that RoCE v2 reaches at this address: a dynamic controller model,
-    /// the least admin queue, no secure channel, port id 0.
-    pub fn rdma(subtype: u8, subnqn: Nqn<'_>, address: IpAddr, port: u16) -> Self {
+    /// The entry of a subsystem that RDMA by this provider ([`provider`]) reaches at this address:
+    /// a dynamic controller model, the least admin queue, no secure channel, port id 0.
+    pub fn rdma(subtype: u8, subnqn: Nqn<'_>, provider: u8, (address, port): (IpAddr, u16)) -> Self {
         let mut entry = Self::new_zeroed();
         entry.trtype = transport::RDMA;
         entry.adrfam = if address.is_ipv4() { address_family::IPV4 } else { address_family::IPV6 };
@@ -153,7 +153,7 @@ impl DiscoveryEntry {
         set_display(&mut entry.traddr, address);
         set_display(&mut entry.trsvcid, port);
         entry.tsas.qptype = 1;
-        entry.tsas.prtype = provider::ROCE_V2;
+        entry.tsas.prtype = provider;
         entry.tsas.cms = 1;
         entry
     }
@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn an_entry_of_a_subsystem_on_roce() {
         let nqn = Nqn::new(b"nqn.2024-01.org.example:disk").unwrap();
-        let mut entry = DiscoveryEntry::rdma(subsystem::NVM, nqn, [10, 0, 0, 1].into(), 4420);
+        let place = ([10, 0, 0, 1].into(), 4420);
+        let mut entry = DiscoveryEntry::rdma(subsystem::NVM, nqn, provider::ROCE_V2, place);
         let bytes = entry.as_bytes();
         assert_eq!(bytes[..12], [1, 1, 2, 0, 0, 0, 0xff, 0xff, 32, 0, 0, 0]);
         assert_eq!(bytes[32..64], *b"4420                            ");
@@ -215,10 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_an_address_of_ipv6() {
+    fn an_entry_with_an_address_of_ipv6_over_iwarp() {
         let address = "2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap();
-        let entry = DiscoveryEntry::rdma(subsystem::CURRENT_DISCOVERY, nqn::DISCOVERY, address, 65535);
-        assert_eq!((entry.adrfam, entry.subtype), (2, 3));
+        let (kind, provider) = (subsystem::CURRENT_DISCOVERY, provider::IWARP);
+        let entry = DiscoveryEntry::rdma(kind, nqn::DISCOVERY, provider, (address, 65535));
+        assert_eq!((entry.adrfam, entry.subtype, entry.tsas.prtype), (2, 3, 5));
         assert_eq!(entry.address(), Some("2001:db8:1111:2222:3333:4444:5555:6666"));
         assert_eq!(entry.service(), Some("65535"));
     }

@@ -10,6 +10,7 @@ use nvme::identify::{
 use nvme::log::{self, ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, Smart};
 use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
+use rdma::Transport;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::capsule::COMMAND;
@@ -240,8 +241,13 @@ impl Target {
         let header = DiscoveryHeader::new(1, addresses.len() as u64);
         copy(header.as_bytes(), offset, piece);
         let Ok(name) = Nqn::new(self.subsystem.nqn.as_bytes()) else { return };
+        let provider = match self.nic.transport() {
+            Transport::InfiniBand => log::provider::ROCE_V2,
+            Transport::Iwarp => log::provider::IWARP,
+        };
         for (n, address) in (1..).zip(addresses) {
-            let entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, address, self.config.port);
+            let place = (address, self.config.port);
+            let entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, provider, place);
             copy_at(entry.as_bytes(), n * RECORD as u64, offset, piece);
         }
     }
