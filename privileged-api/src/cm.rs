@@ -274,7 +274,12 @@ impl Core {
             // Their context is the listening point's, which names no endpoint. The agent refuses an
             // answer to a request that was withdrawn, and the call that answers handles that.
             CmEventKind::Request { .. } | CmEventKind::Withdrawn => {}
-            CmEventKind::TransitionRequested => {}
+            CmEventKind::TransitionRequested => {
+                if let Some(mut control) = ep.concerned(event.connection) {
+                    // Fails if the consumer has given the conversion up.
+                    let _ = ep.advance(&mut control, Trigger::Transition);
+                }
+            }
         }
     }
 

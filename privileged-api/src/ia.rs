@@ -5,7 +5,7 @@
 //!
 //! Locks, outermost first: an endpoint's operation lock (sleeps), a table entry (an endpoint's
 //! before an address handle's), an object's control lock, a queue's lock or `unanswered`. A thread
-//! that holds `ud_requests` or `mappings` holds no other lock.
+//! that holds `ud_requests`, `mappings` or `sockets` holds no other lock.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -36,6 +36,7 @@ use crate::objects::lmr::Lmr;
 use crate::objects::pz::Pz;
 use crate::objects::rmr::Rmr;
 use crate::objects::shared::Shared;
+use crate::objects::sockets::Sockets;
 use crate::objects::srq::Srq;
 use crate::objects::ud_requests::{MAX_REQUESTS, UdRequests, UdSvcReq};
 use crate::objects::unanswered::Unanswered;
@@ -84,6 +85,8 @@ pub(crate) struct Core {
     pub(crate) ud_requests: Mutex<UdRequests>,
     /// What mem_map has mapped and mem_unmap has not unmapped yet.
     pub(crate) mappings: Mutex<Vec<(IoAddr, usize)>>,
+    /// Streams that the consumer has given to the IA, by their socket descriptors.
+    pub(crate) sockets: Mutex<Sockets>,
     /// What runs when the IA is disabled. Spins, leaf.
     when_disabled: Mutex<Option<WhenDisabled>>,
     /// What runs when a marker has completed.
@@ -188,6 +191,7 @@ impl Core {
             unanswered: Mutex::new(Unanswered::default()),
             ud_requests: Mutex::new(UdRequests::default()),
             mappings: Mutex::new(Vec::new()),
+            sockets: Mutex::new(Sockets::default()),
             when_disabled: Mutex::new(None),
             when_drained: Once::new(),
             _room: room,
@@ -389,6 +393,7 @@ impl Face for Core {
         for lmr in self.lmrs.all() {
             self.free_lmr(&lmr);
         }
+        self.close_sockets();
         self.mappings.lock().clear();
         for evd in self.evds.all() {
             self.free_evd(&evd);

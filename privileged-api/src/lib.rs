@@ -19,7 +19,8 @@
 //! - When the device dies, the IA is disabled: all calls but [`Ia::ia_free`] return
 //!   `IaCatastrophe`, and all waiters return.
 //!
-//! It has no iWARP and converts no sockets; the calls for these say so by their errors. Consumers
+//! An IA is over InfiniBand, VIA or iWARP, as its interface is; what a transport lacks, the calls
+//! refuse. Consumers
 //! are code of the kernel: a process in user mode has no way to these calls. The agent
 //! (`kernel-agent`) owns the NIC's resources and makes the connections. DAT is in `dat`, VIPL in
 //! `vipl`.

@@ -342,11 +342,10 @@ pub enum Error {
     /// refuses a qualifier with a local port.
     #[doc(alias = "IT_ERR_INVALID_IANA_LR_PORT")]
     InvalidIanaLrPort = 107,
-    /// Sd: not a socket. Never returned: it_socket_convert is for iWARP, and
-    /// [`Error::OpNotSupported`] refuses it.
+    /// Sd: not a socket.
     #[doc(alias = "IT_ERR_INVALID_SD")]
     InvalidSd = 108,
-    /// Sd: the state of the socket does not allow this. Never returned, as [`Error::InvalidSd`].
+    /// Sd: the state of the socket does not allow this.
     #[doc(alias = "IT_ERR_INVALID_SD_STATE")]
     InvalidSdState = 109,
     /// Iobl_num_elts: more than the IA can give.

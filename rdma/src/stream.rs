@@ -98,7 +98,12 @@ impl StreamListener {
     pub fn try_accept(&self) -> Result<Option<Stream>, CreateError> {
         let place = Place::new(&self.place.nic)?;
         let stream = self.listener.accept(place.handle)?;
-        Ok(stream.map(|stream| Stream { stream, place, finished: AtomicBool::new(false) }))
+        Ok(stream.map(|stream| Stream {
+            stream,
+            place,
+            finished: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+        }))
     }
 
     fn look(&self) -> Option<Result<Stream, CreateError>> {
@@ -123,6 +128,8 @@ pub struct Stream {
     place: Place,
     /// [`Stream::finish`] was called.
     finished: AtomicBool,
+    /// It is not this value's to end.
+    kept: AtomicBool,
 }
 
 impl Stream {
@@ -211,6 +218,13 @@ impl Stream {
         Connecting::of(endpoint, endpoint.take_stream(&self.stream, Some(message)))
     }
 
+    /// The agent's stream, for a face that converts it: from now on it is the face's to end.
+    pub fn into_agents(self) -> kernel_agent::Stream {
+        let stream = self.stream.clone();
+        self.kept.store(true, Ordering::Release);
+        stream
+    }
+
     fn send_look(&self, rest: &mut &[u8]) -> Option<Result<(), StreamError>> {
         while !rest.is_empty() {
             match self.try_send(rest) {
@@ -232,8 +246,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Fails if it is a connection's by now, was reset, or the device is dead.
-        let _ = self.stream.destroy(false);
+        if !self.kept.load(Ordering::Acquire) {
+            // Fails if it is a connection's by now, was reset, or the device is dead.
+            let _ = self.stream.destroy(false);
+        }
     }
 }
 
@@ -327,7 +343,7 @@ impl StreamConnecting {
         })?;
         let client = nic.inner().client().map_err(|_| ConnectError::DeviceDead)?;
         let stream = client.connect_stream((path.local_gid, 0), (path.remote_gid, port), place.handle)?;
-        Ok(Stream { stream, place, finished: AtomicBool::new(false) })
+        Ok(Stream { stream, place, finished: AtomicBool::new(false), kept: AtomicBool::new(false) })
     }
 
     /// Blocks until the stream is connected, or cannot be.

@@ -10,9 +10,9 @@ use super::Client;
 use crate::cm::{
     AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
 };
-use crate::connect::Conversion;
-use crate::connect::{Handshake, ResolutionAnswer, ResolveParams};
+use crate::connect::{Conversion, Handshake, ResolutionAnswer, ResolveParams};
 use crate::connectable::Connectable;
+use crate::home::Home;
 use crate::{Error, Qp, Stream};
 
 impl Client {
@@ -102,6 +102,19 @@ impl Client {
     ) -> Result<ConnectionId, Error> {
         let _call = self.call()?;
         self.agent.mpa.convert(self, stream, &with.into(), conversion)
+    }
+
+    /// Makes a stream of another client of the agent one of this client, with which it ends from
+    /// now on, and which can convert it. Upcalls about it stay those of the other client.
+    /// [`Error::Foreign`] for a stream of another agent; [`Error::Gone`] if it has ended, or is a
+    /// connection's.
+    pub fn adopt_stream(self: &Arc<Client>, stream: &Stream) -> Result<(), Error> {
+        let _call = self.call()?;
+        if !core::ptr::eq(stream.endpoint().home().nic(), self.agent.nic()) {
+            return Err(Error::Foreign);
+        }
+        let home: Arc<dyn Home> = self.clone();
+        stream.endpoint().give_to_client(&home)
     }
 
     /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,

@@ -122,5 +122,9 @@ pub(crate) fn accept(
         let args = AcceptStream { listener: listener.number(), eq: EQ_STREAMS, generation, reserved: 0 };
         nic.accept_stream(slot, &args)
     })?;
-    Ok(opened.map(|(endpoint, ends)| (endpoint, StreamEnds::new(&ends))))
+    Ok(opened.map(|(endpoint, ends)| {
+        // The event that says so may not have been taken yet.
+        endpoint.mark_connected();
+        (endpoint, StreamEnds::new(&ends))
+    }))
 }

@@ -140,11 +140,17 @@ impl Endpoint {
         }
     }
 
+    /// The stream is known to be connected.
+    pub(super) fn mark_connected(&self) {
+        self.happened.fetch_or(StreamHappened::CONNECTED.bits(), Ordering::AcqRel);
+    }
+
     /// Keeps other threads from the stream of a client, which has to be connected in both
     /// directions, until it has another watcher.
     pub(crate) fn take_from<C>(&self, client: *const C) -> Result<Taking<'_>, Error> {
         let _control = self.control()?;
-        if !core::ptr::addr_eq(Arc::as_ptr(self.home()), client) {
+        let keeper = self.keeper.lock().as_ref().map(Arc::as_ptr);
+        if !core::ptr::addr_eq(keeper.unwrap_or(Arc::as_ptr(self.home())), client) {
             return Err(Error::Foreign);
         }
         self.admits(By::Client)?;
@@ -231,6 +237,12 @@ impl Endpoint {
             return Err(error);
         }
         destroying.finish(Ok(()), |number| self.release(number), |confirmed| self.remove(confirmed))
+    }
+
+    /// As [`Endpoint::hand_to`], of a stream that is a client's own.
+    pub(crate) fn give_to_client(self: &Arc<Endpoint>, home: &Arc<dyn Home>) -> Result<(), Error> {
+        self.admits(By::Client)?;
+        self.hand_to(home)
     }
 
     /// Makes another client of the agent the one with which the object ends.

@@ -7,7 +7,7 @@
 use kernel_agent::wire::ReadDepths;
 use kernel_agent::{AcceptParams, ConnectionId};
 
-use super::state::Trigger;
+use super::state::{Trigger, is_pending};
 use crate::address::{CnEstId, ConnAttributes, ConnQual, Path};
 use crate::attributes::EpStateRc;
 use crate::cm::nonpeer;
@@ -159,7 +159,7 @@ impl Ia {
 
 impl Core {
     /// Records the agent's answer to a request for a connection.
-    fn asked(&self, ep: &Ep, asked: Result<ConnectionId>) -> Result<()> {
+    pub(crate) fn asked(&self, ep: &Ep, asked: Result<ConnectionId>) -> Result<()> {
         let mut control = ep.control.lock();
         match asked {
             Ok(connection) => {
@@ -245,7 +245,7 @@ impl Core {
 impl Common {
     /// Restores the state after a call that failed at once.
     fn undo(&self, control: &mut Control) {
-        if matches!(self.state(), EpStateRc::Active1ConnectionPending | EpStateRc::PassiveConnectionPending) {
+        if is_pending(self.state()) {
             control.connection = None;
             self.set_state(EpStateRc::Unconnected);
         }

@@ -15,6 +15,11 @@ pub(crate) enum Trigger {
     Connect,
     /// it_ep_accept was called on the passive side.
     Accept,
+    /// it_socket_convert was called by the Conversion Initiator, which waits for the peer's
+    /// Request.
+    Convert,
+    /// That Request came.
+    Transition,
     /// The accept of the passive side arrived, in a three-way handshake.
     AcceptArrival,
     /// The connection is established.
@@ -56,7 +61,8 @@ impl From<IllegalTransition> for Error {
 const fn target(trigger: Trigger) -> EpStateRc {
     match trigger {
         Trigger::Connect => EpStateRc::Active1ConnectionPending,
-        Trigger::Accept => EpStateRc::PassiveConnectionPending,
+        Trigger::Accept | Trigger::Transition => EpStateRc::PassiveConnectionPending,
+        Trigger::Convert => EpStateRc::PassiveWaitRdmaTransReq,
         Trigger::AcceptArrival => EpStateRc::Active2ConnectionPending,
         Trigger::Established => EpStateRc::Connected,
         Trigger::Disconnect | Trigger::End => EpStateRc::Nonoperational,
@@ -69,7 +75,8 @@ pub(crate) const fn next(from: EpStateRc, trigger: Trigger) -> Result<EpStateRc,
     use EpStateRc as S;
     let legal = matches!(
         (from, trigger),
-        (S::Unconnected, Trigger::Connect | Trigger::Accept)
+        (S::Unconnected, Trigger::Connect | Trigger::Accept | Trigger::Convert)
+            | (S::PassiveWaitRdmaTransReq, Trigger::Transition)
             | (S::Active1ConnectionPending, Trigger::AcceptArrival)
             | (
                 S::Active1ConnectionPending | S::Active2ConnectionPending | S::PassiveConnectionPending,

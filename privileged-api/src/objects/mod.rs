@@ -10,6 +10,7 @@ pub(crate) mod pz;
 pub(crate) mod rmr;
 pub(crate) mod shareable;
 pub(crate) mod shared;
+pub(crate) mod sockets;
 pub(crate) mod srq;
 pub(crate) mod ud_requests;
 pub(crate) mod unanswered;

@@ -1,11 +1,12 @@
 //! IAs over iWARP: what they report, names, connections, and what the peer refuses; RDMA Reads to
-//! RMRs.
+//! RMRs; sockets that become connections.
 
 mod attributes;
 mod connect;
 mod read_to_rmr;
 mod reads;
 mod refusals;
+mod sockets;
 
 use core::result::Result;
 
@@ -16,7 +17,7 @@ use crate::{Failure, Test};
 
 /// The areas of this folder, in the order in which they run.
 pub(crate) const TESTS: &[&[Test]] =
-    &[attributes::TESTS, connect::TESTS, refusals::TESTS, reads::TESTS, read_to_rmr::TESTS];
+    &[attributes::TESTS, connect::TESTS, refusals::TESTS, reads::TESTS, read_to_rmr::TESTS, sockets::TESTS];
 
 /// A page with all privileges in the zone of an endpoint.
 #[track_caller]
