@@ -5,14 +5,18 @@ use std::path::Path;
 
 use crate::linux::{Linux, Outcome};
 use crate::ours::{Ours, link};
-use crate::{LIMIT, LINUX, MTU};
+use crate::{LIMIT, LINUX, MTU, Transport};
 
 /// A server of ours that is ready, as a user starts it: its NIC listens on a socket, and a Linux
 /// guest is on that socket.
 fn both(folder: &Path, server: &[&str]) -> (Ours, Linux) {
-    let mut ours = Ours::start(folder, server);
+    both_over(Transport::Roce, folder, server)
+}
+
+fn both_over(transport: Transport, folder: &Path, server: &[&str]) -> (Ours, Linux) {
+    let mut ours = Ours::start(folder, &transport.chosen_by(server));
     ours.wait_for("ready: [fd00::1]:");
-    (ours, Linux::boot(&link(folder), &LINUX, MTU))
+    (ours, Linux::boot(&link(folder), &LINUX, MTU).over(transport))
 }
 
 /// Starts a client without an end in the background, and waits until it has pinged: it writes its
@@ -30,10 +34,10 @@ fn rejected(linux: &mut Linux, client: &str, reason: u32) {
     assert!(text.contains(&format!("RDMA_CM_EVENT_REJECTED, error {reason}")), "{client}: {text}");
 }
 
-#[test]
-fn a_server_goes_on_when_clients_vanish() {
+/// Clients of Linux vanish, and then all of Linux; others follow.
+fn clients_vanish(transport: Transport) {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut ours, mut linux) = both(folder.path(), &["rping-server", "patience=5"]);
+    let (mut ours, mut linux) = both_over(transport, folder.path(), &["rping-server", "patience=5"]);
     ping_on(&mut linux);
     linux.succeed("kill -9 $(pidof rping)", LIMIT);
     ours.wait_for("10.0.0.2: ");
@@ -43,18 +47,23 @@ fn a_server_goes_on_when_clients_vanish() {
     ping_on(&mut linux);
     drop(linux);
     ours.wait_for("10.0.0.2: ");
-    let mut linux = Linux::boot(&link(folder.path()), &LINUX, MTU);
+    let mut linux = Linux::boot(&link(folder.path()), &LINUX, MTU).over(transport);
     linux.rping("-V -C 10 -a fd00::1");
     ours.wait_for("fd00::2: 10 pings, disconnected");
 }
 
 #[test]
-fn a_server_goes_on_when_clients_come_together_or_to_a_wrong_port() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (mut ours, mut linux) = both(folder.path(), &["rping-server"]);
-    // "Invalid service ID".
-    rejected(&mut linux, "rping -c -C 1 -a 10.0.0.1 -p 7175", 8);
-    rejected(&mut linux, "rping -c -C 1 -a fd00::1 -p 7175", 8);
+fn a_server_goes_on_when_clients_vanish() {
+    clients_vanish(Transport::Roce);
+}
+
+#[test]
+fn a_server_goes_on_when_clients_vanish_over_iwarp() {
+    clients_vanish(Transport::Iwarp);
+}
+
+/// Two clients of Linux at once, and then some one after the other.
+fn come_together(ours: &mut Ours, linux: &mut Linux) {
     let client = "rping -c -V -C 100 -S 20000 -a 10.0.0.1";
     let Outcome { text, .. } = linux.run(&format!("{client} & {client}; wait"), LIMIT);
     assert!(!text.contains("failed"), "{text}");
@@ -65,6 +74,16 @@ fn a_server_goes_on_when_clients_come_together_or_to_a_wrong_port() {
         linux.rping("-V -C 1 -a 10.0.0.1");
         ours.wait_for("10.0.0.2: 1 pings, disconnected");
     }
+}
+
+#[test]
+fn a_server_goes_on_when_clients_come_together_or_to_a_wrong_port() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = both(folder.path(), &["rping-server"]);
+    // "Invalid service ID".
+    rejected(&mut linux, "rping -c -C 1 -a 10.0.0.1 -p 7175", 8);
+    rejected(&mut linux, "rping -c -C 1 -a fd00::1 -p 7175", 8);
+    come_together(&mut ours, &mut linux);
 }
 
 /// Gives Linux's link an MTU, and waits until its port has the path MTU that follows from it.
@@ -104,4 +123,44 @@ fn rping_passes_on_a_link_that_loses_frames() {
     let (ours, mut linux) = both(folder.path(), &["rping-server", "--impair", "loss=1%,seed=1"]);
     linux.rping("-V -C 10 -S 65536 -a 10.0.0.1");
     ours.wait_for_count("link_dropped_lost", 1);
+}
+
+#[test]
+fn clients_of_siw_pass_on_a_link_that_loses_frames_and_come_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = ["rping-server", "--impair", "loss=1%,seed=1"];
+    let (mut ours, mut linux) = both_over(Transport::Iwarp, folder.path(), &server);
+    linux.rping("-V -C 20 -S 65536 -a 10.0.0.1");
+    ours.wait_for("10.0.0.2: 20 pings, disconnected");
+    ours.wait_for_count("link_dropped_lost", 1);
+    come_together(&mut ours, &mut linux);
+}
+
+#[test]
+fn linux_goes_on_when_our_machines_are_killed_over_iwarp() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let transport = Transport::Iwarp;
+    let mut linux = Linux::listen(&link(folder), &LINUX, MTU).over(transport);
+    let start = |words: &[&str]| Ours::connect(folder, &transport.chosen_by(words));
+
+    // A server of Linux that takes several clients, of which the first one vanishes.
+    linux.serve("rping -s -P -v -a 0.0.0.0", LIMIT);
+    let ours = start(&["rping-client", "10.0.0.2"]);
+    linux.succeed("until grep -q ping /tmp/said; do sleep 0.1; done", LIMIT);
+    drop(ours);
+    start(&["rping-client", "10.0.0.2", "count=10", "verify"]).succeed();
+    linux.succeed("kill -9 $(pidof rping)", LIMIT);
+
+    // A server of ours that vanishes, and another one in its place.
+    let mut ours = start(&["rping-server"]);
+    ours.wait_for("ready: [fd00::1]:");
+    ping_on(&mut linux);
+    drop(ours);
+    let mut ours = start(&["rping-server", "clients=1"]);
+    ours.wait_for("ready: [fd00::1]:");
+    linux.succeed("kill -9 $(pidof rping)", LIMIT);
+    linux.rping("-V -C 10 -a 10.0.0.1");
+    ours.wait_for("10.0.0.2: 10 pings, disconnected");
+    ours.succeed();
 }

@@ -8,7 +8,7 @@ use qemu::linux::storage::Connect;
 
 use crate::linux::Linux;
 use crate::ours::{Ours, link};
-use crate::{LIMIT, LINUX, MTU};
+use crate::{LIMIT, LINUX, MTU, Transport};
 
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
 /// Hosts, with their identifiers.
@@ -23,9 +23,14 @@ fn target() -> Connect<'static> {
 
 /// Our target with these arguments, and Linux on its link.
 fn boot(folder: &Path, arguments: &[&str]) -> (Ours, Linux) {
-    let mut ours = Ours::start(folder, &[&["storage"], arguments].concat());
+    boot_over(Transport::Roce, folder, arguments)
+}
+
+fn boot_over(transport: Transport, folder: &Path, arguments: &[&str]) -> (Ours, Linux) {
+    let arguments = [&["storage"], arguments].concat();
+    let mut ours = Ours::start(folder, &transport.chosen_by(&arguments));
     ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
-    let linux = Linux::boot_for_storage(Side::Connect, &link(folder), &LINUX, MTU);
+    let linux = Linux::boot_for_storage(Side::Connect, &link(folder), &LINUX, MTU).over(transport);
     (ours, linux)
 }
 
@@ -47,14 +52,19 @@ fn keeps_a_file(linux: &mut Linux, device: &str, folder: &str) {
     linux.unmount(folder).expect("umount");
 }
 
-#[test]
-fn linux_finds_the_target_makes_a_file_system_and_reconnects_20_times() {
+/// Linux finds the target, uses all that it offers, and connects again so many times.
+fn is_used(transport: Transport, times: u32) {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut ours, mut linux) = boot(folder.path(), &["--ram-disk", "48M", "--ram-disk", "16M"]);
+    let disks = ["--ram-disk", "48M", "--ram-disk", "16M"];
+    let (mut ours, mut linux) = boot_over(transport, folder.path(), &disks);
+    let provider = match transport {
+        Transport::Roce => "roce-v2",
+        Transport::Iwarp => "iwarp",
+    };
     for (address, family) in [("10.0.0.1", "ipv4"), ("fd00::1", "ipv6")] {
         let line = format!("modprobe nvme_rdma && nvme discover -t rdma -a {address} -s 4420");
         let said = linux.succeed(&line, LIMIT);
-        for part in [NQN, &format!("adrfam:  {family}"), &format!("traddr:  {address}"), "roce-v2"] {
+        for part in [NQN, &format!("adrfam:  {family}"), &format!("traddr:  {address}"), provider] {
             assert!(said.contains(part), "no {part:?} in:\n{said}");
         }
     }
@@ -66,11 +76,21 @@ fn linux_finds_the_target_makes_a_file_system_and_reconnects_20_times() {
     let zeroes = format!("nvme write-zeroes {} -s 100 -c 999 && nvme flush {0}", devices[1]);
     linux.succeed(&zeroes, LIMIT);
     linux.storage().disconnect(NQN).expect("it disconnects");
-    for _ in 0..20 {
+    for _ in 0..times {
         linux.storage().connect(&target(), 2).expect("it connects again");
         linux.storage().disconnect(NQN).expect("it disconnects");
     }
     ours.wait_for("idle: ");
+}
+
+#[test]
+fn linux_finds_the_target_makes_a_file_system_and_reconnects_20_times() {
+    is_used(Transport::Roce, 20);
+}
+
+#[test]
+fn linux_finds_the_target_and_makes_a_file_system_over_iwarp() {
+    is_used(Transport::Iwarp, 5);
 }
 
 #[test]
@@ -230,15 +250,26 @@ fn a_target_that_is_killed_and_started_again_has_lost_nothing_that_was_flushed()
     ours.wait_for("idle: ");
 }
 
-#[test]
-fn our_host_reads_from_linux_target_what_it_wrote() {
+/// Our host uses Linux's target.
+fn uses_linux(transport: Transport) {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut linux = Linux::listen(&link(folder.path()), &LINUX, MTU);
+    let mut linux = Linux::listen(&link(folder.path()), &LINUX, MTU).over(transport);
     linux.storage().serve_ram_disk("nqn.2026-01.org.example:linux", "10.0.0.2", 32).expect("it serves");
     let plans = ["requests=1000", "plan=4096,16,50", "plan=131072,4,50"];
     let host = ["storage-client", "10.0.0.2", "nqn=nqn.2026-01.org.example:linux"];
     // The second one finds that the first one has left nothing behind.
     for _ in 0..2 {
-        Ours::connect(folder.path(), &[&host[..], &plans].concat()).succeed();
+        let words = [&host[..], &plans].concat();
+        Ours::connect(folder.path(), &transport.chosen_by(&words)).succeed();
     }
+}
+
+#[test]
+fn our_host_reads_from_linux_target_what_it_wrote() {
+    uses_linux(Transport::Roce);
+}
+
+#[test]
+fn our_host_reads_from_linux_target_what_it_wrote_over_iwarp() {
+    uses_linux(Transport::Iwarp);
 }
