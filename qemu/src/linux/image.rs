@@ -196,13 +196,12 @@ fn make_siw(
     progress.message("downloading the kernel's sources (150 MB)");
     let mut names = siw::needed_by_headers(&apt.depends(&headers)?);
     names.extend([headers, sources]);
-    let root = work.join("siw");
-    fs::create_dir_all(&root)?;
+    let root = Work::begin(siw::folder(work))?;
     for package in apt.download("siw", &names)? {
-        unpack(&package, &root)?;
+        unpack(&package, &root.0)?;
     }
     progress.message("compiling siw");
-    let module = siw::compile(&root, stage, version)?;
+    let module = siw::compile(&root.0, stage, version)?;
     // Under its name it is whole, even if this process is killed meanwhile.
     let unfinished = kept.with_extension(format!("{}", std::process::id()));
     fs::copy(module, &unfinished)?;

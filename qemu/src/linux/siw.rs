@@ -1,6 +1,7 @@
 //! siw, Linux's iWARP in software. Debian's kernels are configured without it, so its module is
 //! compiled here, of the kernel's own sources and with the headers that Debian makes for modules.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -30,6 +31,16 @@ pub fn needed_by_headers(depends: &str) -> Vec<String> {
     let words = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let is_needed = |name: &&str| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");
     words.filter(is_needed).map(str::to_owned).collect()
+}
+
+/// The folder in which the module is compiled: below `work`, if its path is one that the kernel's
+/// build takes, otherwise below the folder for temporary files.
+pub fn folder(work: &Path) -> PathBuf {
+    let folder = work.join("siw");
+    match folder.to_str() {
+        Some(path) if !path.contains([' ', ':']) => folder,
+        _ => env::temp_dir().join(format!("ferrovia-siw-{}", std::process::id())),
+    }
 }
 
 /// Compiles the module. `root` has the unpacked packages, `stage` the guest's libraries. Returns
@@ -84,6 +95,14 @@ mod tests {
         let depends = "linux-headers-6.1.0-56-amd64\n  Depends: linux-headers-6.1.0-56-common\n  \
                        Depends: linux-kbuild-6.1\n  Depends: linux-compiler-gcc-12-x86\n";
         assert_eq!(needed_by_headers(depends), ["linux-headers-6.1.0-56-common", "linux-kbuild-6.1"]);
+    }
+
+    #[test]
+    fn a_path_that_make_does_not_take_is_left() {
+        assert_eq!(folder(Path::new("/a/b")), Path::new("/a/b/siw"));
+        for odd in ["/a b", "/a:b"] {
+            assert!(!folder(Path::new(odd)).starts_with(odd));
+        }
     }
 
     #[test]
