@@ -175,21 +175,43 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
 }
 
 /// The images and apps that connect by either transport.
-const OVER_EITHER: [&str; 6] =
-    ["rping", "rping-server", "rping-client", "cmatose", "storage", "storage-client"];
+const OVER_EITHER: [&str; 9] = [
+    "tour",
+    "transfer",
+    "bench",
+    "rping",
+    "rping-server",
+    "rping-client",
+    "cmatose",
+    "storage",
+    "storage-client",
+];
 
 /// Checks that what is run knows the transport.
 fn check_transport(options: &Options, command: &Command) -> Result<()> {
     let name = match command {
         _ if options.network.transport == Transport::Infiniband => return Ok(()),
-        Command::Storage { .. } => return Ok(()),
+        Command::Storage { .. } | Command::Tour { .. } => return Ok(()),
+        Command::Transfer { face: Face::ItApi, .. } => return Ok(()),
+        Command::Transfer { .. } => {
+            let why = "--face dat and via go over InfiniBand; leave out --transport iwarp";
+            return Err(Error::Usage(why.into()));
+        }
+        Command::Bench { against_linux: false, .. } => return Ok(()),
+        Command::Bench { .. } => {
+            let why = "--against-linux compares with Soft-RoCE; leave out --transport iwarp";
+            return Err(Error::Usage(why.into()));
+        }
         Command::Boot { image, .. } => Some(image.as_str()),
-        Command::Pair { app, .. } => app.as_deref(),
+        Command::Pair { app, .. } => Some(app.as_deref().unwrap_or("tour")),
         _ => None,
     };
     match name {
         Some(name) if OVER_EITHER.contains(&name) => Ok(()),
-        _ => Err(Error::Usage("--transport iwarp is for rping, cmatose and storage (see --help)".into())),
+        _ => Err(Error::Usage(
+            "--transport iwarp is for the tour, transfer, bench, rping, cmatose and storage (see --help)"
+                .into(),
+        )),
     }
 }
 
@@ -270,8 +292,10 @@ mod tests {
             (&["--memory", "1M"], "at least 64M"),
             (&["--log", "loud"], "--log"),
             (&["--timeout", "0"], "--timeout"),
-            (&["--transport", "iwarp"], "is for rping, cmatose and storage"),
-            (&["pair", "udaddy", "--transport", "iwarp"], "is for rping, cmatose and storage"),
+            (&["hello", "--transport", "iwarp"], "is for the tour, transfer, bench, rping, cmatose"),
+            (&["pair", "udaddy", "--transport", "iwarp"], "is for the tour, transfer, bench, rping, cmatose"),
+            (&["transfer", "a", "--face", "dat", "--transport", "iwarp"], "go over InfiniBand"),
+            (&["bench", "--against-linux", "--transport", "iwarp"], "compares with Soft-RoCE"),
             (&["cmatose", "--transport", "iwarp", "--link", "udp:127.0.0.2"], "carries RoCEv2 only"),
             (&["--link", "tap:x"], "\"tap:x\" is no link"),
             (&["--link", "stream:x", "--ip", "10.0.0.0/24"], "names no single port"),

@@ -52,8 +52,8 @@ pub struct Network {
     #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
     pub link: Option<Plug>,
 
-    /// Connect by this: for rping-server, rping-client, cmatose, storage, storage-client, and
-    /// `pair` with rping, cmatose or storage
+    /// Connect by this: for the tour, transfer, bench, rping-server, rping-client, cmatose, storage
+    /// and storage-client, and `pair` with these
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     #[arg(help_heading = "Network")]
     pub transport: Transport,
@@ -223,6 +223,9 @@ impl Network {
         };
         add("--mtu", self.mtu.map(|mtu| mtu.to_string().into()));
         add("--vlan", self.vlan.map(|vlan| vlan.to_string().into()));
+        let other = Some(self.transport).filter(|&transport| transport != Transport::default());
+        let name = other.and_then(|transport| transport.to_possible_value());
+        add("--transport", name.map(|value| value.get_name().into()));
         if number == 0 {
             add("--pcap", self.pcap.clone().map(PathBuf::into_os_string));
             add("--counters", self.counters.clone().map(PathBuf::into_os_string));
@@ -385,14 +388,15 @@ mod tests {
             vlan: Some(9),
             pcap: Some("x.pcap".into()),
             impair: Some("loss=1%,seed=3".parse().expect("an impairment")),
+            transport: Transport::Iwarp,
             ..network("stream", &[])
         };
         assert!(network.check().is_ok());
         let text = |n| network.of_an_end(n, Path::new("/s")).join(std::ffi::OsStr::new(" "));
-        assert_eq!(text(1), "--link stream:/s --ip 10.0.0.2/24 --mtu 4200 --vlan 9");
+        assert_eq!(text(1), "--link stream:/s --ip 10.0.0.2/24 --mtu 4200 --vlan 9 --transport iwarp");
         let first = text(0).into_string().expect("text");
         assert!(first.starts_with(
-            "--link stream-connect:/s --ip 10.0.0.1/24 --mtu 4200 --vlan 9 --pcap x.pcap --impair"
+            "--link stream-connect:/s --ip 10.0.0.1/24 --mtu 4200 --vlan 9 --transport iwarp --pcap x.pcap"
         ));
         assert!(first.ends_with(",seed=3"), "{first}");
     }

@@ -41,18 +41,22 @@ fn rest(of: impl Read) -> Vec<String> {
 fn files_of_any_size_arrive_in_each_way() {
     let dir = tempfile::tempdir().expect("a folder");
     let large = (3 << 20) + 77;
-    for (link, bytes) in [
-        ("short-cut", 0),
-        ("short-cut", 1),
-        ("short-cut", large),
-        ("pair", large),
-        ("stream", 0),
-        ("stream", large),
+    for (transport, link, bytes) in [
+        ("infiniband", "short-cut", 0),
+        ("infiniband", "short-cut", 1),
+        ("infiniband", "short-cut", large),
+        ("infiniband", "pair", large),
+        ("infiniband", "stream", 0),
+        ("infiniband", "stream", large),
+        ("iwarp", "short-cut", 0),
+        ("iwarp", "pair", large),
+        ("iwarp", "stream", large),
     ] {
         let path = dir.path().join("file");
         let contents: Vec<u8> = (0..bytes).map(|n: u32| (n.wrapping_mul(n) >> 7) as u8).collect();
         std::fs::write(&path, &contents).expect("write");
-        let said = succeed(&["--link", link, "transfer", path.to_str().expect("a plain path")]);
+        let file = path.to_str().expect("a plain path");
+        let said = succeed(&["--transport", transport, "--link", link, "transfer", file]);
         let digest: String = Sha256::digest(&contents).iter().map(|byte| format!("{byte:02x}")).collect();
         let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("B: transfer ")).collect();
         assert_eq!(lines.len(), 4, "{said}");

@@ -5,6 +5,7 @@
 //! first-write` when it gets there; the launcher records the times of these since QEMU's start.
 
 mod figure;
+mod iwarp;
 mod linux;
 mod socket;
 mod storage;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, Output, is_crash, print_line};
-use crate::network::{Network, Plug};
+use crate::network::{Network, Plug, Transport};
 use crate::options::Options;
 use crate::pair::programs::App;
 use crate::pair::together::Machine;
@@ -51,6 +52,14 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         );
     }
     let launcher = Launcher::prepare(options, IMAGE)?;
+    if options.network.transport == Transport::Iwarp {
+        let (progress, mut figures) = (Progress::begin("bench"), Vec::new());
+        let status = iwarp::compare(options, &progress, &mut figures)?;
+        drop(progress);
+        show(launcher.accelerator(), &figures)?;
+        write_json(&figures)?;
+        return Ok(status);
+    }
     let mut boot = Boot::default();
     let mut figures = Vec::new();
     let accelerator = launcher.accelerator();
@@ -110,12 +119,15 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         figures.extend(storage::against_linux(options, mtu, &progress)?);
     }
     drop(progress);
-    print_line(&format!("guests ran on {accelerator}"))?;
-    for line in table(&figures) {
-        print_line(&line)?;
-    }
+    show(accelerator, &figures)?;
     write_json(&figures)?;
     Ok(status)
+}
+
+/// Prints the table.
+fn show(accelerator: impl std::fmt::Display, figures: &[Figure]) -> Result<()> {
+    print_line(&format!("guests ran on {accelerator}"))?;
+    table(figures).iter().try_for_each(|line| print_line(line))
 }
 
 /// Takes a line of the image; false if it is not for the launcher.
@@ -153,7 +165,8 @@ fn two_machines(
 /// and adds their figures. The baselines are the rates of such a socket without a device.
 fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
     let mtu = options.network.mtu.or(Some(STREAM_MTU));
-    let network = Network { link: Some(Plug::Stream), mtu, ..Network::default() };
+    let transport = options.network.transport;
+    let network = Network { link: Some(Plug::Stream), mtu, transport, ..Network::default() };
     let options = Options { nics: None, network, ..options.clone() };
     let app = App::Image(IMAGE.into());
     let programs = app.programs(&["plan=stream".into()], pair::addresses(1));

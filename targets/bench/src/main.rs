@@ -1,7 +1,7 @@
 //! The cost of the stack, measured inside the guest: each figure with a baseline of the same run.
 //!
 //! With `role=client peer=ADDRESS` on the command line it measures between two machines, of which
-//! the other has `role=server`.
+//! the other has `role=server`; with `transport=iwarp` over TCP.
 //!
 //! With `plan=via` it measures virtual interfaces, on a machine with five NICs.
 //!

@@ -10,8 +10,8 @@ use rdma::{
 
 use crate::{Failure, Trying};
 
-/// The service at which one side listens.
-pub const SERVICE: Service = Service::id(0x4645_5252_4f56_4941);
+/// The service at which one side listens: with iWARP a TCP port.
+pub const SERVICE: Service = Service::it_api(4645);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long after a failure the connection's end may be reported.

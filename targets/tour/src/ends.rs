@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use common::{Failure, Trying, done};
 use platform::{DmaBuffer, Privileged};
-use rdma::{Access, Builder, Domain, Endpoint, PostError, Region, RemoteMemory, Request, Slice};
+use rdma::{Access, Builder, Domain, Endpoint, PostError, Region, RemoteMemory, Request, Slice, Transport};
 
 use crate::{IN_FLIGHT, MESSAGE};
 
@@ -94,7 +94,20 @@ impl Source {
 
     /// Sends all messages; the other end has posted their Receives.
     pub fn send_all(&self, piece: Piece) -> Outcome {
-        pipeline(piece.messages(), |n| self.send(piece, n))
+        pipeline(piece.messages(), |n| self.send(piece, n))?;
+        self.arrived()
+    }
+
+    /// With iWARP a Send or an RDMA Write succeeds when it is on its way. Waits until the peer has
+    /// what was posted before: it answers an RDMA Read, of no bytes, when it has.
+    fn arrived(&self) -> Outcome {
+        match self.endpoint.domain().nic().transport() {
+            Transport::InfiniBand => Ok(()),
+            Transport::Iwarp => {
+                let nothing = self.direct.slice(..0);
+                done(self.endpoint.read(nothing, RemoteMemory::new(0, 0, 0))).map(drop)
+            }
+        }
     }
 
     /// RDMA Write from registered memory.
@@ -110,7 +123,8 @@ impl Source {
     fn write_from(&self, memory: &Region, piece: Piece, to: RemoteMemory) -> Outcome {
         pipeline(piece.messages(), |n| {
             self.endpoint.write(piece.slice(memory, n), to.from(piece.message(n).0 as u64))
-        })
+        })?;
+        self.arrived()
     }
 }
 

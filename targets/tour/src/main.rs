@@ -4,7 +4,8 @@
 //!
 //! With `role=client peer=ADDRESS` on the command line, the payload goes to the machine with
 //! `role=server`. With `face=dat` it is moved through DAT endpoints, and with `face=via` through
-//! virtual interfaces, in the ways that these APIs have.
+//! virtual interfaces, in the ways that these APIs have. With `transport=iwarp` the endpoints of
+//! `rdma` are connected over TCP.
 #![no_std]
 #![no_main]
 
@@ -21,6 +22,7 @@ mod ways;
 
 use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
+use rdma::Transport;
 
 use crate::payload::Payload;
 
@@ -43,6 +45,7 @@ fn main(boot: Boot) -> i32 {
 
 fn run(boot: Boot) -> Result<(), Failure> {
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    let node = node.over(kernel::args().get("transport"))?;
     let other_face = match kernel::args().get("face") {
         Some("dat") => Some(dat_ways::run_all as fn(&Node, &mut Payload) -> ends::Outcome),
         Some("via") => Some(via_ways::run_all as fn(&Node, &mut Payload) -> ends::Outcome),
@@ -57,9 +60,14 @@ fn run(boot: Boot) -> Result<(), Failure> {
         return machines::run(&node, role);
     }
     if !kernel::args().has("transfer") {
-        let ia = node.ia(0)?;
-        table::print(&ia)?;
-        ia.ia_free().trying("it_ia_free")?;
+        match node.transport {
+            Transport::InfiniBand => {
+                let ia = node.ia(0)?;
+                table::print(&ia)?;
+                ia.ia_free().trying("it_ia_free")?;
+            }
+            Transport::Iwarp => println!("not shown: the IA's capabilities, which are InfiniBand's"),
+        }
     }
     // With a second NIC the two endpoints are on different adapters.
     ways::run_all(&node, [0, node.agents.len().min(2) - 1], &mut Payload::new(&node.platform)?)?;

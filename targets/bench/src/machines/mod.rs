@@ -74,6 +74,7 @@ pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
         _ => None,
     };
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?;
+    let node = node.over(kernel::args().get("transport"))?;
     let link = Link::new(&node, role, address(0)?)?;
     match (plan, role) {
         (Plan::Crowd, Role::Client) => {
