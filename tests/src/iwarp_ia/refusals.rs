@@ -51,12 +51,14 @@ pub(crate) const TESTS: &[Test] = &[
                 let unwritable =
                     f.region(&f.b, scene.pair.b.pz, PAGE, MemPriv::LOCAL | MemPriv::REMOTE_READ)?;
                 let (at, context) = match case {
-                    0 => (peer.remote(1), peer.context()?),
+                    0 => (peer.remote(PAGE - 4), peer.context()?),
                     1 => (peer.remote(0), RmrContext(u32::MAX)),
                     2 => (unwritable.remote(0), unwritable.context()?),
                     _ => (peer.remote(0), peer.context()?),
                 };
-                f.a.post_rdma_write(scene.pair.a.ep, &[own.whole()], 7, SIGNALLED, at, context)?;
+                // One segment of the wire: those before the one that is refused would be placed.
+                let short = [own.segment(0, 8)];
+                f.a.post_rdma_write(scene.pair.a.ep, &short, 7, SIGNALLED, at, context)?;
                 scene.pair.a.done(7, DtoStatus::Success)?;
                 peer.untouched()?;
                 scene.breaks(Some(REMOTE_ACCESS), Some(LOCAL_ACCESS))?;

@@ -34,9 +34,11 @@ fn a_queue_pair_takes_a_connected_stream_and_its_number_is_free_again() {
     let other = rig.create_qp(0, spec());
     rig.init(&other);
     assert_eq!(refused(rig.modify(&other, &good)), Some(Status::NoSuchObject));
-    // What was agreed on stays.
-    let later = ModifyQp { mask: QpMask::MAX_RD_ATOMIC.bits(), ..good };
-    assert_eq!(refused(rig.modify(&qp, &later)), Some(Status::BadField));
+    // What was agreed on stays, but for the ORD.
+    let later = |mask: QpMask| ModifyQp { mask: mask.bits(), ..good };
+    let ird = later(QpMask::MAX_DEST_RD_ATOMIC);
+    assert_eq!(refused(rig.modify(&qp, &ird)), Some(Status::BadField));
+    rig.modify(&qp, &later(QpMask::MAX_RD_ATOMIC)).expect("another ORD");
     // A listener is no stream, and one that does not exist at the other end is none either.
     let passive = rig.create_qp(1, spec());
     rig.init(&passive);
