@@ -13,6 +13,7 @@ use crate::cm::{
 use crate::connect::{Conversion, Handshake, ResolutionAnswer, ResolveParams};
 use crate::connectable::Connectable;
 use crate::home::Home;
+use crate::stream::By;
 use crate::{Error, Qp, Stream};
 
 impl Client {
@@ -114,7 +115,7 @@ impl Client {
             return Err(Error::Foreign);
         }
         let home: Arc<dyn Home> = self.clone();
-        stream.endpoint().give_to_client(&home)
+        stream.endpoint().hand_to(By::Client, &home)
     }
 
     /// Passive side: accepts a request with a queue pair in INIT, or a virtual interface in RESET,

@@ -347,7 +347,7 @@ impl Protocol for Mpa {
         if !to.take_connection() {
             return Err(Error::NoResources(Resource::Connections));
         }
-        let handed = if core::ptr::eq(from, &**to) { Ok(()) } else { stream.hand_to(&home) };
+        let handed = if core::ptr::eq(from, &**to) { Ok(()) } else { stream.hand_to(By::Agent, &home) };
         let former = handed.and_then(|()| {
             let mut tables = self.tables.lock();
             // The peer may have withdrawn the request meanwhile.

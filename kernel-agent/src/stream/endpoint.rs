@@ -239,15 +239,10 @@ impl Endpoint {
         destroying.finish(Ok(()), |number| self.release(number), |confirmed| self.remove(confirmed))
     }
 
-    /// As [`Endpoint::hand_to`], of a stream that is a client's own.
-    pub(crate) fn give_to_client(self: &Arc<Endpoint>, home: &Arc<dyn Home>) -> Result<(), Error> {
-        self.admits(By::Client)?;
-        self.hand_to(home)
-    }
-
     /// Makes another client of the agent the one with which the object ends.
-    pub(crate) fn hand_to(self: &Arc<Endpoint>, home: &Arc<dyn Home>) -> Result<(), Error> {
+    pub(crate) fn hand_to(self: &Arc<Endpoint>, by: By, home: &Arc<dyn Home>) -> Result<(), Error> {
         let _control = self.object.control()?;
+        self.admits(by)?;
         heap::room(NODES)?;
         home.adopt(self)?;
         let former = self.keeper.lock().replace(home.clone());

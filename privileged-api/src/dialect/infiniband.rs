@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use kernel_agent::wire::{self, Gid, PKey, PathMtu, ReadDepths, Reason, TimeoutCode};
 use kernel_agent::{CmEvent, ConnectParams, Features, Handshake, Identity, PCI_DEVICE, QpType, Transports};
-use rdma::via::{REP_LEN, REQ_LEN};
+use rdma::via::REP_LEN;
 
 use super::{Asked, Dialect, Facts, PrivateDataLimits, Requested};
 use crate::address::{ConnAttributes, ConnQual, IbNetEndpoint, NetAddr, NetAddrType, NetEndpoint, Path};
@@ -120,14 +120,6 @@ impl Dialect for InfiniBand {
         }
         set_timing(&mut params, attributes, path.timeout)?;
         Ok((params, handshake))
-    }
-
-    fn depths(&self, _: &Core, attr: &EpAttributes) -> ReadDepths {
-        attr.rc.read_depths()
-    }
-
-    fn own_request(&self, _: &ConnQual, _: &EpAttributes) -> Option<[u8; REQ_LEN]> {
-        None
     }
 
     fn own_reply(&self, _: &EpAttributes, _: &ConnRequest) -> Result<Option<[u8; REP_LEN]>> {

@@ -105,10 +105,14 @@ pub(crate) trait Dialect: Sync {
     ) -> Result<(ConnectParams, Handshake)>;
 
     /// The read depths of an endpoint.
-    fn depths(&self, core: &Core, attr: &EpAttributes) -> ReadDepths;
+    fn depths(&self, _core: &Core, attr: &EpAttributes) -> ReadDepths {
+        attr.rc.read_depths()
+    }
 
     /// The private data of an endpoint's request for this service, if it is not the consumer's.
-    fn own_request(&self, qualifier: &ConnQual, attr: &EpAttributes) -> Option<[u8; REQ_LEN]>;
+    fn own_request(&self, _qualifier: &ConnQual, _attr: &EpAttributes) -> Option<[u8; REQ_LEN]> {
+        None
+    }
 
     /// The private data of an endpoint's accept, if it is not the consumer's. Fails with
     /// `InvalidEpAttr` if the endpoint does not fit the request.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use kernel_agent::wire::{self, Gid, ReadDepths, Reason};
 use kernel_agent::{CmEvent, ConnectParams, Features, Handshake, Identity, QpType, Transports, gid_index};
-use rdma::via::{REP_LEN, REQ_LEN};
+use rdma::via::REP_LEN;
 
 use crate::address::{
     ConnAttributes, ConnQual, IwarpNetEndpoint, MAX_PRIV_DATA, NetAddr, NetAddrType, NetEndpoint, Path,
@@ -121,14 +121,6 @@ impl Dialect for Iwarp {
             ..ConnectParams::new(wire::Path::new(local, remote), self.service(&theirs)?)
         };
         Ok((params, Handshake::TwoWay))
-    }
-
-    fn depths(&self, _: &Core, attr: &EpAttributes) -> ReadDepths {
-        attr.rc.read_depths()
-    }
-
-    fn own_request(&self, _: &ConnQual, _: &EpAttributes) -> Option<[u8; REQ_LEN]> {
-        None
     }
 
     /// An ORD can always be lowered, so only the IRD counts (appendix A, it_ep_attributes_t).

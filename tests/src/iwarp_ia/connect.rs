@@ -126,7 +126,7 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
-    // Nobody listens at the port: the way leads nowhere.
+    // The peer has no listen point at the port: it refuses the stream, which is a bad path.
     test("iwarp_ia::nobody_listens", &["it_cm_msg_events F47"], |f| {
         let f = f.over_iwarp()?;
         let (end, listener) = (f.end(&f.a, &open())?, f.listen(&f.b)?);
@@ -141,7 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(end.state()?, EpStateRc::Nonoperational);
         Ok(())
     }),
-    // Nobody answers before the time of the path is over.
+    // The peer's consumer does not answer before the time of the path is over.
     test("iwarp_ia::nobody_answers", &["it_cm_msg_events F46"], |f| {
         let f = f.over_iwarp()?;
         let (end, listener) = (f.end(&f.a, &open())?, f.listen(&f.b)?);

@@ -19,6 +19,13 @@ use crate::{Failure, Test};
 pub(crate) const TESTS: &[&[Test]] =
     &[attributes::TESTS, connect::TESTS, refusals::TESTS, reads::TESTS, read_to_rmr::TESTS, sockets::TESTS];
 
+/// Attributes of an endpoint to which peers may not write.
+fn closed() -> EpAttributes {
+    let mut attributes = open();
+    attributes.rc.rdma_write_enable = false;
+    attributes
+}
+
 /// A page with all privileges in the zone of an endpoint.
 #[track_caller]
 fn page(f: &Fixture, end: &End) -> Result<Region, Failure> {

@@ -5,7 +5,7 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use super::{Scene, open, page};
+use super::{Scene, closed, open, page};
 use crate::fixture::{End, PAGE, Region, SIGNALLED};
 use crate::remote::rmr::{Link, TYPES};
 use crate::requests::errors::affiliated;
@@ -176,11 +176,11 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_post_rdma_read_to_rmr B06 A01 A03-A06 A09 A10 A12 A14 B13"],
         |f| {
             let f = f.over_iwarp()?;
-            let mut closed = open();
-            closed.rc.rdma_read_enable = false;
+            let mut unreadable = open();
+            unreadable.rc.rdma_read_enable = false;
             for case in 0..4 {
                 let scene = match case {
-                    3 => Scene::of(&f, &open(), &closed)?,
+                    3 => Scene::of(&f, &open(), &unreadable)?,
                     _ => Scene::new(&f)?,
                 };
                 let (end, own, peer) = (&scene.pair.a, &scene.own, &scene.peer);
@@ -211,10 +211,8 @@ pub(crate) const TESTS: &[Test] = &[
     // An RMR that cannot take the bytes is the local error of the Read. It is left as it was.
     test("iwarp_ia::sinks_of_reads_to_rmrs", &["it_post_rdma_read_to_rmr B20 A15-A22"], |f| {
         let f = f.over_iwarp()?;
-        let mut closed = open();
-        closed.rc.rdma_write_enable = false;
         for case in 0..6 {
-            let attr = if case == 4 { closed } else { open() };
+            let attr = if case == 4 { closed() } else { open() };
             let scene = Scene::of(&f, &attr, &open())?;
             let end = &scene.pair.a;
             let sink = page(&f, end)?;

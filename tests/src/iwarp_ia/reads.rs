@@ -3,7 +3,7 @@
 
 use privileged_api::*;
 
-use super::{Scene, open};
+use super::{Scene, closed, open};
 use crate::fixture::{PAGE, SIGNALLED};
 use crate::remote::link::linked;
 use crate::{Test, check, check_eq, refused, test};
@@ -17,13 +17,8 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_post_rdma_read A21 B22", "it_ia_info_t B04"],
         |f| {
             let f = f.over_iwarp()?;
-            let closed = {
-                let mut attr = open();
-                attr.rc.rdma_write_enable = false;
-                attr
-            };
             for case in 0..2 {
-                let attr = if case == 0 { open() } else { closed };
+                let attr = if case == 0 { open() } else { closed() };
                 let scene = Scene::of(&f, &attr, &open())?;
                 let ep = scene.pair.a.ep;
                 let privs = if case == 0 { MemPriv::LOCAL } else { crate::fixture::OPEN };

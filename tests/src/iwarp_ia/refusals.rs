@@ -5,7 +5,7 @@
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use super::{Scene, open, page};
+use super::{Scene, closed, open, page};
 use crate::fixture::{PAGE, SIGNALLED};
 use crate::requests::errors::affiliated;
 use crate::{Outcome, Test, check, check_eq, test};
@@ -37,14 +37,9 @@ pub(crate) const TESTS: &[Test] = &[
         &["it_post_rdma_write A13", "it_affiliated_event_t F32 F38"],
         |f| {
             let f = f.over_iwarp()?;
-            let closed = {
-                let mut attr = open();
-                attr.rc.rdma_write_enable = false;
-                attr
-            };
             for case in 0..4 {
                 let scene = match case {
-                    3 => Scene::of(&f, &open(), &closed)?,
+                    3 => Scene::of(&f, &open(), &closed())?,
                     _ => Scene::new(&f)?,
                 };
                 let (own, peer) = (&scene.own, &scene.peer);
