@@ -5,6 +5,8 @@
 use kernel_agent::wire::{self, Gid, PKey, PathMtu, ServiceId, ip_cm};
 use zerocopy::{Immutable, IntoBytes};
 
+pub use rdma::PrivateData;
+
 use crate::handle::AddrHandle;
 use crate::private_data;
 
@@ -12,7 +14,7 @@ use crate::private_data;
 pub(crate) const PACKET_LIFETIME: u8 = 14;
 /// The most bytes of private data that any message carries.
 #[doc(alias = "IT_MAX_PRIV_DATA")]
-pub const MAX_PRIV_DATA: usize = 256;
+pub const MAX_PRIV_DATA: usize = rdma::PrivateData::MAX;
 /// The most bytes of private data of a connection request to an [`ConnQual::rdma_tcp`] qualifier.
 pub const MAX_RDMA_CONNECT_DATA: usize = private_data::CONNECT - ip_cm::Repr::LEN;
 /// The most bytes of private data of a UD service request to an [`ConnQual::rdma_udp`] qualifier.
@@ -361,43 +363,6 @@ impl Default for ConnAttributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CnEstId(pub u64);
 
-/// Private data of a received connection message: the whole field, padded with zeros. A field of
-/// zeros only counts as no private data, because InfiniBand's messages always have the field.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PrivateData {
-    bytes: [u8; MAX_PRIV_DATA],
-    len: u16,
-}
-
-impl PrivateData {
-    /// Private data with these bytes; bytes beyond [`MAX_PRIV_DATA`] are cut off.
-    pub fn new(data: &[u8]) -> PrivateData {
-        let len = data.len().min(MAX_PRIV_DATA);
-        let mut bytes = [0; MAX_PRIV_DATA];
-        bytes[..len].copy_from_slice(&data[..len]);
-        PrivateData { bytes, len: len as u16 }
-    }
-
-    /// The field as the transport carries it: the sender's bytes, then zeros.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
-impl core::ops::Deref for PrivateData {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.as_slice()
-    }
-}
-
-impl core::fmt::Debug for PrivateData {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "PrivateData({} bytes)", self.len)
-    }
-}
-
 /// Names a remote datagram endpoint.
 #[doc(alias = "it_remote_ep_info_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -510,11 +475,6 @@ mod tests {
     fn values_in_words_are_in_host_byte_order() {
         assert_eq!(alloc::format!("{:?}", RdmaAddr(0x1234_u64.to_be())), "RdmaAddr(0x1234)");
         assert_eq!(alloc::format!("{:?}", RmrContext::from_key(0x1234)), "RmrContext(0x00001234)");
-    }
-
-    #[test]
-    fn private_data_is_shown_by_its_length() {
-        assert_eq!(alloc::format!("{:?}", PrivateData::new(&[1; 56])), "PrivateData(56 bytes)");
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl Core {
             if ep.advance(&mut control, Trigger::End).is_err() {
                 return;
             }
-            control.part();
+            control.connection.part();
         }
         // The agent has already flushed the queue pair, unless the connection had ended before.
         let _ = ep.pair.to_error();
@@ -358,7 +358,7 @@ impl Core {
             if !is_pending(ep.state()) || ep.advance(&mut control, Trigger::End).is_err() {
                 return;
             }
-            control.part();
+            control.connection.part();
             ep.connect.queue(&mut control, event)
         };
         self.queued(ep, queued, origin);
@@ -370,7 +370,7 @@ impl Core {
         let queued = {
             let Some(mut control) = ep.concerned(event.connection) else { return };
             let advanced = ep.advance(&mut control, Trigger::End);
-            control.part();
+            control.connection.part();
             if advanced.is_err() {
                 return;
             }

@@ -15,7 +15,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, heap};
-use rdma::{Adapter, Context, Face, Limits, Opening, Slots, Table};
+use rdma::handle::ObjectHandle;
+use rdma::{
+    Adapter, Context, Face, Keys, Limits, Opening, Owners, PeerRequests, RoomForCallbacks, Slots, Table,
+};
 
 use crate::address::IoAddr;
 use crate::attributes::ObjectCounts;
@@ -26,8 +29,6 @@ use crate::handle::{
     UdSvcReqHandle,
 };
 use crate::info::TransportType;
-use crate::lmr::keys::Keys;
-use crate::lmr::owners::Owners;
 use crate::objects::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
 use crate::objects::ep::Ep;
 use crate::objects::evd::Evd;
@@ -38,7 +39,7 @@ use crate::objects::rmr::Rmr;
 use crate::objects::shared::Shared;
 use crate::objects::sockets::Sockets;
 use crate::objects::srq::Srq;
-use crate::objects::ud_requests::{MAX_REQUESTS, UdRequests, UdSvcReq};
+use crate::objects::ud_requests::{MAX_REQUESTS, UdSvcReq};
 use crate::objects::unanswered::Unanswered;
 use crate::status::{Error, Result};
 
@@ -46,8 +47,6 @@ mod query;
 
 /// The one spigot that an IA has, numbered as InfiniBand numbers ports.
 pub(crate) const SPIGOT: usize = 1;
-/// Threads that run callbacks of one IA at the same time: its own, and the dispatcher thread.
-const CALLBACKS: usize = 2;
 /// The most listen points of an IA.
 const MAX_LISTENS: u32 = 1024;
 
@@ -82,7 +81,7 @@ pub(crate) struct Core {
     /// The handle of the EVD for unaffiliated events, or 0.
     pub(crate) unaffiliated: AtomicU64,
     pub(crate) unanswered: Mutex<Unanswered>,
-    pub(crate) ud_requests: Mutex<UdRequests>,
+    pub(crate) ud_requests: Mutex<PeerRequests>,
     /// What mem_map has mapped and mem_unmap has not unmapped yet.
     pub(crate) mappings: Mutex<Vec<(IoAddr, usize)>>,
     /// Streams that the consumer has given to the IA, by their socket descriptors.
@@ -92,22 +91,6 @@ pub(crate) struct Core {
     /// What runs when a marker has completed.
     pub(crate) when_drained: Once<WhenDrained>,
     _room: RoomForCallbacks,
-}
-
-/// Room for the threads that run callbacks of an IA.
-struct RoomForCallbacks(Arc<Shared>);
-
-impl RoomForCallbacks {
-    fn make(shared: &Arc<Shared>) -> Result<RoomForCallbacks> {
-        shared.callbacks.expect(CALLBACKS)?;
-        Ok(RoomForCallbacks(shared.clone()))
-    }
-}
-
-impl Drop for RoomForCallbacks {
-    fn drop(&mut self) {
-        self.0.callbacks.expect_no_more(CALLBACKS);
-    }
 }
 
 /// A routine for [`Ia::when_disabled`].
@@ -158,9 +141,10 @@ impl Core {
         let owners = heap::arc(Owners::new(keys)?).map_err(|_| Error::Resources)?;
         // In the tag of a link, index 0 means no region.
         let rmrs = Table::new(ia, keys.saturating_sub(1), 1)?;
-        let keys = Keys::new(ia.number(), keys, direct)?;
+        let direct = direct.then_some(LmrHandle::DIRECT.as_raw());
+        let keys = Keys::new(LmrHandle::TAG, ia.number(), keys, direct)?;
         let srqs = Table::new(ia, id.max_srqs, 0)?;
-        let room = RoomForCallbacks::make(&shared)?;
+        let room = RoomForCallbacks::make(&shared.interfaces)?;
         // Only a privileged consumer can attach callbacks.
         let thread = privileged.map(|_| "it-callbacks");
         let core = opening.open(limits.connections, thread, |adapter| Core {
@@ -189,7 +173,7 @@ impl Core {
             affiliated: AtomicU64::new(0),
             unaffiliated: AtomicU64::new(0),
             unanswered: Mutex::new(Unanswered::default()),
-            ud_requests: Mutex::new(UdRequests::default()),
+            ud_requests: Mutex::new(PeerRequests::default()),
             mappings: Mutex::new(Vec::new()),
             sockets: Mutex::new(Sockets::default()),
             when_disabled: Mutex::new(None),
@@ -462,7 +446,7 @@ impl Ia {
     ///
     /// Does not block. May be called in callbacks. Thread-safe.
     pub fn in_callback(&self) -> bool {
-        self.0.shared.callbacks.contains_this_thread()
+        self.0.shared.interfaces.callbacks().contains_this_thread()
     }
 
     /// Has a routine run once when the IA is disabled, after its waiters were woken: for a face

@@ -1,5 +1,6 @@
 //! I/O buffer lists and buffer segments (pages it_iobl_t, it_lmr_triplet_t).
 
+use rdma::Piece;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::address::IoAddr;
@@ -28,6 +29,23 @@ impl LmrTriplet {
     /// The segment of `length` bytes at an I/O address, for privileged endpoints.
     pub const fn direct(addr: IoAddr, length: u64) -> LmrTriplet {
         LmrTriplet { lmr: LmrHandle::DIRECT, addr: addr.0, length }
+    }
+}
+
+impl Piece for LmrTriplet {
+    #[inline(always)]
+    fn region(&self) -> u64 {
+        self.lmr.as_raw()
+    }
+
+    #[inline(always)]
+    fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    #[inline(always)]
+    fn length(&self) -> u64 {
+        self.length
     }
 }
 

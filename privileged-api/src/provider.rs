@@ -44,8 +44,8 @@ pub struct Provider(Arc<Inner>);
 impl Provider {
     /// Creates a provider without interfaces.
     pub fn new(platform: Arc<dyn Platform>) -> Provider {
-        let interfaces = Arc::new(Interfaces::new(platform.clone()));
-        let shared = Arc::new(Shared::new(platform));
+        let interfaces = Arc::new(Interfaces::new(platform));
+        let shared = Arc::new(Shared::new(interfaces.clone()));
         Provider(Arc::new(Inner { shared, interfaces }))
     }
 

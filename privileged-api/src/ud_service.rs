@@ -16,11 +16,10 @@ use kernel_agent::{
     ResolutionAnswer, ResolutionEvent, ResolutionEventKind, ResolutionId, ResolutionRequestId, ResolveParams,
 };
 use platform::heap;
-use rdma::Context;
+use rdma::{Context, attempts};
 
 use crate::address::{ConnQual, NetAddr, Path, PrivateData, RemoteEpInfo};
 use crate::attributes::UdSvcReqParam;
-use crate::dialect::infiniband::fit;
 use crate::evd::EventStreams;
 use crate::evd::callback::Origin;
 use crate::event::{Event, UdServiceReply, UdServiceRequest, UdSvcStatus};
@@ -163,7 +162,7 @@ impl Core {
     /// Drops a request whose event is lost.
     pub(crate) fn lose_ud_request(&self, id: u64) {
         let request = self.ud_requests.lock().take(id);
-        if let Ok(request) = request {
+        if let Some(request) = request {
             self.disregard(request);
         }
     }
@@ -202,7 +201,7 @@ impl Ia {
         }
         let service = core.dialect.service(conn_qual)?;
         let (ib, _) = core.check_path(destination_path)?;
-        let (response_timeout, retries) = fit(destination_path.timeout);
+        let (response_timeout, retries) = attempts(destination_path.timeout);
         let reservation = core.ud_svc_reqs.reserve()?;
         let handle = reservation.handle();
         let params = ResolveParams {
@@ -338,7 +337,7 @@ impl Ia {
         private_data: &[u8],
     ) -> Result<()> {
         let core = self.live()?;
-        core.ud_requests.lock().oldest(ud_svc_req_id)?;
+        core.ud_requests.lock().oldest(ud_svc_req_id).ok_or(Error::InvalidUdSvcReqId)?;
         let valid = status == UdSvcStatus::EpInfoValid;
         let answer = match status {
             UdSvcStatus::EpInfoValid => sidr::Status::Valid,
@@ -361,7 +360,7 @@ impl Ia {
         };
         loop {
             // After an error the request can still be answered.
-            let request = core.ud_requests.lock().oldest(ud_svc_req_id)?;
+            let request = core.ud_requests.lock().oldest(ud_svc_req_id).ok_or(Error::InvalidUdSvcReqId)?;
             let answered = core.client()?.answer_resolution(request, &answer);
             if matches!(answered, Ok(()) | Err(kernel_agent::Error::ConnectionState)) {
                 core.ud_requests.lock().forget(request);

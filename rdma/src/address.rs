@@ -2,9 +2,10 @@
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
 
 use kernel_agent::Identity;
-use roce::{Gid, ServiceId};
+use roce::{Gid, ServiceId, TimeoutCode};
 
 /// The address of a port: a GID, which is an IPv6 address or an IPv4 address mapped into one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,6 +148,16 @@ fn nearest(gids: &[[u8; 16]], remote: Gid) -> Option<Gid> {
     gids.iter().rev().copied().map(Gid).filter(same_kind).max_by_key(differs_at)
 }
 
+/// Timeout and retries of a CM message so that the whole attempt takes about as long as the path
+/// says.
+pub fn attempts(timeout_us: u64) -> (TimeoutCode, u8) {
+    let ticks = Duration::from_micros(timeout_us).as_nanos() / TimeoutCode::default().duration().as_nanos();
+    // At least eight attempts, if the timeout is long enough for that.
+    let code = (0..31).rev().find(|code| ticks >> code >= 8).unwrap_or(0);
+    let attempts = (ticks >> code).clamp(1, 16);
+    (TimeoutCode::from_low_bits(code), (attempts - 1) as u8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,5 +191,15 @@ mod tests {
         assert_eq!(own_gid(&[[1; 16], [2; 16], [0; 16]]), Gid([2; 16]));
         assert_eq!(own_gid(&[[1; 16], [0; 16], [3; 16]]), Gid([3; 16]));
         assert_eq!(own_gid(&[[1; 16], [0; 16]]), Gid([1; 16]));
+    }
+
+    #[test]
+    fn attempts_together_take_about_the_paths_timeout() {
+        for timeout in [1_000, 50_000, 1_000_000, 10_000_000, 600_000_000] {
+            let (each, retries) = attempts(timeout);
+            let took = each.duration().as_micros() as u64 * (u64::from(retries) + 1);
+            assert!(took <= timeout && took >= timeout * 4 / 5, "{took} of {timeout} us");
+        }
+        assert_eq!(attempts(0).1, 0);
     }
 }

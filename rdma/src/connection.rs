@@ -24,41 +24,12 @@ use crate::address::{Address, Service, path_to};
 use crate::endpoint::{Endpoint, Inner};
 use crate::error::{ConnectError, TimedOut};
 use crate::nic::Inner as NicInner;
+use crate::private_data::PrivateData;
 use crate::waiters::Waiters;
 use crate::watch::Watch;
 
 /// How long an attempt to connect may take unless its maker chooses.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most bytes of private data that a message carries.
-const MOST: usize = 196;
-
-/// A few bytes that came along with a message of a handshake. The message's size pads them with
-/// zeroes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct PrivateData {
-    len: u8,
-    bytes: [u8; MOST],
-}
-
-impl PrivateData {
-    pub(crate) fn of(bytes: &[u8]) -> PrivateData {
-        let len = bytes.len().min(MOST);
-        let mut own = PrivateData { len: len as u8, bytes: [0; MOST] };
-        own.bytes[..len].copy_from_slice(&bytes[..len]);
-        own
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len.into()]
-    }
-}
-
-impl core::fmt::Debug for PrivateData {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.bytes().fmt(f)
-    }
-}
 
 /// How a connection has ended: see [`Endpoint::ending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -230,7 +201,7 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
     match event.kind {
         CmEventKind::AcceptArrived { depths } => {
             let Ok(client) = endpoint.nic().client() else { return };
-            let data = PrivateData::of(event.private_data);
+            let data = PrivateData::new(event.private_data);
             let reads = connection.depths.initiator_depth.min(depths.responder_resources);
             match client.establish(id, reads, &[]) {
                 Ok(()) => connection.establish(id, data),
@@ -243,11 +214,11 @@ pub(crate) fn event(endpoint: &Inner, event: &CmEvent<'_>) {
             }
         }
         CmEventKind::Established { .. } => {
-            connection.establish(id, PrivateData::of(event.private_data));
+            connection.establish(id, PrivateData::new(event.private_data));
         }
         CmEventKind::Rejected { reason } => connection.fail(match reason {
             Reason::CONSUMER_DEFINED => {
-                connection.rejection.call_once(|| PrivateData::of(event.private_data));
+                connection.rejection.call_once(|| PrivateData::new(event.private_data));
                 ConnectError::Rejected
             }
             Reason::INVALID_SERVICE_ID => ConnectError::NoListener,

@@ -10,6 +10,8 @@ use kernel_agent::{Agent, Features};
 use platform::Platform;
 use platform::sync::Mutex;
 
+use crate::{InCallbacks, OutOfResources};
+
 /// Limits on the use of a NIC by the consumers of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -51,6 +53,7 @@ pub struct Offer {
 /// The interfaces of a machine, for all faces.
 pub struct Interfaces {
     platform: Arc<dyn Platform>,
+    callbacks: InCallbacks,
     offers: Mutex<Vec<(String, Offer)>>,
 }
 
@@ -61,12 +64,19 @@ pub struct BadName;
 impl Interfaces {
     /// No interfaces.
     pub fn new(platform: Arc<dyn Platform>) -> Interfaces {
-        Interfaces { platform, offers: Mutex::new(Vec::new()) }
+        let callbacks = InCallbacks::new(platform.clone());
+        Interfaces { platform, callbacks, offers: Mutex::new(Vec::new()) }
     }
 
     /// The machine's platform.
     pub fn platform(&self) -> &Arc<dyn Platform> {
         &self.platform
+    }
+
+    /// The threads that run callbacks of the consumers of these interfaces: a call that may wait
+    /// refuses to in such a thread, whichever adapter the callback belongs to.
+    pub fn callbacks(&self) -> &InCallbacks {
+        &self.callbacks
     }
 
     /// Adds an interface. One NIC may have several.
@@ -102,5 +112,25 @@ impl Interfaces {
         for (name, offer) in offers.iter().filter(|(_, offer)| !offer.agent.is_dead()) {
             each(name, offer.endpoints);
         }
+    }
+}
+
+/// Threads that run callbacks of one adapter at the same time: its own, and the dispatcher thread.
+const CALLBACKS: usize = 2;
+
+/// Room for the threads that run callbacks of an adapter, as long as this value exists.
+pub struct RoomForCallbacks(Arc<Interfaces>);
+
+impl RoomForCallbacks {
+    /// Makes the room.
+    pub fn make(interfaces: &Arc<Interfaces>) -> Result<RoomForCallbacks, OutOfResources> {
+        interfaces.callbacks.expect(CALLBACKS)?;
+        Ok(RoomForCallbacks(interfaces.clone()))
+    }
+}
+
+impl Drop for RoomForCallbacks {
+    fn drop(&mut self) {
+        self.0.callbacks.expect_no_more(CALLBACKS);
     }
 }

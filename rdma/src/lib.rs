@@ -24,6 +24,9 @@
 //! - [`wait`]: how a thread waits, for a queue or for anything else;
 //! - [`WorkQueues`]: the work queues of an endpoint, of entries or of descriptors;
 //! - [`Interfaces`]: the agents of a machine by name, which boot code passes to the faces;
+//! - [`Keys`]: the keys of regions by handle, for the data path, and [`Owners`]: handles by key;
+//! - [`Tracked`]: which connection an endpoint has now; [`PeerRequests`]: peers that ask for a
+//!   datagram service;
 //! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
 //!
 //! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
@@ -52,6 +55,7 @@ pub mod events;
 mod fast;
 pub mod handle;
 mod interfaces;
+mod keys;
 mod life;
 mod listener;
 mod memory;
@@ -59,6 +63,9 @@ mod memory;
 mod models;
 mod nic;
 pub mod numbers;
+mod owners;
+mod peer_requests;
+mod private_data;
 mod queue;
 mod request;
 mod resolve;
@@ -67,6 +74,7 @@ mod shared;
 mod slots;
 mod stream;
 mod table;
+mod tracked;
 mod transport;
 pub mod via;
 pub mod wait;
@@ -76,13 +84,13 @@ mod work;
 mod work_queues;
 
 pub use adapter::{Adapter, Face, Opening};
-pub use address::{Address, Service, own_gid, path_to, sender_gid};
+pub use address::{Address, Service, attempts, own_gid, path_to, sender_gid};
 pub use batch::Batch;
 use callbacks::CallbackThread;
 pub use callbacks::{InCallback, InCallbacks};
 pub use close::{EndpointClosing, RegionClosing};
 pub use completion::{Completion, Operation};
-pub use connection::{Connecting, Ending, PrivateData};
+pub use connection::{Connecting, Ending};
 pub use context::Context;
 pub use datagram::{Datagram, DatagramBuilder, DatagramEndpoint, Destination, Sender};
 pub use endpoint::{Builder, Endpoint};
@@ -91,11 +99,15 @@ pub use error::{
     TimedOut,
 };
 pub use fast::FastRegion;
-pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer};
+pub use interfaces::{BadName, Endpoints, Interfaces, Limits, Offer, RoomForCallbacks};
+pub use keys::{Keys, Piece};
 pub use life::{Call, Ended};
 pub use listener::{Incoming, Listener};
 pub use memory::{Access, Domain, Region, RemoteMemory, Slice};
 pub use nic::Nic;
+pub use owners::Owners;
+pub use peer_requests::PeerRequests;
+pub use private_data::PrivateData;
 pub use queue::Queue;
 pub use request::{Done, Request};
 pub use resolve::{Resolved, Resolving};
@@ -104,6 +116,7 @@ pub use shared::{Message, SharedReceives};
 pub use slots::Slots;
 pub use stream::{Receiving, Sending, Stream, StreamConnecting, StreamListener};
 pub use table::{Entry, Reservation, Table};
+pub use tracked::Tracked;
 pub use transport::Transport;
 pub use work::{Slices, Work};
 pub use work_queues::WorkQueues;

@@ -10,10 +10,11 @@ use roce::cm::ReadDepths;
 
 use crate::address::{Address, Service};
 use crate::arrivals::{Arrivals, NotTaken};
-use crate::connection::{Connecting, PrivateData};
+use crate::connection::Connecting;
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectError, CreateError};
 use crate::nic::{Inner as NicInner, ListenerHandle, Nic};
+use crate::private_data::PrivateData;
 
 /// What waits at a listener.
 pub(crate) struct Waiting {
@@ -119,7 +120,7 @@ impl ListenerInner {
                     connection: event.connection,
                     from: Address::of(path.remote_gid),
                     depths,
-                    data: PrivateData::of(event.private_data),
+                    data: PrivateData::new(event.private_data),
                 };
                 let (Err(why), Ok(client)) = (self.arrivals.add(waiting), self.nic.client()) else { return };
                 let _ = match why {

@@ -18,11 +18,11 @@ use roce::cm::sidr::Status;
 use roce::{QKey, Qpn, TimeoutCode};
 
 use crate::address::{Address, Service};
-use crate::connection::PrivateData;
 use crate::datagram::Destination;
 use crate::error::{ResolveError, TimedOut};
 use crate::nic::{Inner as NicInner, Nic, ResolutionHandle, ServiceHandle};
 use crate::numbers::Number;
+use crate::private_data::PrivateData;
 use crate::services::{Offered, Waiting, answer, nothing};
 use crate::waiters::Waiters;
 use crate::{OutOfResources, Table};
@@ -68,8 +68,10 @@ impl Services {
                 match offered {
                     Some(offered) => {
                         let from = Address::of(roce::Gid(remote_gid));
-                        offered
-                            .asked(nic, Waiting { request, from, data: PrivateData::of(event.private_data) });
+                        offered.asked(
+                            nic,
+                            Waiting { request, from, data: PrivateData::new(event.private_data) },
+                        );
                     }
                     // It is a listener's for connections, or has gone meanwhile.
                     None => answer(nic, request, &nothing(Status::ServiceIdNotSupported)),
@@ -88,7 +90,7 @@ impl Services {
                             ),
                             opening: nic.opening_number(),
                         },
-                        data: PrivateData::of(event.private_data),
+                        data: PrivateData::new(event.private_data),
                     }),
                     Status::ServiceIdNotSupported => Err(ResolveError::NoService),
                     Status::NoQp => Err(ResolveError::NoEndpoint),

@@ -11,10 +11,10 @@ use roce::cm::sidr::{self, Status};
 
 use crate::address::{Address, Service};
 use crate::arrivals::Arrivals;
-use crate::connection::PrivateData;
 use crate::datagram::DatagramEndpoint;
 use crate::error::{AnswerError, CreateError};
 use crate::nic::{Inner as NicInner, Nic, ServiceHandle};
+use crate::private_data::PrivateData;
 
 /// A service, in the table of its opening.
 #[expect(clippy::large_enum_variant, reason = "each has an allocation of its own")]
@@ -149,7 +149,7 @@ impl DatagramEndpoint {
         if data.len() > sidr::REP_PRIVATE_DATA_LEN {
             return Err(CreateError::OutOfRange("private data"));
         }
-        let data = PrivateData::of(data);
+        let data = PrivateData::new(data);
         let own = OfEndpoint { endpoint: self.id(), number: self.number(), key: self.key(), data };
         let nic = self.domain().nic();
         Ok(DatagramService(Offer::new(nic, service.into(), Offered::Endpoint(own))?))

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use kernel_agent::wire::{self, Gid, PKey, PathMtu, ReadDepths, Reason, TimeoutCode};
 use kernel_agent::{CmEvent, ConnectParams, Features, Handshake, Identity, PCI_DEVICE, QpType, Transports};
+use rdma::attempts;
 use rdma::via::REP_LEN;
 
 use super::{Asked, Dialect, Facts, PrivateDataLimits, Requested};
@@ -169,7 +170,7 @@ fn set_timing(
     timeout_us: u64,
 ) -> Result<()> {
     let Some(attributes) = attributes else {
-        let (timeout, retries) = fit(timeout_us);
+        let (timeout, retries) = attempts(timeout_us);
         (params.remote_cm_timeout, params.local_cm_timeout) = (timeout, timeout);
         params.max_cm_retries = retries;
         return Ok(());
@@ -192,29 +193,9 @@ fn set_timing(
     Ok(())
 }
 
-/// Timeout and retries of a CM message so that the whole attempt takes about as long as the path
-/// says.
-pub(crate) fn fit(timeout_us: u64) -> (TimeoutCode, u8) {
-    let ticks = Duration::from_micros(timeout_us).as_nanos() / TimeoutCode::default().duration().as_nanos();
-    // At least eight attempts, if the timeout is long enough for that.
-    let code = (0..31).rev().find(|code| ticks >> code >= 8).unwrap_or(0);
-    let attempts = (ticks >> code).clamp(1, 16);
-    (TimeoutCode::from_low_bits(code), (attempts - 1) as u8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn attempts_together_take_about_the_paths_timeout() {
-        for timeout in [1_000, 50_000, 1_000_000, 10_000_000, 600_000_000] {
-            let (each, retries) = fit(timeout);
-            let took = each.duration().as_micros() as u64 * (u64::from(retries) + 1);
-            assert!(took <= timeout && took >= timeout * 4 / 5, "{took} of {timeout} us");
-        }
-        assert_eq!(fit(0).1, 0);
-    }
 
     #[test]
     fn reasons_are_those_of_the_table() {

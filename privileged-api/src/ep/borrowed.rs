@@ -15,8 +15,8 @@ use crate::flags::DtoFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
-use crate::lmr::keys::Keys;
 use crate::status::{Error, Result};
+use rdma::Keys;
 
 /// A connected endpoint that was looked up once: its posts save the look-up of the handle. An
 /// extension of the API.

@@ -143,7 +143,7 @@ impl Ia {
                 return Ok(());
             }
             ep.advance(&mut control, Trigger::Disconnect)?;
-            control.part()
+            control.connection.part()
         };
         core.unanswered.lock().forget_ep(ep.handle);
         if let (Some(connection), Ok(client)) = (connection, core.client()) {
@@ -164,9 +164,8 @@ impl Core {
         match asked {
             Ok(connection) => {
                 // By now the connection may be over, or an upcall may have recorded it.
-                let is_past = control.past.is_some_and(|past| connection <= past);
-                if !is_past && ep.state() != EpStateRc::Nonoperational {
-                    control.connection = Some(connection);
+                if ep.state() != EpStateRc::Nonoperational {
+                    control.connection.asked(connection);
                 }
                 Ok(())
             }
@@ -188,7 +187,7 @@ impl Core {
             let mut control = ep.control.lock();
             let own = self.dialect.own_reply(&control.attr, &asked.request)?;
             ep.advance(&mut control, Trigger::Accept)?;
-            control.connection = Some(connection);
+            control.connection.begin(connection);
             control.path = asked.path;
             (self.dialect.depths(self, &control.attr), own)
         };
@@ -220,7 +219,7 @@ impl Core {
     ) -> Result<()> {
         let ord = {
             let control = ep.control.lock();
-            if ep.state() != EpStateRc::Active2ConnectionPending || control.connection != Some(connection) {
+            if ep.state() != EpStateRc::Active2ConnectionPending || !control.connection.is(connection) {
                 return Err(Error::InvalidEpState);
             }
             let own = control.attr.rc.read_depths();
@@ -246,7 +245,7 @@ impl Common {
     /// Restores the state after a call that failed at once.
     fn undo(&self, control: &mut Control) {
         if is_pending(self.state()) {
-            control.connection = None;
+            control.connection.undo();
             self.set_state(EpStateRc::Unconnected);
         }
     }

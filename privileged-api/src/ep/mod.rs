@@ -108,7 +108,7 @@ impl Core {
             if !ep.is_ud() {
                 ep.state.store(EpStateRc::Nonoperational as u8, Ordering::Release);
             }
-            control.part();
+            control.connection.part();
         }
         self.unanswered.lock().forget_ep(ep.handle);
         // Also ends the connection. Fails only if the device is dead.
@@ -256,7 +256,7 @@ impl Ia {
         }
         // From here on, requests are refused until they go to the new queue pair.
         ep.pair.withdraw();
-        ep.control.lock().part();
+        ep.control.lock().connection.part();
         let pair = match core.new_pair(&ep.common, &ep.limits, &attr) {
             // The old queue pair may be the last one that the device has room for.
             Err(Error::Resources) => {

@@ -26,9 +26,9 @@ use crate::flags::DtoFlags;
 use crate::handle::{EpHandle, Handle, HandleType, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
-use crate::lmr::keys::Keys;
 use crate::objects::ep::{Common, Ep, Limits};
 use crate::status::{Error, Result};
+use rdma::Keys;
 
 /// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
 /// the choice is left.
@@ -212,7 +212,7 @@ impl Kind for Read {
         remote: RemoteWords,
     ) -> Result<Request> {
         let sink = match segments {
-            [one] => Some(core.keys.get(one.lmr)),
+            [one] => Some(core.keys.get(one.lmr.as_raw())),
             _ => None,
         };
         read_request(core, sink, cookie, flags, remote)
@@ -282,7 +282,7 @@ impl Core {
     /// length.
     #[inline(always)]
     pub(crate) fn segment(&self, triplet: &LmrTriplet) -> Option<Segment> {
-        let key = match self.keys.find(triplet.lmr) {
+        let key = match self.keys.find(triplet.lmr.as_raw()) {
             Some(key) => key,
             None => self.other_key(triplet.lmr)?,
         };
@@ -293,7 +293,7 @@ impl Core {
     /// The key of a handle that names no region: a work request with it completes in error.
     #[cold]
     fn other_key(&self, lmr: LmrHandle) -> Option<u32> {
-        (lmr != LmrHandle::DIRECT || self.keys.has_direct()).then(|| self.keys.get(lmr))
+        (lmr != LmrHandle::DIRECT || self.keys.has_direct()).then(|| self.keys.get(lmr.as_raw()))
     }
 }
 

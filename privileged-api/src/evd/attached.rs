@@ -19,7 +19,7 @@ impl Evd {
     /// Runs the routine if it is scheduled, and again as long as it became due while it ran.
     pub(crate) fn run_callback(&self, ia: &Ia) {
         let call = |routine: &mut EvdCallback| {
-            let _inside = ia.core().shared.callbacks.enter();
+            let _inside = ia.core().shared.interfaces.callbacks().enter();
             routine(ia, self.handle);
         };
         self.run(|| ia.core().runs_callbacks(), call);

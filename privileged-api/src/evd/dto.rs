@@ -8,8 +8,8 @@ use super::posted::tag;
 use crate::event::{DtoCompletion, DtoStatus, EventType};
 use crate::flags::DtoUdFlags;
 use crate::handle::{EpHandle, EvdHandle, Handle};
-use crate::lmr::owners::Owners;
 use crate::via::status as via_status;
+use rdma::Owners;
 
 /// The event for a successful completion that needs no further fields.
 #[inline(always)]
@@ -65,7 +65,7 @@ pub(crate) fn event(completion: &Completion, evd: EvdHandle, owners: &Owners) ->
     }
     let mut unlinked_mr_handle = Handle::NULL;
     if completion.flags.contains(CompletionFlags::INVALIDATED) {
-        unlinked_mr_handle = owners.get(completion.immediate);
+        unlinked_mr_handle = owners.get(completion.immediate).map_or(Handle::NULL, Handle::from_raw);
     }
     DtoCompletion {
         event_number,

@@ -187,7 +187,7 @@ impl Ia {
         }
         let reservation = core.lmrs.reserve()?;
         let handle = reservation.handle();
-        core.keys.reach(handle)?;
+        core.keys.reach(handle.as_raw())?;
         let elements = iobl_num_elts.max(1) as u32;
         let allocated = core.client()?.allocate_region(&zone.pd, elements);
         let region = allocated.map_err(|error| match error {
@@ -210,7 +210,7 @@ impl Ia {
             changes: SleepLock::new(),
         });
         let lmr = core.shareable(lmr)?;
-        core.keys.set(handle, lmr.region.key());
+        core.keys.set(handle.as_raw(), lmr.region.key());
         reservation.fill(lmr);
         Ok(handle)
     }
@@ -294,7 +294,7 @@ impl Core {
     ) -> Result<(LmrHandle, Option<RmrContext>)> {
         let reservation = self.lmrs.reserve()?;
         let handle = reservation.handle();
-        self.keys.reach(handle)?;
+        self.keys.reach(handle.as_raw())?;
         let shareable = &self.shared.shareable;
         let searches = wanted.flags.contains(LmrFlags::SHARED);
         let _searching = searches.then(|| shareable.searching.lock(&self.shared.platform));
@@ -318,7 +318,7 @@ impl Core {
             changes: SleepLock::new(),
         });
         let lmr = self.shareable(lmr)?;
-        self.keys.set(handle, key);
+        self.keys.set(handle.as_raw(), key);
         reservation.fill(lmr);
         Ok((handle, is_remote(privs).then(|| RmrContext::from_key(remote))))
     }
@@ -327,7 +327,7 @@ impl Core {
     /// for the region's object, destroys the region.
     fn shareable(&self, lmr: core::result::Result<Arc<Lmr>, Lmr>) -> Result<Arc<Lmr>> {
         let undo = |lmr: &Lmr| {
-            self.owners.clear(lmr.region.key(), lmr.handle.into());
+            self.owners.clear(lmr.region.key(), lmr.handle.as_raw());
             let _ = lmr.region.destroy();
             Error::Resources
         };
@@ -338,8 +338,9 @@ impl Core {
 
     /// Records that this handle has the key of the new region.
     fn own(&self, region: &Region, handle: LmrHandle) -> Result<()> {
-        self.owners.set(region.key(), handle.into()).inspect_err(|_| {
+        self.owners.set(region.key(), handle.as_raw()).inspect_err(|_| {
             let _ = region.destroy();
-        })
+        })?;
+        Ok(())
     }
 }

@@ -10,10 +10,8 @@
 //! Locks: a region's `changes` (sleeps). `zone` and `buffer` are taken alone.
 
 mod create;
-pub(crate) mod keys;
 mod link;
 mod modify;
-pub(crate) mod owners;
 mod raw;
 pub(crate) mod rights;
 pub(crate) mod sharing;
@@ -52,8 +50,8 @@ impl Core {
         if destroyed == Err(kernel_agent::Error::Busy) {
             return false;
         }
-        self.keys.clear(lmr.handle);
-        self.owners.clear(lmr.region.key(), lmr.handle.into());
+        self.keys.clear(lmr.handle.as_raw());
+        self.owners.clear(lmr.region.key(), lmr.handle.as_raw());
         self.lmrs.remove(lmr.handle);
         self.shared.shareable.forget(lmr);
         lmr.zone.lock().end();

@@ -75,7 +75,7 @@ impl Core {
             other => self.error(other),
         })?;
         // A modification makes a new remote key, by which VIA names the region also here.
-        self.keys.set(lmr.handle, self.name_of(&lmr.region));
+        self.keys.set(lmr.handle.as_raw(), self.name_of(&lmr.region));
         if let Some(zone) = zone {
             let former = core::mem::replace(&mut *lmr.zone.lock(), zone);
             former.end();

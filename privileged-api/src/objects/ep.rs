@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{SleepLock, heap};
-use rdma::{Context, WorkQueues};
+use rdma::{Context, Tracked, WorkQueues};
 
 use super::evd::Feed;
 use super::pz::InZone;
@@ -59,10 +59,7 @@ pub(crate) struct Limits {
 /// The state of an endpoint that changes.
 pub(crate) struct Control {
     pub(crate) attr: EpAttributes,
-    /// The present connection: established or being established.
-    pub(crate) connection: Option<ConnectionId>,
-    /// The last connection that is over: its events are ignored.
-    pub(crate) past: Option<ConnectionId>,
+    pub(crate) connection: Tracked,
     pub(crate) path: Path,
 }
 
@@ -145,15 +142,8 @@ impl Common {
     /// reset the endpoint.
     pub(crate) fn concerned(&self, connection: ConnectionId) -> Option<MutexGuard<'_, Control>> {
         let mut control = self.control.lock();
-        if control.past.is_some_and(|past| connection <= past) {
-            return None;
-        }
-        // An event of the connection may come before the call that asks for the connection has
-        // returned.
-        if control.connection.is_none() && state::is_pending(self.state()) {
-            control.connection = Some(connection);
-        }
-        (control.connection == Some(connection)).then_some(control)
+        let pending = state::is_pending(self.state());
+        control.connection.concerns(connection, pending).then_some(control)
     }
 }
 
@@ -189,14 +179,7 @@ impl Ep {
 impl Control {
     /// The state of a new endpoint, which never had a connection.
     pub(crate) fn new(attr: EpAttributes) -> Control {
-        Control { attr, connection: None, past: None, path: Path::default() }
-    }
-
-    /// Ends the connection; from now on upcalls about it have no effect.
-    pub(crate) fn part(&mut self) -> Option<ConnectionId> {
-        let connection = self.connection.take();
-        self.past = self.past.max(connection);
-        connection
+        Control { attr, connection: Tracked::default(), path: Path::default() }
     }
 }
 

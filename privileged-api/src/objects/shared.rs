@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use platform::Platform;
-use rdma::InCallbacks;
+use rdma::Interfaces;
 
 use super::shareable::Shareable;
 use crate::status::{Error, Result};
@@ -12,18 +12,18 @@ use crate::status::{Error, Result};
 pub(crate) struct Shared {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) shareable: Shareable,
-    pub(crate) callbacks: InCallbacks,
+    pub(crate) interfaces: Arc<Interfaces>,
 }
 
 impl Shared {
-    pub(crate) fn new(platform: Arc<dyn Platform>) -> Shared {
-        let callbacks = InCallbacks::new(platform.clone());
-        Shared { platform, shareable: Shareable::new(), callbacks }
+    pub(crate) fn new(interfaces: Arc<Interfaces>) -> Shared {
+        let platform = interfaces.platform().clone();
+        Shared { platform, shareable: Shareable::new(), interfaces }
     }
 
     /// Fails with `CallbackContext` if this thread runs a callback. For the calls that their pages
     /// exclude from callbacks.
     pub(crate) fn not_in_callback(&self) -> Result<()> {
-        if self.callbacks.contains_this_thread() { Err(Error::CallbackContext) } else { Ok(()) }
+        if self.interfaces.callbacks().contains_this_thread() { Err(Error::CallbackContext) } else { Ok(()) }
     }
 }

@@ -15,7 +15,7 @@ use rdma::Context;
 use crate::address::RmrContext;
 use crate::attributes::{RmrParam, RmrType};
 use crate::flags::RmrParamMask;
-use crate::handle::{LmrHandle, PzHandle, RmrHandle};
+use crate::handle::{Handle, PzHandle, RmrHandle};
 use crate::ia::{Core, Ia};
 use crate::lmr::rights::{addressing, privileges};
 use crate::objects::rmr::Rmr;
@@ -36,7 +36,7 @@ impl Core {
     pub(crate) fn free_rmr(&self, rmr: &Rmr) {
         // A window can be destroyed at any time, so this fails only if the device is dead.
         let _ = rmr.window.destroy();
-        self.owners.clear(rmr.window.key(), rmr.handle.into());
+        self.owners.clear(rmr.window.key(), rmr.handle.as_raw());
         self.rmrs.remove(rmr.handle);
         rmr.zone.end();
     }
@@ -66,12 +66,12 @@ impl Ia {
         let allocated = core.client()?.allocate_window(&zone.pd, window_type);
         let window = allocated.map_err(|error| core.error(error))?;
         let key = window.key();
-        core.owners.set(key, handle.into()).inspect_err(|_| {
+        core.owners.set(key, handle.as_raw()).inspect_err(|_| {
             let _ = window.destroy();
         })?;
         let rmr = heap::arc(Rmr { handle, zone, window, narrow, context: Context::new() });
         reservation.fill(rmr.map_err(|rmr| {
-            core.owners.clear(key, handle.into());
+            core.owners.clear(key, handle.as_raw());
             let _ = rmr.window.destroy();
             Error::Resources
         })?);
@@ -114,8 +114,8 @@ impl Ia {
             return Ok(param);
         }
         if wants(RmrParamMask::LMR) {
-            let region = core.owners.get(info.windows_or_region);
-            param.lmr = LmrHandle::try_from(region).unwrap_or(LmrHandle::NULL);
+            let region = core.owners.get(info.windows_or_region).map(Handle::from_raw);
+            param.lmr = region.and_then(|region| region.try_into().ok()).unwrap_or_default();
         }
         if wants(RmrParamMask::ADDR) {
             param.addr = info.base as usize;

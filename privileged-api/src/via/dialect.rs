@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use kernel_agent::wire::{self, Gid, PathMtu, ReadDepths, Reason};
 use kernel_agent::{CmEvent, ConnectParams, Features, Handshake, Identity, Transports};
+use rdma::attempts;
 use rdma::via::{Digest, Discriminator, Offer, REP_LEN, REQ_LEN, Request};
 
 use super::connect::{can_fit, offer};
@@ -11,7 +12,6 @@ use super::names::{discriminator, gid_of_host, host_address, host_of, port};
 use crate::address::{ConnAttributes, ConnQual, NetAddr, NetAddrType, NetEndpoint, Path};
 use crate::attributes::EpAttributes;
 use crate::cm::nonpeer;
-use crate::dialect::infiniband::fit;
 use crate::dialect::{Asked, Dialect, Facts, PrivateDataLimits, Requested};
 use crate::evd::callback::Origin;
 use crate::event::{ConnRequest, RejectReason};
@@ -117,7 +117,7 @@ impl Dialect for Via {
         let id = core.agent().identity();
         let route =
             gid_of_host(host).and_then(|gid| rdma::path_to(id, gid)).ok_or(Error::InvalidSourcePath)?;
-        let (timeout, retries) = fit(path.timeout);
+        let (timeout, retries) = attempts(path.timeout);
         let params = ConnectParams {
             path_mtu: PathMtu::at_most(id.mtu),
             timeout: Some(Duration::from_micros(path.timeout)),

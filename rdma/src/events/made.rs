@@ -33,7 +33,7 @@ pub struct Made<E> {
 struct Ring<E> {
     /// The entries of all streams, oldest first.
     entries: VecDeque<E>,
-    /// The number of queued entries, by stream.
+    /// The number of queued entries and of those for which room is kept, by stream.
     queued: [usize; MAX_STREAMS],
     /// The most entries of one stream: a stream that fills its share leaves room for the others.
     share: usize,
@@ -59,6 +59,30 @@ impl<E: Stream> Made<E> {
         }
         ring.entries.push_back(entry);
         true
+    }
+
+    /// Keeps room for an entry of a stream, for [`Made::fill`] or [`Made::give_back`]; false if the
+    /// stream has filled its share.
+    pub fn reserve(&self, stream: usize) -> bool {
+        let mut ring = self.ring.lock();
+        let share = ring.share;
+        match ring.queued.get_mut(stream) {
+            Some(queued) if *queued < share => *queued += 1,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Appends an entry for which [`Made::reserve`] kept room.
+    pub fn fill(&self, entry: E) {
+        self.ring.lock().entries.push_back(entry);
+    }
+
+    /// Gives room back that [`Made::reserve`] kept.
+    pub fn give_back(&self, stream: usize) {
+        if let Some(queued) = self.ring.lock().queued.get_mut(stream) {
+            *queued -= 1;
+        }
     }
 
     /// Takes the oldest entry.
@@ -161,5 +185,19 @@ mod tests {
         assert!(!queue.push(Entry(1, 5)) && queue.push(Entry(0, 6)));
         assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(Entry(1, 3)), Some(Entry(0, 6)), None));
         assert!(!queue.push(Entry(9, 7)), "no such stream");
+    }
+
+    #[test]
+    fn room_that_is_kept_counts_until_it_is_given_back() {
+        let queue = Made::new(2, 1).unwrap();
+        assert!(queue.reserve(0) && !queue.reserve(0) && !queue.push(Entry(0, 1)));
+        assert!(queue.push(Entry(1, 2)), "another stream");
+        assert_eq!(queue.len(), 1);
+        queue.give_back(0);
+        assert!(queue.reserve(0) && !queue.reserve(9));
+        queue.fill(Entry(0, 3));
+        assert!(!queue.reserve(0));
+        assert_eq!((queue.pop(), queue.pop()), (Some(Entry(1, 2)), Some(Entry(0, 3))));
+        assert!(queue.reserve(0));
     }
 }

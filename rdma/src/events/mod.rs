@@ -170,6 +170,14 @@ impl<E: Stream> EventQueue<E> {
         pushed
     }
 
+    /// Queues an entry for which [`Made::reserve`] kept room.
+    pub fn fill(&self, entry: E) {
+        if let Some(made) = &self.made {
+            made.fill(entry);
+        }
+        self.close_or_open();
+    }
+
     /// Takes the oldest event of one of the queues, whatever the criteria; an entry of software's
     /// goes to `place`.
     pub fn take(&self, place: &mut Option<E>) -> Option<Taken> {
