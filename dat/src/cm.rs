@@ -1,92 +1,49 @@
 //! Service points and connection requests (dat_psp_create, dat_rsp_create, dat_cr_accept and their
 //! like).
 //!
-//! A service point is a listen point of IT-API. It takes requests for connections and for datagram
-//! endpoints. A request becomes a DAT object when the consumer takes its event.
+//! A service point has a listener of the agent, whose requests for connections and for datagram
+//! endpoints it takes. A request becomes a DAT object when the consumer takes its event.
 
-use alloc::collections::btree_map::Entry;
 use alloc::sync::Arc;
 
-use platform::SleepLock;
+use kernel_agent::wire::{Reason, ServiceId, sidr};
+use kernel_agent::{CmEvent, CmEventKind, ConnectionId, Transports};
 use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicBool, Ordering};
-use privileged_api as it;
+use platform::{SleepLock, heap};
 use rdma::Context;
 
-use crate::IaAddress;
 use crate::attr::{CrParam, PspParam, RspParam};
-use crate::ep::connect::{address_of, qualifier};
-use crate::ep::{Ep, Remote, wrong};
-use crate::error::{MODEL, NO_MEMORY, handle, of, parameter, state};
-use crate::evd::Stream;
+use crate::ep::connect::address_of;
+use crate::error::{MODEL, NO_MEMORY, handle, parameter, state};
 use crate::event::*;
 use crate::flags::{EpState, PspFlags};
 use crate::handle::{CrHandle, EpHandle, EvdHandle, PspHandle, RspHandle};
-use crate::ia::{Ia, Inner, SPIGOT};
-use crate::ret::{Error, ErrorType, Result, Subtype};
+use crate::ia::{Ia, Inner};
+use crate::objects::ep::{Ep, Remote, wrong};
+use crate::objects::evd::{Evd, Origin};
+use crate::objects::points::{Arrived, Asked, Cr, Listening, NO_POINT, Psp, Rsp};
+use crate::objects::streams::Stream;
+use crate::ret::{ErrorType, Result, Subtype};
+use crate::{IaAddress, PrivateData};
 
-/// A public service point.
-pub(crate) struct Psp {
-    pub(crate) handle: PspHandle,
-    evd: EvdHandle,
-    conn_qual: u64,
-    listen: it::ListenHandle,
-    pub(crate) context: Context,
-}
+/// The most bytes of private data that a consumer sends to accept a connection, and to reject one
+/// (IBTA 12.6).
+const ACCEPT_DATA: usize = 196;
+const REJECT_DATA: usize = 148;
+/// The ports among which [`Ia::psp_create_any`] chooses.
+const DYNAMIC: core::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// A reserved service point: it takes one request, for an endpoint that is reserved for it.
-pub(crate) struct Rsp {
-    pub(crate) handle: RspHandle,
-    evd: EvdHandle,
-    ep: EpHandle,
-    conn_qual: u64,
-    listen: it::ListenHandle,
-    /// The service point has taken its request, and listens no longer.
-    served: AtomicBool,
-    pub(crate) context: Context,
-}
-
-/// A connection request whose event the consumer has taken.
-pub(crate) struct Cr {
-    pub(crate) handle: CrHandle,
-    /// Serializes the calls that answer the request.
-    turn: SleepLock,
-    pub(crate) asked: Asked,
-    pub(crate) remote: IaAddress,
-    conn_qual: u64,
-    private_data: Option<it::PrivateData>,
-    /// The endpoint of the reserved service point.
-    ep: EpHandle,
-    answered: Mutex<bool>,
-    pub(crate) context: Context,
-}
-
-/// What a request asks for, with IT-API's identifier of the request.
-#[derive(Clone, Copy)]
-pub(crate) enum Asked {
-    /// A connection.
-    Connection(it::CnEstId),
-    /// A datagram endpoint; `peer` is the asking endpoint, if the peer named it.
-    Datagrams { id: u64, peer: it::RemoteEpInfo },
-}
-
-/// A remote datagram endpoint that is being resolved.
-#[derive(Clone, Copy)]
-pub(crate) struct Resolving {
-    pub(crate) ep: EpHandle,
-    pub(crate) address: it::AddrHandle,
-    pub(crate) remote: IaAddress,
-}
-
-/// The number of an IT-API connection qualifier. Every qualifier of a service point has a number.
-pub(crate) fn number(qualifier: it::ConnQual) -> u64 {
-    qualifier.to_service_id().unwrap_or_default()
-}
-
-impl Cr {
-    pub(crate) fn private_data(&self) -> Option<it::PrivateData> {
-        self.private_data
+/// The service of a qualifier, which is an InfiniBand service ID.
+pub(crate) fn service(conn_qual: u64, bad: Subtype) -> Result<ServiceId> {
+    match conn_qual {
+        0 => Err(parameter(bad)),
+        id => Ok(ServiceId(id)),
     }
+}
+
+/// Private data as events have it. InfiniBand's messages always have the field: zeroes are none.
+pub(crate) fn received(data: &[u8]) -> Option<PrivateData> {
+    data.iter().any(|byte| *byte != 0).then(|| PrivateData::new(data))
 }
 
 impl Ia {
@@ -114,19 +71,24 @@ impl Ia {
     }
 
     fn new_psp(&self, conn_qual: Option<u64>, evd: EvdHandle, flags: PspFlags) -> Result<(PspHandle, u64)> {
-        let inner = &self.inner;
-        inner.live()?;
+        let inner = self.call()?;
         inner.not_in_upcall()?;
-        let reservation = inner.psps.reserve()?;
-        let handle = reservation.handle();
+        let evd = inner.evd(evd, Subtype::InvalidHandleEvdCr)?;
         if flags != PspFlags::Consumer {
-            inner.evd(evd, Subtype::InvalidHandleEvdCr)?;
             return Err(MODEL);
         }
-        let (listen, conn_qual) = inner.listen(conn_qual, evd, SpHandle::Psp(handle))?;
-        let psp = Inner::shared(Psp { handle, evd, conn_qual, listen, context: Context::new() });
-        reservation.fill(psp.inspect_err(|_| inner.stop_listening(listen, conn_qual, evd))?);
-        Ok((handle, conn_qual))
+        let Some(conn_qual) = conn_qual else {
+            for port in DYNAMIC {
+                let id = ServiceId::it_api(port).0;
+                match inner.psp_at(id, &evd) {
+                    Err(error) if error.kind() == ErrorType::ConnQualInUse => {}
+                    Err(error) if error.kind() == ErrorType::InsufficientResources => break,
+                    made => return Ok((made?, id)),
+                }
+            }
+            return Err(ErrorType::ConnQualUnavailable.into());
+        };
+        Ok((inner.psp_at(conn_qual, &evd)?, conn_qual))
     }
 
     /// Returns a public service point's parameters.
@@ -138,8 +100,8 @@ impl Ia {
         let psp = self.inner.psp(psp)?;
         Ok(PspParam {
             ia_handle: self.handle(),
-            conn_qual: psp.conn_qual,
-            evd_handle: psp.evd,
+            conn_qual: psp.listening.conn_qual,
+            evd_handle: psp.listening.evd.handle,
             psp_flags: PspFlags::Consumer,
         })
     }
@@ -150,11 +112,9 @@ impl Ia {
     /// races with it succeeds or finds the handle invalid. dat_psp_free.
     #[doc(alias = "dat_psp_free")]
     pub fn psp_free(&self, psp: PspHandle) -> Result<()> {
-        let inner = &self.inner;
-        inner.live()?;
-        let psp = inner.psps.remove(psp).ok_or(handle(Subtype::InvalidHandlePsp))?;
-        inner.stop_listening(psp.listen, psp.conn_qual, psp.evd);
-        Ok(())
+        let inner = self.call()?;
+        let psp = inner.psps.get(psp).ok_or(handle(Subtype::InvalidHandlePsp))?;
+        if inner.end_psp(&psp) { Ok(()) } else { Err(handle(Subtype::InvalidHandlePsp)) }
     }
 
     /// Listens for one request, with an endpoint in UNCONNECTED, which goes to RESERVED. When the
@@ -167,37 +127,35 @@ impl Ia {
     /// upcalls. Thread-safe. dat_rsp_create.
     #[doc(alias = "dat_rsp_create")]
     pub fn rsp_create(&self, conn_qual: u64, ep: EpHandle, evd: EvdHandle) -> Result<RspHandle> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         let ep = inner.ep(ep)?;
         inner.not_in_upcall()?;
         if ep.is_ud() {
             return Err(handle(Subtype::InvalidHandleEp));
         }
         let _turn = ep.turn.lock(inner.platform());
-        match inner.ep_state(&ep)? {
+        let ep = inner.as_it_is(&ep)?;
+        match inner.ep_state(&ep) {
             EpState::Unconnected => ep.control.lock().is_ready()?,
             other => return Err(wrong(other)),
         }
+        let evd = inner.evd(evd, Subtype::InvalidHandleEvdCr)?;
         let reservation = inner.rsps.reserve()?;
         let handle = reservation.handle();
+        let listening = inner.begin_listening(conn_qual, &evd, Stream::Arrivals)?;
+        let rsp = heap::arc(Rsp { handle, listening, ep: ep.handle, context: Context::new() });
+        let rsp = rsp.map_err(|rsp| {
+            inner.leave(&rsp.listening.evd, Stream::Arrivals);
+            NO_MEMORY
+        })?;
         // Before the first request can come.
         ep.control.lock().reserved = Some(handle);
-        let made = inner.listen(Some(conn_qual), evd, SpHandle::Rsp(handle)).and_then(|(listen, _)| {
-            let context = Context::new();
-            let (ep, served) = (ep.handle, AtomicBool::new(false));
-            let rsp = Inner::shared(Rsp { handle, evd, ep, conn_qual, listen, served, context });
-            rsp.inspect_err(|_| inner.stop_listening(listen, conn_qual, evd))
-        });
-        match made {
-            Ok(rsp) => {
-                reservation.fill(rsp);
-                Ok(handle)
-            }
-            Err(error) => {
-                ep.control.lock().reserved = None;
-                Err(error)
-            }
-        }
+        reservation.fill(rsp.clone());
+        inner.listen(&rsp.listening, handle.as_raw()).inspect_err(|_| {
+            inner.end_rsp(&rsp);
+            ep.control.lock().reserved = None;
+        })?;
+        Ok(handle)
     }
 
     /// Returns a reserved service point's parameters.
@@ -209,8 +167,8 @@ impl Ia {
         let rsp = self.inner.rsp(rsp)?;
         Ok(RspParam {
             ia_handle: self.handle(),
-            conn_qual: rsp.conn_qual,
-            evd_handle: rsp.evd,
+            conn_qual: rsp.listening.conn_qual,
+            evd_handle: rsp.listening.evd.handle,
             ep_handle: rsp.ep,
         })
     }
@@ -222,10 +180,11 @@ impl Ia {
     /// races with it succeeds or finds the handle invalid. dat_rsp_free.
     #[doc(alias = "dat_rsp_free")]
     pub fn rsp_free(&self, rsp: RspHandle) -> Result<()> {
-        let inner = &self.inner;
-        inner.live()?;
-        let rsp = inner.rsps.remove(rsp).ok_or(handle(Subtype::InvalidHandleRsp))?;
-        inner.stop_reserving(&rsp);
+        let inner = self.call()?;
+        let rsp = inner.rsps.get(rsp).ok_or(handle(Subtype::InvalidHandleRsp))?;
+        if !inner.end_rsp(&rsp) {
+            return Err(handle(Subtype::InvalidHandleRsp));
+        }
         if let Some(ep) = inner.eps.get(rsp.ep) {
             // The endpoint may have left this service point and be reserved by another one.
             ep.control.lock().reserved.take_if(|by| *by == rsp.handle);
@@ -241,10 +200,10 @@ impl Ia {
     pub fn cr_query(&self, cr: CrHandle) -> Result<CrParam> {
         let cr = self.inner.cr(cr)?;
         Ok(CrParam {
-            remote_ia_address: cr.remote,
+            remote_ia_address: cr.arrived.remote,
             // An InfiniBand request does not contain the qualifier of its sender.
             remote_port_qual: 0,
-            private_data: cr.private_data,
+            private_data: cr.arrived.private_data,
             local_ep_handle: cr.ep,
         })
     }
@@ -265,7 +224,7 @@ impl Ia {
     /// Thread-safe: of two calls that answer one request, one succeeds. dat_cr_accept.
     #[doc(alias = "dat_cr_accept")]
     pub fn cr_accept(&self, cr: CrHandle, ep: EpHandle, private_data: &[u8]) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         inner.answer(cr, |cr| {
             let ep = match (ep.is_null(), cr.ep.is_null()) {
                 (true, true) => return Err(parameter(Subtype::InvalidArg2)),
@@ -275,10 +234,13 @@ impl Ia {
             };
             let ep = inner.ep(ep)?;
             let _turn = ep.turn.lock(inner.platform());
-            let now = inner.ep_state(&ep)?;
-            match cr.asked {
+            let ep = inner.as_it_is(&ep)?;
+            let now = inner.ep_state(&ep);
+            match cr.arrived.asked {
                 Asked::Connection(id) => inner.accept(&ep, now, cr, id, private_data),
-                Asked::Datagrams { id, peer } => inner.accept_datagrams(&ep, now, cr, id, peer, private_data),
+                Asked::Datagrams { request, peer } => {
+                    inner.accept_datagrams(&ep, now, cr, request, peer, private_data)
+                }
             }
         })
     }
@@ -291,16 +253,23 @@ impl Ia {
     /// of two calls that answer one request, one succeeds. dat_cr_reject.
     #[doc(alias = "dat_cr_reject")]
     pub fn cr_reject(&self, cr: CrHandle, private_data: &[u8]) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         inner.answer(cr, |cr| {
-            let rejected = match cr.asked {
-                Asked::Connection(id) => self.it.reject(id, private_data),
-                Asked::Datagrams { id, .. } => {
-                    let (status, none) = (it::UdSvcStatus::Rejected, it::RemoteEpInfo::default());
-                    answered(self.it.ud_service_reply(id, status, none, private_data))
+            let client = inner.client()?;
+            let rejected = match cr.arrived.asked {
+                Asked::Connection(_) if private_data.len() > REJECT_DATA => {
+                    return Err(parameter(Subtype::InvalidArg3));
+                }
+                Asked::Connection(id) => client.reject(id, private_data),
+                Asked::Datagrams { request, .. } => {
+                    inner.answer_datagrams(request, sidr::Status::Rejected, private_data)?
                 }
             };
-            rejected.map_err(refused_data)?;
+            match rejected {
+                // The peer gave up before this call.
+                Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
+                Err(error) => return Err(inner.error(error)),
+            }
             inner.release(cr);
             Ok(())
         })
@@ -315,37 +284,30 @@ impl Ia {
     /// upcalls. Thread-safe: of two calls that answer one request, one succeeds. dat_cr_handoff.
     #[doc(alias = "dat_cr_handoff")]
     pub fn cr_handoff(&self, cr: CrHandle, handoff: u64) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         inner.answer(cr, |cr| {
-            let Asked::Connection(id) = cr.asked else {
+            let Asked::Connection(_) = cr.arrived.asked else {
                 return Err(ErrorType::NotImplemented.into());
             };
-            let to = qualifier(handoff, Subtype::InvalidArg2)?;
-            self.it.handoff(&to, SPIGOT, id).map_err(|error| match error {
-                it::Error::InvalidConnQual => parameter(Subtype::InvalidArg2),
-                other => of(other),
-            })?;
+            service(handoff, Subtype::InvalidArg2)?;
+            // A request looks like the original one, but no endpoint waits for it any more.
+            let mut arrived = cr.arrived;
+            if let SpHandle::Rsp(_) = arrived.point {
+                arrived.point = NO_POINT;
+            }
+            let public = inner.psps.all().find(|psp| psp.listening.is_at(handoff));
+            if let Some(psp) = public {
+                let pushed = inner.psps.with(psp.handle, |psp| psp.listening.push(arrived));
+                inner.arrival_pushed(&psp.listening, &arrived, pushed, Origin::Call);
+            } else {
+                let reserved = inner.rsps.all().find(|rsp| rsp.listening.is_at(handoff));
+                let rsp = reserved.ok_or(parameter(Subtype::InvalidArg2))?;
+                let pushed = inner.rsps.with(rsp.handle, |rsp| rsp.listening.push(arrived));
+                inner.arrival_pushed(&rsp.listening, &arrived, pushed, Origin::Call);
+            }
             inner.release(cr);
             Ok(())
         })
-    }
-}
-
-/// The error of an answer with too much private data.
-fn refused_data(error: it::Error) -> Error {
-    match error {
-        it::Error::InvalidPdataLength => parameter(Subtype::InvalidArg3),
-        it::Error::InvalidEpAttr => parameter(Subtype::InvalidArg2),
-        other => of(other),
-    }
-}
-
-/// The provider may have dropped a peer's request for a datagram endpoint, to make room for others.
-/// An answer to such a request has no receiver, and counts as sent.
-fn answered(answer: it::Result<()>) -> it::Result<()> {
-    match answer {
-        Err(it::Error::InvalidUdSvcReqId) => Ok(()),
-        other => other,
     }
 }
 
@@ -365,83 +327,149 @@ impl Inner {
         self.crs.get(cr).ok_or(handle(Subtype::InvalidHandleCr))
     }
 
-    /// Creates the listen point of a service point. Returns it and its qualifier.
-    fn listen(
+    /// A public service point at this qualifier.
+    fn psp_at(&self, conn_qual: u64, evd: &Arc<Evd>) -> Result<PspHandle> {
+        let reservation = self.psps.reserve()?;
+        let handle = reservation.handle();
+        let listening = self.begin_listening(conn_qual, evd, Stream::AllArrivals)?;
+        let psp = heap::arc(Psp { handle, listening, context: Context::new() });
+        let psp = psp.map_err(|psp| {
+            self.leave(&psp.listening.evd, Stream::AllArrivals);
+            NO_MEMORY
+        })?;
+        // In the table before the first request can come.
+        reservation.fill(psp.clone());
+        self.listen(&psp.listening, handle.as_raw()).inspect_err(|_| {
+            self.end_psp(&psp);
+        })?;
+        Ok(handle)
+    }
+
+    fn begin_listening(&self, conn_qual: u64, evd: &Arc<Evd>, stream: Stream) -> Result<Listening> {
+        if !evd.takes(stream) {
+            return Err(handle(Subtype::InvalidHandleEvdCr));
+        }
+        service(conn_qual, Subtype::InvalidArg2)?;
+        self.join(evd, stream, Subtype::InvalidHandleEvdCr, Subtype::None)?;
+        Ok(Listening { evd: evd.clone(), conn_qual, stream, id: Mutex::new(None) })
+    }
+
+    fn listen(&self, listening: &Listening, context: u64) -> Result<()> {
+        let service = ServiceId(listening.conn_qual);
+        let listens = self.client()?.listen(service, Transports::RC, context);
+        let id = listens.map_err(|error| match error {
+            kernel_agent::Error::ServiceInUse => ErrorType::ConnQualInUse.into(),
+            other => self.error(other),
+        })?;
+        *listening.id.lock() = Some(id);
+        Ok(())
+    }
+
+    /// Lets the agent listen no more; from here on another service point may take the qualifier.
+    fn stop_listening(&self, listening: &Listening) {
+        let id = listening.id.lock().take();
+        if let (Some(id), Ok(client)) = (id, self.client()) {
+            // Fails only if the device is dead.
+            let _ = client.stop_listening(id);
+        }
+    }
+
+    /// Frees a service point; false if another call did.
+    pub(crate) fn end_psp(&self, psp: &Psp) -> bool {
+        let ended = self.psps.remove(psp.handle).is_some();
+        if ended {
+            self.stop_listening(&psp.listening);
+            self.leave(&psp.listening.evd, psp.listening.stream);
+        }
+        ended
+    }
+
+    /// Frees a service point; false if another call did.
+    pub(crate) fn end_rsp(&self, rsp: &Rsp) -> bool {
+        let ended = self.rsps.remove(rsp.handle).is_some();
+        if ended {
+            self.stop_listening(&rsp.listening);
+            self.leave(&rsp.listening.evd, rsp.listening.stream);
+        }
+        ended
+    }
+
+    /// A peer asks for a connection, or for a datagram endpoint, at the service point of this
+    /// context. In the dispatcher thread.
+    pub(crate) fn arrived(
         &self,
-        conn_qual: Option<u64>,
-        evd: EvdHandle,
-        point: SpHandle,
-    ) -> Result<(it::ListenHandle, u64)> {
-        let invalid = Subtype::InvalidHandleEvdCr;
-        let found = self.evd(evd, invalid)?;
-        let requests = found.requests().ok_or(handle(invalid))?;
-        let named = conn_qual.map(|id| qualifier(id, Subtype::InvalidArg2)).transpose()?;
-        let flags = match named {
-            Some(_) => it::ListenFlags::CONN_QUAL_INPUT,
-            None => it::ListenFlags::empty(),
-        };
-        platform::heap::room(NODE)?;
-        let stream = match point {
-            SpHandle::Psp(_) => Stream::AllArrivals,
-            SpHandle::Rsp(_) => Stream::Arrivals,
-        };
-        self.join(&found, stream, invalid, Subtype::None)?;
-        let listening = self.record(conn_qual, point).and_then(|()| {
-            let listening = self.it.listen_create(SPIGOT, requests, flags, named.as_ref());
-            listening.map_err(|error| {
-                if let Some(conn_qual) = conn_qual {
-                    self.services.lock().remove(&conn_qual);
-                }
-                match error {
-                    it::Error::Resources if named.is_none() => ErrorType::ConnQualUnavailable.into(),
-                    other => of(other),
-                }
-            })
-        });
-        let (listen, chosen) = listening.inspect_err(|_| self.leave(&found, stream))?;
-        let conn_qual = conn_qual.unwrap_or_else(|| {
-            // No peer knows the qualifier yet. The event of a request that guesses it earlier names
-            // no service point.
-            let chosen = number(chosen);
-            self.services.lock().insert(chosen, point);
-            chosen
-        });
-        Ok((listen, conn_qual))
-    }
-
-    /// Records a service point under `conn_qual`, or without one under the qualifier that the
-    /// provider chose, before its first request can come. Fails if another service point of this IA
-    /// has the qualifier.
-    fn record(&self, conn_qual: Option<u64>, point: SpHandle) -> Result<()> {
-        let Some(conn_qual) = conn_qual else { return Ok(()) };
-        match self.services.lock().entry(conn_qual) {
-            Entry::Vacant(entry) => {
-                entry.insert(point);
-                Ok(())
+        context: u64,
+        asked: Asked,
+        remote: IaAddress,
+        private_data: Option<PrivateData>,
+    ) {
+        let arrived = |conn_qual, point| Arrived { asked, remote, conn_qual, private_data, point };
+        let origin = Origin::Dispatcher;
+        let psp = PspHandle::from_raw(context);
+        if let Some(psp) = self.psps.get(psp) {
+            let arrived = arrived(psp.listening.conn_qual, SpHandle::Psp(psp.handle));
+            let pushed = self.psps.with(psp.handle, |psp| psp.listening.push(arrived));
+            return self.arrival_pushed(&psp.listening, &arrived, pushed, origin);
+        }
+        let rsp = RspHandle::from_raw(context);
+        match self.rsps.get(rsp) {
+            Some(rsp) => {
+                let arrived = arrived(rsp.listening.conn_qual, SpHandle::Rsp(rsp.handle));
+                let pushed = self.rsps.with(rsp.handle, |rsp| rsp.listening.push(arrived));
+                self.arrival_pushed(&rsp.listening, &arrived, pushed, origin);
             }
-            Entry::Occupied(_) => Err(ErrorType::ConnQualInUse.into()),
+            None => self.lose_request(&arrived(0, NO_POINT)),
         }
     }
 
-    fn stop_listening(&self, listen: it::ListenHandle, conn_qual: u64, evd: EvdHandle) {
-        // From here on another service point may take the qualifier.
-        self.services.lock().remove(&conn_qual);
-        // Fails only if the IA has ended.
-        let _ = self.it.listen_free(listen);
-        if let Some(evd) = self.evds.get(evd) {
-            self.leave(&evd, Stream::AllArrivals);
+    /// A request for a connection has arrived.
+    pub(crate) fn connection_requested(&self, event: &CmEvent<'_>) {
+        if let CmEventKind::Request { path, .. } = event.kind {
+            let (asked, remote) = (Asked::Connection(event.connection), address_of(path.remote_gid.0));
+            self.arrived(event.context, asked, remote, received(event.private_data));
         }
     }
 
-    /// Ends listening at a reserved service point. Later calls do nothing.
-    fn stop_reserving(&self, rsp: &Rsp) {
-        if !rsp.served.swap(true, Ordering::AcqRel) {
-            self.stop_listening(rsp.listen, rsp.conn_qual, rsp.evd);
+    /// Whether a request was queued; `None`: the service point was freed meanwhile.
+    fn arrival_pushed(&self, at: &Listening, arrived: &Arrived, pushed: Option<bool>, origin: Origin) {
+        match pushed {
+            None => self.lose_request(arrived),
+            Some(queued) => {
+                if !queued {
+                    self.discard_request(arrived);
+                }
+                self.request_pushed(&at.evd, queued, origin);
+            }
         }
     }
 
-    /// Runs `answer` for a request. The handle of the request is invalid afterwards unless `answer`
-    /// fails. Several calls run one after the other.
+    /// The queue has no room for a request: the peer may ask again.
+    fn discard_request(&self, arrived: &Arrived) {
+        match arrived.asked {
+            Asked::Connection(connection) => {
+                if let Ok(client) = self.client() {
+                    // Fails only if the peer withdrew the request.
+                    let _ = client.discard(connection);
+                }
+            }
+            Asked::Datagrams { request, .. } => self.disregard(request),
+        }
+    }
+
+    /// The consumer does not learn of a request: nobody listens for it any more.
+    pub(crate) fn lose_request(&self, arrived: &Arrived) {
+        match arrived.asked {
+            Asked::Connection(connection) => {
+                if let Ok(client) = self.client() {
+                    // Fails only if the peer withdrew the request.
+                    let _ = client.reject_because(connection, Reason::INVALID_SERVICE_ID, &[], &[]);
+                }
+            }
+            Asked::Datagrams { request, .. } => self.disregard(request),
+        }
+    }
+
+    /// Carries out the answer to a request, which is used up if that succeeds.
     fn answer(&self, cr: CrHandle, answer: impl FnOnce(&Cr) -> Result<()>) -> Result<()> {
         let cr = self.cr(cr)?;
         let _turn = cr.turn.lock(self.platform());
@@ -454,14 +482,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Releases the reserved endpoint of a request.
+    /// The endpoint that waits for an answer waits no more.
     fn release(&self, cr: &Cr) {
         if let Some(ep) = self.eps.get(cr.ep) {
             ep.control.lock().pending = None;
         }
     }
 
-    fn accept(&self, ep: &Ep, now: EpState, cr: &Cr, id: it::CnEstId, private_data: &[u8]) -> Result<()> {
+    fn accept(
+        &self,
+        ep: &Ep,
+        now: EpState,
+        cr: &Cr,
+        connection: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<()> {
         if ep.is_ud() {
             return Err(handle(Subtype::InvalidHandleEp));
         }
@@ -469,73 +504,53 @@ impl Inner {
         if now != EpState::Unconnected && !brought {
             return Err(wrong(now));
         }
-        {
-            let mut control = ep.control.lock();
-            control.is_ready()?;
-            control.passive = true;
-            control.draining = false;
-            control.remote = Some(Remote { address: cr.remote, port: 0 });
-            control.local_port = cr.conn_qual;
+        ep.control.lock().is_ready()?;
+        if private_data.len() > ACCEPT_DATA {
+            return Err(parameter(Subtype::InvalidArg3));
         }
-        self.it.ep_accept(ep.handle.inner(), id, private_data).map_err(refused_data)?;
-        let mut control = ep.control.lock();
-        control.pending = None;
-        Ok(())
+        let remote = Remote { address: cr.arrived.remote, port: 0 };
+        self.accept_connection(ep, connection, remote, cr.arrived.conn_qual, private_data)
     }
 
-    /// The event of a request for a connection. `None` if no consumer can answer the request.
-    pub(crate) fn requested(&self, evd: EvdHandle, request: &it::ConnRequest) -> Option<Event> {
-        let it::NetAddr::IbGid(gid) = request.source_addr else { return None };
-        let asked = Asked::Connection(request.cn_est_id);
-        let made = self.new_cr(asked, gid, number(request.conn_qual), request.private_data);
-        let (point, cr) = made
-            .inspect_err(|_| {
-                let _ = self.it.reject(request.cn_est_id, &[]);
-            })
-            .ok()?;
-        Some(self.arrival(evd, EventNumber::CONNECTION_REQUEST, point, &cr, None))
+    /// The event of a request, which is an object from now on. `None`: it was refused.
+    pub(crate) fn requested(&self, evd: EvdHandle, arrived: &Arrived) -> Option<Event> {
+        let made = self.new_cr(arrived).inspect_err(|_| match arrived.asked {
+            Asked::Connection(connection) => {
+                if let Ok(client) = self.client() {
+                    let _ = client.reject(connection, &[]);
+                }
+            }
+            Asked::Datagrams { request, .. } => {
+                let _ = self.answer_datagrams(request, sidr::Status::NoQp, &[]);
+            }
+        });
+        let (sp_handle, cr_handle) = made.ok()?;
+        let (event_number, extension) = match arrived.asked {
+            Asked::Connection(_) => (EventNumber::CONNECTION_REQUEST, None),
+            Asked::Datagrams { .. } => {
+                (EventNumber::IB_UD_CONNECTION_REQUEST, Some(crate::datagrams::REQUESTED))
+            }
+        };
+        let (local_ia_address, conn_qual) = (self.address(), arrived.conn_qual);
+        let arrival = CrArrival { sp_handle, local_ia_address, conn_qual, cr_handle };
+        Some(Event { event_number, evd_handle: evd, event_data: EventData::CrArrival(arrival), extension })
     }
 
-    pub(crate) fn arrival(
-        &self,
-        evd: EvdHandle,
-        event_number: EventNumber,
-        sp_handle: SpHandle,
-        cr: &Cr,
-        extension: Option<IbExtensionEventData>,
-    ) -> Event {
-        let local_ia_address = self.address();
-        let arrival =
-            CrArrival { sp_handle, local_ia_address, conn_qual: cr.conn_qual, cr_handle: cr.handle };
-        Event { event_number, evd_handle: evd, event_data: EventData::CrArrival(arrival), extension }
-    }
-
-    /// Creates the object of a request. Fails if its reserved service point does not take the
-    /// request, or without room.
-    pub(crate) fn new_cr(
-        &self,
-        asked: Asked,
-        gid: [u8; 16],
-        conn_qual: u64,
-        private_data: Option<it::PrivateData>,
-    ) -> Result<(SpHandle, Arc<Cr>)> {
-        let point = self.services.lock().get(&conn_qual).copied();
+    /// Makes an object of a request. Returns the service point, too.
+    fn new_cr(&self, arrived: &Arrived) -> Result<(SpHandle, CrHandle)> {
         let reservation = self.crs.reserve()?;
         let new = reservation.handle();
-        let (point, ep) = match point {
-            Some(SpHandle::Rsp(rsp)) => (SpHandle::Rsp(rsp), self.claim(rsp, new, asked, address_of(gid))?),
-            Some(point) => (point, EpHandle::NULL),
+        let (point, ep) = match arrived.point {
+            SpHandle::Rsp(rsp) => (arrived.point, self.claim(rsp, new, arrived)?),
+            SpHandle::Psp(psp) if self.psps.with(psp, |_| ()).is_some() => (arrived.point, EpHandle::NULL),
             // The consumer freed the service point after the request came. It can still answer the
             // request.
-            None => (SpHandle::Psp(PspHandle::NULL), EpHandle::NULL),
+            SpHandle::Psp(_) => (NO_POINT, EpHandle::NULL),
         };
         let cr = Inner::shared(Cr {
             handle: new,
             turn: SleepLock::new(),
-            asked,
-            remote: address_of(gid),
-            conn_qual,
-            private_data,
+            arrived: *arrived,
             ep,
             answered: Mutex::new(false),
             context: Context::new(),
@@ -545,30 +560,25 @@ impl Inner {
                 ep.control.lock().pending = None;
             }
         })?;
-        reservation.fill(cr.clone());
-        Ok((point, cr))
+        Ok((point, reservation.fill(cr)))
     }
 
-    /// Takes the endpoint of a reserved service point, for the one request that the service point
-    /// serves.
-    fn claim(&self, rsp: RspHandle, cr: CrHandle, asked: Asked, from: IaAddress) -> Result<EpHandle> {
+    /// A request takes the endpoint of a reserved service point.
+    fn claim(&self, rsp: RspHandle, cr: CrHandle, arrived: &Arrived) -> Result<EpHandle> {
         let rsp = self.rsps.get(rsp).ok_or(NO_MEMORY)?;
         let ep = self.eps.get(rsp.ep).ok_or(NO_MEMORY)?;
         {
             let mut control = ep.control.lock();
             let waits = control.pending.is_none() && control.reserved == Some(rsp.handle);
-            if !waits || !matches!(asked, Asked::Connection(_)) {
+            if !waits || !matches!(arrived.asked, Asked::Connection(_)) {
                 return Err(state(Subtype::InvalidStateEpReserved));
             }
             (control.pending, control.reserved) = (Some(cr), None);
-            control.remote = Some(Remote { address: from, port: 0 });
-            control.local_port = rsp.conn_qual;
+            control.remote = Some(Remote { address: arrived.remote, port: 0 });
+            control.local_port = arrived.conn_qual;
         }
         // The service point takes one request: the provider refuses later ones.
-        self.stop_reserving(&rsp);
+        self.stop_listening(&rsp.listening);
         Ok(ep.handle)
     }
 }
-
-/// An upper bound of the size of a node of the map of service points.
-const NODE: usize = 1024;

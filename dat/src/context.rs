@@ -1,42 +1,37 @@
 //! Consumer contexts and handle types (dat_set_consumer_context, dat_get_consumer_context,
 //! dat_get_handle_type).
 
-use privileged_api as it;
 use rdma::Context;
 
 use crate::handle::{Handle, HandleType};
 use crate::ia::{Ia, Inner};
+use crate::objects::evd::Evd;
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
 const INVALID: Error = Error::new(ErrorType::InvalidHandle, Subtype::InvalidHandle1);
 
 impl Inner {
-    /// Runs `f` on the context of an object that IT-API does not know; `None` if the handle claims
-    /// a type that IT-API has too.
-    fn own_context<R>(&self, handle: Handle, f: impl FnOnce(&Context) -> R) -> Option<Result<R>> {
-        let word = handle.as_raw();
-        let done = match handle.claimed_type()? {
-            HandleType::Ia if word == self.handle.as_raw() => Some(f(&self.context)),
-            HandleType::Cno => self.cnos.with(handle.typed(), |cno| f(&cno.context)),
-            HandleType::Psp => self.psps.with(handle.typed(), |psp| f(&psp.context)),
-            HandleType::Rsp => self.rsps.with(handle.typed(), |rsp| f(&rsp.context)),
-            HandleType::Cr => self.crs.with(handle.typed(), |cr| f(&cr.context)),
-            _ => return None,
+    /// Runs `f` on the context of an object.
+    fn with_context<R>(&self, handle: Handle, f: impl FnOnce(&Context) -> R) -> Result<R> {
+        let done = match handle.claimed_type() {
+            Some(HandleType::Ia) if handle.as_raw() == self.handle.as_raw() => Some(f(&self.context)),
+            Some(HandleType::Pz) => self.pzs.with(handle.typed(), |pz| f(&pz.context)),
+            Some(HandleType::Lmr) => self.lmrs.with(handle.typed(), |lmr| f(&lmr.context)),
+            Some(HandleType::Rmr) => self.rmrs.with(handle.typed(), |rmr| f(&rmr.context)),
+            Some(HandleType::Srq) => self.srqs.with(handle.typed(), |srq| f(&srq.context)),
+            Some(HandleType::Evd) => {
+                let of = |evd: &Evd| (!evd.hidden).then(|| f(&evd.context));
+                self.evds.with(handle.typed(), of).flatten()
+            }
+            Some(HandleType::Ep) => self.eps.with(handle.typed(), |ep| f(&ep.context)),
+            Some(HandleType::IbExt) => self.addresses.with(handle.typed(), |address| f(&address.context)),
+            Some(HandleType::Cno) => self.cnos.with(handle.typed(), |cno| f(&cno.context)),
+            Some(HandleType::Psp) => self.psps.with(handle.typed(), |psp| f(&psp.context)),
+            Some(HandleType::Rsp) => self.rsps.with(handle.typed(), |rsp| f(&rsp.context)),
+            Some(HandleType::Cr) => self.crs.with(handle.typed(), |cr| f(&cr.context)),
+            Some(HandleType::Ia | HandleType::Csp) | None => None,
         };
-        Some(done.ok_or(INVALID))
-    }
-
-    /// Fails unless this IA gave the handle to the consumer.
-    fn check_shared(&self, handle: Handle) -> Result<it::Handle> {
-        let word = handle.as_raw();
-        let known = match handle.claimed_type() {
-            // DAT creates IT-API objects for its own use, whose handles the consumer does not get.
-            Some(HandleType::Evd) => self.evds.get(handle.typed()).is_some(),
-            Some(HandleType::Pz) => self.hidden.lock().zone.is_none_or(|zone| zone.as_raw() != word),
-            Some(_) => true,
-            None => false,
-        };
-        if known { Ok(it::Handle::from_raw(word)) } else { Err(INVALID) }
+        done.ok_or(INVALID)
     }
 }
 
@@ -49,11 +44,7 @@ impl Ia {
     pub fn get_handle_type(&self, handle: impl Into<Handle>) -> Result<HandleType> {
         let (inner, handle) = (&self.inner, handle.into());
         inner.live()?;
-        if let Some(found) = inner.own_context(handle, |_| ()) {
-            found?;
-        } else {
-            self.it.get_handle_type(inner.check_shared(handle)?).map_err(|_| INVALID)?;
-        }
+        inner.with_context(handle, |_| ())?;
         handle.claimed_type().ok_or(INVALID)
     }
 
@@ -65,15 +56,7 @@ impl Ia {
     pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> Result<Option<u64>> {
         let (inner, handle) = (&self.inner, handle.into());
         inner.live()?;
-        if let Some(found) = inner.own_context(handle, Context::get) {
-            return found;
-        }
-        match self.it.get_consumer_context(inner.check_shared(handle)?) {
-            Ok(context) => Ok(Some(context)),
-            Err(it::Error::NoContext) => Ok(None),
-            Err(it::Error::InvalidHandle) => Err(INVALID),
-            Err(other) => Err(other.into()),
-        }
+        inner.with_context(handle, Context::get)
     }
 
     /// Sets the context of an object, in place of an earlier one; `None` removes it.
@@ -88,13 +71,6 @@ impl Ia {
     ) -> Result<()> {
         let (inner, handle, context) = (&self.inner, handle.into(), context.into());
         inner.live()?;
-        if let Some(found) = inner.own_context(handle, |place| place.set(context)) {
-            return found;
-        }
-        let set = self.it.set_consumer_context(inner.check_shared(handle)?, context);
-        set.map_err(|error| match error {
-            it::Error::InvalidHandle => INVALID,
-            other => other.into(),
-        })
+        inner.with_context(handle, |place| place.set(context))
     }
 }

@@ -1,6 +1,7 @@
-//! Translates IT-API's errors to DAT's.
+//! The errors that more than one call returns, and those of the stack below in DAT's terms.
 
-use privileged_api as it;
+use kernel_agent::PostError;
+use rdma::Ended;
 
 use crate::ret::{Error, ErrorType, Subtype};
 
@@ -24,61 +25,19 @@ pub(crate) const fn resources(subtype: Subtype) -> Error {
     Error::new(ErrorType::InsufficientResources, subtype)
 }
 
-/// What this provider does not have.
 pub(crate) const MODEL: Error = Error::new(ErrorType::ModelNotSupported, Subtype::None);
-/// No memory.
 pub(crate) const NO_MEMORY: Error = resources(Subtype::ResourceMemory);
-/// The IA is closed.
 pub(crate) const CLOSED: Error = handle(Subtype::InvalidHandleIa);
-/// An upcall of a CNO's agent made a call that may wait.
 pub(crate) const IN_UPCALL: Error = state(Subtype::None);
+/// A queue of events cannot be that long, or is full.
+pub(crate) const EVENTS: Error = resources(Subtype::ResourceTevd);
 
-/// The DAT error of an IT-API error, for calls that have no more specific one.
-pub(crate) const fn of(error: it::Error) -> Error {
-    use it::Error as It;
-    match error {
-        It::InvalidIa => CLOSED,
-        It::IaCatastrophe => Error::new(ErrorType::InternalError, Subtype::None),
-        It::CallbackContext => IN_UPCALL,
-        It::Abort => Error::new(ErrorType::Abort, Subtype::None),
-        It::TimeoutExpired => Error::new(ErrorType::TimeoutExpired, Subtype::None),
-        It::QueueEmpty => Error::new(ErrorType::QueueEmpty, Subtype::None),
-        It::EvdQueueFull => Error::new(ErrorType::QueueFull, Subtype::None),
-        It::InvalidPz => handle(Subtype::InvalidHandlePz),
-        It::PzBusy => state(Subtype::InvalidStatePzInUse),
-        It::InvalidLmr => handle(Subtype::InvalidHandleLmr),
-        It::LmrBusy => state(Subtype::InvalidStateLmrInUse),
-        It::InvalidRmr => handle(Subtype::InvalidHandleRmr),
-        It::InvalidSrq => handle(Subtype::InvalidHandleSrq),
-        It::SrqBusy => state(Subtype::InvalidStateSrqInUse),
-        It::InvalidEp | It::InvalidEpType => handle(Subtype::InvalidHandleEp),
-        It::InvalidEpState | It::CannotReset | It::EpBusy => state(Subtype::None),
-        It::InvalidReqEvd | It::InvalidReqEvdState => handle(Subtype::InvalidHandleEvdRequest),
-        It::InvalidRecvEvd | It::InvalidRecvEvdState => handle(Subtype::InvalidHandleEvdRecv),
-        It::InvalidConnEvd => handle(Subtype::InvalidHandleEvdConn),
-        It::InvalidEvd | It::InvalidSoftEvd | It::InvalidEvdType => handle(Subtype::InvalidHandle1),
-        It::EvdBusy | It::InvalidEvdState => state(Subtype::InvalidStateEvdInUse),
-        It::WaiterLimit | It::EvdWait => state(Subtype::InvalidStateEvdWaiter),
-        It::InvalidListen => handle(Subtype::InvalidHandlePsp),
-        It::InvalidCnEstId | It::InvalidUdSvcReqId => handle(Subtype::InvalidHandleCr),
-        It::InvalidAh => handle(Subtype::InvalidHandle1),
-        It::ConnQualBusy => Error::new(ErrorType::ConnQualInUse, Subtype::None),
-        It::SrqNotSupported | It::OpNotSupported | It::InvalidSpigot => MODEL,
-        It::NoPermission => Error::new(ErrorType::PrivilegesViolation, Subtype::None),
-        It::InvalidAddress | It::InvalidNetaddr | It::InvalidSourcePath => {
-            Error::new(ErrorType::InvalidAddress, Subtype::InvalidAddressMalformed)
+impl From<Ended> for Error {
+    fn from(ended: Ended) -> Error {
+        match ended {
+            Ended::Disabled => ErrorType::InternalError.into(),
+            Ended::Freed => CLOSED,
         }
-        It::Resources | It::ResourceLmrLength => NO_MEMORY,
-        It::TooManyPosts => resources(Subtype::ResourceTep),
-        It::ResourceQueueSize => resources(Subtype::ResourceTevd),
-        // All other errors concern an argument.
-        _ => parameter(Subtype::None),
-    }
-}
-
-impl From<it::Error> for Error {
-    fn from(error: it::Error) -> Error {
-        of(error)
     }
 }
 
@@ -100,11 +59,16 @@ impl From<alloc::collections::TryReserveError> for Error {
     }
 }
 
-/// Replaces an error that concerns an unnamed argument by one that names `argument`.
-pub(crate) fn as_argument(argument: Subtype) -> impl Fn(it::Error) -> Error {
-    move |error| match of(error) {
-        error if error == parameter(Subtype::None) => parameter(argument),
-        other => other,
+/// The error of a request that was not posted, unless the endpoint's state or its end is the
+/// reason.
+pub(crate) const fn not_posted(error: PostError) -> Error {
+    match error {
+        PostError::QueueFull => resources(Subtype::ResourceTep),
+        PostError::LinksInFlight => NO_MEMORY,
+        PostError::State | PostError::Busy => state(Subtype::None),
+        PostError::Kind | PostError::Gone => handle(Subtype::InvalidHandleEp),
+        PostError::Segment => handle(Subtype::InvalidHandleLmr),
+        PostError::Segments | PostError::BadList(_) => parameter(Subtype::None),
     }
 }
 
@@ -113,24 +77,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_is_named_where_nothing_else_is_wrong() {
-        let named = as_argument(Subtype::InvalidArg3);
-        assert_eq!(named(it::Error::InvalidPrivs), parameter(Subtype::InvalidArg3));
-        assert_eq!(named(it::Error::InvalidPz), handle(Subtype::InvalidHandlePz));
-        assert_eq!(named(it::Error::Resources), NO_MEMORY);
-    }
-
-    #[test]
-    fn errors_that_no_consumer_can_provoke_at_will_have_their_types() {
+    fn a_post_that_fails_has_the_type_of_its_reason() {
         for (error, expected) in [
-            (it::Error::ResourceQueueSize, resources(Subtype::ResourceTevd)),
-            (it::Error::TooManyPosts, resources(Subtype::ResourceTep)),
-            (it::Error::Resources, NO_MEMORY),
-            (it::Error::ResourceLmrLength, NO_MEMORY),
-            (it::Error::NoPermission, Error::new(ErrorType::PrivilegesViolation, Subtype::None)),
-            (it::Error::InvalidAh, handle(Subtype::InvalidHandle1)),
+            (PostError::QueueFull, resources(Subtype::ResourceTep)),
+            (PostError::LinksInFlight, NO_MEMORY),
+            (PostError::Busy, state(Subtype::None)),
+            (PostError::Gone, handle(Subtype::InvalidHandleEp)),
+            (PostError::Segments, parameter(Subtype::None)),
         ] {
-            assert_eq!(of(error), expected, "{error:?}");
+            assert_eq!(not_posted(error), expected, "{error:?}");
         }
     }
 }

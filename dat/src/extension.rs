@@ -1,13 +1,14 @@
 //! The InfiniBand extensions' work requests, and the common entry point of all of them.
 
-use privileged_api as it;
+use kernel_agent::{Operation, Request, Segment, SendFlags, Shadow};
 
-use crate::ep::{too_long, wrong};
+use crate::completion::{self, COMBINATIONS, data, send_flags};
 use crate::error::{MODEL, handle, parameter};
 use crate::event::IbAddrHandle;
 use crate::flags::{CompletionFlags, EpState};
 use crate::handle::{EpHandle, Handle};
 use crate::ia::{Ia, Inner};
+use crate::objects::ep::{Ep, wrong};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 use crate::segment::{LmrTriplet, RmrTriplet, total};
 
@@ -185,20 +186,17 @@ impl Ia {
         immediate_data: u32,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        self.inner.extended()?;
-        let flags = self.inner.request_flags(ep, completion_flags)?;
-        let ((at, context), segments) = (remote_iov.inner(), LmrTriplet::inner(local_iov));
-        let inner = ep.inner();
-        let posted = self.it.post_rdma_write_immediate(
-            inner,
-            segments,
-            user_cookie,
-            flags,
-            at,
-            context,
-            immediate_data,
-        );
-        posted.map_err(|error| self.inner.not_posted(ep, error))
+        let inner = &self.inner;
+        inner.extended()?;
+        inner.post_to(ep, |ep| {
+            ep.for_connections()?;
+            ep.check_flags(completion_flags, completion::OF_REQUESTS)?;
+            let (to, immediate) = (remote_iov.words().remote(), Some(immediate_data));
+            let operation = Operation::Write { to, immediate };
+            let request =
+                request(operation, completion::Operation::WriteImmediate, user_cookie, completion_flags);
+            ep.post(inner, &request, local_iov, ep.write_segments())
+        })
     }
 
     /// Posts an atomic compare and swap: if the remote value is `cmp_value`, `swap_value` replaces
@@ -229,10 +227,11 @@ impl Ia {
         remote_iov: &RmrTriplet,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        let swap = (it::AtomicOp::CompareAndSwap, swap_value, cmp_value);
         // An atomic takes no Receive of the peer, so nothing can be solicited.
         let flags = completion_flags.difference(CompletionFlags::SOLICITED_WAIT);
-        self.atomic(ep, swap, local_iov, user_cookie, remote_iov, flags)
+        let remote = remote_iov.words().remote();
+        let operation = |sink| Operation::CompareSwap { remote, sink, compare: cmp_value, swap: swap_value };
+        self.atomic(ep, operation, completion::Operation::CompareSwap, local_iov, user_cookie, flags)
     }
 
     /// Posts an atomic fetch and add: `add_value` is added to the remote value, with wrap-around,
@@ -254,8 +253,9 @@ impl Ia {
         remote_iov: &RmrTriplet,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        let add = (it::AtomicOp::FetchAndAdd, add_value, 0);
-        self.atomic(ep, add, local_iov, user_cookie, remote_iov, completion_flags)
+        let remote = remote_iov.words().remote();
+        let operation = |sink| Operation::FetchAdd { remote, sink, add: add_value };
+        self.atomic(ep, operation, completion::Operation::FetchAdd, local_iov, user_cookie, completion_flags)
     }
 
     /// Posts a Send of all segments, in order, as one datagram to a remote endpoint that was
@@ -284,63 +284,105 @@ impl Ia {
         completion_flags: CompletionFlags,
     ) -> Result<()> {
         let inner = &self.inner;
-        if total(local_iov) >= too_long(inner.configs.get(ep)) {
-            return Err(inner.cannot_send(ep));
-        }
-        let flags = inner.request_flags(ep, completion_flags)?;
-        let ep_info = it::RemoteEpInfo { ud_ep_id: ah.qpn, ud_ep_key: ah.qkey };
-        let to = it::DgRemoteEpAddr::IbUd { addr: ah.ah.inner(), ep_info };
-        let posted = self.it.post_sendto(ep.inner(), LmrTriplet::inner(local_iov), cookie, flags, &to);
-        posted.map_err(|error| match error {
-            it::Error::InvalidAh => handle(Subtype::InvalidHandle2),
-            other => inner.not_posted(ep, other),
+        inner.post_to(ep, |ep| {
+            if !ep.sends_datagram(total(local_iov)) {
+                return Err(cannot_send(inner, ep));
+            }
+            // A datagram has no RDMA Reads before it.
+            const ALLOWED: CompletionFlags =
+                completion::OF_REQUESTS.difference(CompletionFlags::BARRIER_FENCE);
+            ep.check_flags(completion_flags, ALLOWED)?;
+            let vector = inner.addresses.with(ah.ah, |address| address.to(ah.qpn, ah.qkey, ep.zone()));
+            if local_iov.len() > ep.send_segments() {
+                return Err(parameter(Subtype::None));
+            }
+            let to = vector.flatten().ok_or(handle(Subtype::InvalidHandle2))?;
+            let operation = Operation::Datagram { to };
+            let of = completion::Operation::SendDatagram;
+            let request = request(operation, of, cookie, completion_flags);
+            match ep.qp.post(&request, local_iov, |piece| inner.segment(piece)) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(ep.not_posted(error)),
+            }
         })
     }
 
+    /// Posts an atomic operation, whose result goes to `local_iov`.
     #[inline(always)]
     fn atomic(
         &self,
         ep: EpHandle,
-        (op, value, compare): (it::AtomicOp, u64, u64),
+        operation: impl FnOnce(Segment) -> Operation,
+        of: completion::Operation,
         local_iov: &LmrTriplet,
         cookie: u64,
-        remote_iov: &RmrTriplet,
-        completion_flags: CompletionFlags,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        if !self.inner.offers.atomics() {
+        let inner = &self.inner;
+        if !inner.offers.atomics() {
             return Err(MODEL);
         }
-        let flags = self.inner.request_flags(ep, completion_flags)?;
-        if local_iov.segment_length() < 8 {
-            self.inner.ep(ep)?;
-            return Err(Error::new(ErrorType::LengthError, Subtype::None));
-        }
-        let (at, context) = remote_iov.inner();
-        let result = &LmrTriplet::inner(core::slice::from_ref(local_iov))[0];
-        let posted = self.it.post_atomic(ep.inner(), op, value, compare, result, cookie, flags, at, context);
-        posted.map_err(|error| self.inner.not_posted(ep, error))
+        inner.post_to(ep, |ep| {
+            const ALLOWED: CompletionFlags =
+                completion::OF_REQUESTS.difference(CompletionFlags::SOLICITED_WAIT);
+            ep.check_flags(flags, ALLOWED)?;
+            if local_iov.segment_length() < BYTES {
+                return Err(Error::new(ErrorType::LengthError, Subtype::None));
+            }
+            ep.for_connections()?;
+            ep.takes_requests()?;
+            // The device uses the first eight bytes of a longer buffer.
+            let sink = Segment { length: BYTES as u32, ..inner.segment(local_iov) };
+            let request = request(operation(sink), of, cookie, flags);
+            match ep.qp.post_plain(&request) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(ep.not_posted(error)),
+            }
+        })
     }
 }
 
-impl Inner {
-    /// Why an endpoint cannot send a datagram.
-    #[cold]
-    #[inline(never)]
-    fn cannot_send(&self, ep: EpHandle) -> Error {
-        if !self.offers.datagrams() {
-            return MODEL;
-        }
-        let found = match self.ep(ep) {
-            Ok(found) => found,
-            Err(error) => return error,
-        };
-        if !found.is_ud() {
-            return handle(Subtype::InvalidHandleEp);
-        }
-        match self.ep_state(&found) {
-            Ok(EpState::Connected) => Error::new(ErrorType::LengthError, Subtype::None),
-            Ok(now) => wrong(now),
-            Err(error) => error,
-        }
+/// The bytes of an atomic operation.
+const BYTES: u64 = 8;
+
+/// What the flags of a call become, by their bits.
+const SEND_FLAGS: [SendFlags; COMBINATIONS] = {
+    let mut table = [SendFlags::empty(); COMBINATIONS];
+    let mut bits = 0;
+    while bits < table.len() {
+        table[bits] = send_flags(CompletionFlags::from_bits_retain(bits as u32));
+        bits += 1;
+    }
+    table
+};
+
+/// A request with flags that were checked.
+#[inline(always)]
+fn request(operation: Operation, of: completion::Operation, cookie: u64, flags: CompletionFlags) -> Request {
+    let data = data(of, flags);
+    let flags = SEND_FLAGS.get(flags.bits() as usize).copied().unwrap_or(SendFlags::empty());
+    Request { operation, flags, shadow: Shadow { cookie, data } }
+}
+
+impl Ep {
+    /// Fails for a datagram endpoint.
+    fn for_connections(&self) -> Result<()> {
+        if self.is_ud() { Err(handle(Subtype::InvalidHandleEp)) } else { Ok(()) }
+    }
+}
+
+/// Why an endpoint cannot send a datagram.
+#[cold]
+#[inline(never)]
+fn cannot_send(inner: &Inner, ep: &Ep) -> Error {
+    if !inner.offers.datagrams() {
+        return MODEL;
+    }
+    if !ep.is_ud() {
+        return handle(Subtype::InvalidHandleEp);
+    }
+    match inner.ep_state(ep) {
+        EpState::Connected => Error::new(ErrorType::LengthError, Subtype::None),
+        now => wrong(now),
     }
 }

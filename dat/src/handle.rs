@@ -1,14 +1,9 @@
-//! Handles: one word each, checked in constant time. [`rdma::handle`] defines the bits.
-//!
-//! A DAT IA opens an adapter of `privileged-api` (IT-API) for itself, and no other consumer gets
-//! handles of that adapter. Objects that both APIs have (endpoints, protection zones, regions,
-//! queues) keep the handle word of that adapter, so a post needs no translation. Objects that only
-//! DAT has are in tables of this crate, under an adapter number of their own. So a handle of one
-//! API is invalid in the other.
+//! Handles: one word each, checked in constant time. [`rdma::handle`] defines the bits. Each IA has
+//! a number of its own among the adapters of all faces, so a handle of one API is invalid in the
+//! others.
 
 use core::fmt;
 
-use privileged_api as it;
 use rdma::handle::{self, ObjectHandle, Tag};
 
 /// What kind of object a handle names. The numbers are uDAPL's.
@@ -59,57 +54,31 @@ pub enum HandleType {
     IbExt = 12,
 }
 
-/// Tags of the objects that only DAT has. Objects that both APIs have use IT-API's tags.
-pub(crate) mod tag {
-    use super::Tag;
-
-    pub(crate) const CNO: Tag = Tag::new(10);
-    pub(crate) const PSP: Tag = Tag::new(11);
-    pub(crate) const RSP: Tag = Tag::new(12);
-    pub(crate) const CR: Tag = Tag::new(13);
+impl HandleType {
+    /// The tag of handles of this type.
+    const fn tag(self) -> Tag {
+        Tag::new(self as u32)
+    }
 }
 
 /// The type that a word claims.
 fn claimed(word: u64) -> Option<HandleType> {
-    const ADDR: u32 = it::HandleType::Addr as u32;
-    const EP: u32 = it::HandleType::Ep as u32;
-    const EVD: u32 = it::HandleType::Evd as u32;
-    const IA: u32 = it::HandleType::Ia as u32;
-    const LMR: u32 = it::HandleType::Lmr as u32;
-    const PZ: u32 = it::HandleType::Pz as u32;
-    const RMR: u32 = it::HandleType::Rmr as u32;
-    const SRQ: u32 = it::HandleType::Srq as u32;
     Some(match handle::tag(word)? {
-        ADDR => HandleType::IbExt,
-        EP => HandleType::Ep,
-        EVD => HandleType::Evd,
-        IA => HandleType::Ia,
-        LMR => HandleType::Lmr,
-        PZ => HandleType::Pz,
-        RMR => HandleType::Rmr,
-        SRQ => HandleType::Srq,
-        10 => HandleType::Cno,
-        11 => HandleType::Psp,
-        12 => HandleType::Rsp,
-        13 => HandleType::Cr,
+        0 => HandleType::Cr,
+        1 => HandleType::Ep,
+        2 => HandleType::Evd,
+        3 => HandleType::Ia,
+        4 => HandleType::Lmr,
+        5 => HandleType::Psp,
+        6 => HandleType::Pz,
+        7 => HandleType::Rmr,
+        8 => HandleType::Rsp,
+        9 => HandleType::Cno,
+        10 => HandleType::Srq,
+        12 => HandleType::IbExt,
+        // There are no common service points.
         _ => return None,
     })
-}
-
-impl EpHandle {
-    /// Whether the word is a shared receive queue's, valid or not.
-    #[inline(always)]
-    pub(crate) fn claims_a_shared_queue(self) -> bool {
-        handle::tag(self.0) == Some(it::HandleType::Srq as u32)
-    }
-}
-
-impl SrqHandle {
-    /// Whether the word is a shared receive queue's, valid or not.
-    #[inline(always)]
-    pub(crate) fn claims_its_type(self) -> bool {
-        handle::tag(self.0) == Some(it::HandleType::Srq as u32)
-    }
 }
 
 /// A handle of any type.
@@ -166,20 +135,7 @@ impl fmt::Debug for Handle {
 }
 
 macro_rules! typed {
-    ($($name:ident $(= $of:ident)?;)*) => {$(
-        $(impl $name {
-            /// The handle in the adapter of `privileged-api`.
-            #[inline(always)]
-            pub(crate) const fn inner(self) -> it::$of {
-                it::$of::from_raw(self.0)
-            }
-
-            #[inline(always)]
-            pub(crate) const fn of(inner: it::$of) -> $name {
-                $name(inner.as_raw())
-            }
-        })?
-
+    ($($name:ident)*) => {$(
         impl From<$name> for Handle {
             fn from(handle: $name) -> Handle {
                 Handle(handle.0)
@@ -197,55 +153,45 @@ macro_rules! typed {
 rdma::handles! {
     /// An interface adapter.
     #[doc(alias = "DAT_IA_HANDLE")]
-    IaHandle = <it::IaHandle as ObjectHandle>::TAG;
+    IaHandle = HandleType::Ia.tag();
     /// A protection zone.
     #[doc(alias = "DAT_PZ_HANDLE")]
-    PzHandle = <it::PzHandle as ObjectHandle>::TAG;
+    PzHandle = HandleType::Pz.tag();
     /// A local memory region.
     #[doc(alias = "DAT_LMR_HANDLE")]
-    LmrHandle = <it::LmrHandle as ObjectHandle>::TAG;
+    LmrHandle = HandleType::Lmr.tag();
     /// A remote memory region.
     #[doc(alias = "DAT_RMR_HANDLE")]
-    RmrHandle = <it::RmrHandle as ObjectHandle>::TAG;
+    RmrHandle = HandleType::Rmr.tag();
     /// A shared receive queue.
     #[doc(alias = "DAT_SRQ_HANDLE")]
-    SrqHandle = <it::SrqHandle as ObjectHandle>::TAG;
+    SrqHandle = HandleType::Srq.tag();
     /// An event dispatcher.
     #[doc(alias = "DAT_EVD_HANDLE")]
-    EvdHandle = <it::EvdHandle as ObjectHandle>::TAG;
+    EvdHandle = HandleType::Evd.tag();
     /// An endpoint.
     #[doc(alias = "DAT_EP_HANDLE")]
-    EpHandle = <it::EpHandle as ObjectHandle>::TAG;
+    EpHandle = HandleType::Ep.tag();
     /// The address handle of a remote datagram endpoint.
     #[doc(alias = "ibv_ah")]
-    AhHandle = <it::AddrHandle as ObjectHandle>::TAG;
+    AhHandle = HandleType::IbExt.tag();
     /// A consumer notification object.
     #[doc(alias = "DAT_CNO_HANDLE")]
-    CnoHandle = tag::CNO;
+    CnoHandle = HandleType::Cno.tag();
     /// A public service point.
     #[doc(alias = "DAT_PSP_HANDLE")]
-    PspHandle = tag::PSP;
+    PspHandle = HandleType::Psp.tag();
     /// A reserved service point.
     #[doc(alias = "DAT_RSP_HANDLE")]
-    RspHandle = tag::RSP;
+    RspHandle = HandleType::Rsp.tag();
     /// A connection request.
     #[doc(alias = "DAT_CR_HANDLE")]
-    CrHandle = tag::CR;
+    CrHandle = HandleType::Cr.tag();
 }
 
 typed! {
-    IaHandle;
-    PzHandle = PzHandle;
-    LmrHandle = LmrHandle;
-    RmrHandle = RmrHandle;
-    SrqHandle = SrqHandle;
-    EvdHandle = EvdHandle;
-    EpHandle = EpHandle;
-    AhHandle = AddrHandle;
-    CnoHandle;
-    PspHandle;
-    RspHandle;
-    CrHandle;
+    IaHandle PzHandle LmrHandle RmrHandle SrqHandle EvdHandle EpHandle AhHandle CnoHandle PspHandle
+    RspHandle CrHandle
 }
 
 #[cfg(test)]
@@ -255,20 +201,18 @@ mod tests {
     #[test]
     fn each_tag_is_a_type_of_its_own() {
         let word = |tag| handle::word(tag, 1, 2, 3);
-        assert_eq!(claimed(word(tag::CNO)), Some(HandleType::Cno));
-        assert_eq!(claimed(word(tag::PSP)), Some(HandleType::Psp));
-        assert_eq!(claimed(word(tag::RSP)), Some(HandleType::Rsp));
-        assert_eq!(claimed(word(tag::CR)), Some(HandleType::Cr));
-        let of_both = |kind: it::HandleType| claimed(word(Tag::new(kind as u32)));
-        assert_eq!(of_both(it::HandleType::Ep), Some(HandleType::Ep));
-        assert_eq!(of_both(it::HandleType::Addr), Some(HandleType::IbExt));
-        assert_eq!(of_both(it::HandleType::Listen), None);
+        for number in 0..13 {
+            let found = claimed(word(Tag::new(number)));
+            assert_eq!(found.map(|kind| kind as u32), Some(number).filter(|number| *number != 11));
+        }
+        assert_eq!(claimed(word(CrHandle::TAG)), Some(HandleType::Cr));
+        assert_eq!(claimed(word(AhHandle::TAG)), Some(HandleType::IbExt));
         assert_eq!((claimed(0), claimed(word(Tag::new(14)))), (None, None));
     }
 
     #[test]
     fn a_handle_in_words_says_what_it_claims() {
-        let cno = CnoHandle::from_raw(handle::word(tag::CNO, 1, 2, 3));
+        let cno = CnoHandle::from_raw(handle::word(CnoHandle::TAG, 1, 2, 3));
         assert_eq!(alloc::format!("{cno:?}"), "Cno(2 of IA 1, generation 3)");
         assert_eq!(alloc::format!("{:?} {:?}", EpHandle::NULL, Handle::NULL), "NULL NULL");
     }

@@ -1,46 +1,53 @@
 //! The interface adapter: opening, closing, attributes (dat_ia_open, dat_ia_query, dat_ia_close).
 //!
-//! An IA opens an IT-API adapter for itself ([`it::Ia`]), which owns the objects and their queues.
-//! Beside them the IA keeps what only DAT has.
+//! An IA is an [`Adapter`] with tables of DAT's objects. `upcalls` has the agent's upcalls to it.
 //!
-//! Locks, outermost first: an endpoint's `turn`, an event dispatcher's `changes` (both sleep), then
-//! one of the others. Those spin, are leaves, and are not held during a call of IT-API.
+//! Locks, outermost first: a request's `turn`, an endpoint's `turn`, an event dispatcher's
+//! `changes` (these three sleep), a table entry, an endpoint's `control`, an event dispatcher's
+//! `control`, its queue, the slot of a queue. A thread that holds `requests`, `resolving`, `zone`
+//! or a CNO's `state` takes no other lock.
 
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
+use kernel_agent::{Agent, Client, Consumer, Features, Identity, Sender, key};
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::sync::{Mutex, Once};
 use platform::{Platform, Privileged, heap};
-use privileged_api as it;
-use rdma::numbers::Number;
-use rdma::{Context, Table};
+use rdma::handle::ObjectHandle;
+use rdma::{
+    Adapter, Call, Context, Endpoints, Face, Interfaces, Keys, Limits, Offer, Opening, Owners, PeerRequests,
+    RoomForCallbacks, Slots, Table,
+};
 
+use crate::IaAddress;
 use crate::attr::{
     EpCreator, IaAttr, IaAttrMask, IovOwnership, NamedAttr, ProviderAttr, ProviderAttrMask, PzSupport,
     RmrScope,
 };
-use crate::cm::{Cr, Psp, Resolving, Rsp};
-use crate::cno::{Cno, FREED};
-use crate::ep::{Configs, Ep};
-use crate::error::{CLOSED, MODEL, NO_MEMORY, parameter, state};
-use crate::evd::Evd;
+use crate::error::{MODEL, NO_MEMORY, handle, parameter, state};
 use crate::flags::{CloseFlags, CompletionFlags, ExtensionAttr, MemType, Qos};
-use crate::handle::{CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, RspHandle};
-use crate::lmr::Region;
+use crate::handle::{
+    AhHandle, CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RmrHandle,
+    RspHandle, SrqHandle,
+};
+use crate::objects::address_handle::{AddressHandle, MAX_ADDRESS_HANDLES};
+use crate::objects::cno::{Cno, FREED};
+use crate::objects::ep::Ep;
+use crate::objects::evd::Evd;
+use crate::objects::lmr::Region;
+use crate::objects::points::{CONNECT_DATA, Cr, Psp, Rsp};
+use crate::objects::pz::{InZone, Pz};
+use crate::objects::resolutions::Resolutions;
+use crate::objects::rmr::Rmr;
+use crate::objects::srq::Srq;
 use crate::ret::{Error, ErrorType, Result, Subtype};
-use crate::side_table::SideTable;
-use crate::{IaAddress, SpHandle};
 
 /// The version of the InfiniBand extensions: 2.0.9.
 #[doc(alias = "DAT_IB_EXTENSION_VERSION")]
 pub const IB_EXTENSION_VERSION: u32 = 209;
 
-/// The one port that an adapter has.
-pub(crate) const SPIGOT: usize = 1;
 /// The most connection requests whose events the consumer has taken and which it has not answered.
 const MAX_CRS: u32 = 4096;
 /// The most service points of each kind, and the most CNOs.
@@ -52,26 +59,38 @@ const LOW_WATERMARK: u32 = 0x001;
 const OUTSTANDING: u32 = 0x10;
 /// [`ProviderAttr::ep_recv_info_supported`]: the number of Receives that are outstanding.
 const ALLOCATED: u32 = 0x01;
+/// The alignment of buffers at which transfers are fastest, in bytes.
+const OPTIMAL_ALIGNMENT: u32 = 64;
 
 /// The features of an interface, and which of them are InfiniBand extensions.
 #[derive(Clone, Copy)]
-pub(crate) struct Offers(it::Features);
+pub(crate) struct Offers(Features);
 
 impl Offers {
     pub(crate) fn atomics(self) -> bool {
-        self.0.contains(it::Features::ATOMICS)
+        self.0.contains(Features::ATOMICS)
     }
 
     pub(crate) fn datagrams(self) -> bool {
-        self.0.contains(it::Features::UD)
+        self.0.contains(Features::UD)
     }
 
     pub(crate) fn srq(self) -> bool {
-        self.0.contains(it::Features::SRQ)
+        self.0.contains(Features::SRQ)
+    }
+
+    /// Whether shared receive queues can be resized.
+    pub(crate) fn srq_resize(self) -> bool {
+        self.0.contains(Features::SRQ_RESIZE)
     }
 
     pub(crate) fn zero_based(self) -> bool {
-        self.0.contains(it::Features::RELATIVE)
+        self.0.contains(Features::RELATIVE)
+    }
+
+    /// Whether there are windows that all endpoints of a zone can use.
+    pub(crate) fn windows(self) -> bool {
+        self.0.contains(Features::WINDOWS_WIDE)
     }
 
     /// An interface that is limited to neither atomics nor datagrams offers the base API only.
@@ -80,39 +99,37 @@ impl Offers {
     }
 }
 
-/// Objects that the consumer does not see.
-#[derive(Default)]
-pub(crate) struct Hidden {
-    /// The protection zone of endpoints that the consumer created without one.
-    pub(crate) zone: Option<it::PzHandle>,
-    /// The event dispatcher of endpoints that the consumer created without one for connection
-    /// events.
-    pub(crate) messages: Option<it::EvdHandle>,
-}
-
 pub(crate) struct Inner {
-    pub(crate) it: it::Ia,
-    me: Weak<Inner>,
+    pub(crate) adapter: Adapter<Inner>,
+    pub(crate) interfaces: Arc<Interfaces>,
     pub(crate) handle: IaHandle,
     pub(crate) offers: Offers,
-    closed: AtomicBool,
+    /// The IA is being closed: no upcall may begin.
+    closing: AtomicBool,
     pub(crate) context: Context,
-    pub(crate) evds: SideTable<EvdHandle, Evd>,
-    pub(crate) eps: SideTable<EpHandle, Ep>,
-    pub(crate) configs: Configs,
-    pub(crate) lmrs: SideTable<LmrHandle, Region>,
+    pub(crate) pzs: Table<PzHandle, Pz>,
+    pub(crate) lmrs: Table<LmrHandle, Region>,
+    pub(crate) keys: Keys,
+    pub(crate) owners: Owners,
+    pub(crate) rmrs: Table<RmrHandle, Rmr>,
+    pub(crate) srqs: Table<SrqHandle, Srq>,
+    pub(crate) evds: Table<EvdHandle, Evd>,
+    pub(crate) evd_slots: Slots<Consumer>,
+    pub(crate) eps: Table<EpHandle, Ep>,
+    pub(crate) ep_slots: Slots<Arc<Sender>>,
+    pub(crate) addresses: Table<AhHandle, AddressHandle>,
     pub(crate) cnos: Table<CnoHandle, Cno>,
     pub(crate) psps: Table<PspHandle, Psp>,
     pub(crate) rsps: Table<RspHandle, Rsp>,
     pub(crate) crs: Table<CrHandle, Cr>,
-    /// The service points by their qualifiers.
-    pub(crate) services: Mutex<BTreeMap<u64, SpHandle>>,
-    /// The remote datagram endpoints that are being resolved, by IT-API's request.
-    pub(crate) resolving: Mutex<BTreeMap<u64, Resolving>>,
-    pub(crate) hidden: Mutex<Hidden>,
-    async_evd: Once<EvdHandle>,
-    /// Distinguishes the handles of the tables above; released after them.
-    _number: Number,
+    /// The peers' requests for datagram endpoints that the consumer has not answered.
+    pub(crate) requests: Mutex<PeerRequests>,
+    /// The remote datagram endpoints that are being resolved.
+    pub(crate) resolving: Mutex<Resolutions>,
+    /// The protection zone of endpoints that the consumer created without one.
+    zone: Mutex<Option<Arc<Pz>>>,
+    pub(crate) async_evd: Once<EvdHandle>,
+    _room: RoomForCallbacks,
 }
 
 /// An interface adapter (IA). A clone is the same IA.
@@ -123,25 +140,36 @@ pub(crate) struct Inner {
 #[derive(Clone)]
 #[doc(alias = "DAT_IA_HANDLE")]
 pub struct Ia {
-    pub(crate) it: it::Ia,
     pub(crate) inner: Arc<Inner>,
 }
 
 /// Opens an interface adapter of this name, with an event dispatcher for asynchronous events that
 /// holds at least `async_evd_min_qlen` of them. Returns the IA and that event dispatcher.
 ///
-/// `async_evd` has to be null: an event dispatcher of another IA cannot be shared. The consumer has
-/// to be privileged, since CNOs use callbacks.
+/// The provider is a [`Provider`](crate::Provider), or that of another face. `async_evd` has to be
+/// null: an event dispatcher of another IA cannot be shared. The consumer has to be privileged,
+/// since CNOs use callbacks.
 ///
-/// Errors: `ProviderNotFound` (no such interface, its NIC does not work, or it is over VIA),
-/// `InvalidHandle`, `InvalidParameter` (a queue of no or too many events), `InsufficientResources`,
-/// `InvalidState` (in an upcall). Blocks for the device. Not for upcalls. Thread-safe. dat_ia_open.
+/// Errors: `ProviderNotFound` (no such interface, its NIC does not work, or it is over another
+/// transport than InfiniBand), `InvalidHandle`, `InvalidParameter` (a queue of no or too many
+/// events), `InsufficientResources`, `InvalidState` (in an upcall). Blocks for the device. Not for
+/// upcalls. Thread-safe. dat_ia_open.
 #[doc(alias = "dat_ia_open")]
 #[doc(alias = "dat_ia_openv")]
 pub fn ia_open(
-    provider: &it::Provider,
+    provider: &impl AsRef<Arc<Interfaces>>,
     name: &str,
     privileged: Privileged,
+    async_evd_min_qlen: usize,
+    async_evd: EvdHandle,
+) -> Result<(Ia, EvdHandle)> {
+    open(provider.as_ref(), name, privileged, async_evd_min_qlen, async_evd)
+}
+
+fn open(
+    interfaces: &Arc<Interfaces>,
+    name: &str,
+    _privileged: Privileged,
     async_evd_min_qlen: usize,
     async_evd: EvdHandle,
 ) -> Result<(Ia, EvdHandle)> {
@@ -151,18 +179,19 @@ pub fn ia_open(
     if async_evd_min_qlen == 0 {
         return Err(parameter(Subtype::InvalidArg2));
     }
-    let adapter = provider.ia_create(name, 2, 1, Some(privileged)).map_err(|error| match error {
-        it::Error::InvalidName => Error::new(ErrorType::ProviderNotFound, Subtype::NameNotRegistered),
-        other => other.into(),
+    if interfaces.callbacks().contains_this_thread() {
+        return Err(crate::error::IN_UPCALL);
+    }
+    // DAT's calls with private data, atomic operations and so on have no place on VIA.
+    let found = interfaces.find(name).filter(|offer| offer.endpoints == Endpoints::QueuePairs);
+    let unknown = Error::new(ErrorType::ProviderNotFound, Subtype::NameNotRegistered);
+    let Offer { agent, limits, .. } = found.ok_or(unknown)?;
+    let ia = Ia { inner: Inner::open(interfaces, agent, name, &limits)? };
+    let evd = ia.create_async_evd(async_evd_min_qlen).inspect_err(|_| {
+        let _ = ia.ia_close(CloseFlags::Abrupt);
     })?;
-    let opened = Ia::on(adapter.clone()).and_then(|ia| {
-        let evd = ia.create_async_evd(async_evd_min_qlen)?;
-        ia.inner.async_evd.call_once(|| evd);
-        Ok((ia, evd))
-    });
-    opened.inspect_err(|_| {
-        let _ = adapter.ia_free();
-    })
+    ia.inner.async_evd.call_once(|| evd);
+    Ok((ia, evd))
 }
 
 /// The completion flags that posts and event dispatchers take.
@@ -172,61 +201,68 @@ const COMPLETION_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
     .union(CompletionFlags::BARRIER_FENCE)
     .union(CompletionFlags::EVD_THRESHOLD);
 
-impl Ia {
-    fn on(adapter: it::Ia) -> Result<Ia> {
-        // DAT's calls with private data, atomic operations and so on have no place on VIA.
-        if adapter.transport_type() != it::TransportType::Ib {
-            return Err(Error::new(ErrorType::ProviderNotFound, Subtype::NameNotRegistered));
-        }
-        let id = *adapter.identity();
-        let number = Number::take()?;
-        let cnos = Table::new(&number, MAX_POINTS, 0)?;
-        let psps = Table::new(&number, MAX_POINTS, 0)?;
-        let rsps = Table::new(&number, MAX_POINTS, 0)?;
-        let crs = Table::new(&number, MAX_CRS, 0)?;
-        let evds = SideTable::new(id.max_cqs)?;
-        let (eps, configs) = (SideTable::new(id.max_qps)?, Configs::new(id.max_qps)?);
-        let lmrs = SideTable::new(id.max_keys)?;
-        let (handle, offers) = (IaHandle::from_raw(adapter.handle().as_raw()), Offers(adapter.features()));
-        heap::room_for_arc::<Inner>()?;
-        let inner = Arc::new_cyclic(|me: &Weak<Inner>| Inner {
-            it: adapter.clone(),
-            me: me.clone(),
-            handle,
+impl Inner {
+    fn open(
+        interfaces: &Arc<Interfaces>,
+        agent: Arc<Agent>,
+        name: &str,
+        limits: &Limits,
+    ) -> Result<Arc<Inner>> {
+        let opening = Opening::begin(agent, name)?;
+        let number = opening.number();
+        let id = *opening.agent().identity();
+        let keys = id.max_keys.min(key::MAX);
+        let offers = Offers(Features::from_bits_truncate(id.features) & limits.features);
+        let pzs = Table::new(number, id.max_pds, 0)?;
+        // In the tag of a bind, index 0 means no region.
+        let (lmrs, rmrs) =
+            (Table::new(number, keys.saturating_sub(1), 1)?, Table::new(number, keys.saturating_sub(1), 1)?);
+        let srqs = Table::new(number, id.max_srqs, 0)?;
+        let (evds, evd_slots) = (Table::new(number, id.max_cqs, 0)?, Slots::new(id.max_cqs)?);
+        let (eps, ep_slots) = (Table::new(number, id.max_qps, 0)?, Slots::new(id.max_qps)?);
+        let addresses = Table::new(number, MAX_ADDRESS_HANDLES, 0)?;
+        let cnos = Table::new(number, MAX_POINTS, 0)?;
+        let psps = Table::new(number, MAX_POINTS, 0)?;
+        let rsps = Table::new(number, MAX_POINTS, 0)?;
+        let crs = Table::new(number, MAX_CRS, 0)?;
+        let owners = Owners::new(keys)?;
+        let keys = Keys::new(LmrHandle::TAG, number.number(), keys, None)?;
+        let room = RoomForCallbacks::make(interfaces)?;
+        let interfaces = interfaces.clone();
+        let inner = opening.open(limits.connections, Some("dat-upcalls"), |adapter| Inner {
+            handle: adapter.handle(),
+            adapter,
+            interfaces,
             offers,
-            closed: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             context: Context::new(),
-            evds,
-            eps,
-            configs,
+            pzs,
             lmrs,
+            keys,
+            owners,
+            rmrs,
+            srqs,
+            evds,
+            evd_slots,
+            eps,
+            ep_slots,
+            addresses,
             cnos,
             psps,
             rsps,
             crs,
-            services: Mutex::new(BTreeMap::new()),
-            resolving: Mutex::new(BTreeMap::new()),
-            hidden: Mutex::new(Hidden::default()),
+            requests: Mutex::new(PeerRequests::default()),
+            resolving: Mutex::new(Resolutions::default()),
+            zone: Mutex::new(None),
             async_evd: Once::new(),
-            _number: number,
-        });
-        // IT-API wakes the waiters on its event dispatchers.
-        let weak = inner.weak();
-        adapter.when_disabled(Box::new(move || {
-            if let Some(inner) = weak.upgrade() {
-                inner.cnos.all().for_each(|cno| cno.end(ErrorType::InternalError.into()));
-            }
-        }));
-        let weak = inner.weak();
-        adapter.when_drained(Box::new(move |ep| {
-            if let Some(inner) = weak.upgrade() {
-                inner.drained(EpHandle::of(ep));
-            }
-        }));
-        Ok(Ia { it: adapter, inner })
+            _room: room,
+        })?;
+        Ok(inner)
     }
+}
 
-    /// The IA's handle.
+impl Ia {
+    /// A handle that names no object of its type.
     pub fn handle(&self) -> IaHandle {
         self.inner.handle
     }
@@ -240,16 +276,12 @@ impl Ia {
     #[doc(alias = "dat_ia_close")]
     pub fn ia_close(&self, flags: CloseFlags) -> Result<()> {
         let inner = &self.inner;
-        if flags == CloseFlags::Graceful && !inner.is_closed() && inner.has_objects() {
-            return Err(state(Subtype::InvalidStateIaInUse));
-        }
-        self.it.ia_free().map_err(|error| match error {
-            it::Error::InvalidEvdState => state(Subtype::InvalidStateIaInUse),
-            other => other.into(),
-        })?;
-        inner.closed.store(true, Ordering::Release);
-        inner.forget_all();
-        Ok(())
+        inner.adapter.end(inner, || {
+            if flags == CloseFlags::Graceful && inner.has_objects() {
+                return Err(state(Subtype::InvalidStateIaInUse));
+            }
+            inner.stop_upcalls()
+        })
     }
 
     /// The event dispatcher of asynchronous events, and the attributes that the masks ask for. With
@@ -269,32 +301,42 @@ impl Ia {
         if ProviderAttrMask::from_bits(provider_mask.bits()).is_none() {
             return Err(parameter(Subtype::InvalidArg5));
         }
-        let info = self.it.ia_query()?;
-        let ia_attr = if ia_mask.is_empty() { None } else { Some(self.ia_attr(&info)) };
-        let provider_attr = if provider_mask.is_empty() { None } else { Some(self.provider_attr(&info)?) };
-        Ok((self.async_evd(), ia_attr, provider_attr))
+        let inner = &self.inner;
+        inner.live()?;
+        inner.not_in_upcall()?;
+        let ia_attr = if ia_mask.is_empty() { None } else { Some(inner.ia_attr()?) };
+        let provider_attr = if provider_mask.is_empty() { None } else { Some(inner.provider_attr()?) };
+        Ok((inner.async_evd.get().copied().unwrap_or_default(), ia_attr, provider_attr))
     }
 
-    /// The event dispatcher of asynchronous events.
-    pub(crate) fn async_evd(&self) -> EvdHandle {
-        self.inner.async_evd.get().copied().unwrap_or_default()
+    /// Begins a call that creates, changes or frees objects. Fails unless the IA works.
+    pub(crate) fn call(&self) -> Result<Call<'_, Arc<Inner>>> {
+        Ok(self.inner.adapter.begin_call(&self.inner)?)
+    }
+}
+
+impl Inner {
+    fn name(&self) -> Result<String> {
+        let mut name = String::new();
+        name.try_reserve_exact(self.adapter.name().len())?;
+        name.push_str(self.adapter.name());
+        Ok(name)
     }
 
-    fn ia_attr(&self, info: &it::IaInfo) -> IaAttr {
-        let (id, offers, most) = (self.it.identity(), self.inner.offers, self.inner.limits());
-        let windows = !info.rmr_types_supported.is_empty();
+    fn ia_attr(&self) -> Result<IaAttr> {
+        let (id, offers, most) = (self.identity(), self.offers, self.limits());
         let (segments, depth) = (most.segments, most.reads);
         // The agent has queue pairs of its own.
         let most_eps = id.max_qps as usize;
         let srqs = if offers.srq() { id.max_srqs as usize } else { 0 };
-        IaAttr {
-            adapter_name: info.ia_name.clone(),
+        Ok(IaAttr {
+            adapter_name: self.name()?,
             vendor_name: "Ferrovia",
             hardware_version_major: id.version_major.into(),
             hardware_version_minor: id.version_minor.into(),
             firmware_version_major: id.revision,
             firmware_version_minor: 0,
-            ia_address: self.inner.address().unwrap_or(IaAddress::V6(core::net::Ipv6Addr::UNSPECIFIED)),
+            ia_address: self.address().unwrap_or(IaAddress::V6(core::net::Ipv6Addr::UNSPECIFIED)),
             max_eps: most_eps,
             max_dto_per_ep: most.dtos,
             max_rdma_read_per_ep_in: depth,
@@ -308,7 +350,7 @@ impl Ia {
             max_pzs: id.max_pds as usize,
             max_message_size: most.message,
             max_rdma_size: most.message,
-            max_rmrs: if windows { id.max_keys as usize } else { 0 },
+            max_rmrs: if offers.windows() { id.max_keys as usize } else { 0 },
             max_rmr_target_address: u64::MAX,
             max_srqs: srqs,
             max_ep_per_srq: if srqs > 0 { most_eps } else { 0 },
@@ -322,11 +364,11 @@ impl Ia {
             zb_supported: offers.zero_based(),
             extension_supported: if offers.extensions() { ExtensionAttr::Ib } else { ExtensionAttr::None },
             extension_version: if offers.extensions() { IB_EXTENSION_VERSION } else { 0 },
-        }
+        })
     }
 
-    fn provider_attr(&self, info: &it::IaInfo) -> Result<ProviderAttr> {
-        let offers = self.inner.offers;
+    fn provider_attr(&self) -> Result<ProviderAttr> {
+        let offers = self.offers;
         let mut named = Vec::new();
         // The document's names and those of the public headers.
         let (atomics, extensions) = (offers.atomics(), offers.extensions());
@@ -344,18 +386,15 @@ impl Ia {
         named.try_reserve_exact(all.len())?;
         let offered = all.into_iter().filter(|&(_, _, offered)| offered);
         named.extend(offered.map(|(name, value, _)| NamedAttr { name, value }));
-        let mut provider_name = String::new();
-        provider_name.try_reserve_exact(info.ia_name.len())?;
-        provider_name.push_str(&info.ia_name);
         // Software, connection request, DTO, connection, RMR bind: each can share with each. The
         // event dispatcher of asynchronous events has no other stream.
         let together = [true, true, true, true, true, false];
         let merging =
             [together, together, together, together, together, [false, false, false, false, false, true]];
         Ok(ProviderAttr {
-            provider_name,
-            provider_version_major: info.sw_major_version,
-            provider_version_minor: info.sw_minor_version,
+            provider_name: self.name()?,
+            provider_version_major: 0,
+            provider_version_minor: 1,
             dapl_version_major: 2,
             dapl_version_minor: 0,
             lmr_mem_types_supported: MemType::Virtual as u32 | MemType::Lmr as u32,
@@ -363,11 +402,11 @@ impl Ia {
             dat_qos_supported: Qos::BEST_EFFORT,
             completion_flags_supported: COMPLETION_FLAGS,
             is_thread_safe: true,
-            max_private_data_size: info.connect_private_data_len,
+            max_private_data_size: CONNECT_DATA,
             supports_multipath: false,
             ep_creator: EpCreator::Never,
             pz_support: PzSupport::Unique,
-            optimal_buffer_alignment: info.dto_alignment_hint,
+            optimal_buffer_alignment: OPTIMAL_ALIGNMENT,
             evd_stream_merging_supported: merging,
             srq_supported: offers.srq(),
             srq_watermarks_supported: if offers.srq() { LOW_WATERMARK } else { 0 },
@@ -385,122 +424,220 @@ impl Ia {
     }
 }
 
-/// The most events that a queue of other events than completions can hold.
+/// The most events that a queue of software's entries holds, of each stream.
 pub(crate) const MAX_SOFT_EVENTS: usize = 1 << 15;
 
 impl Inner {
-    /// This IA, if a clone of it still exists.
     pub(crate) fn ia(&self) -> Option<Ia> {
-        Some(Ia { it: self.it.clone(), inner: self.me.upgrade()? })
+        Some(Ia { inner: self.adapter.face()? })
     }
 
     pub(crate) fn weak(&self) -> Weak<Inner> {
-        self.me.clone()
+        self.adapter.weak()
     }
 
     pub(crate) fn platform(&self) -> &Arc<dyn Platform> {
-        self.it.platform()
+        self.interfaces.platform()
     }
 
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        self.adapter.agent()
     }
 
-    /// Fails if the IA is closed or its device is dead. For calls that need nothing else of IT-API.
+    pub(crate) fn identity(&self) -> &Identity {
+        self.agent().identity()
+    }
+
+    /// The agent's client.
+    pub(crate) fn client(&self) -> Result<&Arc<Client>> {
+        self.adapter.client().ok_or(crate::error::CLOSED)
+    }
+
+    /// Fails unless the IA works.
+    #[inline(always)]
     pub(crate) fn live(&self) -> Result<()> {
-        if self.is_closed() {
-            return Err(CLOSED);
-        }
-        match self.it.get_consumer_context(self.it.handle()) {
-            Err(error @ (it::Error::InvalidIa | it::Error::IaCatastrophe)) => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(self.adapter.check()?)
     }
 
-    /// Fails in an upcall, for calls that may wait.
+    /// Fails in a thread that runs an upcall: for calls that may wait.
     pub(crate) fn not_in_upcall(&self) -> Result<()> {
-        if self.it.in_callback() { Err(crate::error::IN_UPCALL) } else { Ok(()) }
+        if self.interfaces.callbacks().contains_this_thread() { Err(crate::error::IN_UPCALL) } else { Ok(()) }
     }
 
-    /// Fails if the interface offers no extensions.
+    /// Fails unless the interface offers InfiniBand extensions.
     pub(crate) fn extended(&self) -> Result<()> {
         if self.offers.extensions() { Ok(()) } else { Err(MODEL) }
     }
 
-    /// The adapter's address: its first IPv4 address, or else that of its first GID.
+    /// The IA's address: the first IPv4 address, else the first GID.
     pub(crate) fn address(&self) -> Option<IaAddress> {
-        let id = self.it.identity();
+        let id = self.identity();
         if id.ipv4 != [0; 4] {
             return Some(IaAddress::from(id.ipv4));
         }
         id.gids.first().map(|gid| IaAddress::from(*gid))
     }
 
-    /// Whether the consumer has objects beside the event dispatcher of asynchronous events.
-    fn has_objects(&self) -> bool {
-        let own = self.async_evd.get().map(|evd| evd.as_raw());
-        let counts = self.it.object_counts();
-        let hidden = self.hidden.lock();
-        // Regions and shared receive queues are in zones, and service points on event dispatchers.
-        counts.pz > usize::from(hidden.zone.is_some())
-            || counts.ep > 0
-            || self.cnos.count() + self.crs.count() > 0
-            || self.evds.all().any(|evd| Some(evd.handle.as_raw()) != own)
+    /// The error for one of the agent, where nothing more specific is meant. Disables the IA if the
+    /// device is dead.
+    pub(crate) fn error(&self, error: kernel_agent::Error) -> Error {
+        use kernel_agent::Error as Agent;
+        match error {
+            Agent::DeviceDead(_) => self.dead(),
+            Agent::Gone if self.agent().is_dead() => self.dead(),
+            Agent::QpState(_) => state(Subtype::None),
+            Agent::PrivateData(_) | Agent::NotReachable | Agent::BadList(_) => parameter(Subtype::None),
+            _ => NO_MEMORY,
+        }
     }
 
-    /// Forgets all that belonged to the objects of a closed IA.
-    fn forget_all(&self) {
-        for cno in self.cnos.all() {
-            cno.end(FREED);
-            self.cnos.remove(cno.handle);
+    /// As [`Inner::error`], for a call that the agent can refuse only because another call freed
+    /// the object meanwhile: that is `invalid`.
+    pub(crate) fn gone(&self, error: kernel_agent::Error, invalid: Error) -> Error {
+        match error {
+            kernel_agent::Error::Gone | kernel_agent::Error::Command(_) if !self.agent().is_dead() => invalid,
+            other => self.error(other),
         }
+    }
+
+    /// Disables the IA, whose device is dead. The caller holds no lock. Returns the error of calls.
+    pub(crate) fn dead(&self) -> Error {
+        self.adapter.disable(self);
+        ErrorType::InternalError.into()
+    }
+
+    fn has_objects(&self) -> bool {
+        let own = self.async_evd.get().copied();
+        // Regions and shared receive queues are in zones, and service points on event dispatchers.
+        self.pzs.count() + self.eps.count() + self.cnos.count() + self.crs.count() > 0
+            || self.evds.all().any(|evd| Some(evd.handle) != own && !evd.hidden)
+    }
+
+    /// The protection zone of endpoints that the consumer created without one.
+    pub(crate) fn hidden_zone(&self) -> Result<InZone> {
+        let existing = self.zone.lock().clone();
+        let zone = match existing {
+            Some(zone) => zone,
+            None => {
+                let made = self.new_zone(PzHandle::NULL)?;
+                let zone = self.zone.lock().get_or_insert_with(|| made.clone()).clone();
+                if !Arc::ptr_eq(&zone, &made) {
+                    // Another call was faster.
+                    let _ = made.pd.destroy();
+                }
+                zone
+            }
+        };
+        InZone::begin(zone).ok_or(handle(Subtype::InvalidHandlePz))
+    }
+
+    pub(crate) fn shared<T>(value: T) -> Result<Arc<T>> {
+        heap::arc(value).map_err(|_| NO_MEMORY)
+    }
+
+    /// Whether upcalls may begin.
+    pub(crate) fn makes_upcalls(&self) -> bool {
+        !self.closing.load(Ordering::Acquire)
+    }
+
+    /// Lets no upcall begin any more; fails, and changes nothing, while one runs.
+    fn stop_upcalls(&self) -> Result<()> {
+        // From here on no upcall begins: see `Evd::run`.
+        self.closing.store(true, Ordering::Release);
+        if self.evds.all().any(|evd| evd.runs()) {
+            self.closing.store(false, Ordering::Release);
+            // Those that became due while `closing` was set could not begin. Schedule them.
+            for evd in self.evds.all() {
+                self.adapter.schedule(evd.place());
+            }
+            return Err(state(Subtype::InvalidStateIaInUse));
+        }
+        Ok(())
+    }
+}
+
+impl Face for Inner {
+    fn adapter(&self) -> &Adapter<Inner> {
+        &self.adapter
+    }
+
+    fn close_queues(&self) {
+        for evd in self.evds.all() {
+            evd.disable();
+        }
+        for ep in self.eps.all() {
+            ep.close_slot();
+        }
+    }
+
+    fn wake_all(&self) {
+        for evd in self.evds.all() {
+            evd.wake();
+        }
+        if self.adapter.is_freed() {
+            self.cnos.all().for_each(|cno| cno.end(FREED));
+        }
+    }
+
+    fn device_died(&self) {
+        self.cnos.all().for_each(|cno| cno.end(ErrorType::InternalError.into()));
+    }
+
+    fn run_callbacks(self: &Arc<Inner>, place: u32) {
+        if let Some(evd) = self.evds.at(place as usize) {
+            self.run(&evd);
+        }
+    }
+
+    fn destroy_objects(&self) {
         for psp in self.psps.all() {
-            self.psps.remove(psp.handle);
+            self.end_psp(&psp);
         }
         for rsp in self.rsps.all() {
-            self.rsps.remove(rsp.handle);
+            self.end_rsp(&rsp);
         }
+        self.end_resolutions();
+        for ep in self.eps.all() {
+            self.end_ep(&ep);
+        }
+        for address in self.addresses.all() {
+            self.free_address(address.handle);
+        }
+        for srq in self.srqs.all() {
+            // Cannot fail: all endpoints, which could use the queue, are freed.
+            let _ = self.end_srq(&srq);
+        }
+        for rmr in self.rmrs.all() {
+            self.end_rmr(&rmr);
+        }
+        for lmr in self.lmrs.all() {
+            // Cannot fail: all windows are freed.
+            let _ = self.end_lmr(&lmr);
+        }
+        for evd in self.evds.all() {
+            self.end_evd(&evd);
+        }
+        for pz in self.pzs.all() {
+            self.end_pz(&pz);
+        }
+        if let Some(zone) = self.zone.lock().take() {
+            let _ = zone.pd.destroy();
+        }
+        for cno in self.cnos.all() {
+            self.cnos.remove(cno.handle);
+        }
+    }
+
+    fn forget(&self) {
         for cr in self.crs.all() {
             self.crs.remove(cr.handle);
         }
-        self.services.lock().clear();
-        self.resolving.lock().clear();
-        self.eps.clear();
-        self.evds.clear();
-        self.lmrs.clear();
+        self.requests.lock().clear();
     }
+}
 
-    /// The zone of endpoints that the consumer created without one.
-    pub(crate) fn hidden_zone(&self) -> Result<it::PzHandle> {
-        if let Some(zone) = self.hidden.lock().zone {
-            return Ok(zone);
-        }
-        let made = self.it.pz_create()?;
-        let zone = *self.hidden.lock().zone.get_or_insert(made);
-        if zone != made {
-            // Another call was faster.
-            let _ = self.it.pz_free(made);
-        }
-        Ok(zone)
-    }
-
-    /// The event dispatcher of endpoints that the consumer created without one for connection
-    /// events. Such an endpoint cannot be connected, so this event dispatcher never gets an event.
-    pub(crate) fn hidden_messages(&self) -> Result<it::EvdHandle> {
-        if let Some(evd) = self.hidden.lock().messages {
-            return Ok(evd);
-        }
-        let (stream, flags) = (it::EventType::CM_MSG_EVENT_STREAM, it::EvdFlags::OVERFLOW_DEFAULT);
-        let made = self.it.evd_create(stream, flags, 1, 1, it::EvdHandle::NULL)?;
-        let evd = *self.hidden.lock().messages.get_or_insert(made);
-        if evd != made {
-            let _ = self.it.evd_free(made);
-        }
-        Ok(evd)
-    }
-
-    /// Allocates a shared object; fails if there is no memory.
-    pub(crate) fn shared<T>(value: T) -> Result<Arc<T>> {
-        heap::arc(value).map_err(|_| NO_MEMORY)
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.adapter.dropped(self);
     }
 }

@@ -1,10 +1,9 @@
 //! DAT 2.0 for the privileged consumer, with the InfiniBand extensions (immediate data, atomics,
 //! unreliable datagrams) and endpoints with shared receive queues.
 //!
-//! A thin layer on `privileged-api` (IT-API), whose model it shares. Boot code makes a
-//! [`Provider`]; a consumer opens an [`Ia`] on it with [`ia_open`] and calls DAT's routines on it,
-//! without their prefix `dat_`: `dat_ep_post_send(ep, …)` is [`Ia::ep_post_send`]. Searching the
-//! documentation for DAT's names works.
+//! Boot code makes a [`Provider`]; a consumer opens an [`Ia`] on it with [`ia_open`] and calls
+//! DAT's routines on it, without their prefix `dat_`: `dat_ep_post_send(ep, …)` is
+//! [`Ia::ep_post_send`]. Searching the documentation for DAT's names works.
 //!
 //! - Handles are words that each call checks in constant time; a freed, foreign or null handle
 //!   returns `InvalidHandle` with the subtype that the call names. A DAT handle is invalid in the
@@ -21,24 +20,26 @@
 //! - When the device dies, all calls but [`Ia::ia_close`] return `InternalError`, and all waiters
 //!   return.
 //!
-//! It has no queues, connections or memory of its own: the IT-API objects below have them. There is
-//! no registry of providers, since boot code passes the [`Provider`], and of the extensions there
-//! are InfiniBand's only, not iWARP's.
+//! It stands on `rdma` and the agent, beside IT-API and VIPL. There is no registry of providers,
+//! since boot code passes the [`Provider`], and of the extensions there are InfiniBand's only, not
+//! iWARP's.
 //!
 //! What the DAT documents leave open is decided in docs/decisions/dat.md.
 //!
 //! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),
 //! `segment` (pieces of memory), `ia`, `pz`, `lmr`, `rmr`, `srq`, `evd`, `cno`, `ep` (the objects),
-//! `cm` (service points and requests), `datagrams` (resolving datagram endpoints), `extension` (the
-//! extensions' posts), `context`. `side_table` finds what DAT keeps beside an IT-API object, and
-//! `error` translates IT-API's errors.
+//! `cm` (service points and requests), `datagrams` (resolving datagram endpoints), `address_handle`
+//! (where datagrams go), `extension` (the extensions' posts), `completion` (what is posted with a
+//! request, and what its completion means), `upcalls` (events of the agent), `context`, `error`.
 #![no_std]
 
 extern crate alloc;
 
+mod address_handle;
 mod attr;
 mod cm;
 mod cno;
+mod completion;
 mod context;
 mod datagrams;
 mod ep;
@@ -50,12 +51,14 @@ mod flags;
 mod handle;
 mod ia;
 mod lmr;
+mod objects;
+mod provider;
 mod pz;
 mod ret;
 mod rmr;
 mod segment;
-mod side_table;
 mod srq;
+mod upcalls;
 
 /// The address of an adapter: an IPv4 address, or an IPv6 address that is a GID.
 #[doc(alias = "DAT_IA_ADDRESS_PTR")]
@@ -63,7 +66,6 @@ mod srq;
 pub type IaAddress = core::net::IpAddr;
 
 pub use attr::*;
-pub use cno::Agent;
 pub use evd::WaitError;
 pub use event::*;
 pub use extension::{IbArguments, IbOp};
@@ -74,6 +76,9 @@ pub use handle::{
 };
 pub use ia::{IB_EXTENSION_VERSION, Ia, ia_open};
 pub use lmr::{Lmr, RegionDescription};
-pub use privileged_api::{PrivateData, Privileged, Provider};
+pub use objects::cno::Agent;
+pub use platform::Privileged;
+pub use provider::Provider;
+pub use rdma::PrivateData;
 pub use ret::*;
 pub use segment::{LmrContext, LmrTriplet, RmrContext, RmrTriplet};

@@ -2,16 +2,20 @@
 
 use alloc::sync::Arc;
 
-use platform::DmaBuffer;
-use privileged_api as it;
+use kernel_agent::{LinkFlags, MemoryList, Segment};
+use platform::sync::Mutex;
+use platform::{DmaBuffer, heap};
+use rdma::Context;
 
 use crate::attr::LmrParam;
-use crate::error::{MODEL, as_argument, handle, of, parameter};
+use crate::error::{MODEL, NO_MEMORY, handle, parameter, state};
 use crate::flags::{MemPriv, MemType, VaType};
 use crate::handle::{LmrHandle, PzHandle};
 use crate::ia::{Ia, Inner};
-use crate::ret::{Result, Subtype};
-use crate::segment::{LmrContext, RmrContext};
+use crate::objects::lmr::{Memory, Region};
+use crate::objects::pz::InZone;
+use crate::ret::{Error, Result, Subtype};
+use crate::segment::{LmrContext, LmrTriplet, RmrContext};
 
 /// The memory of a region.
 #[doc(alias = "DAT_REGION_DESCRIPTION")]
@@ -55,52 +59,47 @@ pub struct Lmr {
     pub registered_address: u64,
 }
 
-/// What a region was made of.
-#[derive(Clone)]
-pub(crate) enum Memory {
-    Buffer { buffer: Arc<DmaBuffer>, offset: usize },
-    Static(&'static [u8]),
+/// The rights of peers in the device's form.
+pub(crate) fn remote_rights(privs: MemPriv) -> LinkFlags {
+    let mut flags = LinkFlags::empty();
+    flags.set(LinkFlags::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
+    flags.set(LinkFlags::REMOTE_WRITE, privs.contains(MemPriv::REMOTE_WRITE));
+    // Atomics have a privilege of their own, which the one to write does not include.
+    flags.set(LinkFlags::ATOMIC_ALONE, privs.contains(MemPriv::IB_REMOTE_ATOMIC));
+    flags
 }
 
-/// A region, as DAT keeps it.
-pub(crate) struct Region {
-    memory: Memory,
-    mem_type: MemType,
+/// All rights in the device's form.
+fn rights(privs: MemPriv) -> LinkFlags {
+    let mut flags = remote_rights(privs);
+    flags.set(LinkFlags::LOCAL_READ, privs.contains(MemPriv::LOCAL_READ));
+    flags.set(LinkFlags::LOCAL_WRITE, privs.contains(MemPriv::LOCAL_WRITE));
+    flags
 }
 
-/// IT-API's privileges.
-pub(crate) fn privileges(privs: MemPriv) -> it::MemPriv {
-    let mut inner = it::MemPriv::empty();
-    inner.set(it::MemPriv::LOCAL_READ, privs.contains(MemPriv::LOCAL_READ));
-    inner.set(it::MemPriv::LOCAL_WRITE, privs.contains(MemPriv::LOCAL_WRITE));
-    inner.set(it::MemPriv::REMOTE_READ, privs.contains(MemPriv::REMOTE_READ));
-    inner.set(it::MemPriv::REMOTE_WRITE, privs.contains(MemPriv::REMOTE_WRITE));
-    inner.set(it::MemPriv::ATOMIC_ALONE, privs.contains(MemPriv::IB_REMOTE_ATOMIC));
-    inner
-}
-
-/// DAT's privileges.
-pub(crate) fn privileges_of(inner: it::MemPriv) -> MemPriv {
+/// Rights of the device as DAT's privileges.
+pub(crate) fn privileges(flags: LinkFlags) -> MemPriv {
     let mut privs = MemPriv::NONE;
-    privs.set(MemPriv::LOCAL_READ, inner.contains(it::MemPriv::LOCAL_READ));
-    privs.set(MemPriv::LOCAL_WRITE, inner.contains(it::MemPriv::LOCAL_WRITE));
-    privs.set(MemPriv::REMOTE_READ, inner.contains(it::MemPriv::REMOTE_READ));
-    privs.set(MemPriv::REMOTE_WRITE, inner.contains(it::MemPriv::REMOTE_WRITE));
-    privs.set(MemPriv::IB_REMOTE_ATOMIC, inner.contains(it::MemPriv::ATOMIC_ALONE));
+    privs.set(MemPriv::LOCAL_READ, flags.contains(LinkFlags::LOCAL_READ));
+    privs.set(MemPriv::LOCAL_WRITE, flags.contains(LinkFlags::LOCAL_WRITE));
+    privs.set(MemPriv::REMOTE_READ, flags.contains(LinkFlags::REMOTE_READ));
+    privs.set(MemPriv::REMOTE_WRITE, flags.contains(LinkFlags::REMOTE_WRITE));
+    privs.set(MemPriv::IB_REMOTE_ATOMIC, flags.contains(LinkFlags::ATOMIC_ALONE));
     privs
 }
 
-impl Inner {
-    /// IT-API's mode of addresses.
-    pub(crate) fn mode(&self, va_type: VaType) -> Result<it::AddrMode> {
-        match va_type {
-            VaType::Va => Ok(it::AddrMode::Absolute),
-            VaType::Zb if self.offers.zero_based() => Ok(it::AddrMode::Relative),
-            VaType::Zb => Err(MODEL),
-        }
-    }
+/// The privileges by which peers change memory, which the consumer may then change, too.
+const REMOTE_WRITES: MemPriv = MemPriv::REMOTE_WRITE.union(MemPriv::IB_REMOTE_ATOMIC);
 
-    /// Fails for privileges that cannot be granted.
+/// Whether a region can have these privileges.
+fn are_possible(privs: MemPriv) -> bool {
+    let writes = privs.intersects(REMOTE_WRITES);
+    privs.contains(MemPriv::LOCAL_READ) && (!writes || privs.contains(MemPriv::LOCAL_WRITE))
+}
+
+const INVALID: Error = handle(Subtype::InvalidHandleLmr);
+
+impl Inner {
     pub(crate) fn check_privileges(&self, privs: MemPriv, argument: Subtype) -> Result<()> {
         if MemPriv::from_bits(privs.bits()).is_none() {
             return Err(parameter(argument));
@@ -109,6 +108,66 @@ impl Inner {
             return Err(MODEL);
         }
         Ok(())
+    }
+
+    pub(crate) fn lmr(&self, lmr: LmrHandle) -> Result<Arc<Region>> {
+        self.lmrs.get(lmr).ok_or(INVALID)
+    }
+
+    /// Registers memory with the device.
+    fn register(
+        &self,
+        zone: &InZone,
+        memory: &Memory,
+        address: usize,
+        length: u64,
+        rights: LinkFlags,
+    ) -> Result<Arc<kernel_agent::Region>> {
+        let client = self.client()?;
+        let register = |list: &MemoryList<'_>| client.register(&zone.pd, rights, address as u64, list);
+        let registered = match memory {
+            Memory::Buffer { buffer, offset } => {
+                let list = MemoryList::Contiguous { bus: buffer.bus() + *offset as u64, length };
+                self.agent().registering(buffer, || register(&list))
+            }
+            Memory::Static(_) => self.agent().list_virtual(address, length, register).flatten(),
+        };
+        registered.map_err(|error| match error {
+            kernel_agent::Error::TooScattered | kernel_agent::Error::NotReachable => {
+                parameter(Subtype::InvalidArg3)
+            }
+            other => self.error(other),
+        })
+    }
+
+    /// Frees a region, unless a remote memory region is bound to it or another call frees it.
+    pub(crate) fn end_lmr(&self, lmr: &Region) -> Result<()> {
+        let destroyed = lmr.region.destroy();
+        if destroyed == Err(kernel_agent::Error::Busy) {
+            return Err(state(Subtype::InvalidStateLmrInUse));
+        }
+        self.lmrs.invalidate(lmr.handle).ok_or(INVALID)?;
+        let word = lmr.handle.as_raw();
+        self.keys.clear(word);
+        self.owners.clear(lmr.region.key(), word);
+        self.lmrs.release(lmr.handle);
+        lmr.zone.end();
+        // Taken out here, because another thread may keep the object itself alive for a moment.
+        let memory = lmr.memory.lock().take();
+        if let Some(Memory::Buffer { buffer, .. }) = memory {
+            self.agent().release(buffer, destroyed);
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// A segment in the device's form. A context that names no region becomes a key that the device
+    /// refuses, and a length beyond 32 bits, which is too long for every endpoint, the largest one.
+    #[inline(always)]
+    pub(crate) fn segment(&self, piece: &LmrTriplet) -> Segment {
+        let length = piece.segment_length().min(u64::from(u32::MAX)) as u32;
+        Segment { addr: piece.virtual_address(), length, key: self.keys.get(piece.lmr_context().0.as_raw()) }
     }
 }
 
@@ -132,47 +191,74 @@ impl Ia {
         privileges: MemPriv,
         va_type: VaType,
     ) -> Result<Lmr> {
-        let inner = &self.inner;
-        inner.live()?;
+        let inner = self.call()?;
         inner.check_privileges(privileges, Subtype::InvalidArg6)?;
-        let mode = inner.mode(va_type)?;
+        if va_type == VaType::Zb && !inner.offers.zero_based() {
+            return Err(MODEL);
+        }
         let (memory, mem_type) = match region_description {
             RegionDescription::Buffer { buffer, offset } => {
                 (Memory::Buffer { buffer: buffer.clone(), offset }, MemType::Virtual)
             }
             RegionDescription::Static(bytes) => (Memory::Static(bytes), MemType::Virtual),
             RegionDescription::Lmr(lmr) => {
-                let region = inner.lmrs.get(lmr).ok_or(handle(Subtype::InvalidHandleLmr))?;
-                if length > self.it.lmr_query(lmr.inner(), it::LmrParamMask::ALL)?.length {
+                let region = inner.lmr(lmr)?;
+                if length > region.length {
                     return Err(parameter(Subtype::InvalidArg3));
                 }
-                (region.memory.clone(), MemType::Lmr)
+                let memory = region.memory.lock().clone();
+                (memory.ok_or(INVALID)?, MemType::Lmr)
             }
         };
-        let description = match &memory {
-            Memory::Buffer { buffer, offset } => it::LmrMemory::Buffer { buffer, offset: *offset },
-            Memory::Static(bytes) => it::LmrMemory::Static(bytes),
+        inner.not_in_upcall()?;
+        let zone = inner.enter_zone(pz)?;
+        let read_only = matches!(memory, Memory::Static(_));
+        let writes = privileges.intersects(MemPriv::LOCAL_WRITE.union(REMOTE_WRITES));
+        if !are_possible(privileges) {
+            return Err(parameter(Subtype::InvalidArg6));
+        }
+        if length > inner.identity().max_region {
+            return Err(parameter(Subtype::InvalidArg3));
+        }
+        if read_only && writes {
+            return Err(parameter(Subtype::InvalidArg6));
+        }
+        let extent = memory.extent().filter(|(_, room)| length <= *room);
+        let (address, _) = extent.ok_or(parameter(Subtype::InvalidArg3))?;
+        let reservation = inner.lmrs.reserve()?;
+        let handle = reservation.handle();
+        inner.keys.reach(handle.as_raw())?;
+        let mut rights = rights(privileges) | LinkFlags::BIND;
+        rights.set(LinkFlags::RELATIVE, va_type == VaType::Zb);
+        let region = inner.register(&zone, &memory, address, length, rights)?;
+        let (key, remote) = (region.key(), region.remote_key());
+        let undo = |region: &kernel_agent::Region| {
+            inner.owners.clear(key, handle.as_raw());
+            let _ = region.destroy();
+            NO_MEMORY
         };
-        let privs = self::privileges(privileges);
-        let made = self.it.lmr_create(pz.inner(), description, length, mode, privs, it::LmrFlags::empty(), 0);
-        let (lmr, context) = made.map_err(|error| match error {
-            it::Error::InvalidPrivs | it::Error::Access => parameter(Subtype::InvalidArg6),
-            it::Error::ResourceLmrLength => parameter(Subtype::InvalidArg3),
-            other => as_argument(Subtype::InvalidArg3)(other),
-        })?;
-        let recorded = Inner::shared(Region { memory, mem_type })
-            .and_then(|region| inner.lmrs.insert(LmrHandle::of(lmr), region))
-            .and_then(|()| Ok(self.it.lmr_query(lmr, it::LmrParamMask::ALL)?));
-        let param = recorded.inspect_err(|_| {
-            inner.lmrs.remove(LmrHandle::of(lmr));
-            let _ = self.it.lmr_free(lmr);
-        })?;
+        inner.owners.set(key, handle.as_raw()).map_err(|_| undo(&region))?;
+        let made = heap::arc(Region {
+            handle,
+            zone,
+            region,
+            memory: Mutex::new(Some(memory)),
+            address,
+            length,
+            mem_type,
+            va_type,
+            context: Context::new(),
+        });
+        let made = made.map_err(|made| undo(&made.region))?;
+        inner.keys.set(handle.as_raw(), key);
+        reservation.fill(made);
+        let is_remote = privileges.intersects(REMOTE_WRITES.union(MemPriv::REMOTE_READ));
         Ok(Lmr {
-            lmr_handle: LmrHandle::of(lmr),
-            lmr_context: LmrContext(lmr),
-            rmr_context: context.map(|context| context.0),
-            registered_size: param.actual_length,
-            registered_address: param.actual_addr as u64,
+            lmr_handle: handle,
+            lmr_context: LmrContext(handle),
+            rmr_context: is_remote.then(|| remote.to_be()),
+            registered_size: length,
+            registered_address: address as u64,
         })
     }
 
@@ -182,23 +268,25 @@ impl Ia {
     /// dat_lmr_query.
     #[doc(alias = "dat_lmr_query")]
     pub fn lmr_query(&self, lmr: LmrHandle) -> Result<LmrParam> {
-        let param = self.it.lmr_query(lmr.inner(), it::LmrParamMask::ALL)?;
-        let region = self.inner.lmrs.get(lmr);
+        let inner = &self.inner;
+        inner.live()?;
+        let lmr = inner.lmr(lmr)?;
+        let info = lmr.region.query().map_err(|error| inner.gone(error, INVALID))?;
+        let mem_priv = privileges(LinkFlags::from_bits_truncate(info.flags));
+        let is_remote = mem_priv.intersects(REMOTE_WRITES.union(MemPriv::REMOTE_READ));
+        let rmr_context: Option<RmrContext> = is_remote.then(|| info.remote.to_be());
         Ok(LmrParam {
             ia_handle: self.handle(),
-            mem_type: region.map_or(MemType::Virtual, |region| region.mem_type),
-            address: param.addr,
-            length: param.length,
-            pz_handle: PzHandle::of(param.pz),
-            mem_priv: privileges_of(param.privs),
-            va_type: match param.addr_mode {
-                it::AddrMode::Absolute => VaType::Va,
-                it::AddrMode::Relative => VaType::Zb,
-            },
-            lmr_context: LmrContext(lmr.inner()),
-            rmr_context: param.rmr_context.map(|context| context.0),
-            registered_size: param.actual_length,
-            registered_address: param.actual_addr as u64,
+            mem_type: lmr.mem_type,
+            address: lmr.address,
+            length: lmr.length,
+            pz_handle: lmr.zone.handle,
+            mem_priv,
+            va_type: lmr.va_type,
+            lmr_context: LmrContext(lmr.handle),
+            rmr_context,
+            registered_size: lmr.length,
+            registered_address: lmr.address as u64,
         })
     }
 
@@ -209,9 +297,9 @@ impl Ia {
     /// that races with it succeeds or finds the handle invalid. dat_lmr_free.
     #[doc(alias = "dat_lmr_free")]
     pub fn lmr_free(&self, lmr: LmrHandle) -> Result<()> {
-        self.it.lmr_free(lmr.inner()).map_err(of)?;
-        self.inner.lmrs.remove(lmr);
-        Ok(())
+        let inner = self.call()?;
+        let lmr = inner.lmr(lmr)?;
+        inner.end_lmr(&lmr)
     }
 }
 
@@ -220,18 +308,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_privilege_is_the_other_faces() {
-        use it::MemPriv as It;
-        for (privs, inner) in [
-            (MemPriv::LOCAL_READ, It::LOCAL_READ),
-            (MemPriv::LOCAL_WRITE, It::LOCAL_WRITE),
-            (MemPriv::REMOTE_READ, It::REMOTE_READ),
-            (MemPriv::REMOTE_WRITE, It::REMOTE_WRITE),
-            (MemPriv::IB_REMOTE_ATOMIC, It::ATOMIC_ALONE),
-            (MemPriv::NONE, It::empty()),
-            (MemPriv::ALL, It::LOCAL | It::REMOTE),
+    fn each_privilege_is_a_right_of_the_device() {
+        for (privs, flags) in [
+            (MemPriv::LOCAL_READ, LinkFlags::LOCAL_READ),
+            (MemPriv::LOCAL_WRITE, LinkFlags::LOCAL_WRITE),
+            (MemPriv::REMOTE_READ, LinkFlags::REMOTE_READ),
+            (MemPriv::REMOTE_WRITE, LinkFlags::REMOTE_WRITE),
+            (MemPriv::IB_REMOTE_ATOMIC, LinkFlags::ATOMIC_ALONE),
+            (MemPriv::NONE, LinkFlags::empty()),
         ] {
-            assert_eq!((privileges(privs), privileges_of(inner)), (inner, privs));
+            assert_eq!((rights(privs), privileges(flags)), (flags, privs));
+        }
+        assert_eq!(privileges(rights(MemPriv::ALL)), MemPriv::ALL);
+        assert_eq!(remote_rights(MemPriv::ALL), LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE);
+    }
+
+    #[test]
+    fn who_lets_peers_write_may_write() {
+        assert!(are_possible(MemPriv::LOCAL_READ) && are_possible(MemPriv::ALL));
+        for privs in [
+            MemPriv::NONE,
+            MemPriv::LOCAL_WRITE,
+            MemPriv::LOCAL_READ | MemPriv::REMOTE_WRITE,
+            MemPriv::LOCAL_READ | MemPriv::IB_REMOTE_ATOMIC,
+        ] {
+            assert!(!are_possible(privs), "{privs:?}");
         }
     }
 }

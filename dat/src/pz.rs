@@ -1,10 +1,18 @@
 //! Protection zones (dat_pz_create, dat_pz_query, dat_pz_free).
 
+use alloc::sync::Arc;
+
+use platform::use_count::{NotClosed, UseCount};
+use rdma::Context;
+
 use crate::attr::PzParam;
+use crate::error::{NO_MEMORY, handle, state};
 use crate::handle::PzHandle;
-use crate::ia::Ia;
-use crate::ret::Result;
-use privileged_api as it;
+use crate::ia::{Ia, Inner};
+use crate::objects::pz::{InZone, Pz};
+use crate::ret::{Error, Result, Subtype};
+
+const INVALID: Error = handle(Subtype::InvalidHandlePz);
 
 impl Ia {
     /// Creates a protection zone.
@@ -13,7 +21,11 @@ impl Ia {
     /// for upcalls. Thread-safe. dat_pz_create.
     #[doc(alias = "dat_pz_create")]
     pub fn pz_create(&self) -> Result<PzHandle> {
-        Ok(PzHandle::of(self.it.pz_create()?))
+        let inner = self.call()?;
+        inner.not_in_upcall()?;
+        let reservation = inner.pzs.reserve()?;
+        let zone = inner.new_zone(reservation.handle())?;
+        Ok(reservation.fill(zone))
     }
 
     /// Returns a protection zone's parameters.
@@ -22,7 +34,8 @@ impl Ia {
     /// dat_pz_query.
     #[doc(alias = "dat_pz_query")]
     pub fn pz_query(&self, pz: PzHandle) -> Result<PzParam> {
-        self.it.pz_query(pz.inner(), it::PzParamMask::ALL)?;
+        self.inner.live()?;
+        self.inner.pzs.with(pz, |_| ()).ok_or(INVALID)?;
         Ok(PzParam { ia_handle: self.handle() })
     }
 
@@ -34,6 +47,35 @@ impl Ia {
     /// invalid. dat_pz_free.
     #[doc(alias = "dat_pz_free")]
     pub fn pz_free(&self, pz: PzHandle) -> Result<()> {
-        Ok(self.it.pz_free(pz.inner())?)
+        let inner = self.call()?;
+        let pz = inner.pzs.get(pz).ok_or(INVALID)?;
+        pz.uses.close().map_err(|reason| match reason {
+            NotClosed::InUse => state(Subtype::InvalidStatePzInUse),
+            NotClosed::AlreadyClosed => INVALID,
+        })?;
+        inner.end_pz(&pz);
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(crate) fn new_zone(&self, handle: PzHandle) -> Result<Arc<Pz>> {
+        let pd = self.client()?.create_pd().map_err(|error| self.error(error))?;
+        let zone = Pz { handle, pd, uses: UseCount::new(), context: Context::new() };
+        platform::heap::arc(zone).map_err(|zone| {
+            let _ = zone.pd.destroy();
+            NO_MEMORY
+        })
+    }
+
+    /// Puts an object into a zone.
+    pub(crate) fn enter_zone(&self, pz: PzHandle) -> Result<InZone> {
+        InZone::begin(self.pzs.get(pz).ok_or(INVALID)?).ok_or(INVALID)
+    }
+
+    pub(crate) fn end_pz(&self, pz: &Pz) {
+        self.pzs.remove(pz.handle);
+        // No object is in it, so this fails only if the device is dead.
+        let _ = pz.pd.destroy();
     }
 }

@@ -1,16 +1,38 @@
 //! Remote memory regions (dat_rmr_create, dat_rmr_bind, dat_rmr_query, dat_rmr_free).
 
-use privileged_api as it;
+use alloc::sync::Arc;
+
+use kernel_agent::{LinkFlags, SendFlags, Shadow, Window, WindowType};
+use platform::heap;
+use rdma::Context;
 
 use crate::attr::{RmrParam, RmrScope};
-use crate::ep::Bind;
-use crate::error::{MODEL, of, parameter};
+use crate::completion::{self, Operation};
+use crate::error::{MODEL, NO_MEMORY, handle, parameter};
 use crate::flags::{CompletionFlags, MemPriv, VaType};
 use crate::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
-use crate::ia::Ia;
-use crate::lmr::{privileges, privileges_of};
-use crate::ret::{Result, Subtype};
+use crate::ia::{Ia, Inner};
+use crate::lmr::{privileges, remote_rights};
+use crate::objects::ep::Bind;
+use crate::objects::rmr::Rmr;
+use crate::ret::{Error, Result, Subtype};
 use crate::segment::{LmrContext, LmrTriplet, RmrContext};
+
+const INVALID: Error = handle(Subtype::InvalidHandleRmr);
+
+impl Inner {
+    fn rmr(&self, rmr: RmrHandle) -> Result<Arc<Rmr>> {
+        self.rmrs.get(rmr).ok_or(INVALID)
+    }
+
+    pub(crate) fn end_rmr(&self, rmr: &Rmr) {
+        // A window can be destroyed at any time, so this fails only if the device is dead.
+        let _ = rmr.window.destroy();
+        self.owners.clear(rmr.window.key(), rmr.handle.as_raw());
+        self.rmrs.remove(rmr.handle);
+        rmr.zone.end();
+    }
+}
 
 impl Ia {
     /// Creates an unbound remote memory region for all endpoints of a protection zone.
@@ -20,11 +42,25 @@ impl Ia {
     /// upcalls. Thread-safe. dat_rmr_create.
     #[doc(alias = "dat_rmr_create")]
     pub fn rmr_create(&self, pz: PzHandle) -> Result<RmrHandle> {
-        let made = self.it.rmr_create(pz.inner(), it::RmrType::Wide);
-        made.map(RmrHandle::of).map_err(|error| match error {
-            it::Error::InvalidRmrType => MODEL,
-            other => of(other),
-        })
+        let inner = self.call()?;
+        inner.not_in_upcall()?;
+        let zone = inner.enter_zone(pz)?;
+        if !inner.offers.windows() {
+            return Err(MODEL);
+        }
+        let reservation = inner.rmrs.reserve()?;
+        let handle = reservation.handle();
+        let allocated = inner.client()?.allocate_window(&zone.pd, WindowType::Wide);
+        let window = allocated.map_err(|error| inner.error(error))?;
+        let key = window.key();
+        let undo = |window: &Window| {
+            inner.owners.clear(key, handle.as_raw());
+            let _ = window.destroy();
+            NO_MEMORY
+        };
+        inner.owners.set(key, handle.as_raw()).map_err(|_| undo(&window))?;
+        let rmr = heap::arc(Rmr { handle, zone, window, context: Context::new() });
+        Ok(reservation.fill(rmr.map_err(|rmr| undo(&rmr.window))?))
     }
 
     /// Posts a bind of a remote memory region to a part of a local region. Returns the context with
@@ -56,53 +92,45 @@ impl Ia {
     ) -> Result<RmrContext> {
         let inner = &self.inner;
         let found = inner.ep(ep)?;
+        // Every bind is reported, since the record of the bind, which has the region, is removed on
+        // its completion. The event of a suppressed success is dropped then.
         let suppressed = completion_flags.contains(CompletionFlags::SUPPRESS);
-        // IT-API reports every bind, since the record of the bind, which has the region, is removed
-        // on its completion. The event of a suppressed success is dropped then.
         let shown = completion_flags.difference(CompletionFlags::SUPPRESS);
-        if shown.contains(CompletionFlags::SOLICITED_WAIT) {
-            return Err(parameter(Subtype::InvalidArg8));
-        }
-        let flags = inner.request_flags(ep, shown).map_err(|error| match error {
-            _ if error == parameter(Subtype::None) => parameter(Subtype::InvalidArg8),
-            other => other,
-        })?;
-        self.it.rmr_query(rmr.inner(), it::RmrParamMask::empty())?;
-        let bind = Bind { rmr, suppressed };
-        let length = lmr_triplet.segment_length();
-        if length == 0 {
-            let post = || Ok(self.it.rmr_unlink(rmr.inner(), ep.inner(), user_cookie, flags)?);
-            return found.bind(bind, post).map(|()| 0).map_err(|error| self.not_bound(ep, error));
-        }
-        inner.check_privileges(mem_priv, Subtype::InvalidArg4)?;
-        if va_type != VaType::Va {
-            return Err(MODEL);
-        }
-        if lmr_triplet.lmr_context() != LmrContext(lmr.inner()) {
-            self.it.lmr_query(lmr.inner(), it::LmrParamMask::empty())?;
-            return Err(parameter(Subtype::InvalidArg3));
-        }
-        let address = usize::try_from(lmr_triplet.virtual_address());
-        let address = address.map_err(|_| parameter(Subtype::InvalidArg3))?;
-        let (mode, privs) = (it::AddrMode::Absolute, privileges(mem_priv));
-        let post = || {
-            let (rmr, lmr, ep) = (rmr.inner(), lmr.inner(), ep.inner());
-            let linked = self.it.rmr_link(rmr, lmr, address, length, mode, privs, ep, user_cookie, flags);
-            linked.map_err(|error| match error {
-                it::Error::Address | it::Error::InvalidLength => parameter(Subtype::InvalidArg3),
-                other => of(other),
-            })
+        let allowed = completion::OF_REQUESTS.difference(CompletionFlags::SOLICITED_WAIT);
+        found.check_flags(shown, allowed).map_err(|_| parameter(Subtype::InvalidArg8))?;
+        let rmr = inner.rmr(rmr)?;
+        let unbinds = lmr_triplet.segment_length() == 0;
+        let to = match unbinds {
+            // A bind of no bytes needs no region.
+            true => kernel_agent::Bind { region: 0, flags: LinkFlags::empty(), addr: 0, length: 0 },
+            false => {
+                inner.check_privileges(mem_priv, Subtype::InvalidArg4)?;
+                if va_type != VaType::Va {
+                    return Err(MODEL);
+                }
+                let region = inner.lmr(lmr)?;
+                if lmr_triplet.lmr_context() != LmrContext(lmr) {
+                    return Err(parameter(Subtype::InvalidArg3));
+                }
+                let (addr, length) = (lmr_triplet.virtual_address(), lmr_triplet.segment_length());
+                region.check_piece(addr, length)?;
+                let (key, flags) = (region.region.key(), remote_rights(mem_priv));
+                kernel_agent::Bind { region: key, flags, addr, length }
+            }
         };
-        let context = found.bind(bind, post).map_err(|error| self.not_bound(ep, error))?;
-        Ok(context.0)
-    }
-
-    /// The error of a bind, with the endpoint's state.
-    fn not_bound(&self, ep: EpHandle, error: crate::Error) -> crate::Error {
-        if error == crate::error::state(Subtype::None) {
-            return self.inner.not_posted(ep, it::Error::InvalidEpState);
+        if found.is_ud() {
+            return Err(handle(Subtype::InvalidHandleEp));
         }
-        error
+        found.takes_requests()?;
+        let data = completion::data(Operation::Bind, shown);
+        let flags = completion::send_flags(shown) | SendFlags::SIGNALED;
+        let shadow = Shadow { cookie: user_cookie, data };
+        let post = || match found.qp.post_bind(&rmr.window, to, flags, shadow) {
+            Ok(key) => Ok(key),
+            Err(error) => Err(inner.not_posted(ep, error)),
+        };
+        let key = found.bind(Bind { rmr: rmr.handle, suppressed }, post)?;
+        Ok(if unbinds { 0 } else { key.to_be() })
     }
 
     /// Returns a remote memory region's parameters. If it is not bound, only the IA, the zone and
@@ -112,15 +140,23 @@ impl Ia {
     /// dat_rmr_query.
     #[doc(alias = "dat_rmr_query")]
     pub fn rmr_query(&self, rmr: RmrHandle) -> Result<RmrParam> {
-        let param = self.it.rmr_query(rmr.inner(), it::RmrParamMask::ALL)?;
-        let bound = || LmrTriplet::new(LmrContext(param.lmr), param.addr as u64, param.length);
+        let inner = &self.inner;
+        inner.live()?;
+        let rmr = inner.rmr(rmr)?;
+        let info = rmr.window.query().map_err(|error| inner.gone(error, INVALID))?;
+        let bound = info.linked != 0;
+        // The region may have been freed since the query.
+        let region = inner.owners.get(info.windows_or_region).filter(|_| bound);
+        let lmr = LmrHandle::from_raw(region.unwrap_or_default());
+        let triplet = || LmrTriplet::new(LmrContext(lmr), info.base, info.length);
+        let flags = LinkFlags::from_bits_truncate(info.flags);
         Ok(RmrParam {
             ia_handle: self.handle(),
-            pz_handle: PzHandle::of(param.pz),
-            lmr_handle: if param.linked { LmrHandle::of(param.lmr) } else { LmrHandle::NULL },
-            lmr_triplet: param.linked.then(bound),
-            mem_priv: privileges_of(param.privs),
-            rmr_context: param.rmr_context.map_or(0, |context| context.0),
+            pz_handle: rmr.zone.handle,
+            lmr_handle: lmr,
+            lmr_triplet: bound.then(triplet),
+            mem_priv: if bound { privileges(flags) } else { MemPriv::NONE },
+            rmr_context: if bound { info.remote.to_be() } else { 0 },
             rmr_scope: RmrScope::Pz,
             va_type: VaType::Va,
         })
@@ -132,6 +168,9 @@ impl Ia {
     /// call that races with it succeeds or finds the handle invalid. dat_rmr_free.
     #[doc(alias = "dat_rmr_free")]
     pub fn rmr_free(&self, rmr: RmrHandle) -> Result<()> {
-        Ok(self.it.rmr_free(rmr.inner())?)
+        let inner = self.call()?;
+        let rmr = inner.rmrs.remove(rmr).ok_or(INVALID)?;
+        inner.end_rmr(&rmr);
+        Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! Segments of local and remote memory, as posts name them.
 
-use bytemuck::TransparentWrapper;
-use privileged_api as it;
+use kernel_agent::RemoteWords;
+use rdma::Piece;
+
+use crate::handle::LmrHandle;
 
 /// Names a local memory region in a segment. The consumer gets it when it creates the region.
 ///
@@ -9,7 +11,7 @@ use privileged_api as it;
 /// freed region names nothing.
 #[doc(alias = "DAT_LMR_CONTEXT")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct LmrContext(pub(crate) it::LmrHandle);
+pub struct LmrContext(pub(crate) LmrHandle);
 
 /// Names a region in requests of the peer. The number is in network byte order: consumers can send
 /// its bytes to the peer as they are.
@@ -19,36 +21,50 @@ pub type RmrContext = u32;
 /// A piece of local memory that a work request reads or writes.
 #[doc(alias = "DAT_LMR_TRIPLET")]
 #[doc(alias = "DAT_LMR_TRIPLE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, TransparentWrapper)]
-#[repr(transparent)]
-pub struct LmrTriplet(it::LmrTriplet);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LmrTriplet {
+    region: LmrHandle,
+    address: u64,
+    length: u64,
+}
 
 impl LmrTriplet {
     /// The segment of `segment_length` bytes at `virtual_address` of a region.
     #[inline(always)]
     pub const fn new(lmr_context: LmrContext, virtual_address: u64, segment_length: u64) -> LmrTriplet {
-        LmrTriplet(it::LmrTriplet { lmr: lmr_context.0, addr: virtual_address, length: segment_length })
+        LmrTriplet { region: lmr_context.0, address: virtual_address, length: segment_length }
     }
 
     /// The region.
     pub const fn lmr_context(&self) -> LmrContext {
-        LmrContext(self.0.lmr)
+        LmrContext(self.region)
     }
 
     /// The address in the region.
     pub const fn virtual_address(&self) -> u64 {
-        self.0.addr
+        self.address
     }
 
     /// Bytes.
     pub const fn segment_length(&self) -> u64 {
-        self.0.length
+        self.length
+    }
+}
+
+impl Piece for LmrTriplet {
+    #[inline(always)]
+    fn region(&self) -> u64 {
+        self.region.as_raw()
     }
 
-    /// Segments, as IT-API takes them.
     #[inline(always)]
-    pub(crate) fn inner(segments: &[LmrTriplet]) -> &[it::LmrTriplet] {
-        LmrTriplet::peel_slice(segments)
+    fn addr(&self) -> u64 {
+        self.address
+    }
+
+    #[inline(always)]
+    fn length(&self) -> u64 {
+        self.length
     }
 }
 
@@ -69,10 +85,10 @@ pub struct RmrTriplet {
 }
 
 impl RmrTriplet {
-    /// The address and the context, as IT-API takes them.
+    /// The address and the context, as the driver takes them.
     #[inline(always)]
-    pub(crate) const fn inner(&self) -> (it::RdmaAddr, it::RmrContext) {
-        (it::RdmaAddr(it::hton64(self.target_address)), it::RmrContext(self.rmr_context))
+    pub(crate) fn words(&self) -> RemoteWords {
+        RemoteWords { addr: self.target_address, ..RemoteWords::from_be(0, self.rmr_context) }
     }
 }
 

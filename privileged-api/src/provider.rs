@@ -146,3 +146,10 @@ impl Provider {
         Core::create(self.0.shared.clone(), agent, name, privileged, &limits, dialect(endpoints))
     }
 }
+
+/// For the calls of other faces that open an interface.
+impl AsRef<Arc<Interfaces>> for Provider {
+    fn as_ref(&self) -> &Arc<Interfaces> {
+        self.interfaces()
+    }
+}

@@ -166,6 +166,11 @@ impl<F: Face> Adapter<F> {
         self.me.upgrade()
     }
 
+    /// A reference to the face's object that does not keep it.
+    pub fn weak(&self) -> Weak<F> {
+        self.me.clone()
+    }
+
     /// The name by which it was opened.
     pub fn name(&self) -> &str {
         &self.name

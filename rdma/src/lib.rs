@@ -29,8 +29,8 @@
 //!   datagram service;
 //! - [`via`]: how virtual interfaces find each other and agree, the same for each face.
 //!
-//! It has no call, error or event of any specification: those are in `privileged-api` and `vipl`;
-//! `dat` stands on `privileged-api`. It drives no device: `kernel-agent` does.
+//! It has no call, error or event of any specification: those are in `privileged-api`, `dat` and
+//! `vipl`. It drives no device: `kernel-agent` does.
 //!
 #![no_std]
 

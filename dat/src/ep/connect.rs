@@ -1,105 +1,222 @@
 //! Connecting and disconnecting (dat_ep_connect, dat_ep_dup_connect, dat_ep_disconnect).
+//!
+//! A call changes the endpoint's phase before it calls the agent, and restores it if the agent
+//! returns an error. The agent's upcalls do not wait for such a call: they may come before it has
+//! returned.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
-use privileged_api as it;
+use kernel_agent::wire::{Gid, Path, PathMtu, ReadDepths, ServiceId};
+use kernel_agent::{
+    AcceptParams, ConnectParams, Connectable, ConnectionId, Handshake, Operation, Remote as At, Request,
+    SendFlags, Shadow,
+};
+use rdma::{attempts, path_to};
 
-use super::{Control, Ep, Remote, wrong};
 use crate::IaAddress;
-use crate::error::{MODEL, handle, of, parameter, state};
-use crate::evd::Made;
-use crate::event::{Connection, EventNumber};
-use crate::flags::{CloseFlags, ConnectFlags, EpState, Qos, TIMEOUT_INFINITE};
+use crate::attr::EpAttr;
+use crate::cm::service;
+use crate::completion;
+use crate::error::{MODEL, handle, parameter};
+use crate::event::EventNumber;
+use crate::flags::{CloseFlags, CompletionFlags, ConnectFlags, EpState, Qos, TIMEOUT_INFINITE};
 use crate::handle::EpHandle;
-use crate::ia::{Ia, Inner, SPIGOT};
+use crate::ia::{Ia, Inner};
+use crate::objects::ep::{Ep, Phase, Remote, wrong};
+use crate::objects::evd::Origin;
+use crate::objects::points::CONNECT_DATA;
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
 /// The longest time that a connection attempt may take, in microseconds: an hour. The timeout
 /// fields of InfiniBand's messages end not far above.
 const LONGEST: u64 = 3_600_000_000;
 
-/// An address, as IT-API names it.
-pub(crate) fn net_address(address: IaAddress) -> it::NetAddr {
-    match address {
-        IpAddr::V4(v4) => it::NetAddr::Ipv4(v4.octets()),
-        IpAddr::V6(v6) => it::NetAddr::IbGid(v6.octets()),
-    }
-}
-
 /// The IP address of a GID: IPv4 if the GID maps an IPv4 address, else IPv6.
 pub(crate) fn address_of(gid: [u8; 16]) -> IaAddress {
     IpAddr::from(gid).to_canonical()
 }
 
-/// A connection qualifier, as IT-API names it: an InfiniBand service ID.
-pub(crate) fn qualifier(conn_qual: u64, bad: Subtype) -> Result<it::ConnQual> {
-    match conn_qual {
-        0 => Err(parameter(bad)),
-        id => Ok(it::ConnQual::service_id(id)),
-    }
+/// How long an attempt may take, in microseconds.
+pub(crate) fn micros(timeout: u32) -> u64 {
+    if timeout == TIMEOUT_INFINITE { LONGEST } else { timeout.into() }
 }
 
-impl Control {
-    /// Fails unless the endpoint has a zone and an event dispatcher for connection events.
-    pub(crate) fn is_ready(&self) -> Result<()> {
-        if self.pz.is_null() || self.connect.is_null() {
-            return Err(state(Subtype::InvalidStateEpNotReady));
-        }
-        Ok(())
+/// The read depths as connection messages carry them.
+fn depths(attr: &EpAttr) -> ReadDepths {
+    // The limits of an IA fit into a byte.
+    ReadDepths {
+        responder_resources: attr.max_rdma_read_in as u8,
+        initiator_depth: attr.max_rdma_read_out as u8,
     }
 }
 
 impl Inner {
-    /// The path to an address, with the time that a connection attempt along it may take.
-    pub(crate) fn path(&self, address: IaAddress, timeout: u32) -> Result<it::Path> {
-        let (paths, _) = self.it.get_pathinfo(SPIGOT, &net_address(address), 1)?;
-        let unreachable = Error::new(ErrorType::InvalidAddress, Subtype::InvalidAddressUnreachable);
-        let path = paths.first().ok_or(unreachable)?;
-        let timeout = match timeout {
-            TIMEOUT_INFINITE => LONGEST,
-            micros => micros.into(),
+    /// The path to an address.
+    pub(crate) fn path(&self, address: IaAddress) -> Result<Path> {
+        let remote = match address {
+            IpAddr::V4(v4) => Gid::from_ipv4(v4),
+            IpAddr::V6(v6) => Gid(v6.octets()),
         };
-        Ok(it::Path { timeout, ..*path })
+        if !remote.is_unicast() {
+            return Err(Error::new(ErrorType::InvalidAddress, Subtype::InvalidAddressMalformed));
+        }
+        let path = path_to(self.identity(), remote).filter(|_| self.agent().port_up());
+        path.ok_or(Error::new(ErrorType::InvalidAddress, Subtype::InvalidAddressUnreachable))
     }
 
     fn connect(&self, ep: &Ep, remote: Remote, timeout: u32, private_data: &[u8]) -> Result<()> {
-        let qualifier = qualifier(remote.port, Subtype::InvalidArg3)?;
+        let service = service(remote.port, Subtype::InvalidArg3)?;
         if timeout == 0 {
             return Err(parameter(Subtype::InvalidArg4));
         }
-        let path = self.path(remote.address, timeout)?;
+        let path = self.path(remote.address)?;
         let _turn = ep.turn.lock(self.platform());
-        let now = self.ep_state(ep)?;
+        let ep = self.as_it_is(ep)?;
+        let now = self.ep_state(&ep);
         if ep.is_ud() {
-            return self.resolve(ep, now, remote, &path, &qualifier, private_data);
+            return self.resolve(&ep, now, remote, (&path, timeout), service, private_data);
         }
         if now != EpState::Unconnected {
             return Err(wrong(now));
         }
-        {
+        ep.control.lock().is_ready()?;
+        if private_data.len() > CONNECT_DATA {
+            return Err(parameter(Subtype::InvalidArg5));
+        }
+        let depths = {
             let mut control = ep.control.lock();
-            control.is_ready()?;
             (control.remote, control.passive, control.draining) = (Some(remote), false, false);
             control.local_port = 0;
+            ep.set_phase(&mut control, Phase::Active);
+            depths(&control.attr)
+        };
+        let params = self.connect_params(path, service, timeout, depths);
+        let asked = self.client().and_then(|client| {
+            let asked = client.connect(Connectable::from(&ep.qp), &params, Handshake::TwoWay, private_data);
+            asked.map_err(|error| match error {
+                kernel_agent::Error::PrivateData(_) => parameter(Subtype::InvalidArg5),
+                other => self.error(other),
+            })
+        });
+        let mut control = ep.control.lock();
+        match asked {
+            Ok(connection) => {
+                // By now the connection may be over, or an upcall may have recorded it.
+                if control.phase != Phase::Ended {
+                    control.connection.asked(connection);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if control.phase.is_pending() {
+                    control.connection.undo();
+                    ep.set_phase(&mut control, Phase::Unconnected);
+                }
+                Err(error)
+            }
         }
-        let flags = it::CnEstFlags::TWO_WAY;
-        let asked = self.it.ep_connect(ep.handle.inner(), &path, None, &qualifier, flags, private_data);
-        asked.map_err(|error| match error {
-            it::Error::InvalidPdataLength => parameter(Subtype::InvalidArg5),
-            it::Error::InvalidRtimeout => parameter(Subtype::InvalidArg4),
-            other => of(other),
-        })
+    }
+
+    fn connect_params(
+        &self,
+        mut path: Path,
+        service: ServiceId,
+        timeout: u32,
+        depths: ReadDepths,
+    ) -> ConnectParams {
+        if path.subnet_local {
+            // The members of the GRH count only on a path out of the subnet.
+            (path.traffic_class, path.flow_label, path.hop_limit) = (0, 0, 0);
+        }
+        let (each, retries) = attempts(micros(timeout));
+        ConnectParams {
+            path_mtu: PathMtu::at_most(self.identity().mtu),
+            timeout: Some(Duration::from_micros(micros(timeout))),
+            depths,
+            remote_cm_timeout: each,
+            local_cm_timeout: each,
+            max_cm_retries: retries,
+            ..ConnectParams::new(path, service)
+        }
+    }
+
+    /// Accepts a peer's request.
+    pub(crate) fn accept_connection(
+        &self,
+        ep: &Ep,
+        connection: ConnectionId,
+        remote: Remote,
+        local_port: u64,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let depths = {
+            let mut control = ep.control.lock();
+            (control.passive, control.draining, control.remote) = (true, false, Some(remote));
+            control.local_port = local_port;
+            control.connection.begin(connection);
+            ep.set_phase(&mut control, Phase::Passive);
+            depths(&control.attr)
+        };
+        let params = AcceptParams { depths, ..AcceptParams::default() };
+        let accepted = self.client().and_then(|client| {
+            match client.accept(connection, Connectable::from(&ep.qp), &params, private_data) {
+                // The peer gave up before the accept. The consumer gets the event that it gets when
+                // the peer gives up just after the accept.
+                Err(kernel_agent::Error::ConnectionState) => {
+                    let number = EventNumber::CONNECTION_ACCEPT_COMPLETION_ERROR;
+                    self.not_established(ep, connection, number, None, Origin::Call);
+                    Ok(())
+                }
+                accepted => accepted.map_err(|error| match error {
+                    kernel_agent::Error::PrivateData(_) => parameter(Subtype::InvalidArg3),
+                    other => self.error(other),
+                }),
+            }
+        });
+        let mut control = ep.control.lock();
+        match accepted {
+            Ok(()) => control.pending = None,
+            Err(_) if control.phase.is_pending() => {
+                control.connection.undo();
+                ep.set_phase(&mut control, Phase::Unconnected);
+            }
+            Err(_) => {}
+        }
+        accepted
     }
 
     /// Ends the connection of an endpoint whose requests are complete, if the consumer asked for a
-    /// graceful disconnect.
-    pub(crate) fn drained(&self, ep: EpHandle) {
-        let Some(ep) = self.eps.get(ep) else { return };
+    /// graceful disconnect. In the dispatcher thread.
+    pub(crate) fn drained(&self, ep: EpHandle, qpn: u32) {
+        // The endpoint may have been reset since then.
+        let Some(ep) = self.eps.get(ep).filter(|ep| ep.qp.qpn() == qpn) else { return };
         let waits = core::mem::take(&mut ep.control.lock().draining);
         if waits {
             // Fails only if the connection has ended by itself.
-            let _ = self.it.ep_disconnect(ep.handle.inner(), &[]);
+            let _ = self.end_connection(&ep, Origin::Dispatcher);
         }
+    }
+
+    /// Ends the connection of an endpoint, or gives up one that is being established.
+    fn end_connection(&self, ep: &Ep, origin: Origin) -> Result<()> {
+        let connection = {
+            let mut control = ep.control.lock();
+            match control.phase {
+                Phase::Ended => return Ok(()),
+                Phase::Unconnected => return Err(wrong(control.state())),
+                Phase::Active | Phase::Passive | Phase::Connected => {}
+            }
+            ep.set_phase(&mut control, Phase::Ended);
+            control.connection.part()
+        };
+        if let (Some(connection), Ok(client)) = (connection, self.client()) {
+            // The connection may be over already.
+            let _ = client.disconnect(connection, &[]);
+        }
+        let flushed = ep.qp.to_error().map_err(|error| self.error(error));
+        self.tell(ep, EventNumber::CONNECTION_DISCONNECTED, origin);
+        flushed
     }
 }
 
@@ -132,7 +249,7 @@ impl Ia {
         qos: Qos,
         connect_flags: ConnectFlags,
     ) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         let ep = inner.ep(ep)?;
         inner.not_in_upcall()?;
         if qos != Qos::BEST_EFFORT || connect_flags == ConnectFlags::MultipathRequired {
@@ -157,14 +274,14 @@ impl Ia {
         private_data: &[u8],
         qos: Qos,
     ) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         let ep = inner.ep(ep)?;
         let dup = inner.eps.get(ep_dup).ok_or(handle(Subtype::InvalidHandle2))?;
         inner.not_in_upcall()?;
         if qos != Qos::BEST_EFFORT {
             return Err(MODEL);
         }
-        match inner.ep_state(&dup)? {
+        match inner.ep_state(&dup) {
             EpState::Connected => {}
             other => return Err(wrong(other)),
         }
@@ -189,10 +306,11 @@ impl Ia {
     /// peer. May be called in upcalls. Thread-safe. dat_ep_disconnect.
     #[doc(alias = "dat_ep_disconnect")]
     pub fn ep_disconnect(&self, ep: EpHandle, close_flags: CloseFlags) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         let ep = inner.ep(ep)?;
         let _turn = ep.turn.lock(inner.platform());
-        let now = inner.ep_state(&ep)?;
+        let ep = inner.as_it_is(&ep)?;
+        let now = inner.ep_state(&ep);
         match now {
             EpState::Disconnected => return Ok(()),
             EpState::Unconnected | EpState::Reserved | EpState::PassiveConnectionPending => {
@@ -202,40 +320,32 @@ impl Ia {
             _ => {}
         }
         if ep.is_ud() {
-            return inner.disconnect_datagrams(&ep);
+            inner.disconnect_datagrams(&ep);
+            return Ok(());
         }
         if now == EpState::Connected && close_flags == CloseFlags::Graceful {
-            let (requests, _) = self.it.ep_outstanding(ep.handle.inner())?;
+            let (requests, _) = ep.qp.outstanding();
             if requests > 0 {
-                ep.control.lock().draining = true;
-                return self.it.post_marker(ep.handle.inner(), 0).map_err(|error| {
-                    ep.control.lock().draining = false;
-                    error.into()
-                });
+                return inner.drain(&ep);
             }
         }
         ep.control.lock().draining = false;
-        Ok(self.it.ep_disconnect(ep.handle.inner(), &[])?)
+        inner.end_connection(&ep, Origin::Call)
     }
 }
 
 impl Inner {
-    fn disconnect_datagrams(&self, ep: &Ep) -> Result<()> {
-        self.forget_datagrams(ep);
-        let evd = {
-            let mut control = ep.control.lock();
-            control.datagrams.disconnected = true;
-            self.configs.set(ep.handle, &control);
-            control.connect
-        };
-        if let Some(evd) = self.evds.get(evd) {
-            let connection = Connection { ep_handle: ep.handle, private_data: None };
-            let number = EventNumber::CONNECTION_DISCONNECTED;
-            // If the queue has no room, the event is lost, as every event of a full queue is.
-            if let Some(place) = self.reserve_event(&evd) {
-                self.make_event(&evd, place, Made { number, connection, extension: None });
-            }
-        }
-        Ok(())
+    /// Posts a marker, whose completion ends the connection.
+    fn drain(&self, ep: &Ep) -> Result<()> {
+        ep.control.lock().draining = true;
+        let flags = completion::send_flags(CompletionFlags::DEFAULT) | SendFlags::DRAINED_EVENT;
+        let data = completion::data(completion::Operation::Marker, CompletionFlags::DEFAULT);
+        let operation = Operation::Write { to: At { addr: 0, key: 0 }, immediate: None };
+        let request = Request { operation, flags, shadow: Shadow { cookie: 0, data } };
+        let posted = ep.takes_requests().and_then(|()| {
+            let posted = ep.qp.post_plain(&request);
+            posted.map(drop).map_err(|error| self.not_posted(ep.handle, error))
+        });
+        posted.inspect_err(|_| ep.control.lock().draining = false)
     }
 }

@@ -1,32 +1,49 @@
 //! Creating endpoints (dat_ep_create, dat_ep_create_with_srq).
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
-use platform::SleepLock;
+use kernel_agent::{LinkFlags, Qp, QpAttributes, QpType, SegmentLimits, SendSlot, SlotParams};
 use platform::sync::Mutex;
-use privileged_api as it;
+use platform::sync::atomic::{AtomicBool, AtomicU64};
+use platform::{SleepLock, heap};
+use rdma::{Context, Tracked};
 
-use super::{Control, Datagrams, Ep};
 use crate::attr::EpAttr;
-use crate::error::{MODEL, handle, of, parameter};
+use crate::completion::Operation;
+use crate::error::{MODEL, NO_MEMORY, handle, parameter};
 use crate::flags::{CompletionFlags, Qos, ServiceType, WATERMARK_INFINITE};
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
-use crate::ia::{Ia, Inner, SPIGOT};
+use crate::ia::{Ia, Inner};
+use crate::objects::ep::{Common, Control, Datagrams, Ep, Most, Phase, STATE};
+use crate::objects::evd::Evd;
+use crate::objects::pz::{InZone, Pz};
+use crate::objects::srq::Srq;
 use crate::ret::{Result, Subtype};
 
-/// The key of datagram endpoints: the one that Linux's rdma_cm uses (`RDMA_UDP_QKEY`), so that
-/// datagrams pass between both.
+/// The Q_Key of datagram endpoints.
 pub(crate) const UD_QKEY: u32 = 0x0123_4567;
 
-/// The handles that an endpoint is created with.
+/// What a consumer names to create an endpoint.
 #[derive(Clone, Copy)]
-pub(super) struct Parts {
+pub(super) struct Names {
     pub(super) pz: PzHandle,
     pub(super) recv: EvdHandle,
     pub(super) request: EvdHandle,
     pub(super) connect: EvdHandle,
     pub(super) srq: Option<SrqHandle>,
+}
+
+/// What an endpoint is made of, beside its queue pair.
+#[derive(Clone)]
+pub(super) struct Parts {
+    zone: Arc<Pz>,
+    request: Arc<Evd>,
+    recv: Arc<Evd>,
+    connect: Option<Arc<Evd>>,
+    unwanted: Option<Arc<Evd>>,
+    /// The Receives are those of a shared receive queue.
+    srq: bool,
 }
 
 impl Ia {
@@ -56,8 +73,8 @@ impl Ia {
         attributes: Option<&EpAttr>,
     ) -> Result<EpHandle> {
         let attr = attributes.copied().unwrap_or_default();
-        let parts = Parts { pz, recv: recv_evd, request: request_evd, connect: connect_evd, srq: None };
-        self.create_ep(&parts, attr)
+        let names = Names { pz, recv: recv_evd, request: request_evd, connect: connect_evd, srq: None };
+        self.create_ep(&names, attr)
     }
 
     /// Creates an endpoint, for connections, that takes its Receives from a shared receive queue.
@@ -87,35 +104,31 @@ impl Ia {
         if !self.inner.offers.srq() {
             return Err(MODEL);
         }
-        let parts = Parts { pz, recv: recv_evd, request: request_evd, connect: connect_evd, srq: Some(srq) };
-        self.create_ep(&parts, *attributes)
+        let names = Names { pz, recv: recv_evd, request: request_evd, connect: connect_evd, srq: Some(srq) };
+        self.create_ep(&names, *attributes)
     }
 
-    fn create_ep(&self, parts: &Parts, attr: EpAttr) -> Result<EpHandle> {
-        let inner = &self.inner;
-        inner.live()?;
+    fn create_ep(&self, names: &Names, attr: EpAttr) -> Result<EpHandle> {
+        let inner = self.call()?;
         inner.not_in_upcall()?;
-        let attr = inner.checked(attr, parts.srq.is_some())?;
-        let wanted = &super::Control::unmade(attr, parts).streams();
-        inner.join_all(wanted, argument(parts.srq.is_some()))?;
-        let made = inner.make_ep(parts, attr);
-        if made.is_err() {
-            inner.leave_all(wanted);
-        }
-        made
+        let attr = inner.checked(attr, names.srq.is_some())?;
+        let wanted = &Control::unmade(attr, names).streams();
+        inner.join_all(wanted, argument(names.srq.is_some()))?;
+        inner.make_ep(names, attr).inspect_err(|_| inner.leave_all(wanted))
     }
 }
 
 impl Control {
-    pub(super) fn unmade(attr: EpAttr, parts: &Parts) -> Control {
+    pub(super) fn unmade(attr: EpAttr, names: &Names) -> Control {
         Control {
+            phase: Phase::Unconnected,
+            connection: Tracked::default(),
             attr,
-            pz: parts.pz,
-            recv: parts.recv,
-            request: parts.request,
-            connect: parts.connect,
-            srq: parts.srq.unwrap_or_default(),
-            unwanted: None,
+            pz: names.pz,
+            recv: names.recv,
+            request: names.request,
+            connect: names.connect,
+            srq: names.srq.unwrap_or_default(),
             reserved: None,
             pending: None,
             passive: false,
@@ -123,6 +136,7 @@ impl Control {
             remote: None,
             local_port: 0,
             datagrams: Datagrams::default(),
+            failed: false,
             gone: false,
         }
     }
@@ -158,6 +172,27 @@ fn beyond(attr: &EpAttr, most: &Limits, srq: bool) -> bool {
         || attr.max_rdma_read_in.max(attr.max_rdma_read_out) > most.reads
 }
 
+/// The most segments of a request.
+fn request_segments(attr: &EpAttr) -> u32 {
+    let most = match attr.service_type {
+        ServiceType::IB_UD => attr.max_request_iov,
+        _ => attr.max_request_iov.max(attr.max_rdma_read_iov).max(attr.max_rdma_write_iov),
+    };
+    most.max(1) as u32
+}
+
+fn kind(attr: &EpAttr) -> QpType {
+    if attr.service_type == ServiceType::IB_UD { QpType::Ud } else { QpType::Rc }
+}
+
+/// The longest message of an endpoint.
+pub(super) fn longest_message(attr: &EpAttr) -> u64 {
+    match attr.service_type {
+        ServiceType::IB_UD => attr.max_message_size,
+        _ => attr.max_message_size.max(attr.max_rdma_size),
+    }
+}
+
 impl Inner {
     /// The attributes that the endpoint gets; fails for attributes that it cannot have.
     pub(super) fn checked(&self, mut attr: EpAttr, srq: bool) -> Result<EpAttr> {
@@ -177,7 +212,7 @@ impl Inner {
             ServiceType::RC => {}
             ServiceType::IB_UD if srq => return Err(bad),
             ServiceType::IB_UD if self.offers.datagrams() => {
-                attr.max_message_size = attr.max_message_size.min(self.it.identity().mtu.into());
+                attr.max_message_size = attr.max_message_size.min(self.identity().mtu.into());
             }
             ServiceType::IB_UD => return Err(MODEL),
             _ => return Err(bad),
@@ -185,12 +220,18 @@ impl Inner {
         if beyond(&attr, &self.limits(), srq) {
             return Err(bad);
         }
+        // Each request takes blocks of the send queue by its segments.
+        let blocks = kind(&attr).blocks(request_segments(&attr)) as usize;
+        let needed = attr.max_request_dtos.checked_mul(blocks);
+        if needed.is_none_or(|needed| needed > self.identity().max_sq_blocks as usize) {
+            return Err(bad);
+        }
         Ok(attr)
     }
 
     /// The most that an endpoint's attributes can be.
     pub(crate) fn limits(&self) -> Limits {
-        let id = self.it.identity();
+        let id = self.identity();
         // The block of a request with one segment.
         let requests = id.max_sq_blocks as usize / 2;
         Limits {
@@ -201,63 +242,58 @@ impl Inner {
         }
     }
 
-    /// The attributes, as IT-API takes them.
-    pub(super) fn inner_attributes(&self, attr: &EpAttr, srq: Option<SrqHandle>) -> it::EpAttributes {
-        let datagrams = attr.service_type == ServiceType::IB_UD;
-        let longest =
-            if datagrams { attr.max_message_size } else { attr.max_message_size.max(attr.max_rdma_size) };
-        it::EpAttributes {
-            max_dto_payload_size: usize::try_from(longest).unwrap_or(usize::MAX),
-            max_request_dtos: attr.max_request_dtos,
-            max_recv_dtos: if srq.is_some() { 0 } else { attr.max_recv_dtos },
-            max_send_segments: attr.max_request_iov,
-            max_recv_segments: if srq.is_some() { 0 } else { attr.max_recv_iov },
-            rc: it::RcAttributes {
-                // Memory regions and windows limit what peers may do, not the endpoint.
-                rdma_read_enable: true,
-                rdma_write_enable: true,
-                atomics_enable: self.offers.atomics(),
-                max_rdma_read_segments: attr.max_rdma_read_iov,
-                max_rdma_write_segments: attr.max_rdma_write_iov,
-                rdma_read_ird: attr.max_rdma_read_in,
-                rdma_read_ord: attr.max_rdma_read_out,
-                srq: srq.map_or(it::SrqHandle::NULL, SrqHandle::inner),
-                soft_hi_watermark: 0,
-                hard_hi_watermark: 0,
-            },
-            ud: it::UdAttributes { ep_info: it::RemoteEpInfo { ud_ep_id: 0, ud_ep_key: UD_QKEY } },
-            priv_ops_enable: false,
+    /// Finds what the names mean, and makes an event dispatcher for completions that the consumer
+    /// does not want.
+    pub(super) fn parts(&self, names: &Names, attr: &EpAttr) -> Result<(Parts, InZone)> {
+        let zone = if names.pz.is_null() { self.hidden_zone()? } else { self.enter_zone(names.pz)? };
+        let connect = match names.connect.is_null() {
+            true => None,
+            false => Some(self.evd(names.connect, Subtype::InvalidHandleEvdConn)?),
+        };
+        let unwanted = match names.recv.is_null() || names.request.is_null() {
+            true => {
+                let most = self.most_completions(attr, names.srq)?;
+                Some(self.unwanted(most, Subtype::InvalidArg6)?)
+            }
+            false => None,
+        };
+        let found = |evd: EvdHandle, invalid| match (evd.is_null(), &unwanted) {
+            (true, Some(unwanted)) => Ok(unwanted.clone()),
+            _ => {
+                let evd = self.evd(evd, invalid)?;
+                if evd.has_lost_completions() { Err(handle(invalid)) } else { Ok(evd) }
+            }
+        };
+        let both = found(names.request, Subtype::InvalidHandleEvdRequest)
+            .and_then(|request| Ok((request, found(names.recv, Subtype::InvalidHandleEvdRecv)?)));
+        match both {
+            Ok((request, recv)) => {
+                let shared = zone.shared().clone();
+                let srq = names.srq.is_some();
+                Ok((Parts { zone: shared, request, recv, connect, unwanted, srq }, zone))
+            }
+            Err(error) => {
+                self.end_unwanted(unwanted.as_deref());
+                Err(error)
+            }
         }
     }
 
-    /// The zone and the IT-API event dispatchers, in the order of it_ep_rc_create; then the event
-    /// dispatcher that was made for completions that the consumer does not want.
-    pub(super) fn inner_parts(
-        &self,
-        parts: &Parts,
-        attr: &EpAttr,
-    ) -> Result<(it::PzHandle, [it::EvdHandle; 3], Option<it::EvdHandle>)> {
-        let pz = if parts.pz.is_null() { self.hidden_zone()? } else { parts.pz.inner() };
-        let connect = match self.evds.get(parts.connect) {
-            Some(evd) => evd.messages().ok_or(handle(Subtype::InvalidHandleEvdConn))?,
-            None => self.hidden_messages()?,
-        };
-        let unwanted = match parts.recv.is_null() || parts.request.is_null() {
-            true => Some(self.unwanted(self.most_completions(attr, parts.srq)?)?),
-            false => None,
-        };
-        let named = self.completions_of(parts.request, unwanted).and_then(|request| {
-            let recv = self.completions_of(parts.recv, unwanted)?;
-            Ok((pz, [request, recv, connect], unwanted))
-        });
-        named.inspect_err(|_| self.free_unwanted(unwanted))
+    pub(super) fn end_unwanted(&self, unwanted: Option<&Evd>) {
+        if let Some(unwanted) = unwanted {
+            self.end_evd(unwanted);
+        }
     }
 
     /// The most completions of an endpoint that can be queued at a time. One endpoint may take all
     /// Receives of a shared receive queue.
     fn most_completions(&self, attr: &EpAttr, srq: Option<SrqHandle>) -> Result<usize> {
         let receives = match srq {
-            Some(srq) => self.it.srq_query(srq.inner(), it::SrqParamMask::MAX_RECV_DTO)?.max_recv_dtos,
+            Some(srq) => {
+                let invalid = handle(Subtype::InvalidHandleSrq);
+                let (dtos, _) = self.srq(srq)?.srq.sizes().map_err(|error| self.gone(error, invalid))?;
+                dtos as usize
+            }
             None => attr.max_recv_dtos,
         };
         Ok(receives.saturating_add(attr.max_request_dtos))
@@ -267,118 +303,183 @@ impl Inner {
     /// unwanted completions of its endpoints.
     pub(crate) fn make_room(&self, srq: SrqHandle, receives: usize) -> Result<()> {
         for ep in self.eps.all() {
-            let (unwanted, requests) = {
+            let Some(unwanted) = &ep.unwanted else { continue };
+            let (of_srq, requests) = {
                 let control = ep.control.lock();
-                let of_srq = control.srq == srq;
-                (control.unwanted.filter(|_| of_srq), control.attr.max_request_dtos)
+                (control.srq == srq, control.attr.max_request_dtos)
             };
-            let Some(evd) = unwanted else { continue };
-            let room = receives.saturating_add(requests);
-            if self.it.evd_query(evd, it::EvdParamMask::QUEUE_SIZE)?.sevd_queue_size < room {
-                let size = it::EvdParam { sevd_queue_size: room, ..it::EvdParam::default() };
-                self.it.evd_modify(evd, it::EvdParamMask::QUEUE_SIZE, &size)?;
+            if of_srq {
+                self.make_room_for(unwanted, receives.saturating_add(requests))?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn free_unwanted(&self, unwanted: Option<it::EvdHandle>) {
-        if let Some(unwanted) = unwanted {
-            let _ = self.it.evd_callback_detach(unwanted);
-            let _ = self.it.evd_free(unwanted);
-        }
-    }
-
-    /// Creates an event dispatcher for completions that the consumer does not want: a callback
-    /// takes and drops them. It has room for all outstanding completions of an endpoint.
-    fn unwanted(&self, most: usize) -> Result<it::EvdHandle> {
-        let (stream, policy) = (it::EventType::DTO_EVENT_STREAM, it::EvdFlags::OVERFLOW_DEFAULT);
-        let made = self.it.evd_create(stream, policy, most.max(1), 1, it::EvdHandle::NULL);
-        let evd = made.map_err(|error| match error {
-            it::Error::ResourceQueueSize => parameter(Subtype::InvalidArg6),
-            other => other.into(),
-        })?;
-        let me = self.weak();
-        platform::heap::room(64)?;
-        let drop_all = Box::new(move |ia: &it::Ia, evd| {
-            for _ in 0..MOST_AT_ONCE {
-                let Ok(taken) = ia.evd_dequeue_extended(evd) else { return };
-                if let (Some(inner), it::Event::Dto(done)) = (me.upgrade(), taken.event) {
-                    inner.not_wanted(&done);
-                }
+    fn make_ep(&self, names: &Names, attr: EpAttr) -> Result<EpHandle> {
+        let reservation = self.eps.reserve()?;
+        let handle = reservation.handle();
+        let slot = match attr.service_type {
+            ServiceType::IB_UD => {
+                heap::room_for_arc::<SendSlot>()?;
+                Arc::default()
             }
-        });
-        self.it.evd_callback_attach(evd, drop_all).map_err(of).inspect_err(|_| {
-            let _ = self.it.evd_free(evd);
-        })?;
-        Ok(evd)
-    }
-
-    /// The effects of a completion that the consumer does not want.
-    fn not_wanted(&self, done: &it::DtoCompletion) {
-        if done.event_number == it::EventType::RMR_LINK_CMPL
-            && let Some(ep) = self.eps.get(EpHandle::of(done.ep))
-        {
-            ep.take_bind();
-        }
-    }
-
-    fn make_ep(&self, parts: &Parts, attr: EpAttr) -> Result<EpHandle> {
-        let (pz, [request, recv, connect], unwanted) = self.inner_parts(parts, &attr)?;
-        let inner_attr = self.inner_attributes(&attr, parts.srq);
-        let created = match attr.service_type {
-            ServiceType::IB_UD => self.it.ep_ud_create(pz, request, recv, &inner_attr, SPIGOT),
-            _ => {
-                let flags = if parts.srq.is_some() { it::EpFlags::SRQ } else { it::EpFlags::empty() };
-                self.it.ep_rc_create(pz, request, recv, connect, flags, &inner_attr)
-            }
+            _ => self.ep_slots.get_or_create(handle.as_raw())?.clone(),
         };
-        let created = created.map_err(|error| refused(error, argument(parts.srq.is_some())));
-        let ep = created.inspect_err(|_| self.free_unwanted(unwanted))?;
-        let handle = EpHandle::of(ep);
-        let control = Control { unwanted, ..Control::unmade(attr, parts) };
-        let made = Inner::shared(Ep {
+        let (parts, zone) = self.parts(names, &attr)?;
+        let made = Inner::shared(Common {
             handle,
+            slot,
             turn: SleepLock::new(),
-            control: Mutex::new(control),
+            control: Mutex::new(Control::unmade(attr, names)),
             binds: Mutex::new(VecDeque::new()),
+            lost: AtomicBool::new(false),
+            takes_requests: AtomicBool::new(false),
+            too_long: AtomicU64::new(0),
+            context: Context::new(),
         });
-        let recorded = made.and_then(|made| {
-            self.configs.reach(handle)?;
-            self.configs.set(handle, &made.control.lock());
-            self.eps.insert(handle, made)
+        let ep = made.and_then(|common| {
+            let srq = names.srq.map(|srq| self.srq(srq)).transpose()?;
+            let qp = self.new_qp(&common, &parts, &attr, srq.as_deref())?;
+            parts.endpoint_in(qp, &attr, common, zone)
         });
-        if let Err(error) = recorded {
-            let _ = self.it.ep_free(ep);
-            self.free_unwanted(unwanted);
-            return Err(error);
-        }
+        let ep = ep.inspect_err(|_| self.end_unwanted(parts.unwanted.as_deref()))?;
+        reservation.fill(ep.clone());
+        self.adapter.created(|| ep.close_slot());
         Ok(handle)
+    }
+
+    /// Creates a queue pair, ready for a connection or for datagrams.
+    pub(super) fn new_qp(
+        &self,
+        common: &Common,
+        parts: &Parts,
+        attr: &EpAttr,
+        srq: Option<&Srq>,
+    ) -> Result<Arc<Qp>> {
+        let (Some(send_cq), Some(receive_cq)) = (parts.request.cq(), parts.recv.cq()) else {
+            return Err(handle(Subtype::InvalidHandleEvdRequest));
+        };
+        let datagrams = attr.service_type == ServiceType::IB_UD;
+        let word = common.handle.as_raw();
+        // The slot begins closed, because the endpoint's state takes no requests.
+        let slot_params = SlotParams { slot: &common.slot, handle: word, closed: STATE };
+        let most = SegmentLimits {
+            send: attr.max_request_iov as u32,
+            write: attr.max_rdma_write_iov as u32,
+            read: attr.max_rdma_read_iov as u32,
+        };
+        let (recv_dtos, recv_iov) =
+            if srq.is_some() { (0, 0) } else { (attr.max_recv_dtos, attr.max_recv_iov) };
+        let attributes = QpAttributes {
+            qp_type: kind(attr),
+            privileged: None,
+            pd: &parts.zone.pd,
+            send_cq,
+            receive_cq,
+            srq: srq.map(|srq| &srq.srq),
+            max_send_requests: attr.max_request_dtos.max(1) as u32,
+            max_send_segments: request_segments(attr),
+            max_receive_requests: recv_dtos.max(1) as u32,
+            max_receive_segments: recv_iov.max(1) as u32,
+            max_message: longest_message(attr),
+            context: word,
+            owner: word,
+            reads_write: false,
+            slot: (!datagrams).then_some((slot_params, most)),
+        };
+        let qp = self.client()?.create_qp(&attributes).map_err(|error| self.error(error))?;
+        let ready = match datagrams {
+            true => qp.start_datagrams(UD_QKEY),
+            false => qp.to_init(self.access()),
+        };
+        ready.map_err(|error| {
+            let _ = qp.destroy();
+            self.error(error)
+        })?;
+        Ok(qp)
+    }
+
+    /// What peers may do. Memory regions and windows limit it, not the endpoint.
+    fn access(&self) -> LinkFlags {
+        let mut access = LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE;
+        access.set(LinkFlags::REMOTE_ATOMIC, self.offers.atomics());
+        access
+    }
+}
+
+impl Parts {
+    /// An endpoint of these parts in a zone which it has not entered yet.
+    pub(super) fn endpoint(&self, qp: Arc<Qp>, attr: &EpAttr, common: Arc<Common>) -> Result<Arc<Ep>> {
+        let zone = InZone::begin(self.zone.clone()).ok_or(handle(Subtype::InvalidHandlePz));
+        match zone {
+            Ok(zone) => self.endpoint_in(qp, attr, common, zone),
+            Err(error) => {
+                let _ = qp.destroy();
+                Err(error)
+            }
+        }
+    }
+
+    /// An endpoint of these parts. If there is no memory, destroys the queue pair.
+    pub(super) fn endpoint_in(
+        &self,
+        qp: Arc<Qp>,
+        attr: &EpAttr,
+        common: Arc<Common>,
+        zone: InZone,
+    ) -> Result<Arc<Ep>> {
+        let operation = match attr.service_type {
+            ServiceType::IB_UD => Operation::ReceiveDatagram,
+            _ => Operation::Receive,
+        };
+        let ep = Ep {
+            qp,
+            zone,
+            request: self.request.clone(),
+            recv: self.recv.clone(),
+            connect: self.connect.clone(),
+            unwanted: self.unwanted.clone(),
+            datagrams: attr.service_type == ServiceType::IB_UD,
+            receive: operation as u32,
+            most: Most {
+                send: attr.max_request_iov,
+                // With a shared receive queue, the queue pair refuses every Receive, whatever its
+                // segments.
+                receive: if self.srq { usize::MAX } else { attr.max_recv_iov },
+                write: attr.max_rdma_write_iov,
+                read: attr.max_rdma_read_iov,
+            },
+            receives: attr.recv_completion_flags,
+            requests: attr.request_completion_flags,
+            common,
+        };
+        heap::arc(ep).map_err(|ep| {
+            let _ = ep.qp.destroy();
+            NO_MEMORY
+        })
+    }
+
+    /// The event dispatcher for completions that the consumer does not want.
+    pub(super) fn unwanted(&self) -> Option<&Evd> {
+        self.unwanted.as_deref()
+    }
+}
+
+impl Ep {
+    /// The parts of an endpoint, for another queue pair.
+    pub(super) fn parts(&self) -> Parts {
+        Parts {
+            zone: self.zone.shared().clone(),
+            request: self.request.clone(),
+            recv: self.recv.clone(),
+            connect: self.connect.clone(),
+            unwanted: self.unwanted.clone(),
+            srq: self.most.receive == usize::MAX,
+        }
     }
 }
 
 /// The subtype that names the attributes by their place among the arguments.
 const fn argument(srq: bool) -> Subtype {
     if srq { Subtype::InvalidArg7 } else { Subtype::InvalidArg6 }
-}
-
-/// The most completions that a callback drops at once. The callback runs again only after the queue
-/// was empty, so this has to exceed the length of every queue.
-const MOST_AT_ONCE: usize = 1 << 20;
-
-/// The error of a failed creation: attributes that are too much together are a bad argument.
-pub(super) fn refused(error: it::Error, argument: Subtype) -> crate::ret::Error {
-    use it::Error as It;
-    match error {
-        It::PayloadSize
-        | It::ResourceReqDto
-        | It::ResourceRecvDto
-        | It::ResourceSseg
-        | It::ResourceRseg
-        | It::ResourceRrseg
-        | It::ResourceRwseg
-        | It::ResourceIrd
-        | It::ResourceOrd => parameter(argument),
-        other => other.into(),
-    }
 }

@@ -1,14 +1,14 @@
 //! Changing an endpoint before it is connected (dat_ep_modify).
 
-use privileged_api as it;
+use kernel_agent::QpChanges;
 
-use super::create::{Parts, refused};
-use super::{Control, wrong};
-use crate::attr::{EpParam, EpParamMask};
+use super::create::{Names, longest_message};
+use crate::attr::{EpAttr, EpParam, EpParamMask};
 use crate::error::{parameter, state};
 use crate::flags::{EpState, ServiceType};
 use crate::handle::EpHandle;
-use crate::ia::Ia;
+use crate::ia::{Ia, Inner};
+use crate::objects::ep::{Control, Ep, wrong};
 use crate::ret::{Result, Subtype};
 
 /// The parameters that no call can change.
@@ -40,26 +40,27 @@ impl Ia {
     /// `InsufficientResources`. Blocks for the device. Not for upcalls. Thread-safe. dat_ep_modify.
     #[doc(alias = "dat_ep_modify")]
     pub fn ep_modify(&self, ep: EpHandle, mask: EpParamMask, param: &EpParam) -> Result<()> {
-        let inner = &self.inner;
+        let inner = self.call()?;
         let ep = inner.ep(ep)?;
         inner.not_in_upcall()?;
         if EpParamMask::from_bits(mask.bits()).is_none() || mask.intersects(FIXED) {
             return Err(parameter(Subtype::InvalidArg2));
         }
         let _turn = ep.turn.lock(inner.platform());
-        match inner.ep_state(&ep)? {
+        let ep = inner.as_it_is(&ep)?;
+        match inner.ep_state(&ep) {
             EpState::Unconnected => {}
             other => return Err(wrong(other)),
         }
         if mask.is_empty() {
             return Ok(());
         }
-        let (parts, attr, srq, former) = {
+        let (names, attr, former) = {
             let control = ep.control.lock();
             let srq = (!control.srq.is_null()).then_some(control.srq);
             let has = |bit| mask.contains(bit);
             let or = |bit, new, old| if has(bit) { new } else { old };
-            let parts = Parts {
+            let names = Names {
                 pz: if has(EpParamMask::PZ_HANDLE) { param.pz_handle } else { control.pz },
                 recv: or(EpParamMask::RECV_EVD_HANDLE, param.recv_evd_handle, control.recv),
                 request: or(EpParamMask::REQUEST_EVD_HANDLE, param.request_evd_handle, control.request),
@@ -89,66 +90,83 @@ impl Ia {
                 EP_ATTR_MAX_RDMA_READ_IOV => max_rdma_read_iov;
                 EP_ATTR_MAX_RDMA_WRITE_IOV => max_rdma_write_iov;
             }
-            (parts, attr, srq, control.streams())
+            (names, attr, control.streams())
         };
         if attr.service_type == ServiceType::IB_UD {
             return Err(parameter(Subtype::InvalidArg2));
         }
-        let attr = inner.checked(attr, srq.is_some()).map_err(|_| parameter(Subtype::InvalidArg3))?;
-        let inner_attr = inner.inner_attributes(&attr, srq);
+        let attr = inner.checked(attr, names.srq.is_some()).map_err(|_| parameter(Subtype::InvalidArg3))?;
         if IN_PLACE.contains(mask) {
-            let changed = it::EpParamMask::MAX_PAYLOAD | it::EpParamMask::MAX_IRD | it::EpParamMask::MAX_ORD;
-            let modified = self.it.ep_modify(ep.handle.inner(), changed, &inner_attr);
-            modified.map_err(|error| refused(error, Subtype::InvalidArg3))?;
+            // The queue pair gets the read depths when a connection is established.
+            let changes = QpChanges { max_message: Some(longest_message(&attr)), ..QpChanges::default() };
+            ep.qp.change(&changes).map_err(|error| inner.error(error))?;
             ep.control.lock().attr = attr;
             return Ok(());
         }
         // The change would lose posted Receives.
-        let (_, receives) = self.it.ep_outstanding(ep.handle.inner())?;
+        let (_, receives) = ep.qp.outstanding();
         if receives > 0 {
             return Err(state(Subtype::InvalidStateEpUnconnected));
         }
-        let wanted = Control::unmade(attr, &parts).streams();
+        let wanted = Control::unmade(attr, &names).streams();
         // Remove the endpoint's own streams first: with their old flags they would exclude the new
         // ones.
         inner.leave_all(&former);
-        let recreated = inner.join_all(&wanted, Subtype::InvalidArg3).and_then(|()| {
-            let made = inner.inner_parts(&parts, &attr).and_then(|(pz, evds, unwanted)| {
-                let [request, recv, connect] = evds;
-                let flags = if srq.is_some() { it::EpFlags::SRQ } else { it::EpFlags::empty() };
-                let inner_ep = ep.handle.inner();
-                let recreated =
-                    self.it.ep_rc_recreate(inner_ep, pz, request, recv, connect, flags, &inner_attr);
-                match recreated {
-                    Ok(()) => Ok(unwanted),
-                    Err(error) => {
-                        inner.free_unwanted(unwanted);
-                        Err(refused(error, Subtype::InvalidArg3))
-                    }
-                }
-            });
-            made.inspect_err(|_| inner.leave_all(&wanted))
-        });
-        let unwanted = match recreated {
-            Ok(unwanted) => unwanted,
-            Err(error) => {
-                // These streams were registered before, and no later stream excludes them. So this
-                // fails only if the consumer frees one of the event dispatchers at the same time.
-                if let Err(lost) = inner.join_all(&former, Subtype::None) {
-                    log::warn!("{:?}: {lost}", ep.handle);
-                }
-                return Err(error);
+        let renewed = inner
+            .join_all(&wanted, Subtype::InvalidArg3)
+            .and_then(|()| inner.rebuild(&ep, &names, &attr).inspect_err(|_| inner.leave_all(&wanted)));
+        if let Err(error) = renewed {
+            // These streams were registered before, and no later stream excludes them. So this
+            // fails only if the consumer frees one of the event dispatchers at the same time.
+            if let Err(lost) = inner.join_all(&former, Subtype::None) {
+                log::warn!("{:?}: {lost}", ep.handle);
             }
-        };
-        let former = {
+            return Err(error);
+        }
+        {
             let mut control = ep.control.lock();
-            let former = core::mem::replace(&mut control.unwanted, unwanted);
-            (control.attr, control.pz) = (attr, parts.pz);
-            (control.recv, control.request, control.connect) = (parts.recv, parts.request, parts.connect);
-            inner.configs.set(ep.handle, &control);
-            former
-        };
-        inner.free_unwanted(former);
+            (control.attr, control.pz) = (attr, names.pz);
+            (control.recv, control.request, control.connect) = (names.recv, names.request, names.connect);
+        }
+        inner.end_unwanted(ep.unwanted.as_deref());
         Ok(())
+    }
+}
+
+impl Inner {
+    /// Makes the endpoint anew of other parts, with another queue pair.
+    fn rebuild(&self, ep: &Ep, names: &Names, attr: &EpAttr) -> Result<()> {
+        let (parts, zone) = self.parts(names, attr)?;
+        let srq = names.srq.map(|srq| self.srq(srq)).transpose();
+        // The endpoint's slot has one queue pair at a time.
+        ep.qp.withdraw();
+        let made = srq.and_then(|srq| self.new_qp(&ep.common, &parts, attr, srq.as_deref()));
+        let made = made.and_then(|qp| parts.endpoint_in(qp, attr, ep.common.clone(), zone));
+        match made {
+            Ok(renewed) => self.replace(ep, renewed),
+            Err(error) => {
+                self.end_unwanted(parts.unwanted());
+                self.restore(ep);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives an endpoint whose queue pair was withdrawn another one like it. If there is no memory
+    /// for that either, the endpoint can only be freed.
+    fn restore(&self, ep: &Ep) {
+        let (attr, srq) = {
+            let control = ep.control.lock();
+            (control.attr, control.srq)
+        };
+        // Leaves room in the device for a queue pair like the old one.
+        let _ = ep.qp.destroy();
+        let srq = if srq.is_null() { None } else { self.srq(srq).ok() };
+        let parts = ep.parts();
+        let made = self.new_qp(&ep.common, &parts, &attr, srq.as_deref());
+        let renewed = made.and_then(|qp| parts.endpoint(qp, &attr, ep.common.clone()));
+        if let Ok(renewed) = renewed {
+            let _ = self.replace(ep, renewed);
+        }
     }
 }

@@ -1,98 +1,304 @@
 //! Posting ordinary work requests (dat_ep_post_send, dat_ep_post_recv, dat_ep_post_rdma_write,
 //! dat_ep_post_rdma_read).
 //!
-//! A DAT post is an IT-API post, with the flags translated by a table. Only a request with
-//! `UNSIGNALLED` reads the endpoint's own flags first.
+//! Nothing here allocates, waits or formats.
+//!
+//! Sends, Writes and Reads take the fast path: the slot of the endpoint's send queue, under the
+//! slot's lock. If the slot is closed or its lock is held, if a request has `UNSIGNALLED`, or if
+//! anything is wrong, they take the slow path: it holds the endpoint's table entry during the post,
+//! and finds the error. A bad segment is a completion error.
 
-use privileged_api as it;
+use core::hint::cold_path;
 
-use super::{Configs, RECEIVES_SOLICITED, RECEIVES_UNSIGNALLED, REQUESTS_UNSIGNALLED, wrong};
-use crate::error::{handle, of, parameter, state};
+use kernel_agent::{
+    Direction, Head, Operation, PostError, Remote, RemoteWords, Request, SegmentLimits, Shadow, Transfer,
+};
+use rdma::events::NOTIFY;
+
+use crate::completion::{self, COMBINATIONS, data, send_flags};
+use crate::error::{parameter, state};
 use crate::flags::CompletionFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Ia, Inner};
+use crate::objects::ep::{Ep, INVALID, Most, wrong};
 use crate::ret::{Error, Result, Subtype};
 use crate::segment::{LmrTriplet, RmrTriplet};
 
-/// IT-API's flags of a request, indexed by DAT's.
-const REQUEST: [it::DtoFlags; 16] = {
-    let mut table = [it::DtoFlags::empty(); 16];
+/// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
+/// the choice is left.
+trait Kind {
+    /// What the flags of a call become, by their bits.
+    const FLAGS: [Encoded; COMBINATIONS];
+    /// What the device does.
+    fn operation(remote: Remote) -> Operation;
+    /// The endpoint's limit of segments.
+    fn segments(most: &Most) -> usize;
+    /// That limit in the slot, for the fast path.
+    fn in_slot(limits: &SegmentLimits) -> u32;
+}
+
+/// The flags of a request in the forms in which they go on, looked up in a table instead of moved
+/// bit by bit.
+#[derive(Clone, Copy)]
+struct Encoded {
+    /// The word that is posted, or [`REFUSED`].
+    data: u32,
+    head: Head,
+}
+
+/// The kind cannot have these flags.
+const REFUSED: u32 = !0;
+
+/// The table of a kind; `solicits`: whether the peer's completion can be solicited.
+const fn encoded(direction: Direction, of: completion::Operation, solicits: bool) -> [Encoded; COMBINATIONS] {
+    let refused = Encoded { data: REFUSED, head: Head::new(direction, send_flags(CompletionFlags::DEFAULT)) };
+    let mut table = [refused; COMBINATIONS];
     let mut bits = 0;
     while bits < table.len() {
         let flags = CompletionFlags::from_bits_retain(bits as u32);
-        let mut inner = it::DtoFlags::empty();
-        if !flags.contains(CompletionFlags::SUPPRESS) {
-            inner = inner.union(it::DtoFlags::COMPLETION);
-            if !flags.contains(CompletionFlags::UNSIGNALLED) {
-                inner = inner.union(it::DtoFlags::NOTIFY);
-            }
+        if solicits || !flags.contains(CompletionFlags::SOLICITED_WAIT) {
+            table[bits] = Encoded { data: data(of, flags), head: Head::new(direction, send_flags(flags)) };
         }
-        if flags.contains(CompletionFlags::SOLICITED_WAIT) {
-            inner = inner.union(it::DtoFlags::SOLICITED_WAIT);
-        }
-        if flags.contains(CompletionFlags::BARRIER_FENCE) {
-            inner = inner.union(it::DtoFlags::BARRIER_FENCE);
-        }
-        table[bits] = inner;
         bits += 1;
     }
     table
-};
+}
 
-impl Inner {
-    /// IT-API's flags of a request. Fails for flags that no request has, and for `UNSIGNALLED`
-    /// unless the endpoint's requests have it.
-    #[inline(always)]
-    pub(crate) fn request_flags(&self, ep: EpHandle, flags: CompletionFlags) -> Result<it::DtoFlags> {
-        match REQUEST.get(flags.bits() as usize) {
-            Some(inner) if !flags.contains(CompletionFlags::UNSIGNALLED) => Ok(*inner),
-            _ => self.rare_flags(ep, flags),
+/// The entry of a table, unless the flags need a look at the endpoint or are refused.
+#[inline(always)]
+fn usual(flags: CompletionFlags, table: &[Encoded; COMBINATIONS]) -> Option<Encoded> {
+    match table.get(flags.bits() as usize) {
+        Some(encoded) if encoded.data != REFUSED && !flags.contains(CompletionFlags::UNSIGNALLED) => {
+            Some(*encoded)
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn rare_flags(&self, ep: EpHandle, flags: CompletionFlags) -> Result<it::DtoFlags> {
-        self.ep(ep)?;
-        match REQUEST.get(flags.bits() as usize) {
-            Some(inner) if self.configs.get(ep) & REQUESTS_UNSIGNALLED != 0 => Ok(*inner),
-            _ => Err(parameter(Subtype::None)),
-        }
-    }
-
-    /// The error of a post.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn not_posted(&self, ep: EpHandle, error: it::Error) -> Error {
-        match (error, self.eps.get(ep)) {
-            (it::Error::InvalidEpState, Some(ep)) => match self.ep_state(&ep) {
-                Ok(now) => wrong(now),
-                Err(error) => error,
-            },
-            // The endpoint takes its Receives from a shared receive queue.
-            (it::Error::InvalidSrq, _) => state(Subtype::InvalidStateSrqInUse),
-            (it::Error::InvalidEp | it::Error::InvalidEpType, _) => handle(Subtype::InvalidHandleEp),
-            (other, _) => of(other),
+        _ => {
+            cold_path();
+            None
         }
     }
 }
 
-impl Configs {
-    /// IT-API's flags of a Receive.
+enum Send {}
+impl Kind for Send {
+    const FLAGS: [Encoded; COMBINATIONS] = encoded(Direction::Send, completion::Operation::Send, true);
+
+    fn operation(_: Remote) -> Operation {
+        Operation::Send { immediate: None }
+    }
+
+    fn segments(most: &Most) -> usize {
+        most.send
+    }
+
     #[inline(always)]
-    fn receive_flags(&self, ep: EpHandle, flags: CompletionFlags) -> Option<it::DtoFlags> {
-        const NOTIFIED: it::DtoFlags = it::DtoFlags::COMPLETION.union(it::DtoFlags::NOTIFY);
-        let config = self.get(ep);
-        if flags.is_empty() {
-            let solicited = config & RECEIVES_SOLICITED != 0;
-            return Some(if solicited { it::DtoFlags::COMPLETION } else { NOTIFIED });
+    fn in_slot(limits: &SegmentLimits) -> u32 {
+        limits.send
+    }
+}
+
+enum Write {}
+impl Kind for Write {
+    const FLAGS: [Encoded; COMBINATIONS] = encoded(Direction::Write, completion::Operation::Write, false);
+
+    fn operation(to: Remote) -> Operation {
+        Operation::Write { to, immediate: None }
+    }
+
+    fn segments(most: &Most) -> usize {
+        most.write
+    }
+
+    #[inline(always)]
+    fn in_slot(limits: &SegmentLimits) -> u32 {
+        limits.write
+    }
+}
+
+enum Read {}
+impl Kind for Read {
+    const FLAGS: [Encoded; COMBINATIONS] = encoded(Direction::Read, completion::Operation::Read, false);
+
+    fn operation(from: Remote) -> Operation {
+        Operation::Read { from }
+    }
+
+    fn segments(most: &Most) -> usize {
+        most.read
+    }
+
+    #[inline(always)]
+    fn in_slot(limits: &SegmentLimits) -> u32 {
+        limits.read
+    }
+}
+
+impl Ep {
+    /// Fails for flags other than these, and for `UNSIGNALLED` unless the endpoint's requests have
+    /// it.
+    #[inline(always)]
+    pub(crate) fn check_flags(&self, flags: CompletionFlags, allowed: CompletionFlags) -> Result<()> {
+        let unsignalled = flags.contains(CompletionFlags::UNSIGNALLED);
+        let bad = flags.bits() & !allowed.bits() != 0 || unsignalled && !self.requests_may_be_unsignalled();
+        if bad { Err(parameter(Subtype::None)) } else { Ok(()) }
+    }
+
+    /// Posts a request of at most so many segments.
+    #[inline(always)]
+    pub(crate) fn post(
+        &self,
+        inner: &Inner,
+        request: &Request,
+        segments: &[LmrTriplet],
+        most: usize,
+    ) -> Result<()> {
+        if segments.len() > most {
+            return Err(parameter(Subtype::None));
         }
-        let allowed = flags == CompletionFlags::UNSIGNALLED && config & RECEIVES_UNSIGNALLED != 0;
-        allowed.then_some(it::DtoFlags::COMPLETION)
+        self.takes_requests()?;
+        match self.qp.post(request, segments, |piece| inner.segment(piece)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.not_posted(error)),
+        }
+    }
+
+    /// The most segments of an RDMA Write.
+    pub(crate) fn write_segments(&self) -> usize {
+        self.most.write
+    }
+
+    /// The most segments of a Send.
+    pub(crate) fn send_segments(&self) -> usize {
+        self.most.send
+    }
+
+    /// The error of a request that was not posted although the endpoint is there.
+    #[cold]
+    pub(crate) fn not_posted(&self, error: PostError) -> Error {
+        match error {
+            PostError::State | PostError::Gone => wrong(self.control.lock().state()),
+            other => crate::error::not_posted(other),
+        }
+    }
+
+    /// The word that is posted with a Receive with these flags.
+    #[inline(always)]
+    fn receive_word(&self, flags: CompletionFlags) -> Option<u32> {
+        if flags.is_empty() {
+            // The sender decides about the notification of solicited ones.
+            let solicited = self.receives == CompletionFlags::SOLICITED_WAIT;
+            return Some(if solicited { self.receive } else { self.receive | NOTIFY });
+        }
+        let unsignalled = CompletionFlags::UNSIGNALLED;
+        (flags == unsignalled && self.receives == unsignalled).then_some(self.receive)
+    }
+
+    fn post_recv(&self, inner: &Inner, segments: &[LmrTriplet], shadow: Shadow) -> Result<()> {
+        // A datagram comes behind a header, for which there has to be room.
+        let too_few = segments.is_empty() && self.is_ud();
+        if too_few || segments.len() > self.most.receive {
+            return Err(parameter(Subtype::None));
+        }
+        let posted = self.qp.post_receive(false, segments, |piece| inner.segment(piece), shadow);
+        posted.map_err(|error| match error {
+            // The endpoint takes its Receives from a shared receive queue.
+            PostError::Kind => state(Subtype::InvalidStateSrqInUse),
+            other => self.not_posted(other),
+        })
+    }
+}
+
+impl Inner {
+    /// The error of a request that was not posted, by a call that does not hold the endpoint's
+    /// table entry.
+    #[cold]
+    pub(crate) fn not_posted(&self, ep: EpHandle, error: PostError) -> Error {
+        let error = match self.eps.get(ep) {
+            Some(ep) => ep.not_posted(error),
+            None => INVALID,
+        };
+        self.unless_dead(error)
+    }
+
+    /// The error of a call that failed, unless the device is dead. The caller holds no lock.
+    #[cold]
+    pub(crate) fn unless_dead(&self, error: Error) -> Error {
+        if self.agent().is_dead() { self.dead() } else { error }
+    }
+
+    /// Posts to an endpoint with its table entry held.
+    #[inline(always)]
+    pub(crate) fn post_to(&self, ep: EpHandle, post: impl FnOnce(&Ep) -> Result<()>) -> Result<()> {
+        self.live()?;
+        let posted = match self.eps.lock(ep).as_ref().and_then(|entry| entry.object()) {
+            Some(ep) => post(ep),
+            None => Err(INVALID),
+        };
+        posted.map_err(|error| self.unless_dead(error))
     }
 }
 
 impl Ia {
+    #[inline(always)]
+    fn post<K: Kind>(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+        remote: RemoteWords,
+    ) -> Result<()> {
+        let (inner, handle) = (&self.inner, ep.as_raw());
+        let transfer = || {
+            let Encoded { data, head } = usual(flags, &K::FLAGS)?;
+            Some(Transfer { head, remote, shadow: Shadow { cookie, data } })
+        };
+        let slot = inner.ep_slots.get(handle);
+        let posted = match (slot, segments) {
+            // Two calls: in the first one the number of segments is known and takes no register.
+            (Some(slot), [one]) => slot.post_single(
+                handle,
+                |limits| K::in_slot(limits) > 0,
+                || {
+                    // The segment first: its look-up takes more registers.
+                    let segment = inner.keys.segment(one)?;
+                    Some((transfer()?, segment))
+                },
+            ),
+            (Some(slot), several) => transfer().and_then(|transfer| {
+                slot.post_many(handle, K::in_slot, &transfer, several, |piece| inner.keys.segment(piece))
+            }),
+            (None, _) => None,
+        };
+        match posted {
+            Some(()) => Ok(()),
+            None => self.post_slowly::<K>(ep, segments, cookie, flags, remote),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_slowly<K: Kind>(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
+        remote: RemoteWords,
+    ) -> Result<()> {
+        let inner = &self.inner;
+        inner.post_to(ep, |ep| {
+            if ep.is_ud() {
+                return Err(INVALID);
+            }
+            ep.check_flags(flags, completion::OF_REQUESTS)?;
+            let encoded = K::FLAGS.get(flags.bits() as usize).filter(|encoded| encoded.data != REFUSED);
+            let Encoded { data, head } = *encoded.ok_or(parameter(Subtype::None))?;
+            let operation = K::operation(remote.remote());
+            let request = Request { operation, flags: head.flags(), shadow: Shadow { cookie, data } };
+            ep.post(inner, &request, segments, K::segments(&ep.most))
+        })
+    }
+
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
     ///
     /// In DISCONNECTED the request is flushed. A bad segment is a completion error. Flags: see
@@ -111,9 +317,7 @@ impl Ia {
         user_cookie: u64,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        let flags = self.inner.request_flags(ep, completion_flags)?;
-        let posted = self.it.post_send(ep.inner(), LmrTriplet::inner(local_iov), user_cookie, flags);
-        posted.map_err(|error| self.inner.not_posted(ep, error))
+        self.post::<Send>(ep, local_iov, user_cookie, completion_flags, RemoteWords::default())
     }
 
     /// Posts a Receive: the segments take one message. Allowed in every state, but not on an
@@ -137,32 +341,44 @@ impl Ia {
         user_cookie: u64,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        // IT-API's call also takes the handle of a shared receive queue.
-        if ep.claims_a_shared_queue() {
-            return Err(handle(Subtype::InvalidHandleEp));
+        if let [one] = local_iov
+            && self.post_single_recv(ep, one, user_cookie, completion_flags).is_some()
+        {
+            return Ok(());
         }
-        let Some(flags) = self.inner.configs.receive_flags(ep, completion_flags) else {
-            return Err(self.inner.no_such_receive(ep));
-        };
-        let segments = LmrTriplet::inner(local_iov);
-        match self.it.post_recv(ep.inner(), segments, user_cookie, flags) {
-            Ok(()) => Ok(()),
-            Err(it::Error::InvalidEpType) => self.post_recv_of_datagram(ep, segments, user_cookie, flags),
-            Err(error) => Err(self.inner.not_posted(ep, error)),
-        }
+        self.post_recv_slowly(ep, local_iov, user_cookie, completion_flags)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn post_recv_of_datagram(
+    /// Posts a Receive of one segment. `None`: nothing was posted.
+    #[inline(always)]
+    fn post_single_recv(
         &self,
         ep: EpHandle,
-        segments: &[it::LmrTriplet],
-        user_cookie: u64,
-        flags: it::DtoFlags,
+        segment: &LmrTriplet,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Option<()> {
+        let inner = &self.inner;
+        inner.adapter.check().ok()?;
+        let entry = inner.eps.try_lock(ep)?;
+        let ep = entry.object()?;
+        let shadow = Shadow { cookie, data: ep.receive_word(flags)? };
+        ep.qp.post_single_receive(|| inner.keys.segment(segment), shadow)
+    }
+
+    #[inline(never)]
+    fn post_recv_slowly(
+        &self,
+        ep: EpHandle,
+        segments: &[LmrTriplet],
+        cookie: u64,
+        flags: CompletionFlags,
     ) -> Result<()> {
-        let posted = self.it.post_recvfrom(ep.inner(), segments, user_cookie, flags);
-        posted.map_err(|error| self.inner.not_posted(ep, error))
+        let inner = &self.inner;
+        inner.post_to(ep, |ep| {
+            let data = ep.receive_word(flags).ok_or(parameter(Subtype::InvalidArg5))?;
+            ep.post_recv(inner, segments, Shadow { cookie, data })
+        })
     }
 
     /// Posts an RDMA Write of all segments, in order, to the peer's memory.
@@ -182,10 +398,7 @@ impl Ia {
         remote_iov: &RmrTriplet,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        let flags = self.inner.request_flags(ep, completion_flags)?;
-        let ((at, context), segments) = (remote_iov.inner(), LmrTriplet::inner(local_iov));
-        let posted = self.it.post_rdma_write(ep.inner(), segments, user_cookie, flags, at, context);
-        posted.map_err(|error| self.inner.not_posted(ep, error))
+        self.post::<Write>(ep, local_iov, user_cookie, completion_flags, remote_iov.words())
     }
 
     /// Posts an RDMA Read from the peer's memory to all segments, in order.
@@ -205,42 +418,6 @@ impl Ia {
         remote_iov: &RmrTriplet,
         completion_flags: CompletionFlags,
     ) -> Result<()> {
-        let flags = self.inner.request_flags(ep, completion_flags)?;
-        let ((at, context), segments) = (remote_iov.inner(), LmrTriplet::inner(local_iov));
-        let posted = self.it.post_rdma_read(ep.inner(), segments, user_cookie, flags, at, context);
-        posted.map_err(|error| self.inner.not_posted(ep, error))
-    }
-}
-
-impl Inner {
-    /// The error of a Receive with flags that are not allowed.
-    #[cold]
-    #[inline(never)]
-    fn no_such_receive(&self, ep: EpHandle) -> Error {
-        match self.ep(ep) {
-            Ok(_) => parameter(Subtype::InvalidArg5),
-            Err(error) => error,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_flag_becomes_the_other_faces() {
-        use it::DtoFlags as To;
-        let of = |flags: CompletionFlags| REQUEST[flags.bits() as usize];
-        assert_eq!(of(CompletionFlags::DEFAULT), To::COMPLETION | To::NOTIFY);
-        assert_eq!(of(CompletionFlags::SUPPRESS), To::empty());
-        assert_eq!(of(CompletionFlags::UNSIGNALLED), To::COMPLETION);
-        assert_eq!(of(CompletionFlags::UNSIGNALLED | CompletionFlags::SUPPRESS), To::empty());
-        let both = CompletionFlags::SOLICITED_WAIT | CompletionFlags::BARRIER_FENCE;
-        let all = To::COMPLETION | To::NOTIFY | To::SOLICITED_WAIT | To::BARRIER_FENCE;
-        assert_eq!(
-            (of(both), of(both | CompletionFlags::SUPPRESS)),
-            (all, all ^ To::COMPLETION ^ To::NOTIFY)
-        );
+        self.post::<Read>(ep, local_iov, user_cookie, completion_flags, remote_iov.words())
     }
 }

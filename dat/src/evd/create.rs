@@ -2,21 +2,23 @@
 //! dat_evd_resize, dat_evd_free, dat_evd_post_se).
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use platform::SleepLock;
+use kernel_agent::SlotParams;
 use platform::sync::Mutex;
-use platform::sync::atomic::AtomicU32;
-use privileged_api as it;
+use platform::sync::atomic::{AtomicU8, AtomicU32};
+use platform::{SleepLock, heap};
+use rdma::Context;
+use rdma::events::{Completions, Dispatcher, EventQueue, Events, Made, NotResized, Remains, Source};
 
-use super::{COMPLETIONS, Control, Evd, EventCell, MESSAGES, REQUESTS};
 use crate::attr::EvdParam;
-use crate::error::{NO_MEMORY, as_argument, handle, parameter, state};
+use crate::error::{EVENTS, NO_MEMORY, handle, parameter, state};
 use crate::event::{Event, EventData, EventNumber};
 use crate::flags::{CompletionFlags, EvdFlags, EvdState};
 use crate::handle::{CnoHandle, EvdHandle};
 use crate::ia::{Ia, Inner, MAX_SOFT_EVENTS};
-use crate::ret::{Result, Subtype};
+use crate::objects::entry::{Entry, streams};
+use crate::objects::evd::{COMPLETIONS, Control, Evd, Origin, Routine};
+use crate::ret::{ErrorType, Result, Subtype};
 
 impl Ia {
     /// Creates an event dispatcher for these streams, whose queue holds at least `evd_min_qlen`
@@ -32,49 +34,26 @@ impl Ia {
     /// (in an upcall). Blocks for the device. Not for upcalls. Thread-safe. dat_evd_create.
     #[doc(alias = "dat_evd_create")]
     pub fn evd_create(&self, evd_min_qlen: usize, cno: CnoHandle, flags: EvdFlags) -> Result<EvdHandle> {
-        let inner = &self.inner;
-        inner.live()?;
+        let inner = self.call()?;
         inner.not_in_upcall()?;
         let has_streams = EvdFlags::from_bits(flags.bits()).is_some() && !flags.is_empty();
         if !has_streams || flags.contains(EvdFlags::ASYNC) {
             return Err(parameter(Subtype::InvalidArg4));
         }
         let cno = if cno.is_null() { None } else { Some(inner.cno(cno)?) };
-        self.create_evd(evd_min_qlen, flags, |evd| match cno {
+        let evd = inner.create_evd(evd_min_qlen, flags)?;
+        if cno.is_some() {
             // Nothing is queued on a new event dispatcher.
-            Some(cno) => inner.set_cno(evd, Some(cno)).map(drop),
-            None => Ok(()),
-        })
+            let set = inner.set_cno(&evd, cno);
+            set.inspect_err(|_| inner.end_evd(&evd))?;
+        }
+        Ok(evd.handle)
     }
 
     /// The event dispatcher of asynchronous events.
     pub(crate) fn create_async_evd(&self, min_qlen: usize) -> Result<EvdHandle> {
-        self.create_evd(min_qlen, EvdFlags::ASYNC, |_| Ok(()))
-    }
-
-    fn create_evd(
-        &self,
-        min_qlen: usize,
-        flags: EvdFlags,
-        complete: impl FnOnce(&Evd) -> Result<()>,
-    ) -> Result<EvdHandle> {
-        let inner = &self.inner;
-        let most = (self.it.identity().max_cqes as usize).min(MAX_SOFT_EVENTS);
-        if min_qlen == 0 || min_qlen > most {
-            return Err(parameter(Subtype::InvalidArg2));
-        }
-        let top = self.it.evd_create_for(streams(flags), min_qlen);
-        let top = top.map_err(as_argument(Subtype::InvalidArg2))?;
-        let made = inner.new_evd(EvdHandle::of(top), flags, min_qlen).and_then(|evd| {
-            complete(&evd).inspect_err(|_| {
-                inner.evds.remove(evd.handle);
-            })?;
-            Ok(evd.handle)
-        });
-        made.inspect_err(|_| {
-            // Nothing uses it yet.
-            let _ = self.it.evd_free(top);
-        })
+        let inner = self.call()?;
+        Ok(inner.create_evd(min_qlen, EvdFlags::ASYNC)?.handle)
     }
 
     /// Returns an event dispatcher's parameters.
@@ -89,7 +68,7 @@ impl Ia {
         let inner = &self.inner;
         inner.live()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
-        let evd_qlen = inner.capacity(&evd)?;
+        let evd_qlen = evd.capacity();
         let control = evd.control.lock();
         let config = match control.mode {
             CompletionFlags::UNSIGNALLED => EvdState::CONFIG_NOTIFY,
@@ -114,14 +93,10 @@ impl Ia {
     /// dat_evd_resize.
     #[doc(alias = "dat_evd_resize")]
     pub fn evd_resize(&self, evd: EvdHandle, evd_min_qlen: usize) -> Result<()> {
-        let inner = &self.inner;
-        inner.live()?;
+        let inner = self.call()?;
         inner.not_in_upcall()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
-        let most = (self.it.identity().max_cqes as usize).min(MAX_SOFT_EVENTS);
-        if evd_min_qlen == 0 || evd_min_qlen > most {
-            return Err(parameter(Subtype::InvalidArg2));
-        }
+        inner.check_length(evd_min_qlen)?;
         let _changes = evd.changes.lock(inner.platform());
         {
             let control = evd.control.lock();
@@ -132,18 +107,7 @@ impl Ia {
                 return Err(state(Subtype::InvalidStateEvdWaiter));
             }
         }
-        // The threshold of a queue of completions is 0 or 1, so the queue may have any size.
-        let (mask, size) = (it::EvdParamMask::QUEUE_SIZE, it::EvdParam::default());
-        let param = it::EvdParam { sevd_queue_size: evd_min_qlen, ..size };
-        self.it.evd_modify(evd.handle.inner(), mask, &param).map_err(|error| match error {
-            it::Error::InvalidQueueSize => state(Subtype::None),
-            other => other.into(),
-        })?;
-        // Without memory for more slots, fewer of DAT's own events than that are queued.
-        if evd.flags.intersects(MESSAGES) {
-            evd.add_slots(evd_min_qlen)?;
-        }
-        Ok(())
+        inner.resize(&evd, evd_min_qlen)
     }
 
     /// Frees an event dispatcher. Events that are queued are lost.
@@ -157,13 +121,12 @@ impl Ia {
     /// handle invalid. dat_evd_free.
     #[doc(alias = "dat_evd_free")]
     pub fn evd_free(&self, evd: EvdHandle) -> Result<()> {
-        let inner = &self.inner;
-        inner.live()?;
+        let inner = self.call()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
         if evd.flags.contains(EvdFlags::ASYNC) {
             return Err(state(Subtype::InvalidStateEvdAsync));
         }
-        let detached = {
+        let closed = {
             let _changes = evd.changes.lock(inner.platform());
             {
                 let mut control = evd.control.lock();
@@ -178,16 +141,20 @@ impl Ia {
                 }
                 control.gone = true;
             }
-            inner.detach_cno(&evd).inspect_err(|_| evd.control.lock().gone = false)
+            inner.close_evd(&evd).inspect_err(|_| evd.control.lock().gone = false)
         };
-        if let Err((error, due)) = detached {
-            if let Some(cno) = due {
-                cno.trigger(evd.handle);
+        match closed {
+            Ok(remains) => {
+                inner.end_closed_evd(&evd, remains);
+                Ok(())
             }
-            return Err(error);
+            Err(due) => {
+                if let Some(cno) = due {
+                    cno.trigger(evd.handle);
+                }
+                Err(state(Subtype::InvalidStateEvdInUse))
+            }
         }
-        inner.evds.remove(evd.handle);
-        Ok(())
     }
 
     /// Posts a software event: `event` has to have the number [`EventNumber::SOFTWARE`] and
@@ -206,7 +173,11 @@ impl Ia {
         }
         match event.event_data {
             EventData::Software(data) if event.event_number == EventNumber::SOFTWARE => {
-                Ok(self.it.evd_post_se(evd.handle.inner(), data)?)
+                if !evd.push(Entry::Software(data)) {
+                    return Err(ErrorType::QueueFull.into());
+                }
+                inner.announce(&evd, Origin::Call);
+                Ok(())
             }
             _ => Err(parameter(Subtype::InvalidArg2)),
         }
@@ -220,8 +191,7 @@ impl Ia {
     /// event dispatcher. May be called in upcalls. Thread-safe. dat_evd_modify_cno.
     #[doc(alias = "dat_evd_modify_cno")]
     pub fn evd_modify_cno(&self, evd: EvdHandle, cno: CnoHandle) -> Result<()> {
-        let inner = &self.inner;
-        inner.live()?;
+        let inner = self.call()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
         let cno = if cno.is_null() { None } else { Some(inner.cno(cno)?) };
         let due = {
@@ -238,60 +208,140 @@ impl Ia {
     }
 }
 
-/// IT-API's streams of an event dispatcher with these flags.
-fn streams(flags: EvdFlags) -> it::EventStreams {
-    use it::EventStreams as Streams;
-    let when = |of, streams| if flags.intersects(of) { streams } else { Streams::empty() };
-    when(COMPLETIONS, Streams::COMPLETIONS)
-        | when(REQUESTS, Streams::REQUESTS)
-        | when(MESSAGES, Streams::MESSAGES | Streams::OWN)
-        | when(EvdFlags::SOFTWARE, Streams::SOFTWARE)
-        | when(EvdFlags::ASYNC, Streams::AFFILIATED | Streams::UNAFFILIATED)
-}
+/// What is left to drop of an event dispatcher that was closed.
+pub(super) type Left = Remains<Routine, core::convert::Infallible>;
 
 impl Inner {
-    fn new_evd(&self, handle: EvdHandle, flags: EvdFlags, qlen: usize) -> Result<Arc<Evd>> {
+    fn check_length(&self, min_qlen: usize) -> Result<()> {
+        let most = (self.identity().max_cqes as usize).min(MAX_SOFT_EVENTS);
+        if min_qlen == 0 || min_qlen > most { Err(parameter(Subtype::InvalidArg2)) } else { Ok(()) }
+    }
+
+    fn create_evd(&self, min_qlen: usize, flags: EvdFlags) -> Result<Arc<Evd>> {
+        self.check_length(min_qlen)?;
+        self.new_evd(min_qlen, flags, false)
+    }
+
+    /// Creates an event dispatcher for completions that the consumer does not want: an upcall takes
+    /// and drops them. It has room for all outstanding completions of an endpoint.
+    pub(crate) fn unwanted(&self, most: usize, argument: Subtype) -> Result<Arc<Evd>> {
+        let made = self.new_evd(most.max(1), EvdFlags::DTO, true);
+        let evd = made.map_err(|error| if error == EVENTS { parameter(argument) } else { error })?;
+        // Cannot fail: nothing else knows it.
+        let _ = evd.queue.attach(Routine::Discard);
+        self.after_taking(&evd, false);
+        Ok(evd)
+    }
+
+    /// Enlarges an event dispatcher for unwanted completions.
+    pub(crate) fn make_room_for(&self, unwanted: &Evd, most: usize) -> Result<()> {
+        if unwanted.capacity() < most { self.resize(unwanted, most) } else { Ok(()) }
+    }
+
+    fn resize(&self, evd: &Evd, qlen: usize) -> Result<()> {
+        evd.queue.queue().resize(self.platform(), qlen).map_err(|why| match why {
+            NotResized::Occupied => state(Subtype::None),
+            NotResized::OutOfResources => EVENTS,
+            NotResized::Dead => self.dead(),
+        })?;
+        evd.resized();
+        // The new size may make the criteria of a notification present.
+        self.announce(evd, Origin::Call);
+        Ok(())
+    }
+
+    fn new_evd(&self, qlen: usize, flags: EvdFlags, hidden: bool) -> Result<Arc<Evd>> {
+        let reservation = self.evds.reserve()?;
+        let handle = reservation.handle();
+        self.adapter.reserve_callbacks(rdma::handle::index(handle.as_raw()) as u32)?;
+        let made = match streams(flags) {
+            0 => None,
+            streams => Some(Made::new(streams, qlen).map_err(|_| EVENTS)?),
+        };
+        let completions = match flags.intersects(COMPLETIONS) {
+            true => Some(self.new_completions(qlen, handle)?),
+            false => None,
+        };
         let control = Control {
             users: 0,
             mode: CompletionFlags::DEFAULT,
             completion_streams: 0,
-            request_streams: 0,
             cno: None,
             waiter: false,
             gone: false,
         };
-        let evd = Inner::shared(Evd {
+        let evd = heap::arc(Evd {
+            queue: Dispatcher::new(self.platform().clone(), EventQueue::new(completions, made), 1, false),
             handle,
             flags,
+            hidden,
+            overflowed: AtomicU8::new(0),
             changes: SleepLock::new(),
             control: Mutex::new(control),
-            made: Mutex::new(Vec::new()),
             agents: AtomicU32::new(0),
+            context: Context::new(),
+        });
+        let evd = evd.map_err(|evd| {
+            evd.destroy_queue();
+            NO_MEMORY
         })?;
-        if flags.intersects(MESSAGES) {
-            evd.add_slots(qlen)?;
-        }
-        self.evds.insert(handle, evd.clone())?;
+        reservation.fill(evd.clone());
+        self.adapter.created(|| evd.disable());
         Ok(evd)
     }
 
-    /// The number of events of each stream that its queue holds.
-    pub(super) fn capacity(&self, evd: &Evd) -> Result<usize> {
-        Ok(self.it.evd_query(evd.handle.inner(), it::EvdParamMask::QUEUE_SIZE)?.sevd_queue_size)
+    fn new_completions(&self, qlen: usize, handle: EvdHandle) -> Result<Completions> {
+        let entries = u32::try_from(qlen).map_err(|_| EVENTS)?;
+        let word = handle.as_raw();
+        let slot = self.evd_slots.get_or_create(word)?;
+        let slot_params = SlotParams { slot, handle: word, closed: 0 };
+        let created = self.client()?.create_cq_in(entries, word, slot_params);
+        let cq = created.map_err(|error| match error {
+            kernel_agent::Error::OutOfRange(_) => EVENTS,
+            other => self.error(other),
+        })?;
+        Completions::new(Source::Entries(cq.clone()), slot.clone(), word).map_err(|_| {
+            let _ = cq.destroy();
+            EVENTS
+        })
+    }
+
+    /// Frees an event dispatcher that nothing uses, whether or not an upcall runs.
+    pub(crate) fn end_evd(&self, evd: &Evd) {
+        let closed = evd.queue.close(|_| Ok::<_, ()>(()), |_| ());
+        if let Ok(remains) = closed {
+            self.end_closed_evd(evd, remains);
+        }
+    }
+
+    fn end_closed_evd(&self, evd: &Evd, remains: Left) {
+        if let Some(cno) = evd.control.lock().cno.take() {
+            cno.leave(evd.handle);
+        }
+        let removed = self.evds.invalidate(evd.handle).is_some();
+        evd.queue.end(remains);
+        evd.destroy_queue();
+        if let Some(made) = evd.queue.queue().made() {
+            // The events are lost, and with them the requests that they report.
+            while let Some(entry) = made.pop() {
+                if let Entry::Arrived(arrived) = entry {
+                    self.lose_request(&arrived);
+                }
+            }
+        }
+        // The index can be reused only after the CQ was destroyed, which empties its slot.
+        if removed {
+            self.evds.release(evd.handle);
+        }
     }
 }
 
 impl Evd {
-    /// Adds slots for DAT's own events, for a queue of this length.
-    fn add_slots(&self, qlen: usize) -> Result<()> {
-        let mut made = self.made.lock();
-        let more = qlen.min(MAX_MADE).saturating_sub(made.len());
-        made.try_reserve_exact(more).map_err(|_| NO_MEMORY)?;
-        let len = made.len() + more;
-        made.resize(len, EventCell::Free);
-        Ok(())
+    fn destroy_queue(&self) {
+        if let Some(queue) = self.queue.queue().completions() {
+            // Nothing uses the CQ, so this fails only if the device is dead, and then the CQ is
+            // destroyed with the device.
+            let _ = queue.source().destroy();
+        }
     }
 }
-
-/// The most events of DAT's own that one event dispatcher holds before the consumer takes them.
-const MAX_MADE: usize = 256;

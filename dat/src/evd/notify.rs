@@ -1,126 +1,130 @@
-//! Triggers the CNO of an event dispatcher, by a callback of IT-API.
+//! Upcalls of event dispatchers: they trigger the CNO, or take completions that the consumer does
+//! not want.
 //!
-//! The callback is attached while the event dispatcher has a CNO and no thread waits on it: a
-//! waiter takes the events itself, and the CNO is not triggered during the wait. The caller of each
-//! function here holds `changes`.
+//! The routine that triggers is attached while the event dispatcher has a CNO and no thread waits
+//! on it: a waiter takes the events itself, and the CNO is not triggered during the wait. The
+//! caller of each function about the CNO holds `changes`.
+//!
+//! The agent's dispatcher thread runs the routine if an event of the NIC made it due, and the IA's
+//! callback thread if a consumer's call did. It never runs inside a consumer's call.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use platform::Signal;
 use platform::sync::atomic::Ordering;
-use privileged_api as it;
 
-use super::Evd;
-use crate::cno::Cno;
-use crate::error::state;
+use super::create::Left;
 use crate::ia::Inner;
-use crate::ret::{Error, Result, Subtype};
+use crate::objects::cno::Cno;
+use crate::objects::evd::{Evd, Origin, Routine};
+use crate::ret::Result;
 
 impl Inner {
-    /// Replaces the CNO. Returns the new one if events are queued: the caller then releases
-    /// `changes` and triggers it, which may run the consumer's agent.
+    /// Called after an event was queued: wakes the waiter, and runs or schedules the upcall if it
+    /// is due.
+    pub(crate) fn announce(&self, evd: &Evd, origin: Origin) {
+        evd.queue.announce(|| self.run_or_schedule(evd, origin));
+    }
+
+    /// Called after events may have been taken. `empty`: none was found.
+    pub(super) fn after_taking(&self, evd: &Evd, empty: bool) {
+        if evd.queue.drained(empty) {
+            self.run_or_schedule(evd, Origin::Call);
+        }
+    }
+
+    fn run_or_schedule(&self, evd: &Evd, origin: Origin) {
+        match origin {
+            Origin::Dispatcher => self.run(evd),
+            Origin::Call => self.adapter.schedule(evd.place()),
+        }
+    }
+
+    /// Runs the upcall if it is scheduled, and again as long as it became due while it ran.
+    pub(crate) fn run(&self, evd: &Evd) {
+        evd.queue.run(
+            || self.makes_upcalls(),
+            |routine| {
+                let _inside = self.interfaces.callbacks().enter();
+                match routine {
+                    Routine::Trigger(cno) => cno.trigger(evd.handle),
+                    Routine::Discard => self.discard(evd),
+                }
+            },
+        );
+    }
+
+    /// Sets the CNO. Returns it if it is to be triggered for events that are queued already.
     pub(super) fn set_cno(&self, evd: &Evd, cno: Option<Arc<Cno>>) -> Result<Option<Arc<Cno>>> {
         if let Some(cno) = &cno {
-            platform::heap::room(CALLBACK)?;
             cno.join(evd.handle)?;
         }
-        let waits = evd.control.lock().waiter;
-        let former = evd.control.lock().cno.clone();
-        if former.is_some() && !waits {
-            // A callback that runs already finds that the event dispatcher has left the CNO.
-            let _ = self.it.evd_callback_detach(evd.handle.inner());
-        }
+        let (waits, former) = {
+            let mut control = evd.control.lock();
+            (control.waiter, core::mem::replace(&mut control.cno, cno.clone()))
+        };
         if let Some(former) = former {
+            // An upcall that runs already finds that the event dispatcher has left the CNO.
+            evd.queue.detach();
             former.leave(evd.handle);
         }
-        evd.control.lock().cno = cno.clone();
         match cno {
-            Some(cno) if !waits => self.attach(evd, cno.clone()).inspect_err(|_| {
-                cno.leave(evd.handle);
-                evd.control.lock().cno = None;
-            }),
+            Some(cno) if !waits => Ok(self.attach(evd, cno)),
             _ => Ok(None),
         }
     }
 
-    /// Removes the CNO of an event dispatcher that is being freed. Fails, without a change, while
-    /// an agent runs for the event dispatcher; if the error holds a CNO, the caller triggers it.
-    pub(super) fn detach_cno(&self, evd: &Evd) -> core::result::Result<(), (Error, Option<Arc<Cno>>)> {
-        let (handle, cno) = (evd.handle.inner(), evd.control.lock().cno.clone());
-        // No thread waits on an event dispatcher that is being freed. Once the callback is detached
-        // no upcall begins. IT-API's free fails with `InvalidEvdState` while an upcall runs.
-        if cno.is_some() {
-            let _ = self.it.evd_callback_detach(handle);
-        }
-        let refused = Err(it::Error::InvalidEvdState);
-        let mut freed = self.it.evd_free(handle);
-        if freed == refused && self.only_triggers(evd, cno.as_deref()) {
-            freed = self.free_after_callback(handle);
-        }
-        if freed == refused {
-            let due = cno.and_then(|cno| self.attach(evd, cno).unwrap_or_default());
-            return Err((state(Subtype::InvalidStateEvdInUse), due));
-        }
-        if let Some(cno) = cno {
-            cno.leave(evd.handle);
-        }
-        evd.control.lock().cno = None;
-        Ok(())
+    /// Attaches the upcall that triggers a CNO. Returns the CNO if events are queued already.
+    fn attach(&self, evd: &Evd, cno: Arc<Cno>) -> Option<Arc<Cno>> {
+        // Fails only if the event dispatcher has ended with the IA.
+        evd.queue.attach(Routine::Trigger(cno.clone())).ok()?;
+        self.after_taking(evd, false);
+        (evd.queued() > 0).then_some(cno)
     }
 
-    /// Whether the callback that runs for an event dispatcher runs no agent and will run none, so
-    /// that it returns soon. If so, the event dispatcher has left its CNO. False in upcalls: the
-    /// running callback may be the caller.
+    /// Lets a waiter take the events.
+    pub(super) fn begin_wait(&self, evd: &Evd) {
+        evd.queue.detach();
+    }
+
+    /// Ends what [`Inner::begin_wait`] began. Returns the CNO if it is to be triggered.
+    pub(super) fn end_wait(&self, evd: &Evd) -> Option<Arc<Cno>> {
+        let cno = evd.control.lock().cno.clone()?;
+        self.attach(evd, cno)
+    }
+
+    /// Closes an event dispatcher that nothing uses and no thread waits on. Fails while an upcall
+    /// runs an agent, or takes the call's own thread; then the result has the CNO if it is to be
+    /// triggered.
+    pub(super) fn close_evd(&self, evd: &Evd) -> core::result::Result<Left, Option<Arc<Cno>>> {
+        let cno = evd.control.lock().cno.clone();
+        // Once the routine is detached no upcall begins.
+        evd.queue.detach();
+        let close = || evd.queue.close(|runs| if runs { Err(()) } else { Ok(()) }, |_| ());
+        let mut closed = close();
+        if closed.is_err() && self.only_triggers(evd, cno.as_deref()) {
+            let signal = Signal::new(self.platform().clone());
+            while closed.is_err() {
+                // No thread raises this signal: the wait ends by its timeout.
+                signal.wait(signal.value(), Some(self.platform().now() + PAUSE));
+                closed = close();
+            }
+        }
+        closed.map_err(|()| cno.and_then(|cno| self.attach(evd, cno)))
+    }
+
+    /// Whether the upcall that runs is about to end: it triggers a CNO without an agent. No agent
+    /// begins for the event dispatcher any more then.
     fn only_triggers(&self, evd: &Evd, cno: Option<&Cno>) -> bool {
-        !self.it.in_callback()
+        !self.interfaces.callbacks().contains_this_thread()
             && match cno {
                 Some(cno) => cno.leave_unless_busy(evd),
                 None => evd.agents.load(Ordering::Acquire) == 0,
             }
     }
-
-    /// Frees an IT-API event dispatcher when its callback has returned.
-    fn free_after_callback(&self, handle: it::EvdHandle) -> it::Result<()> {
-        let (platform, signal) = (self.platform(), Signal::new(self.platform().clone()));
-        loop {
-            // No thread raises this signal: the wait ends by its timeout.
-            signal.wait(signal.value(), Some(platform.now() + PAUSE));
-            let freed = self.it.evd_free(handle);
-            if freed != Err(it::Error::InvalidEvdState) {
-                return freed;
-            }
-        }
-    }
-
-    /// Attaches the callback. Returns the CNO if events are queued: the callback reports only
-    /// events that come after the queue was empty, so the caller has to trigger the CNO.
-    fn attach(&self, evd: &Evd, cno: Arc<Cno>) -> Result<Option<Arc<Cno>>> {
-        let handle = evd.handle;
-        let trigger = cno.clone();
-        let routine = Box::new(move |_: &it::Ia, _| trigger.trigger(handle));
-        self.it.evd_callback_attach(handle.inner(), routine)?;
-        Ok((self.it.evd_queued(handle.inner())? > 0).then_some(cno))
-    }
-
-    /// Detaches the callback during a wait.
-    pub(super) fn begin_wait(&self, evd: &Evd) {
-        if evd.control.lock().cno.is_some() {
-            // Fails only if the IA has ended.
-            let _ = self.it.evd_callback_detach(evd.handle.inner());
-        }
-    }
-
-    /// Attaches the callback after a wait. Returns the CNO if the caller has to trigger it.
-    pub(super) fn end_wait(&self, evd: &Evd) -> Option<Arc<Cno>> {
-        let cno = evd.control.lock().cno.clone()?;
-        // Fails only if the IA has ended.
-        self.attach(evd, cno).ok().flatten()
-    }
 }
 
-/// How long a free waits before it checks again whether a callback has returned.
+/// How long a call that frees an event dispatcher waits for an upcall that is about to end before
+/// it looks again.
 const PAUSE: Duration = Duration::from_micros(50);
-/// The size of the callback is below this.
-const CALLBACK: usize = 64;

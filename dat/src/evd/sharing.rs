@@ -12,47 +12,14 @@
 //!
 //! Failures always notify.
 
-use privileged_api as it;
-
-use super::{Control, Evd};
 use crate::error::{handle, parameter};
 use crate::flags::{CompletionFlags, EvdFlags};
 use crate::ia::Inner;
+use crate::objects::evd::{Control, Evd, MESSAGES, Origin, REQUESTS};
+use crate::objects::streams::{Stream, selects};
 use crate::ret::{Result, Subtype};
 
-/// A stream of events that an object is about to feed to an event dispatcher.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
-    /// Completions of an endpoint's requests, which have these flags.
-    Requests(CompletionFlags),
-    /// Completions of an endpoint's Receives.
-    Receives(CompletionFlags),
-    /// Connection events.
-    Connections,
-    /// Connection events of a datagram endpoint.
-    Datagrams,
-    /// Requests for connections.
-    Arrivals,
-    /// Requests for connections and for datagram endpoints.
-    AllArrivals,
-}
-
-impl Stream {
-    fn flags(self) -> Option<CompletionFlags> {
-        match self {
-            Stream::Requests(flags) | Stream::Receives(flags) => Some(flags),
-            Stream::Connections | Stream::Datagrams | Stream::Arrivals | Stream::AllArrivals => None,
-        }
-    }
-}
-
-/// Whether the mode lets only some completions notify.
-pub(super) fn selects(mode: CompletionFlags) -> bool {
-    mode == CompletionFlags::UNSIGNALLED || mode == CompletionFlags::SOLICITED_WAIT
-}
-
 impl Control {
-    /// Whether a stream with these flags can be added.
     fn admits(&self, evd: &Evd, stream: Stream) -> bool {
         let Some(flags) = stream.flags() else { return true };
         let alone = self.completion_streams == 0;
@@ -65,9 +32,8 @@ impl Control {
 }
 
 impl Inner {
-    /// Registers a stream with an event dispatcher. Fails with `InvalidParameter` and the subtype
-    /// `flags` if the streams of the event dispatcher have other completion flags, and with
-    /// `invalid` if the event dispatcher is being freed or does not take such events.
+    /// A stream begins to come to an event dispatcher. Fails with `invalid` if it does not take it,
+    /// and with `flags` if its flags clash with those of others.
     pub(crate) fn join(&self, evd: &Evd, stream: Stream, invalid: Subtype, flags: Subtype) -> Result<()> {
         let _changes = evd.changes.lock(self.platform());
         let changed = {
@@ -83,44 +49,37 @@ impl Inner {
             if let Some(mode) = stream.flags() {
                 control.mode = mode;
                 control.completion_streams += 1;
-                control.request_streams += usize::from(matches!(stream, Stream::Requests(_)));
             }
             (selects(before) != selects(control.mode)).then_some(control.mode)
         };
-        match changed {
-            Some(mode) => self.set_mode(evd, mode).inspect_err(|_| {
-                evd.leave(stream);
-            }),
-            None => Ok(()),
+        if let Some(mode) = changed {
+            self.set_mode(evd, mode);
         }
+        Ok(())
     }
 
-    /// Removes a stream from an event dispatcher.
+    /// Ends what [`Inner::join`] began.
     pub(crate) fn leave(&self, evd: &Evd, stream: Stream) {
         let _changes = evd.changes.lock(self.platform());
         if let Some(mode) = evd.leave(stream) {
-            // Fails only if the IA has ended.
-            let _ = self.set_mode(evd, mode);
+            self.set_mode(evd, mode);
         }
     }
 
-    /// Sets which completions notify.
-    fn set_mode(&self, evd: &Evd, mode: CompletionFlags) -> Result<()> {
+    fn set_mode(&self, evd: &Evd, mode: CompletionFlags) {
         // With a threshold of 0, only completions that ask for a notification notify.
-        let threshold = usize::from(!selects(mode));
-        let param = it::EvdParam { sevd_threshold: threshold, ..it::EvdParam::default() };
-        Ok(self.it.evd_modify(evd.handle.inner(), it::EvdParamMask::THRESHOLD, &param)?)
+        evd.queue.set_threshold(usize::from(!selects(mode)));
+        self.announce(evd, Origin::Call);
     }
 }
 
 impl Evd {
-    /// Removes a stream. Returns the mode if that changes which completions notify.
+    /// Returns the new mode if it changes what notifies.
     fn leave(&self, stream: Stream) -> Option<CompletionFlags> {
         let mut control = self.control.lock();
         control.users -= 1;
         stream.flags()?;
         control.completion_streams -= 1;
-        control.request_streams -= usize::from(matches!(stream, Stream::Requests(_)));
         if control.completion_streams > 0 {
             return None;
         }
@@ -128,18 +87,17 @@ impl Evd {
         selects(before).then_some(CompletionFlags::DEFAULT)
     }
 
-    /// Whether the event dispatcher was created for such events.
-    fn takes(&self, stream: Stream) -> bool {
+    /// Whether the event dispatcher is for such a stream.
+    pub(crate) fn takes(&self, stream: Stream) -> bool {
         match stream {
             Stream::Requests(_) | Stream::Receives(_) => self.flags.contains(EvdFlags::DTO),
             Stream::Connections => self.flags.contains(EvdFlags::CONNECTION),
-            Stream::Datagrams => self.flags.intersects(EvdFlags::CONNECTION | EvdFlags::IB_EXTENSION),
+            Stream::Datagrams => self.flags.intersects(MESSAGES),
             Stream::Arrivals => self.flags.contains(EvdFlags::CR),
-            Stream::AllArrivals => self.flags.intersects(EvdFlags::CR | EvdFlags::IB_EXTENSION),
+            Stream::AllArrivals => self.flags.intersects(REQUESTS),
         }
     }
 
-    /// Whether the present mode lets only some completions notify.
     pub(super) fn selects(&self) -> bool {
         selects(self.control.lock().mode)
     }

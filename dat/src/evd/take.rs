@@ -1,29 +1,35 @@
 //! Taking events (dat_evd_dequeue, dat_evd_wait).
+//!
+//! A completion that succeeded is taken by the slot of the queue, under the slot's lock. All else
+//! takes the slow path through the table.
 
 use core::time::Duration;
 
-use privileged_api as it;
+use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
+use rdma::events::{Refused, Stream, Taken, closed};
 
-use super::Evd;
-use super::convert::{Completed, ordinary};
+use crate::completion::{Completed, ordinary};
 use crate::error::{handle, parameter, state};
-use crate::event::Event;
+use crate::event::{DtoStatus, Event, EventData, EventNumber, RmrBindCompletion};
 use crate::flags::TIMEOUT_INFINITE;
-use crate::handle::EvdHandle;
+use crate::handle::{EpHandle, EvdHandle};
 use crate::ia::{Ia, Inner};
+use crate::objects::entry::Entry;
+use crate::objects::evd::{Evd, Origin};
 use crate::ret::{Error, ErrorType, Result, Subtype};
 
-/// The most events in a row that a dequeue drops because they mean nothing to the consumer, such as
-/// further requests at a reserved service point. The limit is there because peers can send them. A
-/// completion that the fast path dropped does not count.
+/// The most events without a meaning to the consumer that one dequeue drops.
 const MOST_DROPPED: usize = 64;
+/// The most completions that an upcall discards at once. The upcall runs again only after the queue
+/// was empty, so this has to exceed the length of every queue.
+const MOST_DISCARDED: usize = 1 << 20;
 
 /// The failure of an [`Ia::evd_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitError {
-    /// The reason.
+    /// What went wrong.
     pub error: Error,
-    /// The number of events that are queued. Defined only for `TimeoutExpired`.
+    /// The number of events that are queued.
     pub nmore: usize,
 }
 
@@ -57,20 +63,15 @@ impl Ia {
     #[doc(alias = "dat_evd_dequeue")]
     #[inline]
     pub fn evd_dequeue(&self, evd: EvdHandle) -> Result<Event> {
-        let inner = &self.inner;
-        self.it.evd_take(
-            evd.inner(),
-            |done| match ordinary(done) {
+        let (inner, word) = (&self.inner, evd.as_raw());
+        match inner.evd_slots.get(word).map(|slot| slot.take_without_immediate(word)) {
+            Some(Took::Done(done)) => match ordinary(done) {
                 Some(completion) => Ok(completion.event(evd)),
-                None => inner.dequeue_done(evd, &done.event(evd.inner()), None, done.posted()),
+                None => inner.dequeue_completed(evd, Completed::done(done, DtoStatus::Success, None)),
             },
-            |taken| match taken {
-                it::Taken::Plain(done, immediate) => inner.dequeue_plain(evd, &done, immediate),
-                it::Taken::Empty => Err(ErrorType::QueueEmpty.into()),
-                it::Taken::Done(done, immediate, posted) => inner.dequeue_done(evd, &done, immediate, posted),
-                it::Taken::Other => inner.dequeue_other(evd),
-            },
-        )
+            Some(Took::Nothing) => Err(ErrorType::QueueEmpty.into()),
+            Some(Took::Other) | None => inner.dequeue_unusual(evd),
+        }
     }
 
     /// Waits until `threshold` events are queued, and takes the oldest one. Returns the event and
@@ -105,75 +106,163 @@ impl Ia {
     }
 }
 
+/// What ends a wait.
+#[derive(Clone, Copy)]
+enum WaitFor {
+    /// An event that notifies.
+    Notification,
+    /// So many events.
+    Events(usize),
+}
+
 impl Inner {
-    /// The error of a dequeue that found no event.
-    #[cold]
-    fn not_taken(&self, error: it::Error) -> Error {
-        match error {
-            it::Error::InvalidEvd | it::Error::InvalidEvdState => self.no_such_evd(),
-            other => other.into(),
-        }
-    }
-
-    /// The error of a dequeue with a handle that names no event dispatcher, unless the IA has
-    /// ended.
-    fn no_such_evd(&self) -> Error {
-        self.live().err().unwrap_or(handle(Subtype::InvalidHandle1))
-    }
-
-    /// As [`Inner::dequeue_done`], in fewer steps for a Receive with immediate data.
     #[cold]
     #[inline(never)]
-    fn dequeue_plain(
-        &self,
-        evd: EvdHandle,
-        done: &it::PlainCompletion,
-        immediate: Option<it::Immediate>,
-    ) -> Result<Event> {
-        match (ordinary(*done), immediate) {
-            (Some(receive), Some(immediate)) => Ok(receive.arrived(evd, immediate)),
-            _ => self.dequeue_done(evd, &done.event(evd.inner()), immediate, done.posted()),
+    fn dequeue_completed(&self, evd: EvdHandle, completed: Completed) -> Result<Event> {
+        match self.event(evd, completed) {
+            Some(event) => Ok(event),
+            None => self.dequeue_other(evd),
         }
     }
 
-    /// The event of a completion that is not an ordinary one, or the next event if this one means
-    /// nothing to the consumer.
+    /// A message with immediate data, or a success on a queue with a CNO.
     #[cold]
     #[inline(never)]
-    fn dequeue_done(
-        &self,
-        evd: EvdHandle,
-        done: &it::DtoCompletion,
-        immediate: Option<it::Immediate>,
-        posted: it::Posted,
-    ) -> Result<Event> {
-        match self.completed(done, immediate, posted) {
-            Completed::Ordinary(completion) => Ok(completion.event(evd)),
-            Completed::Extended(completion, ext_type, immed) => Ok(completion.extended(evd, ext_type, immed)),
-            Completed::Bound(bound) => Ok(bound.event(evd)),
-            Completed::Nothing => self.dequeue_other(evd),
+    fn dequeue_unusual(&self, evd: EvdHandle) -> Result<Event> {
+        let word = evd.as_raw();
+        let Some(slot) = self.evd_slots.get(word) else { return self.dequeue_other(evd) };
+        match slot.take_with_immediate(word) {
+            Took::Done((done, immediate)) => {
+                if let (Some(receive), Some(immediate)) = (ordinary(done), immediate) {
+                    return Ok(receive.arrived(evd, immediate));
+                }
+                return self.dequeue_completed(evd, Completed::done(done, DtoStatus::Success, immediate));
+            }
+            Took::Nothing => return Err(ErrorType::QueueEmpty.into()),
+            Took::Other => {}
+        }
+        match slot.take_any(word, closed::CALLBACK, Completed::of) {
+            TookAny::Taken { value, behind, closed } => {
+                // The upcall is armed when the last event was taken.
+                if closed
+                    && behind != Behind::Completion
+                    && let Some(evd) = self.evds.get(evd)
+                {
+                    self.after_taking(&evd, false);
+                }
+                self.dequeue_completed(evd, value)
+            }
+            TookAny::Nothing | TookAny::Other => self.dequeue_other(evd),
         }
     }
 
-    /// Takes an event of any kind.
     #[cold]
     #[inline(never)]
     fn dequeue_other(&self, evd: EvdHandle) -> Result<Event> {
-        let found = self.evds.get(evd).ok_or_else(|| self.no_such_evd())?;
-        if found.control.lock().waiter {
+        self.live()?;
+        let evd = self.evd(evd, Subtype::InvalidHandle1)?;
+        if evd.control.lock().waiter {
             return Err(state(Subtype::InvalidStateEvdWaiter));
         }
         for _ in 0..MOST_DROPPED {
-            let taken = self.it.evd_dequeue_extended(evd.inner()).map_err(|error| self.not_taken(error))?;
-            if let Some(event) = self.convert(&found, &taken) {
+            let mut made = None;
+            let taken = evd.queue.queue().take(&mut made);
+            self.after_taking(&evd, taken.is_none());
+            let Some(taken) = taken else { break };
+            if let Some(event) = self.taken(&evd, taken, made) {
                 return Ok(event);
             }
         }
         Err(ErrorType::QueueEmpty.into())
     }
 
-    /// Begins a wait: from here on no other thread can wait or dequeue.
-    fn begin(&self, evd: &Evd, threshold: usize) -> Result<it::WaitFor> {
+    /// Takes the completions that the consumer does not want, for their effects.
+    pub(super) fn discard(&self, evd: &Evd) {
+        for _ in 0..MOST_DISCARDED {
+            let mut made = None;
+            let taken = evd.queue.queue().take(&mut made);
+            self.after_taking(evd, taken.is_none());
+            match taken {
+                Some(taken) => drop(self.taken(evd, taken, made)),
+                None => return,
+            }
+        }
+    }
+
+    /// What was taken means this to the consumer; `None`: nothing. Has the effects of the event.
+    fn taken(&self, evd: &Evd, taken: Taken, made: Option<Entry>) -> Option<Event> {
+        match taken {
+            Taken::Completion(completion) => {
+                self.completion_failed(&completion);
+                self.event(evd.handle, Completed::of(&completion))
+            }
+            Taken::Made => {
+                let entry = made?;
+                evd.took(entry.stream());
+                self.entry(evd.handle, entry)
+            }
+        }
+    }
+
+    /// A failed completion breaks the endpoint, before later completions are taken. One that is
+    /// flushed says that it is broken already, and another event the reason.
+    fn completion_failed(&self, completion: &Completion) {
+        if !matches!(completion.status, CompletionStatus::Success | CompletionStatus::Flushed) {
+            let ep = EpHandle::from_raw(completion.context);
+            self.broken(ep, Some(completion.qpn), Origin::Call);
+        }
+    }
+
+    fn event(&self, evd: EvdHandle, completed: Completed) -> Option<Event> {
+        match completed {
+            Completed::Ordinary(completion) => Some(completion.event(evd)),
+            Completed::Extended(completion, kind, immed) => Some(completion.extended(evd, kind, immed)),
+            Completed::Bound { ep, cookie, status } => self.bound(evd, ep, cookie, status),
+            Completed::Nothing => None,
+        }
+    }
+
+    /// The event of a bind.
+    #[inline(never)]
+    fn bound(&self, evd: EvdHandle, ep: EpHandle, user_cookie: u64, status: DtoStatus) -> Option<Event> {
+        let bind = self.eps.get(ep).and_then(|ep| ep.take_bind());
+        // The consumer wants no event of a successful bind.
+        if status == DtoStatus::Success && bind.is_some_and(|bind| bind.suppressed) {
+            return None;
+        }
+        let exists = |rmr: &crate::RmrHandle| self.rmrs.with(*rmr, |_| ()).is_some();
+        let rmr_handle = bind.map(|bind| bind.rmr).filter(exists).unwrap_or_default();
+        let bound = RmrBindCompletion { rmr_handle, user_cookie, status };
+        let (event_number, event_data) = (EventNumber::RMR_BIND_COMPLETION, EventData::RmrBind(bound));
+        Some(Event { event_number, evd_handle: evd, event_data, extension: None })
+    }
+
+    /// The event of an entry of software's.
+    #[inline(never)]
+    fn entry(&self, evd_handle: EvdHandle, entry: Entry) -> Option<Event> {
+        let event = |event_number, event_data, extension| {
+            Some(Event { event_number, evd_handle, event_data, extension })
+        };
+        match entry {
+            Entry::Arrived(arrived) => self.requested(evd_handle, &arrived),
+            Entry::Resolved(answer) => self.resolved(evd_handle, &answer),
+            Entry::Connection(made) => {
+                event(made.number, EventData::Connection(made.connection), made.extension)
+            }
+            Entry::Datagrams(made) => {
+                // The consumer may have freed the endpoint, and with it the address handle of the
+                // event.
+                self.eps.with(made.connection.ep_handle, |_| ())?;
+                event(made.number, EventData::Connection(made.connection), made.extension)
+            }
+            Entry::Error(number, error) | Entry::IaError(number, error) => {
+                event(number, EventData::AsynchError(error), None)
+            }
+            Entry::Software(data) => event(EventNumber::SOFTWARE, EventData::Software(data), None),
+        }
+    }
+
+    fn begin(&self, evd: &Evd, threshold: usize) -> Result<WaitFor> {
         if threshold == 0 {
             return Err(parameter(Subtype::InvalidArg3));
         }
@@ -187,36 +276,25 @@ impl Inner {
             if control.waiter {
                 return Err(state(Subtype::InvalidStateEvdWaiter));
             }
+            let wait_for = match (selects, threshold) {
+                (true, 1) => WaitFor::Notification,
+                (true, _) => return Err(state(Subtype::InvalidStateEvdConfigNotify)),
+                (false, _) if threshold <= evd.capacity() => WaitFor::Events(threshold),
+                (false, _) => return Err(parameter(Subtype::InvalidArg3)),
+            };
             control.waiter = true;
+            drop(control);
+            // Keeps dequeues of other threads out.
+            evd.queue.set_closed(closed::RESERVED, || true);
+            self.begin_wait(evd);
+            Ok(wait_for)
         }
-        let checked = match (selects, threshold) {
-            (true, 1) => Ok(it::WaitFor::Notification),
-            (true, _) => Err(state(Subtype::InvalidStateEvdConfigNotify)),
-            (false, _) => match self.capacity(evd) {
-                Ok(most) if threshold <= most => Ok(it::WaitFor::Events(threshold)),
-                Ok(_) => Err(parameter(Subtype::InvalidArg3)),
-                Err(error) => Err(error),
-            },
-        };
-        if checked.is_err() {
-            evd.control.lock().waiter = false;
-            return checked;
-        }
-        self.reserve(evd, true);
-        self.begin_wait(evd);
-        checked
-    }
-
-    /// Sets whether dequeues check for a waiter.
-    fn reserve(&self, evd: &Evd, reserved: bool) {
-        // Fails only if the IA has ended.
-        let _ = self.it.evd_reserve(evd.handle.inner(), reserved);
     }
 
     fn end(&self, evd: &Evd) {
         let due = {
             let _changes = evd.changes.lock(self.platform());
-            self.reserve(evd, false);
+            evd.queue.set_closed(closed::RESERVED, || false);
             evd.control.lock().waiter = false;
             self.end_wait(evd)
         };
@@ -225,37 +303,68 @@ impl Inner {
         }
     }
 
-    fn wait(&self, evd: &Evd, wait_for: it::WaitFor, timeout: u32) -> Result<(Event, usize), WaitError> {
+    fn wait(&self, evd: &Evd, wait_for: WaitFor, timeout: u32) -> Result<(Event, usize), WaitError> {
         let platform = self.platform();
         let began = platform.now();
-        let whole = Duration::from_micros(timeout.into());
-        loop {
-            let left = match timeout {
-                TIMEOUT_INFINITE => it::TIMEOUT_INFINITE,
-                _ => {
-                    let passed = platform.now().since(began);
-                    whole.saturating_sub(passed).as_micros() as u64
-                }
+        let length = (timeout != TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout.into()));
+        let deadline = rdma::wait::deadline(&**platform, length);
+        let waiter = evd.queue.enter(false, || true).map_err(not_waited)?;
+        let look = |_| loop {
+            let mut made = None;
+            let Some(taken) = evd.take_if_due(wait_for, &mut made) else {
+                return self.adapter.check().err().map(|_| Err(Stopped::Ended));
             };
-            match self.it.evd_wait_extended(evd.handle.inner(), wait_for, left) {
-                Ok((taken, nmore)) => {
-                    if let Some(event) = self.convert(evd, &taken) {
-                        return Ok((event, nmore));
-                    }
-                }
-                Err(it::WaitError { error, nmore }) => {
-                    return Err(WaitError { error: not_waited(error), nmore });
-                }
+            if let Some(event) = self.taken(evd, taken, made) {
+                return Some(Ok((event, evd.queued())));
             }
+        };
+        waiter.wait((began, deadline), true, look).map_err(|stopped| match stopped {
+            Stopped::Refused(Refused::TimedOut) => {
+                WaitError { error: ErrorType::TimeoutExpired.into(), nmore: evd.queued() }
+            }
+            Stopped::Refused(why) => not_waited(why).into(),
+            Stopped::Ended if self.adapter.is_freed() => Error::from(ErrorType::Abort).into(),
+            Stopped::Ended => Error::from(ErrorType::InternalError).into(),
+        })
+    }
+}
+
+/// Why a wait has ended without an event.
+enum Stopped {
+    Refused(Refused),
+    /// The IA does not work any more.
+    Ended,
+}
+
+impl From<Refused> for Stopped {
+    fn from(why: Refused) -> Stopped {
+        Stopped::Refused(why)
+    }
+}
+
+fn not_waited(why: Refused) -> Error {
+    match why {
+        Refused::Gone | Refused::Closed => ErrorType::Abort.into(),
+        Refused::TimedOut => ErrorType::TimeoutExpired.into(),
+        Refused::Callback | Refused::Waiters | Refused::Elsewhere | Refused::NoNotifier => {
+            state(Subtype::InvalidStateEvdWaiter)
         }
     }
 }
 
-/// The error of a wait that returned no event. The event dispatcher was valid when the wait began,
-/// so only the end of the IA makes it invalid.
-fn not_waited(error: it::Error) -> Error {
-    match error {
-        it::Error::Abort | it::Error::InvalidEvd | it::Error::InvalidIa => ErrorType::Abort.into(),
-        other => other.into(),
+impl Evd {
+    /// Takes the oldest event if what a waiter waits for is there.
+    fn take_if_due(&self, wait_for: WaitFor, made: &mut Option<Entry>) -> Option<Taken> {
+        let queue = self.queue.queue();
+        match wait_for {
+            WaitFor::Notification => queue.take_if_notified(self.queue.threshold(), made),
+            // A queue that became smaller than what is wanted is due when it is full.
+            WaitFor::Events(wanted)
+                if wanted == 1 || queue.queued() >= wanted.min(queue.total_capacity()) =>
+            {
+                queue.take(made)
+            }
+            WaitFor::Events(_) => None,
+        }
     }
 }
