@@ -7,13 +7,12 @@
 //! before an address handle's), an object's control lock, a queue's lock or `unanswered`. A thread
 //! that holds `ud_requests`, `mappings` or `sockets` holds no other lock.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kernel_agent::{Agent, Client, Consumer, Features, Identity, Region, Sender, key};
-use platform::sync::{Mutex, Once};
+use platform::sync::Mutex;
 use platform::{Platform, Privileged, heap};
 use rdma::handle::ObjectHandle;
 use rdma::{
@@ -86,18 +85,8 @@ pub(crate) struct Core {
     pub(crate) mappings: Mutex<Vec<(IoAddr, usize)>>,
     /// Streams that the consumer has given to the IA, by their socket descriptors.
     pub(crate) sockets: Mutex<Sockets>,
-    /// What runs when the IA is disabled. Spins, leaf.
-    when_disabled: Mutex<Option<WhenDisabled>>,
-    /// What runs when a marker has completed.
-    pub(crate) when_drained: Once<WhenDrained>,
     _room: RoomForCallbacks,
 }
-
-/// A routine for [`Ia::when_disabled`].
-type WhenDisabled = Box<dyn FnOnce() + Send>;
-
-/// A routine for [`Ia::when_drained`].
-type WhenDrained = Box<dyn Fn(EpHandle) + Send + Sync>;
 
 /// An interface adapter (IA). A clone is the same IA.
 ///
@@ -176,8 +165,6 @@ impl Core {
             ud_requests: Mutex::new(PeerRequests::default()),
             mappings: Mutex::new(Vec::new()),
             sockets: Mutex::new(Sockets::default()),
-            when_disabled: Mutex::new(None),
-            when_drained: Once::new(),
             _room: room,
         })?;
         Ok(Ia(core))
@@ -218,14 +205,6 @@ impl Core {
     /// Disables the IA after its device died, and wakes all waiters, which then return.
     pub(crate) fn disable(&self) {
         self.adapter.disable(self);
-    }
-
-    /// Runs the routine of [`Ia::when_disabled`], unless it has run. The caller holds no lock.
-    fn run_when_disabled(&self) {
-        let routine = self.when_disabled.lock().take();
-        if let Some(routine) = routine {
-            routine();
-        }
     }
 
     /// Maps an error of the agent, for the calls whose page names no more specific error. Disables
@@ -343,10 +322,6 @@ impl Face for Core {
         }
     }
 
-    fn device_died(&self) {
-        self.run_when_disabled();
-    }
-
     fn run_callbacks(self: &Arc<Core>, place: u32) {
         let ia = Ia(self.clone());
         if let Some(evd) = self.evds.at(place as usize) {
@@ -447,31 +422,6 @@ impl Ia {
     /// Does not block. May be called in callbacks. Thread-safe.
     pub fn in_callback(&self) -> bool {
         self.0.shared.interfaces.callbacks().contains_this_thread()
-    }
-
-    /// Has a routine run once when the IA is disabled, after its waiters were woken: for a face
-    /// with waiters of its own. It runs at once if the IA is disabled already, and takes the place
-    /// of an earlier one. It must not block. An extension.
-    ///
-    /// Does not block. May be called in callbacks. Thread-safe.
-    pub fn when_disabled(&self, routine: Box<dyn FnOnce() + Send>) {
-        let core = &self.0;
-        let former = core.when_disabled.lock().replace(routine);
-        drop(former);
-        // The device may have died before the routine was there.
-        if core.still_live() == Err(Error::IaCatastrophe) {
-            core.run_when_disabled();
-        }
-    }
-
-    /// Has a routine run each time when a marker ([`Ia::post_marker`]) of an endpoint has completed
-    /// with success, whether or not the consumer takes its completion: for a face that waits for an
-    /// endpoint's requests. The first routine stays. It runs in the dispatcher thread, without
-    /// locks, and may disconnect the endpoint; it must not wait for events. An extension.
-    ///
-    /// Does not block. May be called in callbacks. Thread-safe.
-    pub fn when_drained(&self, routine: Box<dyn Fn(EpHandle) + Send + Sync>) {
-        self.0.when_drained.call_once(|| routine);
     }
 
     /// Counts the IA's objects, for tests and diagnostics. Also works after the IA was disabled or

@@ -80,9 +80,9 @@ pub use attributes::*;
 pub use ep::atomic::AtomicOp;
 pub use ep::borrowed::{Batch, EpRef};
 pub use evd::attached::EvdCallback;
-pub use evd::forms::{ExtendedEvent, PlainCompletion, Taken, WaitFor};
+pub use evd::forms::{ExtendedEvent, WaitFor};
 pub use evd::posted::Posted;
-pub use evd::{EventStreams, Notification, WaitError};
+pub use evd::{Notification, WaitError};
 pub use event::*;
 pub use flags::*;
 pub use handle::{

@@ -84,7 +84,6 @@ impl Core {
     /// no right.
     fn queue_pair(&self, ep: EpHandle, qpn: u32, event: NicEvent, completes: bool, ia: &Ia) {
         let reported = match event {
-            NicEvent::SendQueueDrained => return self.drained(ep, qpn),
             NicEvent::QpFatal | NicEvent::QpInvalidRequest if completes => None,
             NicEvent::QpFatal => Some(EventType::ASYNC_AFF_EP_FAILURE),
             NicEvent::QpInvalidRequest => Some(EventType::ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE),
@@ -116,16 +115,6 @@ impl Core {
             // The state first, as above.
             self.broken(ep, Some(number), origin);
             self.report_affiliated(event_number, AffiliatedCause::Ep(ep), origin);
-        }
-    }
-
-    /// Runs the routine of [`Ia::when_drained`], unless the endpoint was reset since then.
-    fn drained(&self, ep: EpHandle, qpn: u32) {
-        let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == qpn);
-        if let Some(routine) = self.when_drained.get()
-            && self.eps.get(ep).is_some_and(same)
-        {
-            routine(ep);
         }
     }
 }

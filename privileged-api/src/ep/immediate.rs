@@ -1,9 +1,9 @@
-//! Posting Sends and RDMA Writes with immediate data, and markers. Extensions of the API.
+//! Posting Sends and RDMA Writes with immediate data. Extensions of the API.
 //!
 //! As in `post`, nothing here allocates, waits or formats. A post holds the endpoint's table entry
 //! shared.
 
-use kernel_agent::{Operation, Remote, Request, SendFlags, Shadow};
+use kernel_agent::{Operation, Request, Shadow};
 
 use super::post::{SEND_FLAGS, check_flags, data, remote, send_flags, with};
 use crate::address::{RdmaAddr, RmrContext};
@@ -83,31 +83,6 @@ impl Ia {
             None => Err(Error::InvalidEp),
         };
         core.posted(posted)
-    }
-}
-
-impl Ia {
-    /// Posts a marker: a request that moves no bytes, and completes after all earlier requests of
-    /// the endpoint are complete, as `IT_DTO_RDMA_WRITE_CMPL_EVENT` with
-    /// [`Posted::MARKER`](crate::Posted::MARKER). If it completes with success, the routine of
-    /// [`Ia::when_drained`] runs. An extension of the API.
-    ///
-    /// Errors: `OpNotSupported` (on VIA and iWARP), `InvalidEp`, `InvalidEpState`, `InvalidEpType`,
-    /// `TooManyPosts`, `EpBusy`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in
-    /// callbacks. Thread-safe.
-    pub fn post_marker(&self, ep: EpHandle, cookie: u64) -> Result<()> {
-        let core = self.live()?;
-        let facts = core.facts();
-        if facts.has_virtual_interfaces() || !facts.immediate_data {
-            return Err(Error::OpNotSupported);
-        }
-        let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;
-        let to = Remote { addr: 0, key: 0 };
-        let operation = Operation::Write { to, immediate: None };
-        let data = data(flags, EventType::DTO_RDMA_WRITE_CMPL) | with(Posted::MARKER);
-        let flags = send_flags(flags) | SendFlags::DRAINED_EVENT;
-        let request = Request { operation, flags, shadow: Shadow { cookie, data } };
-        core.post_to(ep, |ep| ep.post(core, &request, &[], usize::MAX))
     }
 }
 

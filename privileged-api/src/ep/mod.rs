@@ -18,7 +18,6 @@ mod datagram;
 mod immediate;
 mod modify;
 pub(crate) mod post;
-mod recreate;
 pub(crate) mod state;
 mod ud;
 mod unlink;

@@ -105,32 +105,6 @@ impl Ia {
         };
         core.create_evd(wanted)
     }
-
-    /// Creates a simple event dispatcher for several streams: for an interface whose event
-    /// dispatchers take events of different kinds. Its queue has room for at least `size` events of
-    /// each stream; it has the default overflow policy of each stream, and a threshold of 1. It
-    /// feeds no aggregate. A query names the first of its streams. Its events come in the order of
-    /// each stream; a completion and an event that software made take turns. An extension of the
-    /// API.
-    ///
-    /// Errors: `InvalidEvdType` (no stream); `AsyncAffEvdExists`; `AsyncUnaffEvdExists`;
-    /// `ResourceQueueSize`; `Resources`; `InvalidIa`; `IaCatastrophe`. Blocks for the device
-    /// (completions). Not for callbacks. Thread-safe.
-    pub fn evd_create_for(&self, streams: EventStreams, size: usize) -> Result<EvdHandle> {
-        let core = self.call()?;
-        core.shared.not_in_callback()?;
-        let first = streams.iter().next().ok_or(Error::InvalidEvdType)?;
-        let flags = EvdFlags::OVERFLOW_DEFAULT;
-        core.create_evd(Wanted {
-            stream: first.event_type(),
-            streams,
-            flags,
-            policy: policy(streams, flags)?,
-            size: size.max(1),
-            threshold: 1,
-            aggregate: None,
-        })
-    }
 }
 
 impl Core {

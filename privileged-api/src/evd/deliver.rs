@@ -110,15 +110,6 @@ impl Ia {
         self.post_software(evd, EventStreams::SOFTWARE, Event::Software { evd, data })
     }
 
-    /// Posts an entry of the interface that created the event dispatcher with the stream
-    /// [`EventStreams::OWN`]. It is taken as an [`Event::Software`] whose event dispatcher is null.
-    /// An extension of the API.
-    ///
-    /// Errors: as [`Ia::evd_post_se`]. Does not block. May be called in callbacks. Thread-safe.
-    pub fn evd_post_own(&self, evd: EvdHandle, data: usize) -> Result<()> {
-        self.post_software(evd, EventStreams::OWN, Event::Software { evd: EvdHandle::NULL, data })
-    }
-
     fn post_software(&self, evd: EvdHandle, stream: EventStreams, event: Event) -> Result<()> {
         let core = self.live()?;
         let evd = core.evd(evd)?;

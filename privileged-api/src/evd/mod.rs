@@ -52,7 +52,7 @@ use crate::objects::evd::Evd;
 use crate::status::{Error, Result};
 
 pub use notification::Notification;
-pub use streams::EventStreams;
+pub(crate) use streams::EventStreams;
 pub use wait::WaitError;
 
 impl Core {

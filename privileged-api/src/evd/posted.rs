@@ -11,8 +11,6 @@ bitflags! {
         const IMMEDIATE = 1 << 0;
         /// The request was a datagram.
         const DATAGRAM = 1 << 1;
-        /// The request was a marker ([`Ia::post_marker`](crate::Ia::post_marker)).
-        const MARKER = 1 << 2;
     }
 }
 

@@ -1,9 +1,4 @@
-//! Sets of event streams.
-//!
-//! An EVD of the specification has one stream. One that [`Ia::evd_create_for`] creates may have
-//! several: an interface with other event dispatchers than IT-API's stands on it.
-//!
-//! [`Ia::evd_create_for`]: crate::Ia::evd_create_for
+//! Streams of events, and sets of them.
 
 use bitflags::bitflags;
 use rdma::events::Stream;
@@ -13,7 +8,7 @@ use crate::event::{Event, EventType};
 bitflags! {
     /// Streams of events.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct EventStreams: u8 {
+    pub(crate) struct EventStreams: u8 {
         /// [`EventType::DTO_EVENT_STREAM`].
         const COMPLETIONS = 1 << 0;
         /// [`EventType::CM_REQ_EVENT_STREAM`].
@@ -26,9 +21,6 @@ bitflags! {
         const UNAFFILIATED = 1 << 4;
         /// [`EventType::SOFTWARE_EVENT_STREAM`].
         const SOFTWARE = 1 << 5;
-        /// Entries of the interface that created the event dispatcher
-        /// ([`Ia::evd_post_own`](crate::Ia::evd_post_own)).
-        const OWN = 1 << 6;
     }
 }
 
@@ -52,25 +44,9 @@ impl EventStreams {
         })
     }
 
-    /// The number of the first stream of the set. [`EventStreams::OWN`] has the number of software
-    /// events.
-    pub(crate) const fn event_type(self) -> EventType {
-        match self.index() {
-            0 => EventType::DTO_EVENT_STREAM,
-            1 => EventType::CM_REQ_EVENT_STREAM,
-            2 => EventType::CM_MSG_EVENT_STREAM,
-            3 => EventType::ASYNC_AFF_EVENT_STREAM,
-            4 => EventType::ASYNC_UNAFF_EVENT_STREAM,
-            _ => EventType::SOFTWARE_EVENT_STREAM,
-        }
-    }
-
     /// The stream of an event that software made.
     pub(crate) fn of_event(event: &Event) -> EventStreams {
-        match event {
-            Event::Software { evd, .. } if evd.is_null() => EventStreams::OWN,
-            event => EventStreams::of(event.event_number().stream()).unwrap_or_default(),
-        }
+        EventStreams::of(event.event_number().stream()).unwrap_or_default()
     }
 
     /// The position among all streams of the first stream of the set.
@@ -100,9 +76,8 @@ mod tests {
     #[test]
     fn an_event_belongs_to_the_stream_of_its_number() {
         let evd = EvdHandle::from_raw(3);
-        let software = |evd| Event::Software { evd, data: 1 };
-        assert_eq!(EventStreams::of_event(&software(evd)), EventStreams::SOFTWARE);
-        assert_eq!(EventStreams::of_event(&software(EvdHandle::NULL)), EventStreams::OWN);
+        let software = Event::Software { evd, data: 1 };
+        assert_eq!(EventStreams::of_event(&software), EventStreams::SOFTWARE);
         let online = Event::Unaffiliated {
             event_number: EventType::ASYNC_UNAFF_SPIGOT_ONLINE,
             evd,
@@ -111,9 +86,6 @@ mod tests {
         };
         assert_eq!(EventStreams::of_event(&online), EventStreams::UNAFFILIATED);
         assert_eq!(EventStreams::of(EventType::AEVD_NOTIFICATION_EVENT_STREAM), None);
-        for stream in EventStreams::all() - EventStreams::OWN {
-            assert_eq!(EventStreams::of(stream.event_type()), Some(stream));
-        }
         assert!(EventStreams::all().iter().all(|stream| stream.index() < Event::STREAMS));
     }
 }

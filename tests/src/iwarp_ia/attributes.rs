@@ -82,7 +82,6 @@ pub(crate) const TESTS: &[Test] = &[
         let at = RdmaAddr::default();
         let write = f.a.post_rdma_write_immediate(ep, &[], 1, flags, at, none, 7);
         refused(write, Error::OpNotSupported)?;
-        refused(f.a.post_marker(ep, 1), Error::OpNotSupported)?;
         let three_way = CnEstFlags::THREE_WAY;
         let (end, listener) = (f.end(&f.a, &open())?, f.listen(&f.b)?);
         let way = path(&f.a, &listener.address)?;

@@ -37,8 +37,6 @@ pub(crate) fn one_of_each_type(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Fail
     check_eq!(ia.rmr_query(rmr, RmrParamMask::ALL)?.pz, end.pz);
     check_eq!(ia.srq_query(srq, SrqParamMask::ALL)?.max_recv_dtos, 4);
     check_eq!(ia.srq_outstanding(srq)?, 0);
-    let none = EpFlags::empty();
-    ia.ep_rc_recreate(end.ep, end.pz, end.request, end.recv, end.conn, none, &attributes())?;
     check_eq!(ia.listen_query(listener.listen, ListenParamMask::ALL)?.connect_qual, listener.conn_qual);
     check_eq!(ia.address_handle_query(address, AddrParamMask::ALL)?.path, way);
     check_eq!(ia.ud_service_request_handle_query(asked, UdSvcReqParamMask::ALL)?.reply_evd, end.conn);

@@ -105,7 +105,6 @@ pub(crate) const TESTS: &[Test] = &[
             refused(atomic, Error::OpNotSupported)?;
             refused(ia.post_send_and_unlink(*ep, &[segment], 1, SIGNALLED, context), Error::OpNotSupported)?;
             refused(ia.post_rdma_read_to_rmr(*ep, &[], 1, SIGNALLED, to, context), Error::OpNotSupported)?;
-            refused(ia.post_marker(*ep, 1), Error::OpNotSupported)?;
             refused(ia.post_batch(*ep, |_| Ok(())), Error::OpNotSupported)?;
             let direct = LmrTriplet::direct(IoAddr(0), 8);
             refused(ia.post_send(*ep, &[direct], 1, SIGNALLED), Error::InvalidLmr)?;
