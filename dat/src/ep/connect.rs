@@ -189,8 +189,11 @@ impl Inner {
     /// Ends the connection of an endpoint whose requests are complete, if the consumer asked for a
     /// graceful disconnect. In the dispatcher thread.
     pub(crate) fn drained(&self, ep: EpHandle, qpn: u32) {
+        let Some(ep) = self.eps.get(ep) else { return };
+        // A call that resets the endpoint waits until the event of the end is queued.
+        let _turn = ep.turn.lock(self.platform());
         // The endpoint may have been reset since then.
-        let Some(ep) = self.eps.get(ep).filter(|ep| ep.qp.qpn() == qpn) else { return };
+        let Some(ep) = self.eps.get(ep.handle).filter(|ep| ep.qp.qpn() == qpn) else { return };
         let waits = core::mem::take(&mut ep.control.lock().draining);
         if waits {
             // Fails only if the connection has ended by itself.
