@@ -60,7 +60,8 @@ pub enum StreamFault {
     None = 0,
     /// An RDMA Write of the peer reached for memory that it may not write.
     Write = 1,
-    /// An RDMA Read of the peer reached for memory that it may not read.
+    /// An RDMA Read of the peer reached for memory that it may not read, had a wrong number, or was
+    /// one more than there may be.
     ReadSource = 2,
     /// A response arrived for memory of this end that cannot take it.
     ReadSink = 3,

@@ -47,7 +47,8 @@ pub struct Fault {
 pub enum Kind {
     /// An RDMA Write of the peer reached for memory that it may not write.
     Write,
-    /// An RDMA Read of the peer reached for memory that it may not read.
+    /// An RDMA Read of the peer reached for memory that it may not read, has a wrong number, or is
+    /// one more than there may be.
     ReadSource,
     /// A response arrived for memory of this end that cannot take it.
     ReadSink,

@@ -279,14 +279,16 @@ impl Engine {
         fields: Untagged,
         memory: &mut M,
     ) -> Result<(), Fault> {
-        fields.expect(queue::READ, self.expected_read, 0, Kind::Transport)?;
+        // A wrong number counts as an access that is refused, as the verbs of the RDMA Consortium
+        // have it.
+        fields.expect(queue::READ, self.expected_read, 0, Kind::ReadSource)?;
         let fault = |code| Fault { code, kind: Kind::Transport };
         let (request, behind) = read::Repr::parse(segment.payload).map_err(|_| fault(Code::STREAM))?;
         if !segment.header.last || !behind.is_empty() {
             return Err(fault(Code::DDP_TOO_LONG));
         }
         if self.responses.len() >= self.config.ird.into() {
-            return Err(fault(Code::DDP_MSN));
+            return Err(Fault { code: Code::DDP_MSN, kind: Kind::ReadSource });
         }
         if request.size > 0 {
             let source = super::Source::Region { stag: request.source_stag, to: request.source_to };

@@ -164,14 +164,16 @@ fn a_read_reaches_only_what_it_may() {
 fn requests_of_reads_come_in_order_and_no_more_than_agreed() {
     let body = [0; read::Repr::LEN];
     let request = |last, place, payload: &[u8]| segment(last, Opcode::ReadRequest, place, payload);
+    let numbered = [asked(2, 1, 0x1000, 1), (1..=5).flat_map(|msn| asked(msn, 1, 0x1000, 1)).collect()];
+    for bytes in numbered {
+        refuses(node(), &bytes, Code::DDP_MSN, Kind::ReadSource);
+    }
     let cases = [
-        (asked(2, 1, 0x1000, 1), Code::DDP_MSN),
         (request(true, untagged(queue::READ, 1, 1), &body), Code::DDP_MO),
         (request(true, untagged(queue::SEND, 1, 0), &body), Code::DDP_QUEUE),
         (request(false, untagged(queue::READ, 1, 0), &body), Code::DDP_TOO_LONG),
         (request(true, untagged(queue::READ, 1, 0), &[0; 29]), Code::DDP_TOO_LONG),
         (request(true, untagged(queue::READ, 1, 0), &body[1..]), Code::STREAM),
-        ((1..=5).flat_map(|msn| asked(msn, 1, 0x1000, 1)).collect(), Code::DDP_MSN),
     ];
     for (bytes, code) in cases {
         refuses(node(), &bytes, code, Kind::Transport);
@@ -444,5 +446,5 @@ fn memory_that_goes_inside_an_fpdu_resets_the_stream() {
 #[test]
 fn no_reads_are_taken_where_none_may_be() {
     let none = Node::new(Config { ird: 0, ..CONFIG });
-    refuses(none, &asked(1, 1, 0x1000, 0), Code::DDP_MSN, Kind::Transport);
+    refuses(none, &asked(1, 1, 0x1000, 0), Code::DDP_MSN, Kind::ReadSource);
 }
