@@ -142,6 +142,37 @@ fn no_more_reads_are_outstanding_than_there_may_be() {
 }
 
 #[test]
+fn an_ord_that_is_lowered_or_raised_counts_for_reads_that_are_not_sent() {
+    let [mut a, mut b] = [Node::new(Config { ord: 3, ..CONFIG }), Node::new(CONFIG)];
+    b.region(5, 0, pattern(10, 1));
+    let mut reads = |a: &mut Node| {
+        let requests = a.send_all();
+        b.take(&requests);
+        (opcodes(&requests).len(), b.send_all())
+    };
+    for _ in 0..8 {
+        a.post(read(5, 0), vec![0; 10]);
+    }
+    let (count, answers) = reads(&mut a);
+    assert_eq!(count, 3);
+    // Those that are under way stay so, and others wait until there are fewer.
+    a.engine.set_ord(1);
+    a.take(&answers[..1]);
+    a.take(&answers[1..2]);
+    assert_eq!(reads(&mut a).0, 0);
+    a.take(&answers[2..]);
+    let (count, answers) = reads(&mut a);
+    assert_eq!(count, 1);
+    a.engine.set_ord(2);
+    assert_eq!(reads(&mut a).0, 1);
+    a.engine.set_ord(0);
+    a.take(&answers);
+    assert_eq!(reads(&mut a).0, 0);
+    a.engine.set_ord(4);
+    assert_eq!(reads(&mut a).0, 3);
+}
+
+#[test]
 fn a_fence_waits_for_the_reads_before_it() {
     for operation in [SEND, write(5, 0), read(5, 0), Operation::Local] {
         let [mut a, mut b] = [Node::new(CONFIG), Node::new(CONFIG)];
