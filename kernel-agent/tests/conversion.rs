@@ -55,17 +55,6 @@ fn sides() -> (Machine, Side, Side) {
     (machine, Side { node: a, stream: active, qp: qa }, Side { node: b, stream: passive, qp: qb })
 }
 
-/// Repeats a call after each upcall about a stream or listener, until it has a result.
-fn until<T>(node: &Node, context: u64, mut call: impl FnMut() -> Option<T>) -> T {
-    loop {
-        if let Some(result) = call() {
-            return result;
-        }
-        let about = |heard: &Heard| (*heard == Heard::Stream(context)).then_some(());
-        node.ears.wait_for("something about a stream", about);
-    }
-}
-
 fn with_frames(message: Option<&[u8]>) -> Conversion<'_> {
     Conversion { message, frames: true, depths: DEPTHS }
 }

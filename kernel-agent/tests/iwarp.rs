@@ -262,13 +262,8 @@ impl<'a> Played<'a> {
         Played { a, b, listener }
     }
 
-    fn until<T>(&self, mut call: impl FnMut() -> Option<T>) -> T {
-        loop {
-            if let Some(result) = call() {
-                return result;
-            }
-            self.b.ears.wait_for("a stream", |heard| (*heard == Heard::Stream(PEER)).then_some(()));
-        }
+    fn until<T>(&self, call: impl FnMut() -> Option<T>) -> T {
+        until(self.b, PEER, call)
     }
 
     /// The stream of a new attempt of `a`, and its Request.

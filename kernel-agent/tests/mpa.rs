@@ -98,13 +98,7 @@ struct Peer<'a> {
 
 impl Peer<'_> {
     fn until<T>(&self, mut call: impl FnMut(&Self) -> Option<T>) -> T {
-        loop {
-            if let Some(result) = call(self) {
-                return result;
-            }
-            let about = |heard: &Heard| (*heard == Heard::Stream(self.context)).then_some(());
-            self.node.ears.wait_for("something about a stream", about);
-        }
+        until(self.node, self.context, || call(self))
     }
 
     fn send(&self, bytes: &[u8]) {

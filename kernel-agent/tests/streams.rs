@@ -25,17 +25,6 @@ fn nodes() -> (Machine, Node, Node) {
     (machine, a, b)
 }
 
-/// Repeats a call after each upcall about a stream or listener, until it has a result.
-fn until<T>(node: &Node, context: u64, mut call: impl FnMut() -> Option<T>) -> T {
-    loop {
-        if let Some(result) = call() {
-            return result;
-        }
-        let about = |heard: &Heard| (*heard == Heard::Stream(context)).then_some(());
-        node.ears.wait_for("something about a stream", about);
-    }
-}
-
 fn connected(a: &Node, b: &Node) -> (Stream, Stream) {
     let listener = b.client.listen_for_streams(None, PORT, 4, LISTENER).unwrap();
     let active = a.client.connect_stream((gid(a), 0), (gid(b), PORT), ACTIVE).unwrap();

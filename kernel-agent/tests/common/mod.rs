@@ -353,3 +353,14 @@ pub fn connect_qps(
     b.client.stop_listening(listen).unwrap();
     (ca, cb)
 }
+
+/// Repeats a call after each upcall about a stream or listener of the node, until it has a result.
+pub fn until<T>(node: &Node, context: u64, mut call: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(result) = call() {
+            return result;
+        }
+        let about = |heard: &Heard| (*heard == Heard::Stream(context)).then_some(());
+        node.ears.wait_for("something about a stream", about);
+    }
+}
