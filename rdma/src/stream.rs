@@ -25,7 +25,8 @@ use crate::error::{ConnectError, CreateError, StreamError, TimedOut};
 use crate::nic::{Nic, StreamHandle};
 use crate::waiters::Waiters;
 
-/// Streams that wait at a listener; those beyond are reset.
+/// Streams that wait at a listener. The device keeps those beyond half-open, half as many of one
+/// peer: the peer repeats itself, and gets in when there is room.
 const BACKLOG: u32 = 128;
 
 /// A place in the opening's table.

@@ -132,6 +132,35 @@ fn what_is_not_there_is_an_error_of_its_own() {
 }
 
 #[test]
+fn a_listener_keeps_so_many_streams_and_the_others_wait_at_their_peers() {
+    /// Those that wait at a listener.
+    const WAIT: usize = 128;
+    /// Those of one peer that the device keeps half-open besides.
+    const HALF_OPEN: usize = 64;
+    let host = Host::new(2);
+    let (a, b) = (host.nic(0), host.nic(1));
+    let (listener, address) = (b.listen_for_streams(PORT).unwrap(), b.address());
+    let connect = |_| a.connect_stream(address, PORT).wait().unwrap();
+    let waiting: Vec<Stream> = (0..WAIT + HALF_OPEN).map(connect).collect();
+    let Err(late) = a.connect_stream(address, PORT).wait_timeout(Duration::from_millis(50)) else {
+        panic!("the device has room for more than {} streams", WAIT + HALF_OPEN);
+    };
+    // The first ones are there at once, in their order.
+    for stream in &waiting[..WAIT] {
+        let accepted = listener.try_accept().unwrap().expect("a stream that waits");
+        assert_eq!(accepted.ports().0, stream.ports().1);
+    }
+    // Those that were half-open come when they repeat themselves, and so does the last one.
+    let mut ports: Vec<u16> = waiting[WAIT..].iter().map(|stream| stream.ports().1).collect();
+    for _ in 0..HALF_OPEN + 1 {
+        let from = listener.wait().unwrap().ports().0;
+        ports.retain(|&port| port != from);
+    }
+    assert!(ports.is_empty(), "{ports:?} did not come");
+    assert!(late.wait().is_ok());
+}
+
+#[test]
 fn the_end_of_the_agent_ends_all_waits() {
     let host = Host::new(2);
     let (a, b) = streams(&host);
