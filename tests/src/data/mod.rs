@@ -9,7 +9,7 @@ mod extensions;
 mod flags;
 mod immediate;
 mod order;
-mod posting;
+pub(crate) mod posting;
 mod transfer;
 
 /// The areas of this folder, in the order in which they run.

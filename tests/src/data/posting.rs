@@ -28,7 +28,11 @@ fn allocations(f: &Fixture, work: &mut dyn FnMut()) -> u64 {
 }
 
 /// Fails unless `count` calls of `post` succeed without a heap allocation.
-fn allocates_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Result<(), Error>) -> Outcome {
+pub(crate) fn allocates_nothing(
+    f: &Fixture,
+    count: u64,
+    mut post: impl FnMut(u64) -> Result<(), Error>,
+) -> Outcome {
     let mut outcome = Ok(());
     let mut work = || {
         for cookie in 0..count {
@@ -45,7 +49,7 @@ fn allocates_nothing(f: &Fixture, count: u64, mut post: impl FnMut(u64) -> Resul
 
 /// As [`allocates_nothing`], where another thread may allocate at the same time: one attempt
 /// without allocations is enough.
-fn retried(mut attempt: impl FnMut() -> Outcome) -> Outcome {
+pub(crate) fn retried(mut attempt: impl FnMut() -> Outcome) -> Outcome {
     let mut last = Ok(());
     for _ in 0..10 {
         last = attempt();

@@ -10,5 +10,10 @@ pub(crate) mod overflow;
 pub(crate) const TESTS: &[&[Test]] = &[overflow::TESTS, asynchronous::TESTS];
 
 /// Tests that kill the device; they run after all others.
-pub(crate) const KILLING: &[&[Test]] =
-    &[death::TESTS, crate::dat::KILLING, crate::via::KILLING, crate::via_ia::KILLING];
+pub(crate) const KILLING: &[&[Test]] = &[
+    death::TESTS,
+    crate::dat::KILLING,
+    crate::via::KILLING,
+    crate::via_ia::KILLING,
+    crate::iwarp_ia::KILLING,
+];

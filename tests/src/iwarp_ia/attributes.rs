@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_rmr_create O02",
             "it_rmr_type_t B10",
             "it_post_atomic O02",
+            "B.2 B01-B03 B05",
         ],
         |f| {
             let f = f.over_iwarp()?;
@@ -38,6 +39,8 @@ pub(crate) const TESTS: &[Test] = &[
                 info.disconnect_private_data_len,
             ];
             check_eq!(lengths, [256, 256, 256, 0]);
+            check_eq!((info.ud_req_private_data_len, info.ud_rep_private_data_len), (0, 0));
+            check!(!info.supported_service_types.contains(ServiceTypes::UD));
             let (list, _) = f.setup.provider.interface_list(usize::MAX);
             check!(list.iter().all(|interface| interface.transport_type == TransportType::Ib));
             Ok(())

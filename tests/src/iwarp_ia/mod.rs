@@ -1,12 +1,20 @@
 //! IAs over iWARP: what they report, names, connections, and what the peer refuses; RDMA Reads to
-//! RMRs; sockets that become connections.
+//! RMRs; sockets that become connections. A part of the tests plays the peer, byte by byte
+//! ([`played`]).
 
+mod alike;
 mod attributes;
+mod breaks;
 mod connect;
+mod conversions;
+mod flags;
+mod played;
 mod read_to_rmr;
 mod reads;
 mod refusals;
+mod regions;
 mod sockets;
+mod startup;
 
 use core::result::Result;
 
@@ -16,8 +24,23 @@ use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, attributes as open,
 use crate::{Failure, Test};
 
 /// The areas of this folder, in the order in which they run.
-pub(crate) const TESTS: &[&[Test]] =
-    &[attributes::TESTS, connect::TESTS, refusals::TESTS, reads::TESTS, read_to_rmr::TESTS, sockets::TESTS];
+pub(crate) const TESTS: &[&[Test]] = &[
+    attributes::TESTS,
+    connect::TESTS,
+    startup::TESTS,
+    alike::TESTS,
+    flags::TESTS,
+    regions::TESTS,
+    refusals::TESTS,
+    breaks::TESTS,
+    reads::TESTS,
+    read_to_rmr::TESTS,
+    sockets::TESTS,
+    conversions::TESTS,
+];
+
+/// Those that kill the device.
+pub(crate) const KILLING: &[Test] = conversions::KILLING;
 
 /// Attributes of an endpoint to which peers may not write.
 fn closed() -> EpAttributes {

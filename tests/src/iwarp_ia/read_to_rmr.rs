@@ -1,14 +1,18 @@
 //! RDMA Reads to pieces of local RMRs (pages it_post_rdma_read_to_rmr, it_rmr_triplet_t,
 //! it_rmr_create).
 
+use alloc::vec::Vec;
 use core::result::Result;
 
+use nic_abi::admin::Injection;
 use privileged_api::*;
 
 use super::{Scene, closed, open, page};
-use crate::fixture::{End, PAGE, Region, SIGNALLED};
-use crate::remote::rmr::{Link, TYPES};
+use crate::data::posting;
+use crate::fixture::{End, OPEN, PAGE, Region, SIGNALLED};
+use crate::remote::rmr::{self, Link, TYPES};
 use crate::requests::errors::affiliated;
+use crate::thread::Thread;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// A new RMR of an endpoint's zone that is linked to a region.
@@ -173,12 +177,12 @@ pub(crate) const TESTS: &[Test] = &[
     // What the peer does not allow to be read completes in error, and breaks the connection.
     test(
         "iwarp_ia::sources_of_reads_to_rmrs",
-        &["it_post_rdma_read_to_rmr B06 A01 A03-A06 A09 A10 A12 A14 B13"],
+        &["it_post_rdma_read_to_rmr B06 A01 A03-A10 A12 A14 B13"],
         |f| {
             let f = f.over_iwarp()?;
             let mut unreadable = open();
             unreadable.rc.rdma_read_enable = false;
-            for case in 0..4 {
+            for case in 0..6 {
                 let scene = match case {
                     3 => Scene::of(&f, &open(), &unreadable)?,
                     _ => Scene::new(&f)?,
@@ -190,6 +194,17 @@ pub(crate) const TESTS: &[Test] = &[
                     0 => (peer.remote(1), peer.context()?),
                     1 => (peer.remote(0), RmrContext(u32::MAX)),
                     2 => (secret.remote(0), secret.context()?),
+                    // Of another zone.
+                    4 => {
+                        let elsewhere = f.region(&f.b, f.b.pz_create()?, PAGE, OPEN)?;
+                        (elsewhere.remote(0), elsewhere.context()?)
+                    }
+                    // A narrow RMR of another endpoint, in the same zone.
+                    5 => {
+                        let other = rmr::neighbour(&f, &scene.pair)?;
+                        let narrow = f.b.rmr_create(other.b.pz, RmrType::Narrow)?;
+                        (peer.remote(0), Link::of(narrow, peer).made(&other.b)?)
+                    }
                     _ => (peer.remote(0), peer.context()?),
                 };
                 let pieces = [piece(rmr, own, 0, PAGE as u64)];
@@ -208,6 +223,82 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         },
     ),
+    // Pieces may overlap: what is in them then is of the peer's bytes, and beside them nothing is.
+    test("iwarp_ia::pieces_that_overlap", &["it_post_rdma_read_to_rmr B05"], |f| {
+        let f = f.over_iwarp()?;
+        let scene = Scene::new(&f)?;
+        let (end, sink) = (&scene.pair.a, page(&f, &scene.pair.a)?);
+        scene.peer.fill(9);
+        let rmr = linked(end, RmrType::Narrow, |rmr| Link::of(rmr, &sink))?;
+        let pieces = [piece(rmr, &sink, 0, 60), piece(rmr, &sink, 40, 60), piece(rmr, &sink, 0, 60)];
+        let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
+        for cookie in 0..3 {
+            f.a.post_rdma_read_to_rmr(end.ep, &pieces, cookie, READ_FLAGS, at, context)?;
+            end.done(cookie, DtoStatus::Success)?;
+        }
+        let bytes = sink.all();
+        check!(bytes[..100].iter().all(|&byte| byte != 0) && bytes[100..].iter().all(|&byte| byte == 0));
+        Ok(())
+    }),
+    // The call allocates nothing, and does not wait for the device, which executes nothing
+    // meanwhile: its queue is full at the number of requests for which the endpoint was made, and
+    // not before. Several threads may call it at the same time.
+    test("iwarp_ia::reads_to_rmrs_take_no_resources", &["A.it_post_rdma_read_to_rmr B02"], |f| {
+        let f = f.over_iwarp()?;
+        let wide = EpAttributes { max_request_dtos: 32, ..open() };
+        let scene = Scene::of(&f, &wide, &open())?;
+        let (end, own) = (&scene.pair.a, &scene.own);
+        let rmr = linked(end, RmrType::Narrow, |rmr| Link::of(rmr, own))?;
+        let room = f.a.ep_query(end.ep, EpParamMask::MAX_REQ_DTO)?.attr.max_request_dtos as u64;
+        let pieces = [piece(rmr, own, 0, 8), piece(rmr, own, 16, 8)];
+        let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
+        let read = |cookie| f.a.post_rdma_read_to_rmr(end.ep, &pieces, cookie, READ_FLAGS, at, context);
+        posting::retried(|| {
+            f.inject(0, Injection::Hold, 1, 1)?;
+            let waits = (f.setup.usage)().waits;
+            let posted = posting::allocates_nothing(&f, room, read);
+            let waited = (f.setup.usage)().waits - waits;
+            let more = read(room);
+            let idle = end.idle();
+            f.inject(0, Injection::Hold, 1, 0)?;
+            for cookie in 0..room {
+                end.done(cookie, DtoStatus::Success)?;
+            }
+            refused(more, Error::TooManyPosts)?;
+            check_eq!(waited, 0);
+            idle.and(posted)
+        })?;
+        scene.end()?;
+        const THREADS: u64 = 3;
+        const EACH: u64 = 40;
+        let deep = EpAttributes { max_request_dtos: (THREADS * EACH) as usize, ..open() };
+        let scene = Scene::of(&f, &deep, &open())?;
+        let (end, own) = (&scene.pair.a, &scene.own);
+        scene.peer.fill(3);
+        let rmr = linked(end, RmrType::Narrow, |rmr| Link::of(rmr, own))?;
+        let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
+        let mut threads = Vec::new();
+        for thread in 0..THREADS {
+            let (ia, ep, pieces) = (f.a.clone(), end.ep, [piece(rmr, own, 8 * thread as usize, 8)]);
+            threads.push(Thread::spawn(f.platform(), "reader", move || {
+                (0..EACH).try_for_each(|n| {
+                    ia.post_rdma_read_to_rmr(ep, &pieces, thread * 1000 + n, READ_FLAGS, at, context)
+                })
+            })?);
+        }
+        for thread in threads {
+            thread.join()??;
+        }
+        let mut next = [0; THREADS as usize];
+        for _ in 0..THREADS * EACH {
+            let done = end.reap()?;
+            check_eq!(done.dto_status, DtoStatus::Success);
+            let thread = (done.cookie / 1000) as usize;
+            check_eq!(Some(&(done.cookie % 1000)), next.get(thread));
+            next[thread] += 1;
+        }
+        end.idle()
+    }),
     // An RMR that cannot take the bytes is the local error of the Read. It is left as it was.
     test("iwarp_ia::sinks_of_reads_to_rmrs", &["it_post_rdma_read_to_rmr B20 A15-A22"], |f| {
         let f = f.over_iwarp()?;

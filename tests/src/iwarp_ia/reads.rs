@@ -12,35 +12,27 @@ use crate::{Test, check, check_eq, refused, test};
 pub(crate) const TESTS: &[Test] = &[
     // Without the right of remote writes, of the sink or of the endpoint, a Read fails, and its
     // memory is as before; a Read of no bytes needs neither.
-    test(
-        "iwarp_ia::the_sink_counts_as_written_by_the_peer",
-        &["it_post_rdma_read A21 B22", "it_ia_info_t B04"],
-        |f| {
-            let f = f.over_iwarp()?;
-            for case in 0..2 {
-                let attr = if case == 0 { open() } else { closed() };
-                let scene = Scene::of(&f, &attr, &open())?;
-                let ep = scene.pair.a.ep;
-                let privs = if case == 0 { MemPriv::LOCAL } else { crate::fixture::OPEN };
-                let sink = f.region(&f.a, scene.pair.a.pz, PAGE, privs)?;
-                let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
-                let nothing = LmrTriplet { length: 0, ..sink.whole() };
-                f.a.post_rdma_read(ep, &[nothing], 1, SIGNALLED, at, context)?;
-                scene.pair.a.done(1, DtoStatus::Success)?;
-                // A lower ORD can be set at any time.
-                let mut lower = open();
-                lower.rc.rdma_read_ord = 1;
-                f.a.ep_modify(ep, EpParamMask::MAX_ORD, &lower)?;
-                f.a.post_rdma_read(ep, &[sink.whole()], 2, SIGNALLED, at, context)?;
-                scene.pair.a.done(2, DtoStatus::LocalProtection)?;
-                sink.untouched()?;
-                scene.pair.a.broken()?;
-                scene.pair.b.broken()?;
-                scene.end()?;
-            }
-            Ok(())
-        },
-    ),
+    test("iwarp_ia::the_sink_counts_as_written_by_the_peer", &["it_post_rdma_read A21 B22"], |f| {
+        let f = f.over_iwarp()?;
+        for case in 0..2 {
+            let attr = if case == 0 { open() } else { closed() };
+            let scene = Scene::of(&f, &attr, &open())?;
+            let ep = scene.pair.a.ep;
+            let privs = if case == 0 { MemPriv::LOCAL } else { crate::fixture::OPEN };
+            let sink = f.region(&f.a, scene.pair.a.pz, PAGE, privs)?;
+            let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
+            let nothing = LmrTriplet { length: 0, ..sink.whole() };
+            f.a.post_rdma_read(ep, &[nothing], 1, SIGNALLED, at, context)?;
+            scene.pair.a.done(1, DtoStatus::Success)?;
+            f.a.post_rdma_read(ep, &[sink.whole()], 2, SIGNALLED, at, context)?;
+            scene.pair.a.done(2, DtoStatus::LocalProtection)?;
+            sink.untouched()?;
+            scene.pair.a.broken()?;
+            scene.pair.b.broken()?;
+            scene.end()?;
+        }
+        Ok(())
+    }),
     // A Read with the flag to unlink its sink unlinks it once the data is there. The flag is for
     // one segment, and for Reads.
     test("iwarp_ia::a_read_unlinks_its_sink", &["it_dto_flags_t F23"], |f| {

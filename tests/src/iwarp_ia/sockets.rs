@@ -10,13 +10,13 @@ use crate::fixture::{End, Fixture, SIGNALLED};
 use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
-const LINE: &[u8] = b"rdma please";
-const FRAMES: ScFlags = ScFlags::empty();
+pub(super) const LINE: &[u8] = b"rdma please";
+pub(super) const FRAMES: ScFlags = ScFlags::empty();
 
 /// Two connected sockets: descriptors of `a` and of `b`, and what made them.
-struct Sockets {
-    a: i32,
-    b: i32,
+pub(super) struct Sockets {
+    pub(super) a: i32,
+    pub(super) b: i32,
     /// The streams live as long as the openings that made them.
     _openings: [Nic; 2],
 }
@@ -28,7 +28,7 @@ fn failure(error: impl core::fmt::Debug) -> Failure {
 
 /// A stream between the NICs: its end at `a`, and its end at `b`.
 #[track_caller]
-fn streams(f: &Fixture) -> Result<(Stream, Stream, [Nic; 2]), Failure> {
+pub(super) fn streams(f: &Fixture) -> Result<(Stream, Stream, [Nic; 2]), Failure> {
     let setup = &f.setup;
     let open =
         |interface: &crate::Interface| Nic::open_over(&interface.agent, Transport::Iwarp).map_err(failure);
@@ -40,21 +40,21 @@ fn streams(f: &Fixture) -> Result<(Stream, Stream, [Nic; 2]), Failure> {
 }
 
 #[track_caller]
-fn sockets(f: &Fixture) -> Result<Sockets, Failure> {
+pub(super) fn sockets(f: &Fixture) -> Result<Sockets, Failure> {
     let (stream, peer, _openings) = streams(f)?;
     Ok(Sockets { a: f.a.socket_add(stream)?, b: f.b.socket_add(peer)?, _openings })
 }
 
 /// A stream whose end at `b` is a socket, and whose end at `a` is a plain stream.
 #[track_caller]
-fn half(f: &Fixture) -> Result<(Stream, i32, [Nic; 2]), Failure> {
+pub(super) fn half(f: &Fixture) -> Result<(Stream, i32, [Nic; 2]), Failure> {
     let (stream, peer, openings) = streams(f)?;
     Ok((stream, f.b.socket_add(peer)?, openings))
 }
 
 /// The established event, which has neither read depths nor private data.
 #[track_caller]
-fn established(end: &End) -> Outcome {
+pub(super) fn established(end: &End) -> Outcome {
     let event = end.expect(EventType::CM_MSG_CONN_ESTABLISHED)?;
     let Event::ConnEstablished { ep, rdma_read_ird, rdma_read_ord, private_data, .. } = event else {
         return Err(Failure::new("not established"));
@@ -67,7 +67,7 @@ fn established(end: &End) -> Outcome {
 
 /// The conversion has failed for this reason, and Receives are flushed.
 #[track_caller]
-fn failed(end: &End, reason: RejectReason) -> Outcome {
+pub(super) fn failed(end: &End, reason: RejectReason) -> Outcome {
     let event = end.expect(EventType::CM_MSG_CONN_NONPEER_REJECT)?;
     let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
         return Err(Failure::new("not rejected"));

@@ -70,7 +70,7 @@ pub(crate) fn fill(f: &Fixture, srq: SrqHandle, cookies: core::ops::Range<u64>) 
 
 /// Takes the next event, which must be that of this queue's low watermark.
 #[track_caller]
-fn expect_watermark_event(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcome {
+pub(crate) fn expect_watermark_event(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcome {
     let (event, _) = f.b.evd_wait(evd, WAIT)?;
     let event_number = EventType::ASYNC_AFF_SRQ_LOW_WATERMARK;
     match event == (Event::Affiliated { event_number, evd, cause: AffiliatedCause::Srq(srq) }) {
@@ -80,7 +80,7 @@ fn expect_watermark_event(f: &Fixture, evd: EvdHandle, srq: SrqHandle) -> Outcom
 }
 
 /// Fails if an event arrives.
-fn expect_no_event(f: &Fixture, evd: EvdHandle) -> Outcome {
+pub(crate) fn expect_no_event(f: &Fixture, evd: EvdHandle) -> Outcome {
     match f.b.evd_wait(evd, MOMENT) {
         Err(error) if error == Error::TimeoutExpired => Ok(()),
         other => Err(Failure::new(alloc::format!("expected no event, got {other:?}"))),

@@ -285,7 +285,13 @@ impl Fixture {
     /// Two IAs over iWARP on the same NICs. [`Fixture::close`] of this fixture frees them.
     #[track_caller]
     pub fn over_iwarp(&self) -> Result<Fixture, Failure> {
-        self.over(Provider::add_iwarp, Limits::NONE)
+        self.over_iwarp_limited(Limits::NONE)
+    }
+
+    /// As [`Fixture::over_iwarp`]; the interface of `b` has these limits.
+    #[track_caller]
+    pub fn over_iwarp_limited(&self, limits: Limits) -> Result<Fixture, Failure> {
+        self.over(Provider::add_iwarp, limits)
     }
 
     /// Two IAs on interfaces of the same NICs that `add` adds; that of `b` has these limits.
