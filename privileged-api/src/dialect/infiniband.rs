@@ -48,6 +48,7 @@ static FACTS: Facts = Facts {
     active_qualifiers: QUALIFIERS,
     passive_qualifiers: QUALIFIERS,
     reads_write_remotely: false,
+    fences_wide_unlinks: false,
     sockets: false,
 };
 

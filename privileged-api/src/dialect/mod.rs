@@ -62,6 +62,8 @@ pub(crate) struct Facts {
     pub(crate) passive_qualifiers: ConnQualTypes,
     /// Whether the memory that an RDMA Read fills counts as written by the peer.
     pub(crate) reads_write_remotely: bool,
+    /// Whether the unlink of a wide RMR can have an unlink fence.
+    pub(crate) fences_wide_unlinks: bool,
     /// Whether endpoints and sockets can be converted to connections.
     pub(crate) sockets: bool,
 }

@@ -48,6 +48,8 @@ static FACTS: Facts = Facts {
     active_qualifiers: ConnQualTypes::IANA_PORT.union(ConnQualTypes::IANA_LR_PORT),
     passive_qualifiers: ConnQualTypes::IANA_PORT,
     reads_write_remotely: true,
+    // Each bind waits for what was posted before it.
+    fences_wide_unlinks: true,
     sockets: true,
 };
 

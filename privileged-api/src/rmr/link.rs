@@ -76,7 +76,7 @@ impl Ia {
     ///
     /// Requests that are posted to the endpoint afterwards wait for it. Completes as
     /// `IT_RMR_LINK_CMPL_EVENT` on the endpoint's request EVD. If it fails, the link and its
-    /// context stay in force. The unlink fence is for narrow regions only.
+    /// context stay in force. The unlink fence is for narrow regions only, unless on iWARP.
     ///
     /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidEpState`, `InvalidEpType`,
     /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
@@ -87,9 +87,10 @@ impl Ia {
         let ep = core.rc(ep)?;
         check_flags(dto_flags, UNLINK_FLAGS)?;
         let rmr = core.rmr(rmr)?;
-        // On InfiniBand a bind unlinks a wide region, and binds have no unlink fence
+        // A bind unlinks a wide region, and on InfiniBand binds have no unlink fence
         // (it_dto_flags_t).
-        if dto_flags.contains(DtoFlags::UNLINK_FENCE) && !rmr.narrow {
+        let fences = rmr.narrow || core.facts().fences_wide_unlinks;
+        if dto_flags.contains(DtoFlags::UNLINK_FENCE) && !fences {
             return Err(Error::InvalidDtoFlags);
         }
         ep.takes_requests()?;

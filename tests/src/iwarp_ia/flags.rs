@@ -107,29 +107,31 @@ pub(crate) const TESTS: &[Test] = &[
         check_eq!(meeting.peer.hear_of(Opcode::Send)?.1, [0x5a; 8]);
         Ok(())
     }),
-    // With the unlink fence an RMR stays linked until the requests before are complete: the answer
-    // to a Read finds it. (The NIC lets each unlink wait for the Reads before it.)
+    // With the unlink fence an RMR of either type stays linked until the requests before are
+    // complete: the answer to a Read finds it. (The NIC lets each unlink wait for earlier Reads.)
     test("iwarp_ia::the_unlink_fence", &["it_dto_flags_t F22"], |f| {
         let f = f.over_iwarp()?;
         check!(f.b.ia_query()?.unlink_fence_support);
-        let meeting = Meeting::new(&f)?;
-        let (end, own) = (&meeting.end, &meeting.own);
-        let rmr = f.b.rmr_create(end.pz, RmrType::Narrow)?;
-        rmr::Link::of(rmr, own).made(end)?;
-        let piece = RmrTriplet { rmr, addr: own.buffer.addr() as u64, length: 8 };
-        let (at, context) = (make_rdma_addr_absolute(0x4000), RmrContext(7));
-        f.b.post_rdma_read_to_rmr(end.ep, &[piece], 3, SIGNALLED, at, context)?;
-        f.b.rmr_unlink(rmr, end.ep, 4, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
-        f.b.post_send(end.ep, &[], 5, SIGNALLED)?;
-        let request = meeting.peer.hear_of(Opcode::ReadRequest)?;
-        meeting.peer.hears_nothing()?;
-        meeting.peer.respond(&request, &[0x5a; 8])?;
-        for cookie in [3, 4, 5] {
-            end.done(cookie, DtoStatus::Success)?;
+        for rmr_type in rmr::TYPES {
+            let meeting = Meeting::new(&f)?;
+            let (end, own) = (&meeting.end, &meeting.own);
+            let rmr = f.b.rmr_create(end.pz, rmr_type)?;
+            rmr::Link::of(rmr, own).made(end)?;
+            let piece = RmrTriplet { rmr, addr: own.buffer.addr() as u64, length: 8 };
+            let (at, context) = (make_rdma_addr_absolute(0x4000), RmrContext(7));
+            f.b.post_rdma_read_to_rmr(end.ep, &[piece], 3, SIGNALLED, at, context)?;
+            f.b.rmr_unlink(rmr, end.ep, 4, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
+            f.b.post_send(end.ep, &[], 5, SIGNALLED)?;
+            let request = meeting.peer.hear_of(Opcode::ReadRequest)?;
+            meeting.peer.hears_nothing()?;
+            meeting.peer.respond(&request, &[0x5a; 8])?;
+            for cookie in [3, 4, 5] {
+                end.done(cookie, DtoStatus::Success)?;
+            }
+            meeting.peer.hear_of(Opcode::Send)?;
+            check_eq!(own.bytes(0, 8), [0x5a; 8]);
+            check!(!f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
         }
-        meeting.peer.hear_of(Opcode::Send)?;
-        check_eq!(own.bytes(0, 8), [0x5a; 8]);
-        check!(!f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
         Ok(())
     }),
     // Requests that are coalesced are executed with the next one that is not, in their order.
