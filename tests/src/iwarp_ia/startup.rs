@@ -7,13 +7,15 @@ use core::result::Result;
 use iwarp::mpa::frame::{Kind, Repr};
 use iwarp::rdmap::{Opcode, read};
 use privileged_api::*;
+use rdma::{Nic, Transport};
 
 use super::open;
 use super::played::{
     Played, Waiting, enhanced, failure, first_send, fpdu, header, nothing, of_rdmac, plain, read_request,
     with_depths,
 };
-use crate::fixture::{End, Fixture, MOMENT, SIGNALLED};
+use crate::fixture::{End, Fixture, MOMENT, SIGNALLED, path};
+use crate::thread::eventually;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// An endpoint with these read depths.
@@ -259,6 +261,30 @@ pub(crate) const TESTS: &[Test] = &[
         peer.say_frame(&enhanced(Kind::Reply, &with_depths((4, 4), &[])))?;
         rejected(&end, RejectReason::BadOrd)?;
         check_eq!(peer.terminated()?, iwarp::rdmap::terminate::Code::MPA_IRD);
+        Ok(())
+    }),
+    // Without room for another stream the call is refused, and changes nothing: no event tells of
+    // it.
+    test("iwarp_ia::no_room_for_a_stream", &[], |f| {
+        let f = f.over_iwarp()?;
+        let (listener, end) = (f.listen(&f.a)?, f.end(&f.b, &open())?);
+        let nic = Nic::open_over(&f.setup.b.agent, Transport::Iwarp).map_err(failure)?;
+        let mut held = Vec::new();
+        // Listeners have places among the streams.
+        while let Ok(listener) = nic.listen_for_streams(5_000 + held.len() as u16) {
+            held.push(listener);
+            check!(held.len() <= 1000, "the agent has no bound");
+        }
+        let way = path(&f.b, &listener.address)?;
+        let dial = || f.b.ep_connect(end.ep, &way, None, &listener.conn_qual, CnEstFlags::TWO_WAY, &[]);
+        refused(dial(), Error::Resources)?;
+        check_eq!(end.state()?, EpStateRc::Unconnected);
+        check!(f.b.evd_dequeue(end.conn) == Err(Error::QueueEmpty));
+        drop(held);
+        // Their places are free once the dispatcher thread has looked.
+        check!(eventually(f.platform(), || dial() == Ok(())));
+        f.a.reject(listener.request()?.cn_est_id, &[])?;
+        end.expect(EventType::CM_MSG_CONN_PEER_REJECT)?;
         Ok(())
     }),
     // iWARP has no attributes of a connection: those of InfiniBand are not looked at.
