@@ -10,7 +10,8 @@
 //! - [`ddp`]: the headers of segments, and how a message is divided into them.
 //! - [`rdmap`]: the messages: RDMA Write, RDMA Read, the four Sends, Terminate.
 //! - [`engine`]: what one end of a stream does after its set-up, segment by segment: work requests
-//!   go in, bytes come out; the peer's bytes go in, and their payload is placed.
+//!   go in, bytes come out; the peer's bytes go in, and their payload is placed. Two engines of one
+//!   process can pass segments to each other without a stream.
 //!
 //! It opens no connection and reaches no memory. Bytes of the stream go in as slices, cut anywhere,
 //! and come out into room that the caller has, which may be as little as one byte. The caller owns

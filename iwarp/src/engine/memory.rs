@@ -105,3 +105,14 @@ pub trait Memory {
     /// Makes an STag invalid.
     fn invalidate(&mut self, stag: u32, by: By) -> Result<(), Denied>;
 }
+
+/// The device's memory, where it reaches that of the peer as well: what [`super::Engine::take`]
+/// places. The payload is that of the segment which is being passed.
+pub trait Direct: Memory {
+    /// As [`Memory::write`], for so many bytes. Returns how many were moved, at least one: it may
+    /// be a part only.
+    fn write_from_peer(&mut self, stag: u32, to: u64, length: u32) -> Result<u32, Denied>;
+
+    /// As [`Memory::place`], for so many bytes. Returns how many were moved, at least one.
+    fn place_from_peer(&mut self, sink: Sink, length: u32) -> Result<u32, Denied>;
+}

@@ -6,12 +6,14 @@
 //! bounds: payload goes from registered memory into the room, and from the peer's bytes to its
 //! place. The device says how the peer's direction ended by [`Engine::finished`] or
 //! [`Engine::lost`]. After each of these it takes the events from [`Engine::poll`], and looks at
-//! [`Engine::close`].
+//! [`Engine::close`]. A device that has both ends can pass segments from one to the other instead
+//! ([`Engine::pass`], [`Engine::take`]).
 //!
 //! | module | subject |
 //! |---|---|
 //! | `transmit` | which FPDU is next: work requests, responses, the Terminate |
 //! | `receive` | what a segment of the peer means |
+//! | `pass` | segments that go to another engine of the process without a stream |
 //! | `end` | how the stream ends, and what becomes of what is outstanding |
 //! | `memory` | what the device has to offer |
 //!
@@ -42,6 +44,7 @@
 
 mod end;
 mod memory;
+mod pass;
 mod receive;
 mod transmit;
 
@@ -53,7 +56,8 @@ use crate::rdmap::terminate::Code;
 use crate::rdmap::{read, terminate};
 
 pub use end::{Cause, Close, End, Fault, Kind};
-pub use memory::{By, Denied, Memory, Receive, Sink, Source};
+pub use memory::{By, Denied, Direct, Memory, Receive, Sink, Source};
+pub use pass::{Pass, Segment};
 pub use transmit::Transmit;
 
 /// The longest message: 2 GiB.

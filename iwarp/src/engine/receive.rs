@@ -5,14 +5,58 @@ use crate::ddp::{self, Header, Place, queue};
 use crate::rdmap::{self, Control, Opcode, read, terminate};
 
 use super::end::{Fault, Kind, read_code, write_code};
-use super::memory::{By, Memory, Sink};
+use super::memory::{By, Denied, Memory, Sink};
 use super::{Arriving, Code, Engine, Event, Response, State, Status};
+
+/// What a segment carries behind its header.
+pub(super) trait Payload<M>: Copy {
+    /// How long it is.
+    fn length(&self) -> u32;
+
+    /// The bytes of a message that is for the engine itself.
+    fn body(&self) -> &[u8];
+
+    /// Places it as an RDMA Write of the peer. Returns how much of it was placed.
+    fn write(self, memory: &mut M, stag: u32, to: u64) -> Result<u32, Denied>;
+
+    /// Places it where a Receive or an RDMA Read waits for it. Returns how much of it was placed.
+    fn place(self, memory: &mut M, sink: Sink) -> Result<u32, Denied>;
+}
+
+/// The bytes of a ULPDU. All of them are placed or none.
+impl<M: Memory> Payload<M> for &[u8] {
+    fn length(&self) -> u32 {
+        // A ULPDU has a length of 16 bits.
+        self.len() as u32
+    }
+
+    fn body(&self) -> &[u8] {
+        self
+    }
+
+    fn write(self, memory: &mut M, stag: u32, to: u64) -> Result<u32, Denied> {
+        memory.write(stag, to, self).map(|()| self.len() as u32)
+    }
+
+    fn place(self, memory: &mut M, sink: Sink) -> Result<u32, Denied> {
+        memory.place(sink, self).map(|()| self.len() as u32)
+    }
+}
 
 /// A segment, taken apart.
 #[derive(Clone, Copy)]
-struct Segment<'a> {
+struct Arrived<P> {
     header: Header,
-    payload: &'a [u8],
+    payload: P,
+    length: u32,
+}
+
+impl<P> Arrived<P> {
+    /// Whether its message ends with so many bytes of it: a part of a segment is a segment that is
+    /// not the last one.
+    const fn ends(&self, placed: u32) -> bool {
+        self.header.last && placed == self.length
+    }
 }
 
 /// The fields of a tagged header.
@@ -29,13 +73,6 @@ struct Untagged {
     queue: u32,
     msn: u32,
     mo: u32,
-}
-
-impl Segment<'_> {
-    /// The payload's length; that of a ULPDU has 16 bits.
-    const fn length(&self) -> u32 {
-        self.payload.len() as u32
-    }
 }
 
 impl Untagged {
@@ -89,21 +126,38 @@ impl Engine {
             Ok(parsed) => parsed,
             Err(error) => return self.misframed(error),
         };
+        self.arrived(header, payload, memory);
+    }
+
+    /// Takes a segment, and returns how much of its payload; all of it if it is refused.
+    pub(super) fn arrived<M: Memory, P: Payload<M>>(
+        &mut self,
+        header: Header,
+        payload: P,
+        memory: &mut M,
+    ) -> u32 {
+        let length = payload.length();
         self.heard = true;
         if !self.speaks {
             self.speaks = true;
             // An initiator that refuses the Reply says so by a Terminate.
             self.established = Control::parse(header.control).opcode() != Some(Opcode::Terminate);
         }
-        if let Err(fault) = self.judge(Segment { header, payload }, memory) {
-            let control = Control::parse(header.control);
-            let read = if control.opcode() == Some(Opcode::ReadRequest) { Some(payload) } else { None };
-            let read = read.and_then(|payload| Some(read::Repr::parse(payload).ok()?.0));
-            self.refuse(fault, ulpdu.len(), header, read);
+        match self.judge(Arrived { header, payload, length }, memory) {
+            Ok(placed) => placed,
+            Err(fault) => {
+                let control = Control::parse(header.control);
+                let is_read = control.opcode() == Some(Opcode::ReadRequest);
+                let read = is_read.then(|| read::Repr::parse(payload.body()).ok()).flatten();
+                let ulpdu = header.size() + length as usize;
+                self.refuse(fault, ulpdu, header, read.map(|(request, _)| request));
+                length
+            }
         }
     }
 
-    fn judge<M: Memory>(&mut self, segment: Segment<'_>, memory: &mut M) -> Result<(), Fault> {
+    /// What a segment means. Returns how much of its payload was placed.
+    fn judge<M: Memory, P: Payload<M>>(&mut self, segment: Arrived<P>, memory: &mut M) -> Result<u32, Fault> {
         let Header { version, control, place, .. } = segment.header;
         if version != ddp::VERSION {
             let code = match place {
@@ -127,8 +181,14 @@ impl Engine {
             (opcode, Place::Untagged { invalidate, queue, msn, mo }) => {
                 let fields = Untagged { invalidate, queue, msn, mo };
                 match opcode {
-                    Opcode::ReadRequest => self.read_request(segment, fields, memory),
-                    Opcode::Terminate => self.terminated(segment, fields),
+                    Opcode::ReadRequest => {
+                        self.read_request(&segment.header, segment.payload.body(), fields, memory)?;
+                        Ok(segment.length)
+                    }
+                    Opcode::Terminate => {
+                        self.terminated(segment.payload.body(), fields)?;
+                        Ok(segment.length)
+                    }
                     _ => self.send(segment, fields, opcode, memory),
                 }
             }
@@ -136,12 +196,12 @@ impl Engine {
     }
 
     /// An RDMA Write. Its segments lie one behind the other.
-    fn write<M: Memory>(
+    fn write<M: Memory, P: Payload<M>>(
         &mut self,
-        segment: Segment<'_>,
+        segment: Arrived<P>,
         Tagged { stag, to }: Tagged,
         memory: &mut M,
-    ) -> Result<(), Fault> {
+    ) -> Result<u32, Fault> {
         let fault = |code| Fault { code, kind: Kind::Write };
         if let Some((open, next)) = self.writing {
             if stag != open {
@@ -151,24 +211,25 @@ impl Engine {
                 return Err(fault(Code::DDP_BOUNDS));
             }
         }
-        let next = to.checked_add(segment.length().into());
-        if !segment.payload.is_empty() {
-            if next.is_none() {
+        let mut placed = 0;
+        if segment.length > 0 {
+            if to.checked_add(segment.length.into()).is_none() {
                 return Err(fault(Code::DDP_WRAP));
             }
-            memory.write(stag, to, segment.payload).map_err(|denied| fault(write_code(denied)))?;
+            placed = segment.payload.write(memory, stag, to).map_err(|denied| fault(write_code(denied)))?;
         }
-        self.writing = if segment.header.last { None } else { Some((stag, next.unwrap_or(to))) };
-        Ok(())
+        let next = to.saturating_add(placed.into());
+        self.writing = if segment.ends(placed) { None } else { Some((stag, next)) };
+        Ok(placed)
     }
 
     /// A response to the oldest RDMA Read.
-    fn read_response<M: Memory>(
+    fn read_response<M: Memory, P: Payload<M>>(
         &mut self,
-        segment: Segment<'_>,
+        segment: Arrived<P>,
         Tagged { stag, to }: Tagged,
         memory: &mut M,
-    ) -> Result<(), Fault> {
+    ) -> Result<u32, Fault> {
         let Some(&read) = self.outstanding.front() else {
             return Err(Fault { code: Code::OPCODE, kind: Kind::Opcode });
         };
@@ -178,30 +239,34 @@ impl Engine {
         if stag != read.request.sink_stag {
             return Err(fault(Code::DDP_STAG));
         }
-        let too_short = segment.header.last && segment.length() != left;
-        if to != read.request.sink_to.wrapping_add(done.into()) || segment.length() > left || too_short {
+        let too_short = segment.header.last && segment.length != left;
+        if to != read.request.sink_to.wrapping_add(done.into()) || segment.length > left || too_short {
             return Err(fault(Code::DDP_BOUNDS));
         }
-        if !segment.payload.is_empty() {
+        let mut placed = 0;
+        if segment.length > 0 {
             let sink = Sink::Read { id: read.id, offset: done };
-            if let Err(denied) = memory.place(sink, segment.payload) {
-                self.read_over(read.seq, State::Failed(Status::LocalProtection));
-                return Err(Fault { code: write_code(denied), kind: Kind::ReadSink });
-            }
+            placed = match segment.payload.place(memory, sink) {
+                Ok(placed) => placed,
+                Err(denied) => {
+                    self.read_over(read.seq, State::Failed(Status::LocalProtection));
+                    return Err(Fault { code: write_code(denied), kind: Kind::ReadSink });
+                }
+            };
         }
-        if !segment.header.last {
-            self.reading = Some(done + segment.length());
-            return Ok(());
+        if !segment.ends(placed) {
+            self.reading = Some(done + placed);
+            return Ok(placed);
         }
         if let Some(stag) = read.invalidate
             && memory.invalidate(stag, By::Read).is_err()
         {
             self.read_over(read.seq, State::Failed(Status::LocalProtection));
             self.break_off(Fault { code: Code::LOCAL, kind: Kind::Local }, None);
-            return Ok(());
+            return Ok(placed);
         }
         self.read_over(read.seq, State::Done);
-        Ok(())
+        Ok(placed)
     }
 
     /// The oldest RDMA Read is over.
@@ -214,13 +279,13 @@ impl Engine {
     }
 
     /// One of the four Sends.
-    fn send<M: Memory>(
+    fn send<M: Memory, P: Payload<M>>(
         &mut self,
-        segment: Segment<'_>,
+        segment: Arrived<P>,
         fields: Untagged,
         opcode: Opcode,
         memory: &mut M,
-    ) -> Result<(), Fault> {
+    ) -> Result<u32, Fault> {
         let done = self.arriving.map_or(0, |arriving| arriving.done);
         fields.expect(queue::SEND, self.expected_send, done, Kind::Receive)?;
         let arriving = match self.arriving {
@@ -236,20 +301,22 @@ impl Engine {
         };
         self.arriving = Some(arriving);
         let id = arriving.receive.id;
-        if segment.length() > arriving.receive.length.saturating_sub(done) {
+        if segment.length > arriving.receive.length.saturating_sub(done) {
             self.receive_failed(Status::LocalLength);
             return Err(Fault { code: Code::DDP_TOO_LONG, kind: Kind::ReceiveLength });
         }
-        if !segment.payload.is_empty()
-            && memory.place(Sink::Receive { id, offset: done }, segment.payload).is_err()
-        {
-            self.receive_failed(Status::LocalProtection);
-            return Err(Fault { code: Code::LOCAL, kind: Kind::Local });
+        let mut placed = 0;
+        if segment.length > 0 {
+            let Ok(count) = segment.payload.place(memory, Sink::Receive { id, offset: done }) else {
+                self.receive_failed(Status::LocalProtection);
+                return Err(Fault { code: Code::LOCAL, kind: Kind::Local });
+            };
+            placed = count;
         }
-        let length = done + segment.length();
-        if !segment.header.last {
+        let length = done + placed;
+        if !segment.ends(placed) {
             self.arriving = Some(Arriving { done: length, ..arriving });
-            return Ok(());
+            return Ok(placed);
         }
         let invalidated = opcode.invalidates().then_some(fields.invalidate);
         if let Some(stag) = invalidated
@@ -262,7 +329,7 @@ impl Engine {
         self.expected_send = self.expected_send.wrapping_add(1);
         let solicited = opcode.is_solicited();
         self.arrival = Some(Event::Received { id, length, solicited, invalidated });
-        Ok(())
+        Ok(placed)
     }
 
     /// The Receive of the message that is arriving ends without it.
@@ -275,7 +342,8 @@ impl Engine {
     /// The request of an RDMA Read.
     fn read_request<M: Memory>(
         &mut self,
-        segment: Segment<'_>,
+        header: &Header,
+        body: &[u8],
         fields: Untagged,
         memory: &mut M,
     ) -> Result<(), Fault> {
@@ -283,8 +351,8 @@ impl Engine {
         // have it.
         fields.expect(queue::READ, self.expected_read, 0, Kind::ReadSource)?;
         let fault = |code| Fault { code, kind: Kind::Transport };
-        let (request, behind) = read::Repr::parse(segment.payload).map_err(|_| fault(Code::STREAM))?;
-        if !segment.header.last || !behind.is_empty() {
+        let (request, behind) = read::Repr::parse(body).map_err(|_| fault(Code::STREAM))?;
+        if !header.last || !behind.is_empty() {
             return Err(fault(Code::DDP_TOO_LONG));
         }
         if self.responses.len() >= self.config.ird.into() {
@@ -304,9 +372,9 @@ impl Engine {
     }
 
     /// A Terminate. Whatever else it says, the stream is over.
-    fn terminated(&mut self, segment: Segment<'_>, fields: Untagged) -> Result<(), Fault> {
+    fn terminated(&mut self, body: &[u8], fields: Untagged) -> Result<(), Fault> {
         fields.expect(queue::TERMINATE, 1, 0, Kind::Transport)?;
-        match terminate::Repr::parse(segment.payload) {
+        match terminate::Repr::parse(body) {
             Ok(terminate) => self.peer_terminated(&terminate),
             Err(error) => self.misframed(error),
         }

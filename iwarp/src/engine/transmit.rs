@@ -7,6 +7,7 @@ use crate::rdmap::{Control, Opcode, read};
 
 use super::end::{End, Fault, Kind, read_code};
 use super::memory::{Denied, Memory, Source};
+use super::pass::Segment;
 use super::{Cause, Code, Engine, Message, Operation, Outstanding, Response, Slot, State, Status};
 
 /// What a call of [`Engine::transmit`] did.
@@ -35,9 +36,9 @@ impl Current {
     }
 }
 
-/// What is done when an FPDU is given to the stream.
+/// What is done when a segment has been given to the stream or to the peer.
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(super) enum What {
     /// A segment of the work request at the cursor.
     Request {
         last: bool,
@@ -51,11 +52,40 @@ enum What {
     Announcement,
 }
 
-/// What is next.
-enum Next {
+/// Whose segment is next.
+enum Turn {
     Local(u32),
     Request(Message),
     Response,
+}
+
+/// What is sent next.
+pub(super) enum Next {
+    Nothing,
+    /// A local work request comes first.
+    Local(u32),
+    Segment(Segment),
+}
+
+/// What the engine itself writes behind the header of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Body {
+    bytes: [u8; Terminate::MAX],
+    len: usize,
+}
+
+impl Body {
+    const NONE: Body = Body { bytes: [0; Terminate::MAX], len: 0 };
+
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    fn of_read(request: &read::Repr) -> Body {
+        let mut body = Body::NONE;
+        body.len = request.emit(&mut body.bytes).unwrap_or(0);
+        body
+    }
 }
 
 /// The longest header with what is not gathered.
@@ -66,33 +96,44 @@ impl Engine {
     /// caller that wants FPDUs to begin with segments of the stream gives room for whole ones.
     pub fn transmit<M: Memory>(&mut self, out: &mut [u8], memory: &mut M) -> Transmit {
         let mut done = Transmit::default();
-        loop {
-            if let Some(mut current) = self.current.take() {
-                let room = out.get_mut(done.bytes..).unwrap_or_default();
-                let source = current.source;
-                // The payload of a segment has fewer than 2^16 bytes.
-                let gather = |at: usize, into: &mut [u8]| memory.gather(source.behind(at as u32), into);
-                match current.emission.write(room, gather) {
-                    Ok(bytes) => done.bytes += bytes,
-                    Err(_) => {
-                        self.cut_off(current.what);
-                        return done;
-                    }
-                }
-                if !current.emission.is_done() {
-                    self.current = Some(current);
-                    return done;
-                }
-                self.sent(current.what);
-            }
-            if done.bytes >= out.len() {
-                return done;
-            }
+        while self.go_on(out, &mut done.bytes, memory) && done.bytes < out.len() {
             done.local = self.begin(memory);
             if done.local.is_some() || (self.current.is_none() && self.terminate.is_none()) {
-                return done;
+                break;
             }
         }
+        done
+    }
+
+    /// Writes the rest of an FPDU that is begun, as far as it fits, and begins none. Returns how
+    /// many bytes of the room are used.
+    pub fn transmit_rest<M: Memory>(&mut self, out: &mut [u8], memory: &mut M) -> usize {
+        let mut done = 0;
+        self.go_on(out, &mut done, memory);
+        done
+    }
+
+    /// Goes on with the FPDU that is begun, behind `done` bytes of the room. Returns whether there
+    /// is none any more and another one may follow.
+    fn go_on<M: Memory>(&mut self, out: &mut [u8], done: &mut usize, memory: &mut M) -> bool {
+        let Some(mut current) = self.current.take() else { return true };
+        let room = out.get_mut(*done..).unwrap_or_default();
+        let source = current.source;
+        // The payload of a segment has fewer than 2^16 bytes.
+        let gather = |at: usize, into: &mut [u8]| memory.gather(source.behind(at as u32), into);
+        match current.emission.write(room, gather) {
+            Ok(bytes) => *done += bytes,
+            Err(_) => {
+                self.cut_off(current.what);
+                return false;
+            }
+        }
+        if !current.emission.is_done() {
+            self.current = Some(current);
+            return false;
+        }
+        self.sent(current.what);
+        true
     }
 
     /// Whether [`Engine::transmit`] has something to do.
@@ -119,34 +160,51 @@ impl Engine {
 
     /// Begins the next FPDU, if there is one. Returns a local work request that comes first.
     fn begin<M: Memory>(&mut self, memory: &mut M) -> Option<u32> {
-        if let Some(terminate) = self.terminate.take() {
-            self.begin_terminate(&terminate);
-            return None;
-        }
-        if self.end.is_some() {
-            return None;
-        }
-        if core::mem::take(&mut self.announces) {
-            self.begin_announcement();
-            return None;
-        }
-        let next = self.next();
-        if self.draining && next.is_none() {
-            self.finish(End::Disconnected);
-        }
-        match next? {
-            Next::Local(id) => {
-                self.local = true;
-                return Some(id);
+        match self.plan(None, &mut |source, length| memory.check(source, length)) {
+            Next::Nothing => {}
+            Next::Local(id) => return Some(id),
+            Next::Segment(segment) => {
+                self.account(&segment, segment.length);
+                self.emit(&segment);
             }
-            Next::Request(message) => self.begin_request(&message, memory),
-            Next::Response => self.begin_response(memory),
         }
         None
     }
 
+    /// What is sent next. The payload of a segment has at most `most` bytes, or as many as fit into
+    /// an FPDU.
+    pub(super) fn plan(
+        &mut self,
+        most: Option<u32>,
+        check: &mut impl FnMut(Source, u32) -> Result<(), Denied>,
+    ) -> Next {
+        if let Some(terminate) = self.terminate.take() {
+            return Next::Segment(last_words(&terminate));
+        }
+        if self.end.is_some() {
+            return Next::Nothing;
+        }
+        if core::mem::take(&mut self.announces) {
+            return Next::Segment(announcement());
+        }
+        let turn = self.turn();
+        if self.draining && turn.is_none() {
+            self.finish(End::Disconnected);
+        }
+        let segment = match turn {
+            Some(Turn::Local(id)) => {
+                self.local = true;
+                return Next::Local(id);
+            }
+            Some(Turn::Request(message)) => self.plan_request(&message, most, check),
+            Some(Turn::Response) => self.plan_response(most, check),
+            None => None,
+        };
+        segment.map_or(Next::Nothing, Next::Segment)
+    }
+
     /// Which message the next FPDU is of. One that is begun goes on; else they take turns.
-    fn next(&mut self) -> Option<Next> {
+    fn turn(&mut self) -> Option<Turn> {
         if self.local {
             return None;
         }
@@ -154,13 +212,13 @@ impl Engine {
         let request = self.request_ready();
         if response && (request.is_none() || self.responds_next) {
             self.responds_next = false;
-            return Some(Next::Response);
+            return Some(Turn::Response);
         }
         let message = request?;
         self.responds_next = true;
         match message.operation {
-            Operation::Local => Some(Next::Local(message.id)),
-            _ => Some(Next::Request(message)),
+            Operation::Local => Some(Turn::Local(message.id)),
+            _ => Some(Turn::Request(message)),
         }
     }
 
@@ -188,106 +246,107 @@ impl Engine {
         (!waits && !fenced && !self.draining).then_some(message)
     }
 
-    fn begin_request<M: Memory>(&mut self, message: &Message, memory: &mut M) {
+    /// The next segment of the work request at the cursor. `None`: it has failed.
+    fn plan_request(
+        &mut self,
+        message: &Message,
+        most: Option<u32>,
+        check: &mut impl FnMut(Source, u32) -> Result<(), Denied>,
+    ) -> Option<Segment> {
         let offset = self.offset;
-        let mut head = [0; HEAD];
-        let (header, body, segment) = match message.operation {
+        let part = |header| ddp::segment(message.length, offset, most.unwrap_or(self.room(header)));
+        let (header, body, part) = match message.operation {
             Operation::Send { solicited, invalidate } => {
-                let segment = ddp::segment(message.length, offset, self.room(Header::UNTAGGED));
+                let part = part(Header::UNTAGGED);
                 let place = Place::Untagged {
                     invalidate: invalidate.unwrap_or(0),
                     queue: queue::SEND,
                     msn: self.send_msn,
                     mo: offset,
                 };
-                (
-                    self.header(segment.last, Opcode::send(solicited, invalidate.is_some()), place),
-                    None,
-                    segment,
-                )
+                (header(part.last, Opcode::send(solicited, invalidate.is_some()), place), Body::NONE, part)
             }
             Operation::Write { stag, to } => {
-                let segment = ddp::segment(message.length, offset, self.room(Header::TAGGED));
+                let part = part(Header::TAGGED);
                 let place = Place::Tagged { stag, to: to.wrapping_add(offset.into()) };
-                (self.header(segment.last, Opcode::Write, place), None, segment)
+                (header(part.last, Opcode::Write, place), Body::NONE, part)
             }
             Operation::Read { source_stag, source_to, sink_stag, sink_to, .. } => {
-                let body = read::Repr { sink_stag, sink_to, size: message.length, source_stag, source_to };
+                let request = read::Repr { sink_stag, sink_to, size: message.length, source_stag, source_to };
                 let place = Place::Untagged { invalidate: 0, queue: queue::READ, msn: self.read_msn, mo: 0 };
-                let segment = ddp::Segment { length: 0, last: true };
-                (self.header(true, Opcode::ReadRequest, place), Some(body), segment)
+                let part = ddp::Segment { length: 0, last: true };
+                (header(true, Opcode::ReadRequest, place), Body::of_read(&request), part)
             }
-            Operation::Local => return,
+            Operation::Local => return None,
         };
         let source = Source::Request { id: message.id, offset };
-        if segment.length > 0 && memory.check(source, segment.length).is_err() {
+        if part.length > 0 && check(source, part.length).is_err() {
             self.fail(Status::LocalProtection);
-            return;
+            return None;
         }
-        let mut len = header.emit(&mut head).unwrap_or(0);
-        if let Some(body) = body {
-            len += body.emit(head.get_mut(len..).unwrap_or_default()).unwrap_or(0);
-        }
-        self.begun = true;
-        self.offset = offset + segment.length;
-        let what = What::Request { last: segment.last };
-        self.emit(head.get(..len).unwrap_or_default(), segment.length, source, what);
+        let what = What::Request { last: part.last };
+        Some(Segment { header, body, length: part.length, source, what })
     }
 
-    /// An RDMA Write of no bytes is carried out, whatever memory it names.
-    fn begin_announcement(&mut self) {
-        let mut head = [0; Header::TAGGED];
-        let place = Place::Tagged { stag: 0, to: 0 };
-        let len = self.header(true, Opcode::Write, place).emit(&mut head).unwrap_or(0);
-        let source = Source::Region { stag: 0, to: 0 };
-        self.emit(head.get(..len).unwrap_or_default(), 0, source, What::Announcement);
-    }
-
-    fn begin_response<M: Memory>(&mut self, memory: &mut M) {
-        let Some(&Response { request, msn, done }) = self.responses.front() else { return };
-        let segment = ddp::segment(request.size, done, self.room(Header::TAGGED));
+    /// The next segment of the oldest response. `None`: its memory is not there any more.
+    fn plan_response(
+        &mut self,
+        most: Option<u32>,
+        check: &mut impl FnMut(Source, u32) -> Result<(), Denied>,
+    ) -> Option<Segment> {
+        let &Response { request, msn, done } = self.responses.front()?;
+        let part = ddp::segment(request.size, done, most.unwrap_or(self.room(Header::TAGGED)));
         let source = Source::Region { stag: request.source_stag, to: request.source_to }.behind(done);
-        if segment.length > 0
-            && let Err(denied) = memory.check(source, segment.length)
+        if part.length > 0
+            && let Err(denied) = check(source, part.length)
         {
             self.unreadable(denied, &request, msn);
-            return;
+            return None;
         }
         let to = request.sink_to.wrapping_add(done.into());
         let place = Place::Tagged { stag: request.sink_stag, to };
-        let mut head = [0; Header::TAGGED];
-        let header = self.header(segment.last, Opcode::ReadResponse, place);
-        let len = header.emit(&mut head).unwrap_or(0);
-        self.response_begun = true;
-        if let Some(response) = self.responses.front_mut() {
-            response.done = done + segment.length;
+        let header = header(part.last, Opcode::ReadResponse, place);
+        let what = What::Response { last: part.last };
+        Some(Segment { header, body: Body::NONE, length: part.length, source, what })
+    }
+
+    /// So many bytes of a segment's payload leave.
+    pub(super) fn account(&mut self, segment: &Segment, bytes: u32) {
+        match segment.what {
+            What::Request { .. } => {
+                self.begun = true;
+                self.offset += bytes;
+            }
+            What::Response { .. } => {
+                self.response_begun = true;
+                if let Some(response) = self.responses.front_mut() {
+                    response.done += bytes;
+                }
+            }
+            What::Terminate | What::Announcement => {}
         }
-        let what = What::Response { last: segment.last };
-        self.emit(head.get(..len).unwrap_or_default(), segment.length, source, what);
     }
 
-    fn begin_terminate(&mut self, terminate: &Terminate) {
+    /// Begins the FPDU of a segment.
+    fn emit(&mut self, segment: &Segment) {
+        let &Segment { header, body, length, source, what } = segment;
         let mut head = [0; HEAD];
-        let len = terminate.ulpdu(&mut head).unwrap_or(0);
-        let nothing = Source::Request { id: 0, offset: 0 };
-        self.emit(head.get(..len).unwrap_or_default(), 0, nothing, What::Terminate);
-    }
-
-    fn header(&self, last: bool, opcode: Opcode, place: Place) -> Header {
-        Header::new(last, Control::new(opcode).to_byte(), place)
-    }
-
-    fn emit(&mut self, head: &[u8], payload: u32, source: Source, what: What) {
+        let mut len = header.emit(&mut head).unwrap_or(0);
+        if let Some(into) = head.get_mut(len..len + body.len) {
+            into.copy_from_slice(body.bytes());
+            len += body.len;
+        }
+        let head = head.get(..len).unwrap_or_default();
         // Head and payload of a segment are at most the MULPDU, or a Terminate.
-        self.current = Emission::new(head, payload as usize, self.config.crc).map(|emission| Current {
+        self.current = Emission::new(head, length as usize, self.config.crc).map(|emission| Current {
             emission,
             source,
             what,
         });
     }
 
-    /// An FPDU is given to the stream.
-    fn sent(&mut self, what: What) {
+    /// A segment has been given to the stream or to the peer.
+    pub(super) fn sent(&mut self, what: What) {
         match what {
             What::Terminate | What::Announcement => {}
             // The stream has ended meanwhile, and everything that was its own with it.
@@ -346,13 +405,13 @@ impl Engine {
     /// The memory that the peer reads is not there any more.
     fn unreadable(&mut self, denied: Denied, request: &read::Repr, msn: u32) {
         let place = Place::Untagged { invalidate: 0, queue: queue::READ, msn, mo: 0 };
-        let header = self.header(true, Opcode::ReadRequest, place);
+        let header = header(true, Opcode::ReadRequest, place);
         let fault = Fault { code: read_code(denied), kind: Kind::ReadSource };
         self.refuse(fault, Header::UNTAGGED + read::Repr::LEN, header, Some(*request));
     }
 
-    /// Memory went away in the middle of an FPDU.
-    fn cut_off(&mut self, what: What) {
+    /// Memory went away in the middle of a segment.
+    pub(super) fn cut_off(&mut self, what: What) {
         self.cut = true;
         if let What::Request { .. } = what
             && self.end.is_none()
@@ -362,4 +421,24 @@ impl Engine {
         (self.terminate, self.terminates) = (None, false);
         self.finish(End::Broken(Cause::Refused(Fault { code: Code::LOCAL, kind: Kind::Local })));
     }
+}
+
+fn header(last: bool, opcode: Opcode, place: Place) -> Header {
+    Header::new(last, Control::new(opcode).to_byte(), place)
+}
+
+/// An RDMA Write of no bytes is carried out, whatever memory it names.
+fn announcement() -> Segment {
+    let header = header(true, Opcode::Write, Place::Tagged { stag: 0, to: 0 });
+    let source = Source::Region { stag: 0, to: 0 };
+    Segment { header, body: Body::NONE, length: 0, source, what: What::Announcement }
+}
+
+fn last_words(terminate: &Terminate) -> Segment {
+    let place = Place::Untagged { invalidate: 0, queue: queue::TERMINATE, msn: 1, mo: 0 };
+    let header = header(true, Opcode::Terminate, place);
+    let mut body = Body::NONE;
+    body.len = terminate.emit(&mut body.bytes).unwrap_or(0);
+    let source = Source::Request { id: 0, offset: 0 };
+    Segment { header, body, length: 0, source, what: What::Terminate }
 }

@@ -7,6 +7,7 @@ mod early;
 mod ends;
 mod hostile;
 mod order;
+mod passing;
 mod refusals;
 mod replay;
 mod seeds;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use iwarp::engine::{
-    By, Close, Config, Denied, End, Engine, Event, Memory, Message, Operation, Receive, Role, Sink, Source,
+    By, Close, Config, Denied, Direct, End, Engine, Event, Memory, Message, Operation, Pass, Receive, Role,
+    Sink, Source,
 };
 use platform::random::Random;
 
@@ -38,6 +39,9 @@ pub struct Device {
     pub gone: Vec<u32>,
     /// So many calls of `gather` succeed.
     pub gathers: Option<u32>,
+    /// The payload of a segment that the peer passes, and how much of it is moved at most.
+    pub passed: Vec<u8>,
+    pub moves: usize,
 }
 
 impl Device {
@@ -128,6 +132,27 @@ impl Memory for Device {
     }
 }
 
+impl Device {
+    /// The part of the payload that is moved.
+    fn part(&self, length: u32) -> Vec<u8> {
+        assert_eq!(self.passed.len(), length as usize);
+        self.passed[..self.passed.len().min(self.moves)].to_vec()
+    }
+}
+
+impl Direct for Device {
+    fn write_from_peer(&mut self, stag: u32, to: u64, length: u32) -> Result<u32, Denied> {
+        self.range(stag, to, length as usize, |region| region.writable)?;
+        let part = self.part(length);
+        self.write(stag, to, &part).map(|()| part.len() as u32)
+    }
+
+    fn place_from_peer(&mut self, sink: Sink, length: u32) -> Result<u32, Denied> {
+        let part = self.part(length);
+        self.place(sink, &part).map(|()| part.len() as u32)
+    }
+}
+
 /// One end with its device.
 #[derive(Debug)]
 pub struct Node {
@@ -193,6 +218,39 @@ impl Node {
         }
     }
 
+    /// Passes one segment of at most so many bytes to the other end, which moves at most `moves` of
+    /// them. Returns whether there was one, or a request that needs no peer.
+    pub fn pass(&mut self, to: &mut Node, most: u32, moves: usize) -> bool {
+        let Node { engine, device, .. } = self;
+        let segment = match engine.pass(most, |source, length| device.check(source, length)) {
+            Pass::Nothing => {
+                self.take_events();
+                return false;
+            }
+            Pass::Local(id) => {
+                self.engine.carried_out(!self.device.gone.contains(&id));
+                self.take_events();
+                return true;
+            }
+            Pass::Segment(segment) => segment,
+        };
+        assert!(segment.length() <= most);
+        to.device.passed = vec![0; segment.length() as usize];
+        to.device.moves = moves;
+        let gathered = match segment.length() {
+            0 => Ok(()),
+            _ => self.device.gather(segment.source(), &mut to.device.passed),
+        };
+        let taken = match gathered {
+            Ok(()) => Some(to.engine.take(&segment, &mut to.device)),
+            Err(_) => None,
+        };
+        to.take_events();
+        self.engine.passed(&segment, taken);
+        self.take_events();
+        true
+    }
+
     /// What the engine sends into so much room.
     pub fn send(&mut self, room: usize) -> Vec<u8> {
         let mut out = vec![0xee; room];
@@ -255,16 +313,22 @@ impl Node {
 pub struct World {
     pub random: Random,
     pub nodes: [Node; 2],
+    /// There is no stream: segments are passed.
+    pub passes: bool,
 }
 
 impl World {
     pub fn new(seed: u64, config: Config) -> World {
         let node = |role| Node::new(Config { role, ..config });
-        World { random: Random::new(seed), nodes: [node(Role::Initiator), node(Role::Responder)] }
+        let nodes = [node(Role::Initiator), node(Role::Responder)];
+        World { random: Random::new(seed), nodes, passes: false }
     }
 
     /// Lets one end send into the other's inbox, and the other take a part of it.
     pub fn step(&mut self, from: usize) -> bool {
+        if self.passes {
+            return self.pass(from);
+        }
         let room = 1 + self.random.below(if self.random.clone().rarely(2) { 20 } else { 700 }) as usize;
         let sent = self.nodes[from].send(room);
         let close = self.nodes[from].engine.close();
@@ -284,6 +348,28 @@ impl World {
             to.take_events();
         }
         !sent.is_empty() || !part.is_empty() || told
+    }
+
+    /// Lets one end pass a segment, or close the stream.
+    fn pass(&mut self, from: usize) -> bool {
+        let [a, b] = &mut self.nodes;
+        let (node, to) = if from == 0 { (a, b) } else { (b, a) };
+        let most = 1 + self.random.below(700) as u32;
+        let moves = if self.random.rarely(3) { 1 + self.random.below(50) as usize } else { usize::MAX };
+        if node.pass(to, most, moves) {
+            return true;
+        }
+        let close = node.engine.close();
+        let told = close.is_some() && !to.told;
+        if told {
+            to.told = true;
+            match close {
+                Some(Close::Reset) => to.engine.lost(),
+                _ => to.engine.finished(),
+            }
+            to.take_events();
+        }
+        told
     }
 
     /// Lets both ends go on until nothing happens.
