@@ -68,4 +68,4 @@ pub use config::Config;
 pub use counters::{Counters, Dropped};
 pub use engine::{Egress, Ready};
 pub use error::Error;
-pub use streams::{End, Event, Happened, Info, ListenerId, Polled, StreamId, Streams, Unreachable};
+pub use streams::{End, Event, Happened, Info, ListenerId, Polled, Progress, StreamId, Streams, Unreachable};

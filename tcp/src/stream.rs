@@ -8,7 +8,7 @@ use smoltcp::socket::tcp::State;
 use crate::address::Tuple;
 use crate::config::Config;
 use crate::engine::{Sent, Socket};
-use crate::streams::{End, Happened};
+use crate::streams::{End, Happened, Progress};
 
 /// One end of a connection.
 pub(crate) struct Stream {
@@ -17,8 +17,8 @@ pub(crate) struct Stream {
     pub sent: Sent,
     /// The peer's first sequence number.
     pub irs: u32,
-    /// How many bytes the owner has taken, modulo 2^32.
-    taken: u32,
+    /// How many bytes the owner has taken, and how many it has written.
+    pub progressed: Progress,
     /// What the owner has not been told yet.
     pub happened: Happened,
     pub end: Option<End>,
@@ -66,7 +66,7 @@ impl Stream {
             tuple,
             sent: Sent::default(),
             irs: 0,
-            taken: 0,
+            progressed: Progress::default(),
             happened: Happened::empty(),
             end: None,
             open: false,
@@ -96,7 +96,8 @@ impl Stream {
 
     /// The peer's next sequence number.
     pub fn next(&self) -> u32 {
-        let arrived = self.taken.wrapping_add(self.socket.get().recv_queue() as u32);
+        let taken = self.progressed.taken as u32;
+        let arrived = taken.wrapping_add(self.socket.get().recv_queue() as u32);
         self.irs.wrapping_add(1).wrapping_add(arrived).wrapping_add(self.peer_closed().into())
     }
 
@@ -117,6 +118,7 @@ impl Stream {
         });
         let written = socket.send_queue() - before;
         self.queued.1 += written;
+        self.progressed.written += written as u64;
         self.fresh |= written > 0 && before == 0;
         if written == 0 {
             self.blocked = Some(socket.send_capacity() - before);
@@ -133,7 +135,7 @@ impl Stream {
             (len.min(bytes.len()), result)
         });
         let taken = before - socket.recv_queue();
-        self.taken = self.taken.wrapping_add(taken as u32);
+        self.progressed.taken += taken as u64;
         self.queued.0 = socket.recv_queue();
         Some((result.ok()?, taken > 0))
     }

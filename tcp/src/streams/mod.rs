@@ -137,6 +137,16 @@ pub struct Info {
     pub end: Option<End>,
 }
 
+/// What the owner of a stream has done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The bytes that it has written. If the owner of the other end has taken as many, nothing is
+    /// under way in this direction.
+    pub written: u64,
+    /// The bytes that it has taken.
+    pub taken: u64,
+}
+
 /// A place for a stream.
 #[derive(Default)]
 struct Slot {
@@ -375,6 +385,20 @@ impl Streams {
             peer_closed: stream.peer_closed(),
             end: stream.end,
         })
+    }
+
+    /// What the owner has done with a stream.
+    pub fn progress(&self, id: StreamId) -> Result<Progress, Error> {
+        Ok(self.stream(id)?.progressed)
+    }
+
+    /// The stream between these ends, if it is open and has an owner.
+    pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<StreamId> {
+        let Some(Place::Stream(index)) = self.table.get(&Tuple { local, remote }) else { return None };
+        let slot = self.slots.get(index as usize)?;
+        let stream = slot.stream.as_deref()?;
+        let is_open = stream.open && stream.end.is_none() && !stream.orphan && stream.listener.is_none();
+        is_open.then_some(StreamId { index, generation: slot.generation })
     }
 
     /// Lets `write` write to the start of the free bytes of the stream's ring; it returns how many

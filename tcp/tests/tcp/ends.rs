@@ -198,3 +198,44 @@ fn a_link_without_room_takes_up_where_it_stopped() {
     // They had their turns one after the other.
     assert!(least < 70_000, "{least}");
 }
+
+#[test]
+fn an_open_stream_with_an_owner_is_found_by_its_ends() {
+    let mut world = World::new(&config(1), Link::CLEAN, 1);
+    let listener = world.listen(80);
+    let to = SocketAddr::new(address(1), 80);
+    let a = world.ends[0].connect(address(0), None, to, world.now).unwrap();
+    let local = world.ends[0].info(a).unwrap().local;
+    assert_eq!(world.ends[0].find(local, to), None, "it is not open");
+    assert!(world.run(LONG, |world| world.ends[0].info(a).unwrap().connected));
+    assert_eq!(world.ends[0].find(local, to), Some(a));
+    // At the other end it waits for its owner.
+    world.run(Duration::from_secs(1), |_| false);
+    assert_eq!(world.ends[1].find(to, local), None);
+    let b = world.ends[1].accept(listener).unwrap().unwrap();
+    assert_eq!(world.ends[1].find(to, local), Some(b));
+    assert_eq!(world.ends[1].find(local, to), None);
+    world.ends[1].release(b, world.now).unwrap();
+    assert_eq!(world.ends[1].find(to, local), None, "it was given back");
+}
+
+#[test]
+fn what_is_written_and_taken_counts() {
+    let mut world = World::new(&config(1), Link::CLEAN, 1);
+    let listener = world.listen(80);
+    let (a, b) = world.pair(80, listener);
+    let counts = |world: &World| {
+        let [here, there] = [(0, a), (1, b)].map(|(n, id)| world.ends[n].progress(id).unwrap());
+        (here.written, there.taken, there.written)
+    };
+    assert_eq!(world.ends[0].send(a, |_| (100, ())), Ok(()));
+    assert_eq!(counts(&world), (100, 0, 0));
+    assert!(world.run(LONG, |world| world.ends[1].info(b).unwrap().readable == 100));
+    assert_eq!(counts(&world), (100, 0, 0), "it has arrived, and is not taken");
+    // Looked at, and left there.
+    assert_eq!(world.ends[1].receive(b, |bytes| (0, bytes.len())), Ok(100));
+    assert_eq!(world.ends[1].receive(b, |_| (60, ())), Ok(()));
+    assert_eq!(counts(&world), (100, 60, 0));
+    assert_eq!(world.ends[1].receive(b, |_| (40, ())), Ok(()));
+    assert_eq!(counts(&world), (100, 100, 0));
+}
