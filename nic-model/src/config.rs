@@ -61,4 +61,6 @@ pub struct Stats {
     pub interrupts: u64,
     /// How often the port went down.
     pub link_downed: u64,
+    /// Segments of iWARP that were sent by the short cut.
+    pub short_cut_segments: u64,
 }

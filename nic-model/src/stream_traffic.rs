@@ -205,6 +205,7 @@ impl<F: Frontend> Node<F> {
                 }
                 Told::Qp(slot) => {
                     if let Some(qp) = self.qps.get_mut(slot) {
+                        qp.stream_has_news();
                         schedule.activate(qp);
                     }
                 }

@@ -178,6 +178,15 @@ impl Streams {
         Some((id, eq))
     }
 
+    /// The stream between these ends, and the slot of the queue pair that has it.
+    pub fn qp_between(&self, local: SocketAddr, remote: SocketAddr) -> Option<(StreamId, u32)> {
+        let id = self.tcp.find(local, remote)?;
+        match self.users.get(&id)? {
+            User::Qp(slot) => Some((id, *slot)),
+            User::Driver(_) | User::Nobody { .. } => None,
+        }
+    }
+
     /// Takes a stream back from a queue pair: closes it, and drops what the peer still sends.
     pub fn drain(&mut self, id: StreamId, now: Instant) {
         // It may have ended.

@@ -48,6 +48,7 @@ fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId, doorbells: u64) -
         add("bad_tails", stats.bad_tails);
         add("lost_completions", stats.lost_completions);
         add("interrupts", stats.interrupts);
+        add("short_cut_segments", stats.short_cut_segments);
     }
     if let Some(port) = fabric.port_counters(nic) {
         add("sent_pkts", port.packets_out);

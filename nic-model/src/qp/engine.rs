@@ -69,8 +69,8 @@ impl<F: Frontend> Fabric<F> {
             _ if qp.refuses_sends() => return qp.refuse_sends(nic, schedule),
             Way::ShortCut(_) => {}
             Way::Port => return qp.step_on_wire(nic, schedule),
-            Way::Stream => return qp.step_on_stream(nic, schedule),
-            Way::Unknown if qp.kind == QpType::Iwarp => return qp.step_on_stream(nic, schedule),
+            Way::Stream => return self.step_on_stream(id),
+            Way::Unknown if qp.kind == QpType::Iwarp => return self.step_on_stream(id),
             Way::Unknown if qp.kind.is_connected() && nic.uplink.is_some() => return self.find_way(id),
             Way::Unknown => {}
         }

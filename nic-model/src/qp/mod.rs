@@ -13,7 +13,7 @@
 //! | `responder` | checks a request against the queue pair, its rights and its receives, and carries it out |
 //! | `local` | work requests that need no peer: link, invalidate, bind |
 //! | `unreliable` | the unreliable connection by the short cut |
-//! | `stream` | iWARP: a connection over a stream of the port |
+//! | `stream` | iWARP: a connection over a TCP stream, or by the short cut |
 //! | `vi` | virtual interfaces: descriptors in the consumer's memory instead of entries |
 //! | `services` | the transport's engines, of both kinds of connection |
 //! | `flights` | work requests that have left the send queue |

@@ -152,14 +152,18 @@ impl Qp {
     /// between messages, or because of a failure.
     pub(in crate::qp) fn leave_stream(&mut self, schedule: &mut Schedule, orderly: bool) {
         let Some(stream) = &mut self.stream else { return };
-        stream.silence = None;
+        (stream.silence, stream.pauses) = (None, false);
         stream.leave(orderly);
         let at = schedule.now + LEAVING;
         schedule.start_timer(self, at);
     }
 
-    /// The peer was silent for some time, or did not take the rest of a message in time.
+    /// The peer was silent for some time, or did not take the rest of a message in time; or it is
+    /// time to look again whether TCP is empty.
     pub(in crate::qp) fn stream_timer<F: Frontend>(&mut self, nic: &Nic<F>, schedule: &mut Schedule) {
+        if self.stream.as_mut().is_some_and(|stream| core::mem::take(&mut stream.pauses)) {
+            return schedule.activate(self);
+        }
         if self.stream.as_ref().is_some_and(|stream| stream.silence.is_some()) {
             return self.peer_stays_silent(nic, schedule);
         }

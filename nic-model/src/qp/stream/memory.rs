@@ -2,7 +2,7 @@
 //!
 //! Memory is checked at each access: what was allowed when a message began may not be now.
 
-use iwarp::engine::{By, Denied, Memory, Receive, Sink, Source};
+use iwarp::engine::{By, Denied, Direct, Memory, Receive, Sink, Source};
 use nic_abi::wqe::LinkFlags;
 
 use crate::Frontend;
@@ -11,7 +11,8 @@ use crate::nic::Nic;
 use crate::qp::Qp;
 use crate::qp::flights::Flights;
 use crate::qp::receive::NoReceive;
-use crate::transfer::{Spans, get, put};
+use crate::schedule::Schedule;
+use crate::transfer::{Spans, Unreachable, copy, get, put};
 
 pub(super) struct View<'a, F: Frontend> {
     pub qp: &'a mut Qp,
@@ -19,40 +20,117 @@ pub(super) struct View<'a, F: Frontend> {
     pub flights: &'a Flights,
     pub invalidated: &'a mut Option<u32>,
     pub bad_receive: &'a mut Option<u32>,
+    /// Where the payload is that comes by the short cut.
+    pub from: Option<From<'a, F>>,
+}
+
+/// The memory of the sender of a segment that comes by the short cut.
+pub(super) struct From<'a, F: Frontend> {
+    /// The sender's NIC, unless it is the receiver's.
+    pub nic: Option<&'a Nic<F>>,
+    pub spans: &'a [Span],
+    /// Bytes to skip at the front.
+    pub skip: u64,
+    pub schedule: &'a mut Schedule,
+    /// The memory cannot be reached, though its keys allow it.
+    pub gone: bool,
+}
+
+/// The memory of a work request.
+pub(super) fn of_request<F: Frontend>(
+    qp: &Qp,
+    nic: &Nic<F>,
+    flights: &Flights,
+    id: u32,
+    spans: &mut Spans,
+) -> Result<(), Denied> {
+    let flight = flights.get(id).ok_or(Denied::Stag)?;
+    qp.check_memory(nic, &flight.work, spans).map_err(|_| Denied::Right)
+}
+
+/// The memory that an operation of the peer names.
+pub(super) fn of_peer<F: Frontend>(
+    qp: &Qp,
+    nic: &Nic<F>,
+    (stag, to, length): (u32, u64, u32),
+    right: LinkFlags,
+) -> Result<Span, Denied> {
+    let length = u64::from(length);
+    if length > qp.max_message {
+        return Err(Denied::Bounds);
+    }
+    if !qp.grants(right) {
+        return Err(Denied::Right);
+    }
+    let span = nic.keys.remote(stag, qp.pd, qp.owner, to, length, right);
+    span.map_err(|_| why_denied(qp, nic, stag, right))
+}
+
+/// What is wrong with an STag that does not allow an access.
+#[cold]
+fn why_denied<F: Frontend>(qp: &Qp, nic: &Nic<F>, stag: u32, right: LinkFlags) -> Denied {
+    match nic.keys.get_remote(stag) {
+        None => Denied::Stag,
+        Some(key) if key.pd != qp.pd || !key.is_for(qp.owner) => Denied::Association,
+        Some(key) if !key.flags.contains(right) => Denied::Right,
+        Some(_) => Denied::Bounds,
+    }
 }
 
 impl<F: Frontend> View<'_, F> {
     /// The memory of a work request.
     fn of_request(&self, id: u32) -> Result<Spans, Denied> {
-        let flight = self.flights.get(id).ok_or(Denied::Stag)?;
         let mut spans = Spans::new();
-        self.qp.check_memory(self.nic, &flight.work, &mut spans).map_err(|_| Denied::Right)?;
+        of_request(self.qp, self.nic, self.flights, id, &mut spans)?;
         Ok(spans)
     }
 
     /// The memory that an operation of the peer names.
     fn of_peer(&self, stag: u32, to: u64, length: u32, right: LinkFlags) -> Result<Span, Denied> {
-        let (qp, length) = (&*self.qp, u64::from(length));
-        if length > qp.max_message {
-            return Err(Denied::Bounds);
-        }
-        if !qp.grants(right) {
-            return Err(Denied::Right);
-        }
-        let span = self.nic.keys.remote(stag, qp.pd, qp.owner, to, length, right);
-        span.map_err(|_| self.why_denied(stag, right))
+        of_peer(self.qp, self.nic, (stag, to, length), right)
     }
 
-    /// What is wrong with an STag that does not allow an access.
-    #[cold]
-    fn why_denied(&self, stag: u32, right: LinkFlags) -> Denied {
-        let (qp, keys) = (&*self.qp, &self.nic.keys);
-        match keys.get_remote(stag) {
-            None => Denied::Stag,
-            Some(key) if key.pd != qp.pd || !key.is_for(qp.owner) => Denied::Association,
-            Some(key) if !key.flags.contains(right) => Denied::Right,
-            Some(_) => Denied::Bounds,
+    /// The memory that a Receive or an RDMA Read has for what comes, and where in it that goes.
+    fn of_sink(&self, sink: Sink, spans: &mut Spans) -> Result<u32, Denied> {
+        match sink {
+            Sink::Receive { offset, .. } => {
+                self.qp.receive_spans(self.nic, spans).map_err(|_| Denied::Right)?;
+                Ok(offset)
+            }
+            Sink::Read { id, offset } => {
+                of_request(self.qp, self.nic, self.flights, id, spans)?;
+                Ok(offset)
+            }
         }
+    }
+
+    /// Moves bytes of the sender to `target`, behind the first `skip` bytes of it.
+    fn pull(&mut self, target: &[Span], skip: u32, length: u32) -> Result<u32, Denied> {
+        let from = self.from.as_mut().ok_or(Denied::Stag)?;
+        let source = from.nic.unwrap_or(self.nic).side(from.spans, from.skip);
+        let into = self.nic.side(target, skip.into());
+        match copy(&source, &into, length.into(), from.schedule) {
+            Ok(0) | Err(Unreachable::Target) => Err(Denied::Bounds),
+            // No more than was asked for.
+            Ok(moved) => Ok(moved as u32),
+            Err(Unreachable::Source) => {
+                from.gone = true;
+                Ok(0)
+            }
+        }
+    }
+}
+
+impl<F: Frontend> Direct for View<'_, F> {
+    fn write_from_peer(&mut self, stag: u32, to: u64, length: u32) -> Result<u32, Denied> {
+        let span = self.of_peer(stag, to, length, LinkFlags::REMOTE_WRITE)?;
+        self.pull(core::slice::from_ref(&span), 0, length)
+    }
+
+    fn place_from_peer(&mut self, sink: Sink, length: u32) -> Result<u32, Denied> {
+        let mut spans = Spans::new();
+        let offset = self.of_sink(sink, &mut spans)?;
+        self.pull(&spans, offset, length)
     }
 }
 
@@ -97,16 +175,7 @@ impl<F: Frontend> Memory for View<'_, F> {
 
     fn place(&mut self, sink: Sink, bytes: &[u8]) -> Result<(), Denied> {
         let mut spans = Spans::new();
-        let offset = match sink {
-            Sink::Receive { offset, .. } => {
-                self.qp.receive_spans(self.nic, &mut spans).map_err(|_| Denied::Right)?;
-                offset
-            }
-            Sink::Read { id, offset } => {
-                spans = self.of_request(id)?;
-                offset
-            }
-        };
+        let offset = self.of_sink(sink, &mut spans)?;
         put(&self.nic.side(&spans, offset.into()), bytes).map_err(|_| Denied::Bounds)
     }
 

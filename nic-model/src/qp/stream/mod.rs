@@ -1,19 +1,22 @@
-//! iWARP: a queue pair over a TCP stream of the port. The engine is [`iwarp::engine::Engine`].
+//! iWARP: a queue pair over a TCP stream. The engine is [`iwarp::engine::Engine`].
 //!
 //! A queue pair takes a stream with the transition from INIT to RTR, when both ends have made the
 //! set-up of MPA over it. From then on the device moves the stream's bytes: in a turn it takes what
 //! has arrived, passes work requests from the send queue to the engine, and fills the stream's
-//! room. A turn follows when bytes arrive, when there is room again, and at a doorbell.
+//! room. A turn follows when bytes arrive, when there is room again, and at a doorbell. If both
+//! ends of the connection are queue pairs of this process, segments go by the short cut instead.
 //!
 //! | module | subject |
 //! |---|---|
 //! | `turn` | a turn: bytes in, requests, bytes out, completions |
+//! | `short_cut` | how the other end is found, and segments go to it without TCP |
 //! | `memory` | registered memory and receives, as the engine reaches them |
 //! | `silence` | what is done when the peer sends nothing after the set-up |
 //! | `end` | how the connection ends: the event, the error state, the stream |
 
 mod end;
 mod memory;
+mod short_cut;
 mod silence;
 mod turn;
 
@@ -24,6 +27,18 @@ use tcp::StreamId;
 
 use self::silence::Silence;
 use super::flights::{DEPTH, Flights};
+use crate::ids::QpId;
+
+/// Where the other end of a connection is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// It is not known, or is not a queue pair's yet.
+    Unknown,
+    /// Not in this process, or it is to be reached by TCP only.
+    Far,
+    /// This queue pair's, if that one's is this queue pair's.
+    Near(QpId),
+}
 
 /// What an iWARP queue pair has while it has a connection.
 pub(crate) struct Stream {
@@ -42,6 +57,15 @@ pub(crate) struct Stream {
     cut: bool,
     /// What is done when the peer stays silent, for which the queue pair's timer runs.
     silence: Option<Silence>,
+    /// Where the other end is.
+    other: Other,
+    /// Something has happened to the TCP stream since it was looked at.
+    news: bool,
+    /// Nothing that this end has sent is under way in TCP: its next segment can go by the short
+    /// cut.
+    direct: bool,
+    /// The queue pair's timer runs for an end that waits until TCP is empty.
+    pauses: bool,
 }
 
 impl Stream {
@@ -76,6 +100,10 @@ impl Stream {
             ended: false,
             cut: false,
             silence: Silence::of(flags),
+            other: Other::Unknown,
+            news: true,
+            direct: false,
+            pauses: false,
         }
     }
 

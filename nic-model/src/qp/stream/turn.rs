@@ -1,8 +1,8 @@
-//! A turn of a queue pair over a stream.
+//! The parts of a turn of a queue pair over a stream.
 
 use core::ops::ControlFlow;
 
-use iwarp::engine::{Event, Message, Operation, PostError, Status as Failure};
+use iwarp::engine::{Event, Message, Operation, PostError, Status as Failure, Transmit};
 use nic_abi::admin::QpState;
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::EventType;
@@ -28,7 +28,7 @@ const PIECES: u32 = 16;
 
 /// What a turn of the connection did.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+pub(super) enum Moved {
     /// Nothing: it waits for bytes, for room, or for work requests.
     Nothing,
     /// Something, and there may be more to do.
@@ -36,64 +36,92 @@ enum Moved {
 }
 
 impl Qp {
-    /// Gives the connection of an iWARP queue pair a turn; flushes what is posted without one.
-    #[inline(never)]
-    pub(in crate::qp) fn step_on_stream<F: Frontend>(
+    /// Takes what has arrived on the stream.
+    pub(super) fn take_bytes<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Moved {
+        // While this end sends by the short cut its turns follow from other things than the stream.
+        if self.stream.as_ref().is_none_or(|stream| stream.direct && !stream.news) {
+            return Moved::Nothing;
+        }
+        let mut moved = Moved::Nothing;
+        self.with_stream(nic, |qp, nic, stream, streams| {
+            for _ in 0..PIECES {
+                let came = qp.take_piece(nic, schedule, stream, streams);
+                qp.act_on_events(nic, schedule, stream);
+                stream.news = came == Moved::Something;
+                if !stream.news {
+                    break;
+                }
+                moved = Moved::Something;
+            }
+        });
+        moved
+    }
+
+    /// Passes work requests to the engine, and lets it write to the stream; if not `begins`, only
+    /// the rest of an FPDU.
+    pub(super) fn write_bytes<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
-    ) -> Step {
-        if !nic.running() {
-            return Step::Idle;
-        }
-        if let Some(mut stream) = self.stream.take() {
-            let Some(mut streams) = nic.streams.take() else { return Step::Idle };
-            let moved = self.serve(nic, schedule, &mut stream, &mut streams);
-            let is_over = stream.let_go(&mut streams, schedule.now);
-            nic.streams = Some(streams);
-            if is_over {
-                schedule.stop_timer(self);
-            } else {
-                let has_more = !stream.ended;
-                self.stream = Some(stream);
-                if has_more {
-                    return if moved == Moved::Something { Step::Yield } else { Step::Idle };
+        begins: bool,
+    ) -> Moved {
+        let mut moved = Moved::Nothing;
+        self.with_stream(nic, |qp, nic, stream, streams| {
+            for _ in 0..PIECES {
+                let posted = qp.pass_requests(nic, schedule, stream);
+                let sent = match begins || !stream.engine.is_between() {
+                    true => qp.fill_piece(nic, schedule, stream, streams, begins),
+                    false => Moved::Nothing,
+                };
+                qp.act_on_events(nic, schedule, stream);
+                if (posted, sent) == (Moved::Nothing, Moved::Nothing) {
+                    break;
                 }
+                moved = Moved::Something;
+            }
+        });
+        moved
+    }
+
+    /// Takes the connection and the NIC's streams apart from the queue pair and the NIC, if there
+    /// are both.
+    fn with_stream<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        act: impl FnOnce(&mut Qp, &mut Nic<F>, &mut Stream, &mut Streams),
+    ) {
+        let Some(mut streams) = nic.streams.take() else { return };
+        if let Some(mut stream) = self.stream.take() {
+            act(self, nic, &mut stream, &mut streams);
+            self.stream = Some(stream);
+        }
+        nic.streams = Some(streams);
+    }
+
+    /// Ends a turn: gives the stream back that has ended, and flushes what is posted without one.
+    pub(super) fn end_turn<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        moved: Moved,
+    ) -> Step {
+        if let Some(stream) = &self.stream {
+            if self.state == QpState::Sqd && stream.is_idle() {
+                self.report_drained(nic);
+            }
+            let has_ended = self.stream.as_ref().is_some_and(|stream| stream.ended);
+            if !has_ended {
+                return if moved == Moved::Something { Step::Yield } else { Step::Idle };
+            }
+            let (now, mut is_over) = (schedule.now, false);
+            self.with_stream(nic, |_, _, stream, streams| is_over = stream.let_go(streams, now));
+            if is_over {
+                self.stream = None;
+                schedule.stop_timer(self);
             }
         }
         let goes_on = self.state == QpState::Error && self.flush(nic, schedule);
         if goes_on { Step::Yield } else { Step::Idle }
-    }
-
-    fn serve<F: Frontend>(
-        &mut self,
-        nic: &mut Nic<F>,
-        schedule: &mut Schedule,
-        stream: &mut Stream,
-        streams: &mut Streams,
-    ) -> Moved {
-        let mut moved = Moved::Nothing;
-        for _ in 0..PIECES {
-            let came = self.take_piece(nic, schedule, stream, streams);
-            self.act_on_events(nic, schedule, stream);
-            if came == Moved::Nothing {
-                break;
-            }
-            moved = Moved::Something;
-        }
-        for _ in 0..PIECES {
-            let posted = self.pass_requests(nic, schedule, stream);
-            let sent = self.fill_piece(nic, schedule, stream, streams);
-            self.act_on_events(nic, schedule, stream);
-            if (posted, sent) == (Moved::Nothing, Moved::Nothing) {
-                break;
-            }
-            moved = Moved::Something;
-        }
-        if self.state == QpState::Sqd && stream.is_idle() {
-            self.report_drained(nic);
-        }
-        moved
     }
 
     /// Passes bytes that have arrived to the engine: a piece of the ring, up to the next message
@@ -106,15 +134,12 @@ impl Qp {
         streams: &mut Streams,
     ) -> Moved {
         let Stream { id, engine, flights, invalidated, bad_receive, .. } = stream;
-        let mut view = View { qp: self, nic, flights, invalidated, bad_receive };
+        let mut view = View { qp: self, nic, flights, invalidated, bad_receive, from: None };
         let taken = streams.tcp.receive(*id, |bytes| {
             let taken = engine.receive(bytes, &mut view);
             (taken, taken)
         });
-        if let Some(field) = bad_receive.take() {
-            stream.shown = true;
-            self.fail_receive(nic, Status::LocalQpOperation, field);
-        }
+        self.fail_bad_receive(nic, stream);
         match taken {
             Ok(0) => Moved::Nothing,
             Ok(bytes) => {
@@ -128,25 +153,39 @@ impl Qp {
         }
     }
 
-    /// Lets the engine fill a piece of the free part of the ring, if it has something to send.
+    /// Completes the receive that a message took, if it is malformed.
+    pub(super) fn fail_bad_receive<F: Frontend>(&mut self, nic: &mut Nic<F>, stream: &mut Stream) {
+        if let Some(field) = stream.bad_receive.take() {
+            stream.shown = true;
+            self.fail_receive(nic, Status::LocalQpOperation, field);
+        }
+    }
+
+    /// Lets the engine fill a piece of the free part of the ring, if it has something to send; if
+    /// not `begins`, with the rest of an FPDU only.
     fn fill_piece<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
         stream: &mut Stream,
         streams: &mut Streams,
+        begins: bool,
     ) -> Moved {
         if !stream.engine.has_output() {
             return Moved::Nothing;
         }
         let Stream { id, engine, flights, invalidated, bad_receive, .. } = stream;
-        let mut view = View { qp: self, nic, flights, invalidated, bad_receive };
+        let mut view = View { qp: self, nic, flights, invalidated, bad_receive, from: None };
         let sent = streams.tcp.send(*id, |room| {
-            let sent = engine.transmit(room, &mut view);
+            let sent = match begins {
+                true => engine.transmit(room, &mut view),
+                false => Transmit { bytes: engine.transmit_rest(room, &mut view), local: None },
+            };
             (sent.bytes, sent)
         });
         match sent {
             Ok(sent) => {
+                stream.direct &= sent.bytes == 0;
                 schedule.charge((sent.bytes / UNIT) as u32);
                 if let Some(id) = sent.local {
                     self.carry_out(nic, schedule, stream, id);
@@ -163,7 +202,7 @@ impl Qp {
     }
 
     /// Carries out a work request that needs no peer, or fails it if it cannot be sent.
-    fn carry_out<F: Frontend>(
+    pub(super) fn carry_out<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
@@ -181,7 +220,7 @@ impl Qp {
     }
 
     /// Passes entries of the send queue to the engine, as many as it has room for.
-    fn pass_requests<F: Frontend>(
+    pub(super) fn pass_requests<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,
         schedule: &mut Schedule,
@@ -236,7 +275,12 @@ impl Qp {
     }
 
     /// Acts on what the engine reports.
-    fn act_on_events<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule, stream: &mut Stream) {
+    pub(super) fn act_on_events<F: Frontend>(
+        &mut self,
+        nic: &mut Nic<F>,
+        schedule: &mut Schedule,
+        stream: &mut Stream,
+    ) {
         while let Some(event) = stream.engine.poll() {
             match event {
                 Event::Established => {

@@ -5,7 +5,7 @@ use nic_abi::eqe::EventType;
 use nic_abi::wqe::Opcode;
 use nic_model::testing::{QpSpec, Rig, cable, header};
 
-use super::{join, pair, refused, spec, take};
+use super::{both, join, pair, pairs, refused, spec, take};
 use crate::streams::{ACTIVE, LISTENER, PASSIVE, connect_on, connected, happened, query, send, settle};
 
 #[test]
@@ -62,47 +62,50 @@ fn a_stream_that_is_not_connected_cannot_be_taken() {
 #[test]
 fn it_has_neither_atomics_nor_immediate_data() {
     for opcode in [Opcode::SendImmediate, Opcode::WriteImmediate, Opcode::CompareSwap, Opcode::FetchAdd] {
-        let (mut rig, mut a, _) = pair();
-        rig.post(&mut a, header(opcode, 7), &[]);
-        let failed = rig.sent(&mut a);
-        assert_eq!(failed.status, nic_abi::cqe::Status::LocalQpOperation as u8, "{opcode:?}");
-        assert_eq!(failed.detail, core::mem::offset_of!(nic_abi::wqe::Header, opcode) as u32);
+        for (mut rig, mut a, _) in pairs() {
+            rig.post(&mut a, header(opcode, 7), &[]);
+            let failed = rig.sent(&mut a);
+            assert_eq!(failed.status, nic_abi::cqe::Status::LocalQpOperation as u8, "{opcode:?}");
+            assert_eq!(failed.detail, core::mem::offset_of!(nic_abi::wqe::Header, opcode) as u32);
+        }
     }
 }
 
 #[test]
 fn a_responder_sends_after_the_initiators_first_message_and_says_so() {
-    let (mut rig, mut a, mut b) = pair();
-    rig.post_receive(&mut a, 1, &[]);
-    rig.post(&mut b, header(Opcode::Send, 2), &[]);
-    settle(&mut rig);
-    assert!(rig.poll_cq(&mut a.receive_cq).is_none() && rig.poll_cq(&mut b.send_cq).is_none());
-    assert!(rig.event_types(1).is_empty());
-    rig.post_receive(&mut b, 3, &[]);
-    rig.post(&mut a, header(Opcode::Send, 4), &[]);
-    settle(&mut rig);
-    assert_eq!(rig.received(&mut b).tag, 3);
-    assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
-    assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
-    assert!(rig.event_types(0).is_empty());
+    for (mut rig, mut a, mut b) in pairs() {
+        rig.post_receive(&mut a, 1, &[]);
+        rig.post(&mut b, header(Opcode::Send, 2), &[]);
+        settle(&mut rig);
+        assert!(rig.poll_cq(&mut a.receive_cq).is_none() && rig.poll_cq(&mut b.send_cq).is_none());
+        assert!(rig.event_types(1).is_empty());
+        rig.post_receive(&mut b, 3, &[]);
+        rig.post(&mut a, header(Opcode::Send, 4), &[]);
+        settle(&mut rig);
+        assert_eq!(rig.received(&mut b).tag, 3);
+        assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
+        assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
+        assert!(rig.event_types(0).is_empty());
+    }
 }
 
 #[test]
 fn an_initiator_can_announce_itself_so_that_the_responder_may_send() {
-    let mut rig = Rig::wired(cable(), 1500);
-    connect_on(&mut rig);
-    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
-    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
-    rig.init(&a);
-    rig.post_receive(&mut a, 1, &[]);
-    rig.post(&mut b, header(Opcode::Send, 2), &[]);
-    rig.modify(&a, &take(ACTIVE, StreamFlags::CRC | StreamFlags::ANNOUNCE)).expect("RTR");
-    rig.set_state(&a, QpState::Rts).expect("RTS");
-    settle(&mut rig);
-    assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
-    assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
-    // The announcement is no work request.
-    assert!(rig.poll_cq(&mut a.send_cq).is_none());
+    for mut rig in both() {
+        connect_on(&mut rig);
+        let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+        join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
+        rig.init(&a);
+        rig.post_receive(&mut a, 1, &[]);
+        rig.post(&mut b, header(Opcode::Send, 2), &[]);
+        rig.modify(&a, &take(ACTIVE, StreamFlags::CRC | StreamFlags::ANNOUNCE)).expect("RTR");
+        rig.set_state(&a, QpState::Rts).expect("RTS");
+        settle(&mut rig);
+        assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
+        assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
+        // The announcement is no work request.
+        assert!(rig.poll_cq(&mut a.send_cq).is_none());
+    }
 }
 
 /// How long a silent initiator is waited for at least, and a little more.
@@ -110,25 +113,26 @@ const PATIENCE: u64 = 126_000_000;
 
 #[test]
 fn a_responder_may_send_to_an_initiator_that_is_silent_if_its_driver_wants_that() {
-    let mut rig = Rig::wired(cable(), 1500);
-    connect_on(&mut rig);
-    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
-    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER | StreamFlags::UNASKED);
-    join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
-    rig.post_receive(&mut a, 1, &[]);
-    rig.post(&mut b, header(Opcode::Send, 2), &[]);
-    rig.advance(PATIENCE);
-    assert!(rig.poll_cq(&mut b.send_cq).is_none() && rig.event_types(1).is_empty());
-    rig.advance(PATIENCE);
-    settle(&mut rig);
-    assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
-    assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
-    // The first message of the initiator establishes nothing any more.
-    rig.post_receive(&mut b, 3, &[]);
-    rig.post(&mut a, header(Opcode::Send, 4), &[]);
-    settle(&mut rig);
-    assert_eq!(rig.received(&mut b).tag, 3);
-    assert!(rig.event_types(1).is_empty());
+    for mut rig in both() {
+        connect_on(&mut rig);
+        let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+        join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER | StreamFlags::UNASKED);
+        join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
+        rig.post_receive(&mut a, 1, &[]);
+        rig.post(&mut b, header(Opcode::Send, 2), &[]);
+        rig.advance(PATIENCE);
+        assert!(rig.poll_cq(&mut b.send_cq).is_none() && rig.event_types(1).is_empty());
+        rig.advance(PATIENCE);
+        settle(&mut rig);
+        assert_eq!(rig.event_types(1), [(EventType::CommunicationEstablished, b.qpn)]);
+        assert_eq!((rig.received(&mut a).tag, rig.sent(&mut b).tag), (1, 2));
+        // The first message of the initiator establishes nothing any more.
+        rig.post_receive(&mut b, 3, &[]);
+        rig.post(&mut a, header(Opcode::Send, 4), &[]);
+        settle(&mut rig);
+        assert_eq!(rig.received(&mut b).tag, 3);
+        assert!(rig.event_types(1).is_empty());
+    }
 }
 
 #[test]
@@ -157,40 +161,42 @@ fn a_responder_waits_until_the_initiator_has_the_reply() {
 
 #[test]
 fn an_announcement_is_repeated_while_the_peer_is_silent() {
-    let mut rig = Rig::wired(cable(), 1500);
-    connect_on(&mut rig);
-    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
-    join(&mut rig, &a, ACTIVE, StreamFlags::CRC | StreamFlags::ANNOUNCE);
-    // The peer's end is the driver's: what is in the stream is not looked at.
-    let readable = |rig: &mut Rig| query(rig, 1, PASSIVE).readable;
-    let mut counts = Vec::new();
-    for _ in 0..20 {
-        rig.advance(100_000_000);
+    for mut rig in both() {
+        connect_on(&mut rig);
+        let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+        join(&mut rig, &a, ACTIVE, StreamFlags::CRC | StreamFlags::ANNOUNCE);
+        // The peer's end is the driver's: what is in the stream is not looked at.
+        let readable = |rig: &mut Rig| query(rig, 1, PASSIVE).readable;
+        let mut counts = Vec::new();
+        for _ in 0..20 {
+            rig.advance(100_000_000);
+            settle(&mut rig);
+            counts.push(readable(&mut rig) / 20);
+        }
+        assert_eq!((counts[0], counts[19]), (2, 5));
+        join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
+        rig.post_receive(&mut a, 1, &[]);
+        rig.post(&mut b, header(Opcode::Send, 2), &[]);
         settle(&mut rig);
-        counts.push(readable(&mut rig) / 20);
+        assert_eq!(rig.received(&mut a).tag, 1);
     }
-    assert_eq!((counts[0], counts[19]), (2, 5));
-    join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
-    rig.post_receive(&mut a, 1, &[]);
-    rig.post(&mut b, header(Opcode::Send, 2), &[]);
-    settle(&mut rig);
-    assert_eq!(rig.received(&mut a).tag, 1);
 }
 
 #[test]
 fn bytes_that_came_before_the_queue_pair_took_the_stream_are_its_first() {
-    let mut rig = Rig::wired(cable(), 1500);
-    connect_on(&mut rig);
-    let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
-    join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
-    rig.post(&mut a, header(Opcode::Send, 4), &[]);
-    settle(&mut rig);
-    assert!(happened(&mut rig, 1, PASSIVE).contains(nic_abi::admin::StreamHappened::READABLE));
-    rig.init(&b);
-    rig.post_receive(&mut b, 3, &[]);
-    rig.modify(&b, &take(PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER)).expect("RTR");
-    settle(&mut rig);
-    assert_eq!(rig.received(&mut b).tag, 3);
+    for mut rig in both() {
+        connect_on(&mut rig);
+        let (mut a, mut b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+        join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
+        rig.post(&mut a, header(Opcode::Send, 4), &[]);
+        settle(&mut rig);
+        assert!(happened(&mut rig, 1, PASSIVE).contains(nic_abi::admin::StreamHappened::READABLE));
+        rig.init(&b);
+        rig.post_receive(&mut b, 3, &[]);
+        rig.modify(&b, &take(PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER)).expect("RTR");
+        settle(&mut rig);
+        assert_eq!(rig.received(&mut b).tag, 3);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use nic_abi::eqe::EventType;
 use nic_abi::wqe::{Header, LinkFlags, ListArgs, Opcode, SendFlags};
 use nic_model::testing::{ALL_RIGHTS, Qp, QpSpec, Rig, Through, cable, header, rdma, segment, status};
 
-use super::{pair, pair_on, rig_on, spec};
+use super::{both, pair_on, pairs, rig_on, spec};
 use crate::keys::{allocate, bind, bind_args, link, query, remote, window};
 use crate::packets::completions_in_steps;
 use crate::streams::{ACTIVE, PASSIVE, connect_again, connect_on, settle};
@@ -18,9 +18,7 @@ fn sent(rig: &mut Rig, qp: &mut Qp, count: usize) -> Vec<Cqe> {
 
 #[test]
 fn messages_of_all_kinds_arrive_whole_and_complete_in_order() {
-    // By a wire, and by the short cut.
-    for mut rig in [Rig::wired(cable(), 1500), Rig::new(2)] {
-        let (a, b) = pair_on(&mut rig, spec());
+    for (rig, a, b) in pairs() {
         carry_messages(rig, a, b);
     }
 }
@@ -51,52 +49,58 @@ fn carry_messages(mut rig: Rig, mut a: Qp, mut b: Qp) {
 
 #[test]
 fn a_send_says_that_it_is_solicited_and_what_it_has_invalidated() {
-    let (mut rig, mut a, mut b) = pair();
-    let flags = header(Opcode::Send, 1).flags | SendFlags::SOLICITED.bits();
-    rig.post_receive(&mut b, 1, &[]);
-    rig.post(&mut a, Header { flags, ..header(Opcode::Send, 1) }, &[]);
-    settle(&mut rig);
-    let received = rig.received(&mut b);
-    assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::SOLICITED));
-    // A window of the receiver.
-    let (region, _) = rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
-    let key = window(&mut rig, 1, 2);
-    let args = bind_args(remote(key, 1), LinkFlags::REMOTE_READ);
-    rig.post_args(&mut b, bind(key, region, 0x1000, 64), args);
-    settle(&mut rig);
-    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
-    rig.post_receive(&mut b, 2, &[]);
-    let head = Header { immediate: remote(key, 1), ..header(Opcode::SendInvalidate, 2) };
-    rig.post(&mut a, head, &[]);
-    settle(&mut rig);
-    let received = rig.received(&mut b);
-    assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::INVALIDATED));
-    assert_eq!(received.immediate, key);
-    assert_eq!(query(&mut rig, 1, key).linked, 0);
+    for (mut rig, mut a, mut b) in pairs() {
+        let flags = header(Opcode::Send, 1).flags | SendFlags::SOLICITED.bits();
+        rig.post_receive(&mut b, 1, &[]);
+        rig.post(&mut a, Header { flags, ..header(Opcode::Send, 1) }, &[]);
+        settle(&mut rig);
+        let received = rig.received(&mut b);
+        assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::SOLICITED));
+        // A window of the receiver.
+        let (region, _) = rig.region_with(1, 64, ALL_RIGHTS, 0x1000);
+        let key = window(&mut rig, 1, 2);
+        let args = bind_args(remote(key, 1), LinkFlags::REMOTE_READ);
+        rig.post_args(&mut b, bind(key, region, 0x1000, 64), args);
+        settle(&mut rig);
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        rig.post_receive(&mut b, 2, &[]);
+        let head = Header { immediate: remote(key, 1), ..header(Opcode::SendInvalidate, 2) };
+        rig.post(&mut a, head, &[]);
+        settle(&mut rig);
+        let received = rig.received(&mut b);
+        assert_eq!(CqeFlags::from_bits(received.flags), Some(CqeFlags::RECEIVE | CqeFlags::INVALIDATED));
+        assert_eq!(received.immediate, key);
+        assert_eq!(query(&mut rig, 1, key).linked, 0);
+    }
 }
 
 #[test]
 fn requests_that_need_no_peer_take_their_place_in_the_queue() {
-    let mut rig = Rig::wired(cable(), 1500);
-    let (mut a, b) = pair_on(&mut rig, QpSpec { flags: QpFlags::PRIVILEGED, ..spec() });
-    let _ = b;
-    let key = allocate(&mut rig, 0, 4);
-    let memory = rig.alloc(4096);
-    rig.fill(memory, 4096, 3);
-    let (to, target) = rig.region(1, 4096);
-    let args: [u64; 4] =
-        zerocopy::transmute!(ListArgs { list: memory, remote: remote(key, 1), ..ListArgs::default() });
-    rig.post_args(&mut a, link(key, ALL_RIGHTS | LinkFlags::CONTIGUOUS | LinkFlags::RELATIVE, 0, 4096), args);
-    rig.post(&mut a, rdma(Opcode::Write, 5, to, 0), &[segment(key, 0, 4096)]);
-    // The Read needs the key until its last byte is here.
-    rig.post(&mut a, rdma(Opcode::Read, 6, to, 0), &[segment(key, 0, 4096)]);
-    rig.post(&mut a, crate::keys::invalidate(key), &[]);
-    rig.post(&mut a, rdma(Opcode::Write, 7, to, 0), &[segment(key, 0, 4096)]);
-    let done = sent(&mut rig, &mut a, 5);
-    let seen: Vec<_> = done.iter().map(status).collect();
-    let ok = Status::Success;
-    assert_eq!(seen, [ok, ok, ok, ok, Status::LocalProtection]);
-    assert_eq!(rig.bytes(target, 4096), rig.bytes(memory, 4096));
+    for mut rig in both() {
+        let (mut a, b) = pair_on(&mut rig, QpSpec { flags: QpFlags::PRIVILEGED, ..spec() });
+        let _ = b;
+        let key = allocate(&mut rig, 0, 4);
+        let memory = rig.alloc(4096);
+        rig.fill(memory, 4096, 3);
+        let (to, target) = rig.region(1, 4096);
+        let args: [u64; 4] =
+            zerocopy::transmute!(ListArgs { list: memory, remote: remote(key, 1), ..ListArgs::default() });
+        rig.post_args(
+            &mut a,
+            link(key, ALL_RIGHTS | LinkFlags::CONTIGUOUS | LinkFlags::RELATIVE, 0, 4096),
+            args,
+        );
+        rig.post(&mut a, rdma(Opcode::Write, 5, to, 0), &[segment(key, 0, 4096)]);
+        // The Read needs the key until its last byte is here.
+        rig.post(&mut a, rdma(Opcode::Read, 6, to, 0), &[segment(key, 0, 4096)]);
+        rig.post(&mut a, crate::keys::invalidate(key), &[]);
+        rig.post(&mut a, rdma(Opcode::Write, 7, to, 0), &[segment(key, 0, 4096)]);
+        let done = sent(&mut rig, &mut a, 5);
+        let seen: Vec<_> = done.iter().map(status).collect();
+        let ok = Status::Success;
+        assert_eq!(seen, [ok, ok, ok, ok, Status::LocalProtection]);
+        assert_eq!(rig.bytes(target, 4096), rig.bytes(memory, 4096));
+    }
 }
 
 #[test]
@@ -135,23 +139,24 @@ fn a_lossy_wire_costs_time_and_nothing_else() {
 
 #[test]
 fn receives_of_a_shared_queue_take_messages() {
-    let mut rig = Rig::wired(cable(), 1500);
-    let ring = rig.create_srq(1, 4, 0);
-    let (to, target) = rig.region(1, 64);
-    rig.write_receive(ring, 0, 33, &[segment(to, 0, 64)]);
-    rig.ring(1, nic_abi::doorbell::Kind::SharedReceive, 4, 1);
-    connect_on(&mut rig);
-    let mut a = rig.create_qp(0, spec());
-    let mut b = rig.create_qp(1, QpSpec { flags: QpFlags::SRQ, srq: 4, ..spec() });
-    let responder = StreamFlags::RESPONDER;
-    super::join(&mut rig, &b, PASSIVE, responder);
-    super::join(&mut rig, &a, ACTIVE, StreamFlags::empty());
-    let (from, source) = rig.region(0, 64);
-    rig.fill(source, 64, 2);
-    rig.post(&mut a, header(Opcode::Send, 1), &[segment(from, 0, 64)]);
-    settle(&mut rig);
-    assert_eq!(rig.received(&mut b).tag, 33);
-    assert_eq!(rig.bytes(target, 64), rig.bytes(source, 64));
+    for mut rig in both() {
+        let ring = rig.create_srq(1, 4, 0);
+        let (to, target) = rig.region(1, 64);
+        rig.write_receive(ring, 0, 33, &[segment(to, 0, 64)]);
+        rig.ring(1, nic_abi::doorbell::Kind::SharedReceive, 4, 1);
+        connect_on(&mut rig);
+        let mut a = rig.create_qp(0, spec());
+        let mut b = rig.create_qp(1, QpSpec { flags: QpFlags::SRQ, srq: 4, ..spec() });
+        let responder = StreamFlags::RESPONDER;
+        super::join(&mut rig, &b, PASSIVE, responder);
+        super::join(&mut rig, &a, ACTIVE, StreamFlags::empty());
+        let (from, source) = rig.region(0, 64);
+        rig.fill(source, 64, 2);
+        rig.post(&mut a, header(Opcode::Send, 1), &[segment(from, 0, 64)]);
+        settle(&mut rig);
+        assert_eq!(rig.received(&mut b).tag, 33);
+        assert_eq!(rig.bytes(target, 64), rig.bytes(source, 64));
+    }
 }
 
 #[test]

@@ -6,24 +6,25 @@ use nic_abi::eqe::{NOT_COMPLETED, StreamFault, TERMINATE_RECEIVED, TERMINATE_SEN
 use nic_abi::wqe::{Header, LinkFlags, Opcode};
 use nic_model::testing::{CableEnd, Qp, Rig, cable, header, rdma, segment, status};
 
-use super::{ends, pair, pair_on, rig_on, spec, wait};
+use super::{both, ends, pair_on, pairs, rig_on, spec, wait};
 use crate::streams::{ACTIVE, PASSIVE, connect_again, connect_on, settle};
 
 #[test]
 fn a_disconnect_is_told_to_the_peer_and_both_flush() {
-    let (mut rig, mut a, mut b) = pair();
-    rig.post_receive(&mut a, 1, &[]);
-    rig.post_receive(&mut b, 2, &[]);
-    rig.set_state(&a, QpState::Error).expect("ERROR");
-    wait(&mut rig);
-    assert_eq!(ends(&mut rig, 0), []);
-    assert_eq!(ends(&mut rig, 1), [(b.qpn, StreamFault::None, 0)]);
-    for (qp, tag) in [(&mut a, 1), (&mut b, 2)] {
-        let flushed = rig.received(qp);
-        assert_eq!((flushed.tag, status(&flushed)), (tag, Status::Flushed));
-        assert_eq!(rig.query(qp).state, QpState::Error as u32);
-        rig.post(qp, header(Opcode::Send, 8), &[]);
-        assert_eq!(status(&rig.sent(qp)), Status::Flushed);
+    for (mut rig, mut a, mut b) in pairs() {
+        rig.post_receive(&mut a, 1, &[]);
+        rig.post_receive(&mut b, 2, &[]);
+        rig.set_state(&a, QpState::Error).expect("ERROR");
+        wait(&mut rig);
+        assert_eq!(ends(&mut rig, 0), []);
+        assert_eq!(ends(&mut rig, 1), [(b.qpn, StreamFault::None, 0)]);
+        for (qp, tag) in [(&mut a, 1), (&mut b, 2)] {
+            let flushed = rig.received(qp);
+            assert_eq!((flushed.tag, status(&flushed)), (tag, Status::Flushed));
+            assert_eq!(rig.query(qp).state, QpState::Error as u32);
+            rig.post(qp, header(Opcode::Send, 8), &[]);
+            assert_eq!(status(&rig.sent(qp)), Status::Flushed);
+        }
     }
 }
 
@@ -140,31 +141,32 @@ fn what_a_peer_refuses_ends_the_connection_with_the_reason_at_both_ends() {
             },
         ),
     ] {
-        let (mut rig, mut a, mut b) = pair();
-        let (from, _) = rig.region(0, 4096);
-        let (key, _) = rig.region(1, 4096);
-        let (local, _) = rig.region_with(1, 4096, rw, 0);
-        let named = crate::keys::query(&mut rig, 1, key).remote;
-        let local = crate::keys::query(&mut rig, 1, local).remote;
-        if let Some(room) = case.receive {
-            rig.post_receive(&mut b, 9, &[segment(key, 0, room)]);
+        for (mut rig, mut a, mut b) in pairs() {
+            let (from, _) = rig.region(0, 4096);
+            let (key, _) = rig.region(1, 4096);
+            let (local, _) = rig.region_with(1, 4096, rw, 0);
+            let named = crate::keys::query(&mut rig, 1, key).remote;
+            let local = crate::keys::query(&mut rig, 1, local).remote;
+            if let Some(room) = case.receive {
+                rig.post_receive(&mut b, 9, &[segment(key, 0, room)]);
+            }
+            rig.post(&mut a, (case.head)(named, local), &[segment(from, 0, case.length)]);
+            rig.post_receive(&mut a, 5, &[]);
+            wait(&mut rig);
+            assert_eq!(status(&rig.sent(&mut a)), case.sent, "case {number}");
+            assert_eq!(status(&rig.received(&mut a)), Status::Flushed, "case {number}");
+            let shown_there = if case.received.is_some() { 0 } else { NOT_COMPLETED };
+            let there = (b.qpn, case.fault, case.code | TERMINATE_SENT | shown_there);
+            assert_eq!(ends(&mut rig, 1), [there], "case {number}");
+            let shown_here = if case.sent == ok { NOT_COMPLETED } else { 0 };
+            let here = (a.qpn, StreamFault::Terminated, case.code | TERMINATE_RECEIVED | shown_here);
+            assert_eq!(ends(&mut rig, 0), [here], "case {number}");
+            if let Some(received) = case.received {
+                assert_eq!(status(&rig.received(&mut b)), received, "case {number}");
+            }
+            // The Terminate names the message, if it is not about this end alone.
+            assert_ne!((rig.query(&a).quoted, rig.query(&a).quoted_offset), (0, 0), "case {number}");
         }
-        rig.post(&mut a, (case.head)(named, local), &[segment(from, 0, case.length)]);
-        rig.post_receive(&mut a, 5, &[]);
-        wait(&mut rig);
-        assert_eq!(status(&rig.sent(&mut a)), case.sent, "case {number}");
-        assert_eq!(status(&rig.received(&mut a)), Status::Flushed, "case {number}");
-        let shown_there = if case.received.is_some() { 0 } else { NOT_COMPLETED };
-        let there = (b.qpn, case.fault, case.code | TERMINATE_SENT | shown_there);
-        assert_eq!(ends(&mut rig, 1), [there], "case {number}");
-        let shown_here = if case.sent == ok { NOT_COMPLETED } else { 0 };
-        let here = (a.qpn, StreamFault::Terminated, case.code | TERMINATE_RECEIVED | shown_here);
-        assert_eq!(ends(&mut rig, 0), [here], "case {number}");
-        if let Some(received) = case.received {
-            assert_eq!(status(&rig.received(&mut b)), received, "case {number}");
-        }
-        // The Terminate names the message, if it is not about this end alone.
-        assert_ne!((rig.query(&a).quoted, rig.query(&a).quoted_offset), (0, 0), "case {number}");
     }
 }
 
@@ -180,34 +182,36 @@ fn read(head: fn(u32, u32) -> Header, code: u32) -> Refusal {
 
 #[test]
 fn a_request_that_fails_here_shows_it_and_tells_the_peer() {
-    let (mut rig, mut a, b) = pair();
-    let (to, _) = rig.region(1, 64);
-    rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(0x99_00, 0, 64)]);
-    wait(&mut rig);
-    let failed = rig.sent(&mut a);
-    assert_eq!((status(&failed), failed.length), (Status::LocalProtection, 0));
-    assert_eq!(ends(&mut rig, 0), [(a.qpn, StreamFault::Local, TERMINATE_SENT)]);
-    let there = ends(&mut rig, 1);
-    assert_eq!(there, [(b.qpn, StreamFault::Terminated, TERMINATE_RECEIVED | NOT_COMPLETED)]);
+    for (mut rig, mut a, b) in pairs() {
+        let (to, _) = rig.region(1, 64);
+        rig.post(&mut a, rdma(Opcode::Write, 1, to, 0), &[segment(0x99_00, 0, 64)]);
+        wait(&mut rig);
+        let failed = rig.sent(&mut a);
+        assert_eq!((status(&failed), failed.length), (Status::LocalProtection, 0));
+        assert_eq!(ends(&mut rig, 0), [(a.qpn, StreamFault::Local, TERMINATE_SENT)]);
+        let there = ends(&mut rig, 1);
+        assert_eq!(there, [(b.qpn, StreamFault::Terminated, TERMINATE_RECEIVED | NOT_COMPLETED)]);
+    }
 }
 
 #[test]
 fn a_completion_queue_that_overflows_breaks_the_connection() {
-    let mut rig = Rig::wired(cable(), 1500);
-    connect_on(&mut rig);
-    let (small, large) = (rig.create_cq(0, 1), rig.create_cq(0, 8));
-    let mut a = rig.create_qp_on(0, spec(), small, large);
-    let b = rig.create_qp(1, spec());
-    super::join(&mut rig, &b, PASSIVE, StreamFlags::RESPONDER);
-    super::join(&mut rig, &a, ACTIVE, StreamFlags::empty());
-    let (from, _) = rig.region(0, 64);
-    let (to, _) = rig.region(1, 64);
-    for tag in 0..3 {
-        rig.post(&mut a, rdma(Opcode::Write, tag, to, 0), &[segment(from, 0, 64)]);
+    for mut rig in both() {
+        connect_on(&mut rig);
+        let (small, large) = (rig.create_cq(0, 1), rig.create_cq(0, 8));
+        let mut a = rig.create_qp_on(0, spec(), small, large);
+        let b = rig.create_qp(1, spec());
+        super::join(&mut rig, &b, PASSIVE, StreamFlags::RESPONDER);
+        super::join(&mut rig, &a, ACTIVE, StreamFlags::empty());
+        let (from, _) = rig.region(0, 64);
+        let (to, _) = rig.region(1, 64);
+        for tag in 0..3 {
+            rig.post(&mut a, rdma(Opcode::Write, tag, to, 0), &[segment(from, 0, 64)]);
+        }
+        wait(&mut rig);
+        assert_eq!(ends(&mut rig, 0), [(a.qpn, StreamFault::Local, NOT_COMPLETED)]);
+        assert_eq!(ends(&mut rig, 1), [(b.qpn, StreamFault::Lost, NOT_COMPLETED)]);
     }
-    wait(&mut rig);
-    assert_eq!(ends(&mut rig, 0), [(a.qpn, StreamFault::Local, NOT_COMPLETED)]);
-    assert_eq!(ends(&mut rig, 1), [(b.qpn, StreamFault::Lost, NOT_COMPLETED)]);
 }
 
 #[test]
@@ -230,20 +234,21 @@ fn a_peer_that_takes_nothing_holds_nothing_for_long() {
 
 #[test]
 fn connections_can_follow_each_other_on_one_queue_pair() {
-    let (mut rig, mut a, mut b) = pair();
-    for round in 0..3 {
-        send_one(&mut rig, &mut a, &mut b, round);
-        rig.set_state(&a, QpState::Error).expect("ERROR");
-        wait(&mut rig);
-        for qp in [&a, &b] {
-            rig.set_state(qp, QpState::Reset).expect("RESET");
+    for (mut rig, mut a, mut b) in pairs() {
+        for round in 0..3 {
+            send_one(&mut rig, &mut a, &mut b, round);
+            rig.set_state(&a, QpState::Error).expect("ERROR");
+            wait(&mut rig);
+            for qp in [&a, &b] {
+                rig.set_state(qp, QpState::Reset).expect("RESET");
+            }
+            connect_again(&mut rig);
+            super::join(&mut rig, &b, PASSIVE, StreamFlags::RESPONDER);
+            super::join(&mut rig, &a, ACTIVE, StreamFlags::empty());
+            settle(&mut rig);
         }
-        connect_again(&mut rig);
-        super::join(&mut rig, &b, PASSIVE, StreamFlags::RESPONDER);
-        super::join(&mut rig, &a, ACTIVE, StreamFlags::empty());
-        settle(&mut rig);
+        send_one(&mut rig, &mut a, &mut b, 9);
     }
-    send_one(&mut rig, &mut a, &mut b, 9);
 }
 
 fn send_one(rig: &mut Rig, a: &mut Qp, b: &mut Qp, tag: u32) {

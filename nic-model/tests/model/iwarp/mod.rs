@@ -1,9 +1,10 @@
-//! iWARP: queue pairs over TCP streams of two ports, as drivers use them.
+//! iWARP: queue pairs over TCP streams, as drivers use them, by a wire and by the short cut.
 
 mod attach;
 mod data;
 mod end;
 mod hostile;
+mod short_cut;
 
 use nic_abi::admin::{ModifyQp, QpMask, QpState, QpType, Status as Admin, StreamFlags};
 use nic_abi::eqe::{Eqe, EventType, StreamFault};
@@ -54,6 +55,19 @@ fn rig_on(wires: [impl Wire + 'static; 2]) -> (Rig, Qp, Qp) {
 
 fn pair() -> (Rig, Qp, Qp) {
     rig_on(cable())
+}
+
+/// Two NICs on a wire, and two on the short cut.
+fn both() -> [Rig; 2] {
+    [Rig::wired(cable(), 1500), Rig::new(2)]
+}
+
+/// Two queue pairs with a connection by a wire, and two by the short cut.
+fn pairs() -> [(Rig, Qp, Qp); 2] {
+    both().map(|mut rig| {
+        let (a, b) = pair_on(&mut rig, spec());
+        (rig, a, b)
+    })
 }
 
 /// What a NIC says of the ends of its connections: the queue pair, the fault and the detail.
