@@ -22,10 +22,11 @@
 //! Work requests are sent in the order of posting, and complete in it. A Send and an RDMA Write are
 //! complete when the last byte is given to the stream, an RDMA Read when its last byte is placed,
 //! so requests behind a Read may reach the peer before its bytes are here. Who wants otherwise sets
-//! [`Message::fence`]. Nothing tells that an RDMA Write has arrived but a later answer of the peer;
-//! a Write that the peer refuses has completed with success, and the refusal ends the stream.
-//! Receives complete in the order of the messages. Responses to RDMA Reads are sent in the order of
-//! the requests.
+//! [`Message::fence`]. Behind a request that failed none succeeds: what the stream has taken is
+//! flushed as well, though the peer may have it. Nothing tells that an RDMA Write has arrived but a
+//! later answer of the peer; a Write that the peer refuses has completed with success, and the
+//! refusal ends the stream. Receives complete in the order of the messages. Responses to RDMA Reads
+//! are sent in the order of the requests.
 //!
 //! FPDUs of a response and of a Send or of requests of Reads take turns, so neither side waits for
 //! a long message of the other kind. An RDMA Write and a response do not divide each other, though
@@ -269,6 +270,8 @@ pub struct Engine {
     begun: bool,
     /// A local one is with the device.
     local: bool,
+    /// One has failed.
+    failed: bool,
     /// At most `ord`, the oldest first.
     outstanding: VecDeque<Outstanding>,
     send_msn: u32,
@@ -322,6 +325,7 @@ impl Engine {
             offset: 0,
             begun: false,
             local: false,
+            failed: false,
             outstanding: VecDeque::with_capacity(config.ord.into()),
             send_msn: 1,
             read_msn: 1,
@@ -430,6 +434,8 @@ impl Engine {
             return None;
         }
         let event = match state {
+            // A success would be out of order, and that of a silent one would show nowhere.
+            State::Done if self.failed => Event::Failed { id, status: Status::Flushed },
             State::Done => Event::Completed { id },
             State::Failed(status) => Event::Failed { id, status },
             State::Queued | State::Reading if self.end.is_some() => {
@@ -437,6 +443,7 @@ impl Engine {
             }
             State::Queued | State::Reading => return None,
         };
+        self.failed |= matches!(event, Event::Failed { .. });
         self.slots.pop_front();
         self.first += 1;
         self.cursor = self.cursor.saturating_sub(1);

@@ -34,6 +34,21 @@ fn a_close_between_messages_is_a_disconnect() {
 }
 
 #[test]
+fn nothing_succeeds_behind_a_read_that_is_flushed() {
+    let mut a = Node::new(CONFIG);
+    let first = a.post(SEND, vec![7; 10]);
+    let unanswered = a.post(reads(1, 0), vec![0; 10]);
+    let behind = [a.post(SEND, vec![7; 10]), a.post(write(5, 0), vec![7; 10])];
+    // All of it is given to the stream.
+    a.send_all();
+    a.engine.finished();
+    a.take_events();
+    let [send, written] = behind.map(flushed);
+    let ended = Event::Ended(End::Disconnected);
+    assert_eq!(a.events, [Event::Completed { id: first }, flushed(unanswered), send, written, ended]);
+}
+
+#[test]
 fn a_close_at_each_byte_of_a_message_breaks_the_stream() {
     let mut a = Node::new(CONFIG);
     a.post(SEND, vec![7; 500]);
