@@ -13,6 +13,7 @@ use nic_abi::eqe::{Eqe, EventType, NO_COMPLETION, REFUSED, StreamFault};
 use nic_abi::{ident, vi};
 use nic_hal::{EventQueue, StreamEnding};
 use platform::Instant;
+use platform::planted::{Bug, planted};
 
 use crate::agent::Agent;
 use crate::event_room::EventRoom;
@@ -305,6 +306,8 @@ fn on_stream_ended(agent: &Agent, event: &Eqe) {
     let Some(qp) = qp_of(agent, event) else { return };
     let Some(breach) = qp.broke() else { return };
     let StreamEnding { fault, terminate, completes } = ending;
+    let orderly = fault == StreamFault::InsideMessage && planted(Bug::FinTakenAsOrderly);
+    let fault = if orderly { StreamFault::None } else { fault };
     if fault != StreamFault::None {
         let (context, qpn) = (qp.context(), qp.qpn());
         let event = AsyncEvent::StreamEnded { context, qpn, fault, terminate, completes };

@@ -35,6 +35,11 @@ macro_rules! bugs {
                 matches!(self, Bug::RegionEarly)
             }
 
+            /// Whether it is one of iWARP, which few other workloads reach.
+            pub const fn is_of_iwarp(self) -> bool {
+                matches!(self, Bug::FpduCrcIgnored | Bug::FinTakenAsOrderly | Bug::MsnSkips | Bug::StaleStag)
+            }
+
             /// What is wrong.
             pub const fn about(self) -> &'static str {
                 match self {
@@ -52,11 +57,14 @@ bugs! {
     CorruptTaken = "corrupt-taken", "A packet whose ICRC is wrong is taken.";
     DoorbellLost = "doorbell-lost", "The doorbell of a queue pair that has work is dropped.";
     DreqUnanswered = "dreq-unanswered", "A request to disconnect gets no reply.";
+    FinTakenAsOrderly = "fin-orderly", "The end of a stream inside a message counts as orderly.";
     FlushSkipped = "flush-skipped", "The receives of a broken queue pair are not flushed.";
     FlushSucceeds = "flush-succeeds", "A flushed request reports success.";
+    FpduCrcIgnored = "fpdu-crc-ignored", "An FPDU whose CRC is wrong is taken.";
     GenerationIgnored = "generation-ignored", "The generation of a handle is not compared.";
     LeftoverForgotten = "leftover-forgotten", "A host goes on before its lost connection's requests.";
     MessageTwice = "message-twice", "A message that comes again is delivered again.";
+    MsnSkips = "msn-skips", "A peer of iWARP skips the number of a message.";
     PsnReversed = "psn-reversed", "The responder compares a PSN the wrong way round.";
     ReadOffset = "read-offset", "A Read that is asked for again in part is answered from its start.";
     ReceiveTwice = "receive-twice", "A receive of a shared queue is taken and stays in the queue.";
@@ -64,6 +72,7 @@ bugs! {
     RnrIgnored = "rnr-ignored", "The requester takes \"receiver not ready\" for an acknowledgement.";
     RetryForgotten = "retry-forgotten", "A requester sends nothing again when an acknowledgement is late.";
     StaleKey = "stale-key", "A remote key that was replaced is accepted.";
+    StaleStag = "stale-stag", "Over iWARP an STag that was replaced is accepted.";
     UnlinkForgotten = "unlink-forgotten", "A Send that unlinks leaves the region linked.";
     WakeLost = "wake-lost", "A waiter sleeps without a last look at the queue that it has armed.";
     WindowOpen = "window-open", "An access may end behind the end of a region or window.";

@@ -43,6 +43,7 @@ fn run(options: &Options) -> ExitCode {
     let check = match () {
         () if options.storage || planted(Bug::is_of_storage) => storage::check,
         () if options.face || planted(Bug::is_of_face) => face::check,
+        () if options.iwarp || planted(Bug::is_of_iwarp) => workload::check_iwarp,
         () => workload::check,
     };
     for seed in options.from..options.from.saturating_add(options.seeds) {

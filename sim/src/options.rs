@@ -13,6 +13,7 @@ storage target, with hosts and disks that fail; or consumers of the API for Rust
 
     --storage      runs the storage target with hosts and disks instead
     --face         runs consumers of the API for Rust instead
+    --iwarp        runs all streams over iWARP; otherwise the seed decides
     --seeds N      runs N seeds (1)
     --from S       the first of them (0)
     --trace        tells the story of each seed, with virtual time
@@ -39,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) storage: bool,
     /// The consumers of the API for Rust.
     pub(crate) face: bool,
+    /// All streams are over iWARP.
+    pub(crate) iwarp: bool,
     pub(crate) seeds: u64,
     pub(crate) from: u64,
     pub(crate) trace: bool,
@@ -48,13 +51,14 @@ pub(crate) struct Options {
 impl Options {
     /// Reads the arguments.
     pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
-        let (mut storage, mut face) = (false, false);
+        let (mut storage, mut face, mut iwarp) = (false, false, false);
         let (mut seeds, mut from, mut trace, mut planted) = (None, 0, false, None);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--storage" => storage = true,
                 "--face" => face = true,
+                "--iwarp" => iwarp = true,
                 "--seeds" => seeds = Some(number("--seeds", arguments.next())?),
                 "--from" => from = number("--from", arguments.next())?,
                 "--trace" => trace = true,
@@ -71,7 +75,7 @@ impl Options {
             }
         }
         let usual = if planted.is_some() { 1000 } else { 1 };
-        Ok(Asked::Run(Options { storage, face, seeds: seeds.unwrap_or(usual), from, trace, planted }))
+        Ok(Asked::Run(Options { storage, face, iwarp, seeds: seeds.unwrap_or(usual), from, trace, planted }))
     }
 }
 
@@ -86,8 +90,9 @@ pub(crate) fn replay(seed: u64, options: &Options) -> String {
     let profile = if cfg!(debug_assertions) { "" } else { " --release" };
     let storage = if options.storage { " --storage" } else { "" };
     let face = if options.face { " --face" } else { "" };
+    let iwarp = if options.iwarp { " --iwarp" } else { "" };
     let planted = options.planted.map_or(String::new(), |bug| format!(" --break {} --seeds 1", bug.name()));
-    format!("cargo run -p sim{profile} --{storage}{face} --from {seed} --trace{planted}")
+    format!("cargo run -p sim{profile} --{storage}{face}{iwarp} --from {seed} --trace{planted}")
 }
 
 #[cfg(test)]
@@ -100,9 +105,11 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let all = Options { storage: true, face: true, seeds: 10, from: 7, trace: true, planted: None };
-        assert_eq!(read("--storage --face --seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
-        let usual = Options { storage: false, face: false, seeds: 1, from: 0, trace: false, planted: None };
+        let (storage, face, iwarp) = (true, true, true);
+        let all = Options { storage, face, iwarp, seeds: 10, from: 7, trace: true, planted: None };
+        assert_eq!(read("--storage --face --iwarp --seeds 10 --from 7 --trace"), Ok(Asked::Run(all)));
+        let (storage, face, iwarp) = (false, false, false);
+        let usual = Options { storage, face, iwarp, seeds: 1, from: 0, trace: false, planted: None };
         assert_eq!(read(""), Ok(Asked::Run(Options { ..usual })));
         let broken = Options { seeds: 1000, planted: Some(Bug::StaleKey), ..usual };
         assert_eq!(read("--break stale-key"), Ok(Asked::Run(broken)));

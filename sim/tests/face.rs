@@ -12,6 +12,7 @@ fn five_hundred_seeds_keep_the_rules() {
     let all = seeds::check_all(SEEDS, "--face ", face::check);
     // Each kind of operation, of ending and of fault was there.
     for what in [
+        "connections over iWARP",
         "messages",
         "writes",
         "reads",

@@ -6,6 +6,8 @@ mod workers;
 use sim::workload;
 
 const SEEDS: u64 = 1000;
+/// Seeds of which all streams are over iWARP.
+const IWARP_SEEDS: u64 = 400;
 
 #[test]
 fn a_thousand_seeds_keep_the_rules() {
@@ -40,7 +42,42 @@ fn a_thousand_seeds_keep_the_rules() {
 }
 
 #[test]
+fn streams_over_iwarp_keep_the_rules() {
+    let all = seeds::check_all(IWARP_SEEDS, "--iwarp ", workload::check_iwarp);
+    for what in [
+        "send",
+        "send and unlink",
+        "write",
+        "read",
+        "link",
+        "unlink",
+        "endings: idle",
+        "endings: under load",
+        "endings: freed under load",
+        "endings: access without a right",
+        "rejected connections",
+        "ends disconnected",
+        "ends broken",
+        "bare peers: messages",
+        "bare peers: closed",
+        "bare peers: closed inside a message",
+        "bare peers: reset",
+        "bare peers: a wrong CRC",
+        "bare peers: a wrong message number",
+        "bare peers: written and closed",
+        "bare peers: a stale STag",
+    ] {
+        assert!(all.done.get(what).is_some_and(|&times| times > 20), "too few: {what}\n{all}");
+    }
+    for what in ["lost", "duplicated", "reordered", "corrupted"] {
+        let fault = format!("network: frames {what}");
+        assert!(all.faults.get(&*fault).is_some_and(|&times| times > 20), "too few: {what}\n{all}");
+    }
+}
+
+#[test]
 fn a_seed_decides_what_happens() {
     assert_eq!(workload::check(5, false), workload::check(5, false));
+    assert_eq!(workload::check_iwarp(5, false), workload::check_iwarp(5, false));
     assert_ne!(workload::check(5, false), workload::check(6, false));
 }

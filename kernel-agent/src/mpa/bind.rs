@@ -2,6 +2,7 @@
 
 use iwarp::mpa::negotiation::Agreed;
 use nic_abi::admin::{ModifyQp, QpMask, QpState, StreamFlags};
+use platform::planted::{Bug, planted};
 
 use crate::Error;
 use crate::qp_common::Common;
@@ -28,7 +29,7 @@ pub(crate) enum Side {
 pub(super) fn to_rtr(agreed: &Agreed, side: Side, stream: u32) -> ModifyQp {
     let mask = QpMask::STATE | QpMask::STREAM | QpMask::MAX_RD_ATOMIC | QpMask::MAX_DEST_RD_ATOMIC;
     let mut flags = StreamFlags::empty();
-    flags.set(StreamFlags::CRC, agreed.crc);
+    flags.set(StreamFlags::CRC, agreed.crc && !planted(Bug::FpduCrcIgnored));
     flags.set(StreamFlags::RESPONDER, side == Side::Responder);
     // The passive side's consumer may be the one who speaks first.
     flags.set(StreamFlags::ANNOUNCE, side == Side::Initiator);

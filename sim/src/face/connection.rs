@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rdma::{
-    Access, Completion, Domain, Done, Endpoint, Operation, PostError, Queue, Region, RemoteMemory, Request,
-    RequestError, SharedReceives, Work,
+    Access, Completion, Domain, Done, Endpoint, Nic, Operation, PostError, Queue, Region, RemoteMemory,
+    Request, RequestError, SharedReceives, Work,
 };
 
 use super::{PATIENCE, Scene};
@@ -60,6 +60,8 @@ enum How {
 
 struct Op {
     by: usize,
+    /// The place among all requests.
+    place: u64,
     kind: Kind,
     how: How,
     /// None if the region was dropped while the request named it.
@@ -102,13 +104,17 @@ struct Connection {
     sides: [Side; 2],
     ops: Vec<Op>,
     word: u64,
+    /// It is over iWARP: a Write has succeeded before it has arrived.
+    iwarp: bool,
+    /// Over iWARP, Writes that succeeded while nothing shows that they arrived.
+    unproved: Vec<Op>,
     /// Something failed, or it is to end.
     over: bool,
 }
 
 impl Side {
-    fn new(scene: &mut Scene, queue: Option<Queue>, nic: usize) -> Step<Option<Side>> {
-        let Some(domain) = scene.value(scene.nics[nic].domain(), "a domain")? else { return Ok(None) };
+    fn new(scene: &mut Scene, queue: Option<Queue>, nic: &Nic) -> Step<Option<Side>> {
+        let Some(domain) = scene.value(nic.domain(), "a domain")? else { return Ok(None) };
         let len = COUNTER as usize + 8;
         let Some(area) = scene.value(domain.shared_region(len, Access::all()), "an area")? else {
             return Ok(None);
@@ -147,18 +153,22 @@ pub(super) fn live(scene: &mut Scene, service: u16) -> Step {
     let first = scene.random.below(2) as usize;
     let second = if scene.random.rarely(4) { first } else { 1 - first };
     // Both ends on one queue, if they are on one NIC.
+    // Two of three over iWARP, if there is that.
+    let iwarp = scene.iwarp.is_some() && !scene.random.rarely(3);
+    let nics = scene.iwarp.as_ref().filter(|_| iwarp).unwrap_or(&scene.nics).clone();
     let queue = match first == second && scene.random.rarely(2) {
-        true => scene.value(scene.nics[first].queue(8 * DEPTH as u32), "a queue")?,
+        true => scene.value(nics[first].queue(8 * DEPTH as u32), "a queue")?,
         false => None,
     };
-    let Some(a) = Side::new(scene, queue.clone(), first)? else { return Ok(()) };
-    let Some(b) = Side::new(scene, queue, second)? else { return Ok(()) };
+    let Some(a) = Side::new(scene, queue.clone(), &nics[first])? else { return Ok(()) };
+    let Some(b) = Side::new(scene, queue, &nics[second])? else { return Ok(()) };
     let word = scene.random.word();
-    let mut connection = Connection { sides: [a, b], ops: Vec::new(), word, over: false };
-    if !connection.connect(scene, [first, second], service)? {
+    let mut connection =
+        Connection { sides: [a, b], ops: Vec::new(), word, iwarp, unproved: Vec::new(), over: false };
+    if !connection.connect(scene, &nics[second], service)? {
         return Ok(());
     }
-    scene.tally.did("connections");
+    scene.tally.did(if iwarp { "connections over iWARP" } else { "connections" });
     for _ in 0..10 + scene.random.small(30) {
         if connection.over {
             break;
@@ -170,12 +180,12 @@ pub(super) fn live(scene: &mut Scene, service: u16) -> Step {
 
 impl Connection {
     /// Whether it is established.
-    fn connect(&mut self, scene: &mut Scene, nics: [usize; 2], service: u16) -> Step<bool> {
-        let listened = scene.nics[nics[1]].listen(service);
+    fn connect(&mut self, scene: &mut Scene, passive: &Nic, service: u16) -> Step<bool> {
+        let listened = passive.listen(service);
         let Some(listener) = scene.value(listened, "a listener")? else { return Ok(false) };
         let [a, b] = &self.sides;
         let (Some(a), Some(b)) = (&a.endpoint, &b.endpoint) else { return Ok(false) };
-        let address = scene.nics[nics[1]].address();
+        let address = passive.address();
         let asks =
             async { a.connect_with(address, service, b"hello").await.map(|_| ()).map_err(|e| e.to_string()) };
         let accepts = async {
@@ -221,7 +231,7 @@ impl Connection {
             3..6 => self.send(scene, by),
             6 | 7 => self.write(scene, by),
             8 => self.read(scene, by),
-            9 => self.add(scene, by),
+            9 if !self.iwarp => self.add(scene, by),
             10 => self.poll(scene).map(drop),
             _ => self.quiesce(scene),
         }
@@ -296,7 +306,8 @@ impl Connection {
             )
         });
         let memory = Some(memory).filter(|_| !drops);
-        self.ops.push(Op { by, kind, how, memory });
+        let place = scene.number();
+        self.ops.push(Op { by, place, kind, how, memory });
         Ok(true)
     }
 
@@ -341,7 +352,8 @@ impl Connection {
     /// A piece of the peer's area that no request uses.
     fn free_piece(&self, scene: &mut Scene, by: usize) -> Option<u64> {
         let piece = scene.random.below(PIECES);
-        let used = self.ops.iter().any(|op| op.by == by && op.piece() == Some(piece));
+        let mut ops = self.ops.iter().chain(&self.unproved);
+        let used = ops.any(|op| op.by == by && op.piece() == Some(piece));
         (!used && self.outstanding(by, false) < DEPTH).then_some(piece)
     }
 
@@ -455,11 +467,16 @@ impl Connection {
                     self.arrived(scene, op.by, *number, &bytes)?;
                 }
             }
+            Kind::Write(piece, bytes) if self.iwarp => {
+                let (place, kind) = (op.place, Kind::Write(*piece, bytes.clone()));
+                self.unproved.push(Op { by: op.by, place, kind, how: How::Forgotten, memory: None });
+            }
             Kind::Write(piece, bytes) => {
                 hold!(self.piece(1 - op.by, *piece) == *bytes, "a write is not there");
                 scene.tally.did("writes");
             }
             Kind::Read(_, expected) => {
+                self.prove(scene, op.by, op.place)?;
                 if let Some(memory) = &op.memory {
                     let wrong = difference(&memory.slice(..).to_vec(), expected);
                     hold!(wrong.is_none(), "a read returned {}", wrong.unwrap_or_default());
@@ -477,6 +494,17 @@ impl Connection {
         Ok(())
     }
 
+    /// All requests of a side before this place have arrived.
+    fn prove(&mut self, scene: &mut Scene, by: usize, place: u64) -> Step {
+        let proved = self.unproved.extract_if(.., |op| op.by == by && op.place < place);
+        for op in proved.collect::<Vec<_>>() {
+            let Kind::Write(piece, bytes) = op.kind else { continue };
+            hold!(self.piece(1 - by, piece) == bytes, "a write over iWARP is not there");
+            scene.tally.did("writes");
+        }
+        Ok(())
+    }
+
     /// Waits until all requests have ended, but for Receives without a message if the connection is
     /// not over. Those that nobody waits for are left.
     fn settle(&mut self, scene: &mut Scene, receives: bool) -> Step {
@@ -485,10 +513,10 @@ impl Connection {
             let waits = |op: &Op| op.receives() == receives && !matches!(op.how, How::Forgotten);
             let Some(at) = self.ops.iter().position(waits) else { return Ok(()) };
             if matches!(self.ops[at].how, How::Started(_)) {
-                let Op { by, kind, how, memory } = self.ops.remove(at);
+                let Op { by, place, kind, how, memory } = self.ops.remove(at);
                 let How::Started(request) = how else { continue };
                 let done = scene.wait(request)?;
-                let op = Op { by, kind, how: How::Forgotten, memory };
+                let op = Op { by, place, kind, how: How::Forgotten, memory };
                 self.finish(scene, &op, done.map(|done: Done| done.len))?;
                 continue;
             }
@@ -542,7 +570,8 @@ impl Connection {
         };
         self.sides[by].lengths.push(len);
         let done = scene.wait(request)?;
-        let op = Op { by, kind: Kind::Send(number), how: How::Forgotten, memory: Some(from) };
+        let place = scene.number();
+        let op = Op { by, place, kind: Kind::Send(number), how: How::Forgotten, memory: Some(from) };
         self.finish(scene, &op, done.map(|done| done.len))
     }
 
@@ -580,7 +609,9 @@ impl Connection {
             return Ok(());
         }
         let done = scene.wait(request)?;
-        let op = Op { by: there, kind: Kind::Receive(number), how: How::Forgotten, memory: Some(into) };
+        let place = scene.number();
+        let op =
+            Op { by: there, place, kind: Kind::Receive(number), how: How::Forgotten, memory: Some(into) };
         self.finish(scene, &op, done.map(|done| done.len))
     }
 
@@ -604,7 +635,9 @@ impl Connection {
             };
             self.finish(scene, &op, Ok(len))?;
         }
-        Ok(())
+        // A side's last message comes behind all its Writes.
+        let came = [0, 1].map(|by| !self.misses(1 - by));
+        (0..2).filter(|&by| came[by]).try_for_each(|by| self.prove(scene, by, u64::MAX))
     }
 
     /// Whether messages are on their way to a side's pool.

@@ -30,7 +30,7 @@ use kernel_agent::{Agent, Config};
 use platform::random::Random;
 use platform::sync::atomic::AtomicU32;
 use platform::{Platform, Signal};
-use rdma::{Done, Nic, Request, RequestError};
+use rdma::{Done, Nic, Request, RequestError, Transport};
 
 use crate::harness::story::{Story, Tally};
 use crate::harness::wrong::{Must, Step, Wrong, hold};
@@ -75,7 +75,8 @@ pub fn check(seed: u64, told: bool) -> Result<Tally, String> {
         4 => Network::Wire,
         _ => Network::Faulty,
     };
-    harness::check(seed, network, |world| life(world, network, told))
+    let iwarp = Random::new(seed ^ 0x6977_6172_7001).rarely(3);
+    harness::check(seed, network, |world| life(world, network, iwarp, told))
 }
 
 /// What all consumers of a run share.
@@ -84,6 +85,8 @@ struct Shared {
     agents: [Arc<Agent>; 2],
     /// The network may lose what it carries.
     faulty: bool,
+    /// Most connections are over iWARP.
+    iwarp: bool,
     /// The device was killed, or the agents were closed.
     ended: AtomicBool,
 }
@@ -92,6 +95,8 @@ struct Shared {
 struct Scene {
     shared: Arc<Shared>,
     nics: [Nic; 2],
+    /// The same NICs, opened for connections over iWARP, if the run has some.
+    iwarp: Option<[Nic; 2]>,
     random: Random,
     story: Story,
     tally: Tally,
@@ -154,7 +159,7 @@ impl Scene {
     }
 }
 
-fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
+fn life(world: &World, network: Network, iwarp: bool, told: bool) -> Step<Tally> {
     let story = Story::new(world.clock(), told);
     let mut random = Random::new(world.random());
     let nodes = Nodes::start(world, CONFIG)?;
@@ -168,6 +173,7 @@ fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
         platform: world.platform(),
         agents: [nodes.agents[0].clone(), nodes.agents[1].clone()],
         faulty: network == Network::Faulty,
+        iwarp,
         ended: AtomicBool::new(false),
     });
     let mut threads: Vec<(String, harness::Body<Tally>)> = Vec::new();
@@ -213,13 +219,17 @@ fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
 
 /// Runs a consumer.
 fn live(shared: Arc<Shared>, number: u32, random: Random, story: Story) -> Step<Tally> {
-    let open = |nic: usize| Nic::open(&shared.agents[nic]);
-    let nics = match (open(0), open(1)) {
-        (Ok(a), Ok(b)) => [a, b],
-        _ if shared.ended.load(Ordering::SeqCst) => return Ok(Tally::default()),
-        _ => return Err(Wrong("a NIC was not opened".into())),
+    let open = |transport| {
+        let open = |nic: usize| Nic::open_over(&shared.agents[nic], transport);
+        match (open(0), open(1)) {
+            (Ok(a), Ok(b)) => Ok(Some([a, b])),
+            _ if shared.ended.load(Ordering::SeqCst) => Ok(None),
+            _ => Err(Wrong(format!("a NIC was not opened for {transport:?}"))),
+        }
     };
-    let mut scene = Scene { shared, nics, random, story, tally: Tally::default(), number: 0 };
+    let Some(nics) = open(Transport::InfiniBand)? else { return Ok(Tally::default()) };
+    let iwarp = if shared.iwarp { open(Transport::Iwarp)? } else { None };
+    let mut scene = Scene { shared, nics, iwarp, random, story, tally: Tally::default(), number: 0 };
     for _ in 0..1 + scene.random.small(3) {
         if scene.random.rarely(4) {
             datagrams::live(&mut scene, 4000 + number as u16)?;

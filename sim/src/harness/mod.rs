@@ -18,7 +18,7 @@ use kernel_agent::{Agent, Config, Counts};
 use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, ObjectCounts, Provider};
-use rdma::Nic;
+use rdma::{Limits, Nic};
 
 use crate::{Network, World};
 use story::Tally;
@@ -108,6 +108,13 @@ impl Adapters {
     pub(crate) fn ia(&self, nic: usize) -> Step<Ia> {
         let name = format!("rnic{nic}");
         self.provider.ia_create(&name, 2, 1, Some(self.privileged)).must("it_ia_create")
+    }
+
+    /// A new interface adapter over iWARP on a NIC, which gets an interface for it.
+    pub(crate) fn ia_over_iwarp(&self, nic: usize) -> Step<Ia> {
+        let name = format!("iwarp{nic}");
+        self.provider.add_iwarp(&name, self.agents[nic].clone(), Limits::NONE).must("adding an interface")?;
+        self.provider.ia_create(&name, 2, 1, Some(self.privileged)).must("it_ia_create over iWARP")
     }
 
     /// An opening of a NIC.

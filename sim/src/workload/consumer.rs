@@ -9,6 +9,7 @@ use platform::random::Random;
 use platform::sync::atomic::AtomicU32;
 use privileged_api::*;
 
+use super::bare::Bare;
 use super::datagrams::Datagrams;
 use super::node::{Node, Scene};
 use super::stream::{Next, PATIENCE, Phase, Stream};
@@ -22,22 +23,30 @@ pub(crate) struct Consumer {
     streams: Vec<Stream>,
     datagrams: Option<Datagrams>,
     unreliable: Option<Unreliable>,
+    bare: Option<Bare>,
 }
 
 /// What all consumers of a run share.
 pub(crate) struct Shared {
     pub(crate) platform: Arc<dyn Platform>,
     pub(crate) ias: [Ia; 2],
+    /// Those of consumers over iWARP, if there are any.
+    pub(crate) iwarp: Option<[Ia; 2]>,
     pub(crate) agents: [Arc<Agent>; 2],
+    /// No consumer is over InfiniBand.
+    pub(crate) only_iwarp: bool,
     pub(crate) quiet: bool,
     pub(crate) faulty: bool,
 }
 
 impl Consumer {
-    /// Runs a consumer until all its connections are over.
+    /// Runs a consumer until all its connections are over. If the run has IAs over iWARP, most
+    /// consumers use these.
     pub(crate) fn live(shared: &Shared, number: u64, seed: u64, story: &Story) -> Step<Consumer> {
         let name = format!("c{number}");
-        let node = |n: usize| Node::new(&shared.platform, &shared.ias[n], &shared.agents[n]);
+        let iwarp = shared.iwarp.as_ref().filter(|_| shared.only_iwarp || seed % 4 != 0);
+        let ias = iwarp.unwrap_or(&shared.ias);
+        let node = |n: usize| Node::new(&shared.platform, &ias[n], &shared.agents[n], iwarp.is_some());
         let mut scene = Scene {
             story: story.of(&name),
             name,
@@ -48,10 +57,12 @@ impl Consumer {
             cookie: 0,
             quiet: shared.quiet,
             faulty: shared.faulty,
+            iwarp: iwarp.is_some(),
         };
         let count = 1 + scene.random.small(2);
         let streams = (0..count).map(|number| Stream::new(&mut scene, number)).collect();
-        let datagrams = match scene.rarely(3) {
+        // iWARP has no datagrams.
+        let datagrams = match !scene.iwarp && scene.rarely(3) {
             true => Some(Datagrams::new(&mut scene)?),
             false => None,
         };
@@ -59,7 +70,11 @@ impl Consumer {
             true => Some(Unreliable::new(&mut scene, number)?),
             false => None,
         };
-        let mut consumer = Consumer { scene, streams, datagrams, unreliable };
+        let bare = match scene.iwarp && scene.rarely(2) {
+            true => Some(Bare::new(&mut scene)?),
+            false => None,
+        };
+        let mut consumer = Consumer { scene, streams, datagrams, unreliable, bare };
         consumer.run()?;
         Ok(consumer)
     }
@@ -87,11 +102,15 @@ impl Consumer {
             let over = self.streams.iter().all(|stream| stream.phase == Phase::Over);
             let datagrams = self.datagrams.as_ref().is_none_or(Datagrams::is_over);
             let unreliable = self.unreliable.as_ref().is_none_or(Unreliable::is_over);
-            if over && datagrams && unreliable {
+            let bare = self.bare.as_ref().is_none_or(Bare::is_over);
+            if over && datagrams && unreliable && bare {
                 return Ok(());
             }
             if let Some(unreliable) = &mut self.unreliable {
                 unreliable.act(&mut self.scene)?;
+            }
+            if let Some(bare) = &mut self.bare {
+                bare.act(&mut self.scene)?;
             }
             let pick = self.scene.random.below(self.streams.len() as u64 + 1) as usize;
             let next = match (self.streams.get_mut(pick), &mut self.datagrams) {
@@ -181,6 +200,9 @@ impl Consumer {
                 if let Some(datagrams) = self.datagrams.as_mut().filter(|d| d.is_mine(node, done.ep)) {
                     return datagrams.completed(&mut self.scene, done);
                 }
+                if let Some(bare) = self.bare.as_mut().filter(|bare| bare.is_mine(node, done.ep)) {
+                    return bare.completed(&mut self.scene, done);
+                }
                 for stream in &mut self.streams {
                     if let Some(side) = stream.side_of(node, done.ep) {
                         return stream.completed(&mut self.scene, side, done);
@@ -194,6 +216,11 @@ impl Consumer {
                         return Ok(());
                     }
                 }
+                if let Some(bare) = &mut self.bare
+                    && bare.asked(&self.scene, node, request)?
+                {
+                    return Ok(());
+                }
                 Err(Wrong(format!("a request of nobody: {request:?}")))
             }
             Event::ConnEstablished { ep, .. }
@@ -201,6 +228,9 @@ impl Consumer {
             | Event::ConnBroken { ep, .. }
             | Event::ConnPeerReject { ep, .. }
             | Event::ConnNonpeerReject { ep, .. } => {
+                if let Some(bare) = self.bare.as_mut().filter(|bare| bare.is_mine(node, *ep)) {
+                    return bare.message(&mut self.scene, event);
+                }
                 for stream in &mut self.streams {
                     if let Some(side) = stream.side_of(node, *ep) {
                         return stream.message(&mut self.scene, side, event);

@@ -6,6 +6,8 @@
 //!
 //! - each message of a reliable connection arrives once, in order and intact, or both ends learn
 //!   that the connection is over;
+//! - over iWARP a Write has arrived when a later request is answered, and a connection is
+//!   disconnected only if a side has left it between messages;
 //! - each message of an unreliable connection arrives once at most, in order and intact;
 //! - each request completes once, in order, with the status that fits;
 //! - no memory is accessed after its release: it holds poison from then on, and what the device may
@@ -17,9 +19,11 @@
 //! | `consumer` | a thread: takes events, lets its streams act |
 //! | `stream` | a connection, its lives, its model |
 //! | `datagrams` | two datagram endpoints |
+//! | `bare` | a peer of an iWARP endpoint that speaks RDMAP by itself, not always as it should |
 //! | `unreliable` | an unreliable connection |
 //! | `node` | what a consumer has on a node |
 
+mod bare;
 mod consumer;
 mod datagrams;
 mod node;
@@ -62,22 +66,46 @@ const PROMPT_RELEASE: Duration = Duration::from_millis(500);
 /// Runs the workload of a seed. Returns what happened how often, or what was wrong: a rule that was
 /// broken, a deadlock, a panic of the stack. With `told`, the story goes to standard output.
 pub fn check(seed: u64, told: bool) -> Result<Tally, String> {
+    let iwarp = if Random::new(seed ^ 0x6977_6172_7000).rarely(4) { Iwarp::Some } else { Iwarp::None };
+    run(seed, iwarp, told)
+}
+
+/// As [`check`], but all consumers are over iWARP.
+pub fn check_iwarp(seed: u64, told: bool) -> Result<Tally, String> {
+    run(seed, Iwarp::All, told)
+}
+
+/// Which consumers are over iWARP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Iwarp {
+    None,
+    Some,
+    All,
+}
+
+fn run(seed: u64, iwarp: Iwarp, told: bool) -> Result<Tally, String> {
     let network = match Random::new(seed ^ 0x7769_7265).below(8) {
         0..3 => Network::ShortCut,
         3 => Network::Wire,
         _ => Network::Faulty,
     };
-    harness::check(seed, network, |world| life(world, network, told))
+    harness::check(seed, network, |world| life(world, network, iwarp, told))
 }
 
-fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
+fn life(world: &World, network: Network, iwarp: Iwarp, told: bool) -> Step<Tally> {
     let story = Story::new(world.clock(), told);
     let mut random = Random::new(world.random());
     let nodes = Nodes::start(world, CONFIG)?;
     let ias = [nodes.adapters.ia(0)?, nodes.adapters.ia(1)?];
+    let iwarp_ias = match iwarp {
+        Iwarp::None => None,
+        _ => Some([nodes.adapters.ia_over_iwarp(0)?, nodes.adapters.ia_over_iwarp(1)?]),
+    };
     let shared = Arc::new(Shared {
         platform: world.platform(),
         ias: ias.clone(),
+        iwarp: iwarp_ias.clone(),
+        only_iwarp: iwarp == Iwarp::All,
         agents: [nodes.agents[0].clone(), nodes.agents[1].clone()],
         quiet: random.rarely(3) && network != Network::Faulty,
         faulty: network == Network::Faulty,
@@ -89,10 +117,10 @@ fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
         tally.add(&consumer.free()?);
     }
     drop(shared);
-    for ia in &ias {
+    for ia in ias.iter().chain(iwarp_ias.iter().flatten()) {
         nodes.adapters.free(ia)?;
     }
-    drop(ias);
+    drop((ias, iwarp_ias));
     nodes.end(world, &mut tally)?;
     Ok(tally)
 }

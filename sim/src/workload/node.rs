@@ -53,7 +53,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(platform: &Arc<dyn Platform>, ia: &Ia, agent: &Arc<Agent>) -> Step<Node> {
+    pub(crate) fn new(platform: &Arc<dyn Platform>, ia: &Ia, agent: &Arc<Agent>, iwarp: bool) -> Step<Node> {
         let evd = |stream| ia.evd_create(stream, EvdFlags::empty(), EVENTS, 1, EvdHandle::NULL);
         let pz = ia.pz_create().must("it_pz_create")?;
         let completions = evd(EventType::DTO_EVENT_STREAM).must("it_evd_create")?;
@@ -66,8 +66,10 @@ impl Node {
             .must("it_listen_create")?;
         let slab = Slab::new(platform, SLAB)?;
         let memory = LmrMemory::Buffer { buffer: &slab.buffer, offset: 0 };
+        // Over iWARP what an RDMA Read brings counts as written by the peer.
+        let privileges = if iwarp { MemPriv::LOCAL | MemPriv::REMOTE_WRITE } else { MemPriv::LOCAL };
         let (lmr, _) = ia
-            .lmr_create(pz, memory, SLAB as u64, AddrMode::Absolute, MemPriv::LOCAL, LmrFlags::NONE, 0)
+            .lmr_create(pz, memory, SLAB as u64, AddrMode::Absolute, privileges, LmrFlags::NONE, 0)
             .must("it_lmr_create")?;
         let srq = ia.srq_create(pz, 4, SHARED).must("it_srq_create")?;
         let (spigot, address) = (spigot.spigot_id, spigot.net_addr[0]);
@@ -141,6 +143,8 @@ pub(crate) struct Scene {
     pub(crate) quiet: bool,
     /// The network may lose what it carries, or carry it twice.
     pub(crate) faulty: bool,
+    /// The streams are connections of iWARP.
+    pub(crate) iwarp: bool,
 }
 
 impl Scene {

@@ -37,6 +37,7 @@ impl Stream {
                 4 | 5 => Ending::Loaded,
                 6 | 7 if !self.sides[by].shared => Ending::Freed,
                 8 | 9 => Ending::Trespass,
+                10 | 11 if scene.iwarp => Ending::Loaded,
                 10 if !scene.quiet => [Ending::Failure, Ending::Garbled][scene.random.below(2) as usize],
                 11 if !scene.quiet => Ending::Silence,
                 _ => Ending::Idle,
@@ -52,6 +53,11 @@ impl Stream {
                 return Ok(Next::Await(node));
             }
             self.check_areas()?;
+            hold!(
+                !scene.iwarp || ending != Ending::Trespass,
+                "{}: a side has reached for memory that it may not reach, and nothing happened",
+                self.name
+            );
             // A fault that hit a repetition breaks nothing.
             scene.tally.did("endings: idle");
             self.disconnect(scene, by)?;
@@ -98,6 +104,7 @@ impl Stream {
 
     fn disconnect(&mut self, scene: &mut Scene, by: usize) -> Step {
         self.excuse = Some("a side has disconnected");
+        self.left = true;
         self.enter(scene, Phase::Ending);
         let both = scene.rarely(4);
         for side in [by, 1 - by] {
@@ -115,6 +122,7 @@ impl Stream {
     fn free_under_load(&mut self, scene: &mut Scene, by: usize) -> Step {
         scene.tally.did("endings: freed under load");
         self.excuse = Some("an endpoint was freed");
+        self.left = true;
         self.enter(scene, Phase::Ending);
         let (end, peer) = self.ends(by);
         scene.story.tell(|| format!("{}: is freed", end.name));
@@ -171,7 +179,9 @@ impl Stream {
         }
         for side in [0, 1] {
             let (end, peer) = self.ends(side);
-            if peer.alive {
+            end.give_up_proof(peer);
+            // Over iWARP a Send is complete once the stream has it.
+            if peer.alive && !end.iwarp {
                 hold!(
                     peer.arrived >= end.acknowledged,
                     "{}: {} messages were acknowledged, and only {} arrived",
@@ -180,7 +190,9 @@ impl Stream {
                     peer.arrived
                 );
             }
-            end.area.check(&end.name)?;
+        }
+        for side in &self.sides {
+            side.area.check(&side.name)?;
         }
         for side in [0, 1] {
             let (end, peer) = self.ends(side);

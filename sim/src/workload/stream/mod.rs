@@ -17,7 +17,7 @@ use privileged_api::*;
 
 use super::node::Scene;
 use crate::harness::wrong::{Must, Step, Wrong, hold};
-use area::Area;
+pub(crate) use area::Area;
 use ending::Ending;
 use side::Side;
 
@@ -84,10 +84,13 @@ pub(crate) struct Stream {
     lazy: bool,
     /// It gives up soon if the peer is not ready to receive.
     impatient: bool,
+    /// A side has ended the connection, by a call or by freeing its endpoint.
+    left: bool,
 }
 
 impl Stream {
     pub(crate) fn new(scene: &mut Scene, number: u32) -> Stream {
+        let iwarp = scene.iwarp;
         let random = &mut scene.random;
         let first = random.below(2) as usize;
         // Sometimes both ends are on one NIC.
@@ -99,11 +102,14 @@ impl Stream {
             name: format!("{name}{letter}"),
             node,
             ep: EpHandle::NULL,
+            iwarp,
             depth,
             shared,
             requests: Default::default(),
             receives: Default::default(),
             sent: Default::default(),
+            unproved: Vec::new(),
+            open: false,
             acknowledged: 0,
             arrived: 0,
             area: Area::none(),
@@ -132,7 +138,9 @@ impl Stream {
             losses: 0,
             pauses: if random.rarely(2) { 4 } else { 24 },
             lazy: random.rarely(3),
-            impatient: random.rarely(6),
+            // Over iWARP nobody waits for a receive.
+            impatient: random.rarely(6) && !iwarp,
+            left: false,
         }
     }
 
@@ -236,8 +244,10 @@ impl Stream {
         self.begun = false;
         self.pausing = false;
         self.settled = false;
-        self.losses = if scene.quiet { 0 } else { LOSSES };
-        if !scene.quiet && scene.rarely(6) {
+        self.left = false;
+        // Requests of iWARP do not get lost one by one.
+        self.losses = if scene.quiet || scene.iwarp { 0 } else { LOSSES };
+        if !scene.quiet && !scene.iwarp && scene.rarely(6) {
             let lost = 1 + scene.random.small(3);
             let node = self.sides[scene.random.below(2) as usize].node;
             self.inject(scene, node, 0, Injection::DropManagement, lost, 0)?;
@@ -304,6 +314,13 @@ impl Stream {
         };
         hold!(end.over.is_none(), "{}: {over}, after it was {:?}", end.name, end.over);
         end.over = Some(over);
+        if scene.iwarp {
+            // Only an end between messages is an orderly one, and nothing else ends it so.
+            let name = &self.sides[side].name;
+            let idle = self.ending == Some(Ending::Idle) && !scene.faulty;
+            hold!(over != "disconnected" || self.left, "{name}: disconnected, and nobody has left");
+            hold!(over != "broken" || !idle, "{name}: broken, and it was ended between messages");
+        }
         scene.tally.did(match over {
             "disconnected" => "ends disconnected",
             "broken" => "ends broken",
@@ -370,6 +387,7 @@ impl Stream {
 
     /// Disconnects the sides that still have a connection.
     fn close(&mut self, scene: &mut Scene) -> Step {
+        self.left = true;
         for side in &mut self.sides {
             let ia = &scene.nodes[side.node].ia;
             match ia.ep_disconnect(side.ep, &[]) {
@@ -446,7 +464,8 @@ impl Stream {
         for side in [0, 1] {
             self.post_receives(scene, side)?;
             let end = &mut self.sides[side];
-            if end.requests.back().is_some_and(|last| !last.signaled) && end.has_room() {
+            let silent = end.requests.back().is_some_and(|last| !last.signaled);
+            if (silent || end.open) && end.has_room() {
                 end.post_marker(scene)?;
             }
         }

@@ -7,7 +7,7 @@ use super::side::{Kind, Message, Request, Side};
 use super::{MOST, Stream};
 use crate::harness::memory::{Slot, pattern};
 use crate::harness::wrong::{Must, Step, hold};
-use crate::workload::node::{SHARED, Scene};
+use crate::workload::node::Scene;
 
 /// Flags of a request, and whether a success makes an event. A silent request keeps its place in
 /// the queue until a later one completes, so the last place is for one that is not silent.
@@ -57,8 +57,15 @@ impl Side {
         let cookie = scene.cookie();
         let flags = DtoFlags::COMPLETION | DtoFlags::NOTIFY;
         let ia = &scene.nodes[self.node].ia;
-        ia.post_rdma_write(self.ep, &[], cookie, flags, RdmaAddr(0), RmrContext(0))
-            .must("it_post_rdma_write")?;
+        let (to, context) = (RdmaAddr(0), RmrContext(0));
+        // Over iWARP only an answer shows that what was asked before has arrived.
+        match self.iwarp {
+            true => ia.post_rdma_read(self.ep, &[], cookie, flags, to, context).must("it_post_rdma_read")?,
+            false => {
+                ia.post_rdma_write(self.ep, &[], cookie, flags, to, context).must("it_post_rdma_write")?
+            }
+        }
+        self.open = false;
         self.posted(scene, cookie, true, Kind::Marker, None, None);
         Ok(())
     }
@@ -132,6 +139,7 @@ impl Side {
         ia.post_rdma_write(self.ep, &segments, cookie, flags, to, context).must("it_post_rdma_write")?;
         peer.area.shadow[at..at + len].copy_from_slice(&pattern(word, len));
         peer.area.targets[target].users += 1;
+        self.open = self.iwarp;
         self.posted(scene, cookie, signaled, Kind::Write { target }, Some(slot), Some(word));
         Ok(true)
     }
@@ -149,6 +157,7 @@ impl Side {
         ia.post_rdma_read(self.ep, &segments, cookie, flags, from, context).must("it_post_rdma_read")?;
         let expected = peer.area.shadow[at..at + len].to_vec();
         peer.area.targets[target].users += 1;
+        self.open = false;
         let kind = Kind::Read { target, expected, at, loose: vec![false; len] };
         self.posted(scene, cookie, signaled, kind, Some(slot), None);
         Ok(true)
@@ -215,9 +224,7 @@ impl Side {
     /// Several Sends with one doorbell.
     fn post_batch(&mut self, scene: &mut Scene, peer: &Side) -> Step<bool> {
         let mut ready = Vec::new();
-        let waiting = if peer.shared { scene.nodes[peer.node].due } else { self.sent.len() };
-        let receives = if peer.shared { SHARED } else { peer.depth };
-        let room = (self.depth - self.requests.len()).min(receives - waiting);
+        let room = (self.depth - self.requests.len()).min(self.room_of(scene, peer));
         for _ in 0..(1 + scene.random.below(4) as usize).min(room) {
             let len = scene.length(300);
             let Some((slot, word)) = self.source(scene, len)? else { break };
@@ -258,6 +265,7 @@ impl Side {
         let source = LmrTriplet::new(node.lmr, (node.slab.buffer.addr() + slot.at) as u64, 2);
         let to = make_rdma_addr_absolute(peer.area.addr(at));
         node.ia.post_rdma_write(self.ep, &[source], cookie, flags, to, context).must("it_post_rdma_write")?;
+        self.open = self.iwarp;
         self.posted(scene, cookie, true, Kind::Trespass, Some(slot), Some(word));
         Ok(true)
     }
@@ -271,10 +279,7 @@ impl Stream {
             return Ok(false);
         }
         // Not more messages than receives that the peer can have.
-        let sends = match peer.shared {
-            true => scene.nodes[peer.node].due < SHARED,
-            false => end.sent.len() < peer.depth,
-        };
+        let sends = end.room_of(scene, peer) > 0;
         let target = scene.random.below(3) as usize;
         let up = peer.area.targets[target].way == Way::Up;
         match scene.random.below(16) {
@@ -290,7 +295,7 @@ impl Stream {
             }
             6..9 if up => end.post_write(scene, peer, target),
             9..11 if up => end.post_read(scene, peer, target),
-            11..13 if up && target != 1 => end.post_atomic(scene, peer, target),
+            11..13 if up && target != 1 && !end.iwarp => end.post_atomic(scene, peer, target),
             13..16 => {
                 let own = 1 + scene.random.below(2) as usize;
                 hold!(end.area.targets.len() == 3, "an area has three targets");
