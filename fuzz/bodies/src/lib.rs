@@ -10,6 +10,7 @@ mod api;
 mod calls;
 mod capsule;
 mod cm;
+mod convert;
 mod dat_calls;
 mod descriptor;
 mod input;
@@ -33,7 +34,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 17] = [
+pub const TARGETS: [(&str, Body); 18] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -51,6 +52,7 @@ pub const TARGETS: [(&str, Body); 17] = [
     ("tcp", tcp::run),
     ("mpa", mpa::run),
     ("stream", stream::run),
+    ("convert", convert::run),
 ];
 
 /// The target of that name.
