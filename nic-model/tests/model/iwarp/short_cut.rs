@@ -329,7 +329,7 @@ fn reads_beyond_what_was_agreed_wait_here_and_are_refused_there() {
             let (flushed, failed) = (Status::Flushed, Status::RemoteOperation);
             assert_eq!(done, [flushed, failed, flushed, flushed]);
             let faults = [0, 1].map(|n| ends(&mut rig, n)[0].1);
-            assert_eq!(faults, [StreamFault::Terminated, StreamFault::Transport]);
+            assert_eq!(faults, [StreamFault::Terminated, StreamFault::ReadSource]);
         }
     }
 }
