@@ -8,6 +8,7 @@
 //! - [`mod@check`]: failures with file and line
 //! - [`fixture`]: the IAs of a test, and helpers that make objects on them
 //! - [`thread`]: threads that are joined with a deadline
+//! - [`transport`]: the transports over which the tests run, and what tests need of one
 //! - [`mod@run`]: which tests run, and the run of one test
 //! - a folder for each subject, with a module for each area: the rows that a test shows stand
 //!   beside its code in the area's `TESTS`, and the folder's `TESTS` lists its areas
@@ -46,7 +47,8 @@ mod via_ia;
 pub use check::{Failure, Outcome, format_message, not_shown, refused, some, unequal};
 pub use fixture::{Fixture, Interface, Setup};
 pub use run::run;
-pub use support::{check, fixture, run, thread};
+pub use support::{check, fixture, run, thread, transport};
+pub use transport::Transport;
 
 /// One test.
 #[derive(Clone, Copy)]

@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         println!("the boot code of docs/embed.md: {why}");
         return ExitCode::FAILURE;
     }
-    let place = Place { name: "docs/embed.md".into(), run: Arc::new(on_a_new_machine) };
+    let place = Place::new("docs/embed.md", conformance::Transport::InfiniBand, on_a_new_machine);
     runner::run_all("embed", std::env::args().skip(1), &[place], 2)
 }
 

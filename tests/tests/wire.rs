@@ -1,6 +1,7 @@
 //! The conformance suite over a wire: two NICs whose ports are joined by a link in memory, without
 //! a short cut, so that all that goes from one to the other goes in packets. It runs twice: over a
-//! perfect link, and over one that loses, repeats, reorders and corrupts frames.
+//! perfect link, and over one that loses, repeats, reorders and corrupts frames; over each of them
+//! the tests of no transport run on IAs over iWARP, too.
 //!
 //! `cargo test -p ferrovia-conformance --test wire -- lmr link` runs the tests whose names contain
 //! one of the words. With an impairment in the environment, such as
@@ -12,9 +13,8 @@ mod machine;
 mod runner;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use conformance::{Failure, Outcome, Test};
+use conformance::{Failure, Outcome, Test, Transport};
 use host::Machine;
 use links::{Impaired, Impairment, Link, pair};
 use nic_model::Wire;
@@ -45,13 +45,15 @@ fn main() -> ExitCode {
             },
         };
         let wire = if impairment.is_lossy() { "a bad wire" } else { "a wire" };
-        let run = Arc::new(move |test: &Test| on_a_new_machine(test, impairment));
-        places.push(Place { name: format!("2 NICs, {wire}"), run });
+        for transport in [Transport::InfiniBand, Transport::Iwarp] {
+            let run = move |test: &Test| on_a_new_machine(test, impairment, transport);
+            places.push(Place::new(&format!("2 NICs, {wire}"), transport, run));
+        }
     }
     runner::run_all("wire", std::env::args().skip(1), &places, 4)
 }
 
-fn on_a_new_machine(test: &Test, impairment: Impairment) -> Outcome {
+fn on_a_new_machine(test: &Test, impairment: Impairment, transport: Transport) -> Outcome {
     let (a, b) = pair();
     let (a, b): (Box<dyn Link + Send>, Box<dyn Link + Send>) = match impairment == Impairment::default() {
         true => (Box::new(a), Box::new(b)),
@@ -65,5 +67,11 @@ fn on_a_new_machine(test: &Test, impairment: Impairment) -> Outcome {
     });
     let machine = Machine::with_wires(wires.collect::<Result<_, Failure>>()?);
     // The link allocates for each frame, as the peer's NIC would.
-    machine::run(test, machine, || HEAP.requests_by_driver(), (true, impairment.is_lossy()))
+    machine::run(
+        test,
+        machine,
+        || HEAP.requests_by_driver(),
+        (transport, false),
+        (true, impairment.is_lossy()),
+    )
 }

@@ -9,6 +9,7 @@ use privileged_api::*;
 
 use crate::fixture::{End, OPEN, PAGE, Pair, SIGNALLED, attributes, evd_param, pattern, sevd};
 use crate::requests::errors::impatient;
+use crate::transport::Need;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -43,6 +44,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Posts and it_evd_dequeue return even if no request can complete.
     test("global::posting_and_dequeuing_do_not_block", &["4.1 B03"], |f| {
+        Need::Waiting.of(&f.a)?;
         // The peer has posted no Receive, and the Sends are retried without end, so no Send
         // completes before the peer posts one.
         let patient = ConnAttributes { rnr_retry_count: 7, ..ConnAttributes::default() };
@@ -130,7 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
         let to = make_rdma_addr_absolute(nowhere + 24);
         f.a.post_rdma_write(pair.a.ep, &[source.whole()], 2, SIGNALLED, to, context)?;
         pair.a.done(2, DtoStatus::Success)?;
-        check!(crate::fixture::read(&buffer, 24, 64) == pattern(3, 64));
+        check!(f.arrives(|| crate::fixture::read(&buffer, 24, 64) == pattern(3, 64)));
         f.b.lmr_unlink(lmr, pair.b.ep, 3, SIGNALLED)?;
         pair.b.done(3, DtoStatus::Success)?;
         // This address is one byte off.

@@ -12,6 +12,7 @@ use crate::events::evd_wait::waits_alone;
 use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, evd_param, sevd};
 use crate::support::every_call::Objects;
 use crate::thread::{Thread, eventually};
+use crate::transport::Need;
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -110,6 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
             "5.2.2 F01",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let info = f.a.ia_query()?;
             check_eq!(info.ia_name, f.setup.a.name);
             check_eq!((info.api_major_version, info.api_minor_version), (2, 1));

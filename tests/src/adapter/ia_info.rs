@@ -8,6 +8,7 @@ use privileged_api::*;
 use crate::check::some;
 use crate::datagrams::ud::datagrams;
 use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, WAIT, attributes, path, pattern, spigot};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Takes the next unaffiliated event, which must have this number and name the spigot.
@@ -47,6 +48,7 @@ fn down_and_up(f: &Fixture, to: &NetAddr) -> Outcome {
 pub(crate) const TESTS: &[Test] = &[
     // Vendor, device, revision and version are those of the node.
     test("ia_info::vendor_and_version", &["it_ia_info_t F17-F19 F28-F30"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let (info, identity) = (f.a.ia_query()?, f.setup.a.agent.identity());
         check_eq!(info.transport_type, TransportType::Ib);
         // The first 24 bits of the node's EUI-64 identify its manufacturer.
@@ -64,6 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Endpoints of both listed service types can be created.
     test("ia_info::services", &["it_ia_info_t F35"], |f| {
+        Need::Datagrams.of(&f.a)?;
         check_eq!(f.a.ia_query()?.supported_service_types, ServiceTypes::RC | ServiceTypes::UD);
         let end = f.end(&f.a, &attributes())?;
         check_eq!(f.a.ep_query(end.ep, EpParamMask::SERV_TYPE)?.service_type, ServiceTypes::RC);
@@ -98,7 +101,7 @@ pub(crate) const TESTS: &[Test] = &[
                 context,
             )?;
             pair.a.done(3, DtoStatus::Success)?;
-            check!(peer.bytes(at, len) == sent, "a Write from {from} to {at}");
+            check!(f.arrives(|| peer.bytes(at, len) == sent), "a Write from {from} to {at}");
             peer.write(at, &pattern(5, len));
             f.a.post_rdma_read(pair.a.ep, &[own.segment(from, len)], 4, SIGNALLED, peer.remote(at), context)?;
             pair.a.done(4, DtoStatus::Success)?;
@@ -147,6 +150,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The maximum for a disconnect fits both messages that may carry it, DREQ and REJ.
     test("ia_info::private_data_of_a_disconnect", &["A.it_ia_info_t B01"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let info = f.a.ia_query()?;
         // IBTA 12.6.10 and 12.6.7: the room for private data in a DREQ and in a REJ.
         let (dreq, rej) = (220, 148);

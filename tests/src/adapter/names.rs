@@ -6,6 +6,7 @@ use privileged_api::*;
 
 use crate::check::some;
 use crate::fixture::{MOMENT, attributes, path, spigot};
+use crate::transport::Need;
 use crate::{Test, check, check_eq, refused, test};
 
 /// Addresses that no node can have.
@@ -36,6 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_net_addr_t B04 F01-F04 F07 F09-F11",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             check_eq!(TYPES.map(|kind| kind as u32), [1, 2, 3, 4]);
             let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
             let local = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -63,6 +65,7 @@ pub(crate) const TESTS: &[Test] = &[
         "names::conversions_that_are_refused",
         &["it_convert_net_addr IT_ERR_INVALID_ADDRESS IT_ERR_INVALID_NETADDR"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             for kind in TYPES {
                 for source in NO_NODE {
                     refused(f.a.convert_net_addr(&source, kind), Error::InvalidAddress)?;
@@ -89,6 +92,7 @@ pub(crate) const TESTS: &[Test] = &[
         "names::paths_to_each_address",
         &["it_get_pathinfo B01-B03 L01", "it_net_addr_t B01-B03 F08 O01", "it_path_t B02"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let (here, there) = (spigot(&f.a)?, spigot(&f.b)?);
             check!(!there.net_addr.is_empty());
             for address in &there.net_addr {
@@ -125,6 +129,7 @@ pub(crate) const TESTS: &[Test] = &[
         "names::paths_that_are_refused",
         &["it_get_pathinfo IT_ERR_INVALID_ADDRESS IT_ERR_INVALID_NETADDR IT_ERR_INVALID_SPIGOT"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let here = spigot(&f.a)?;
             let there = some(spigot(&f.b)?.net_addr.first().copied(), "a network address")?;
             for wrong in [0, here.spigot_id + 1, usize::MAX] {
@@ -191,7 +196,7 @@ pub(crate) const TESTS: &[Test] = &[
                 refused(f.b.handoff(&qual, wrong, id), Error::InvalidSpigot)?;
             }
             let evd = crate::fixture::sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
-            let others = ConnQual::service_id(0x7778);
+            let others = ConnQual::port(0x7778);
             f.a.listen_create(here, evd, ListenFlags::CONN_QUAL_INPUT, Some(&others))?;
             let discriminator = ViaDiscriminator { len: 4, discriminator: [1; MAX_VIA_DISC_LEN] };
             // The qualifier of another IA's listen point, one without a listen point, and one of a
@@ -217,6 +222,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A path that the consumer filled in is as good as a returned one.
     test("names::a_path_that_the_consumer_filled_in", &["it_get_pathinfo B06", "it_path_t B06"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
         let listener = f.listen(&f.b)?;
         let gid = |ia: &Ia| -> core::result::Result<[u8; 16], crate::Failure> {
@@ -249,6 +255,7 @@ pub(crate) const TESTS: &[Test] = &[
         "names::sockets_are_not_converted",
         &["it_socket_convert F01 O01 V01 IT_ERR_OP_NOT_SUPPORTED"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             check!(!f.a.ia_query()?.socket_conversion_support);
             check_eq!((ScFlags::empty().bits(), ScFlags::NO_REQ_REP.bits()), (0, 1));
             let end = f.end(&f.a, &attributes())?;

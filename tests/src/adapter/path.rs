@@ -4,6 +4,7 @@ use privileged_api::*;
 
 use crate::check::some;
 use crate::fixture::{End, Fixture, attributes, path};
+use crate::transport::Need;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// A path from `a` to `b`.
@@ -38,6 +39,7 @@ fn along(
 pub(crate) const TESTS: &[Test] = &[
     // The members of a returned path describe the port and can be used unchanged.
     test("path::members_of_a_returned_path", &["it_path_t B02 F02-F04"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let way = found(f)?;
         let ib = some(way.ib(), "the InfiniBand part")?;
         // The code of the CM messages, in which 1 means 256 bytes.
@@ -64,6 +66,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The members of a path reach the passive side, which sees them in its path back.
     test("path::members_that_a_request_carries", &["it_path_t F01 F02 F08-F13"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let way = found(f)?;
         // The smallest and the largest value of each member.
         for most in [false, true] {
@@ -92,6 +95,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A member whose value is out of its range, and a partition that the port is not in, are
     // refused.
     test("path::members_that_do_not_fit", &["it_path_t F01 F08 F09 F11"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let (way, end) = (found(f)?, f.end(&f.a, &attributes())?);
         let listener = f.listen(&f.b)?;
         let changes: [fn(&mut IbNetEndpoint); 6] = [
@@ -112,6 +116,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A path whose own timeout is shorter than the transport's response time is refused.
     test("path::timeouts_that_do_not_fit_each_other", &["it_path_t B05 V01"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let (way, end) = (found(f)?, f.end(&f.a, &attributes())?);
         let listener = f.listen(&f.b)?;
         let dial = |timeout, remote_cm_timeout| {

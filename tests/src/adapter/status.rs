@@ -7,6 +7,7 @@ use nic_abi::registers::Features;
 use privileged_api::*;
 
 use crate::fixture::{Fixture, OPEN, PAGE, SIGNALLED, attributes, sevd, spigot};
+use crate::transport::Need;
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
 /// Passes if the call was refused with this code and the code has this number.
@@ -60,6 +61,7 @@ fn lacks(f: &Fixture, ia: &Ia) -> Outcome {
 pub(crate) const TESTS: &[Test] = &[
     // Codes of the calls for names and addresses.
     test("status::of_names", &["it_status_t F21 F31 F83"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let here = spigot(&f.a)?.spigot_id;
         let no_node = NetAddr::Ipv4([0; 4]);
         code(f.a.get_pathinfo(here, &no_node, 1), Error::InvalidAddress, 20)?;

@@ -6,6 +6,7 @@ use privileged_api::*;
 use crate::check::some;
 use crate::connections::connect::{TWO_WAY, exchange_messages, sides};
 use crate::fixture::{path, spigot};
+use crate::transport::Need;
 use crate::{Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -36,6 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t F30",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let (active, _, listener) = sides(f)?;
             let route = path(&f.a, &listener.address)?;
             let discriminator = ViaDiscriminator { len: 2, discriminator: [0; MAX_VIA_DISC_LEN] };
@@ -63,6 +65,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t F70 F71",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let (active, passive, listener) = sides(f)?;
             let route = path(&f.a, &listener.address)?;
             let dial =
@@ -101,6 +104,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t F24 F26 F48 F64 F66 F68",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let (active, passive, listener) = sides(f)?;
             let route = path(&f.a, &listener.address)?;
             let dial = |attributes: &ConnAttributes| {

@@ -11,7 +11,8 @@ use crate::check::some;
 use crate::connections::private_data::{carries, private_data};
 use crate::fixture::{End, Fixture, Listener, SIGNALLED, attributes, path, pattern, spigot};
 use crate::thread::eventually;
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::transport::Need;
+use crate::{Failure, Outcome, Test, Transport, check, check_eq, refused, test};
 
 pub(crate) const TWO_WAY: CnEstFlags = CnEstFlags::TWO_WAY;
 pub(crate) const THREE_WAY: CnEstFlags = CnEstFlags::THREE_WAY;
@@ -106,6 +107,7 @@ pub(crate) const TESTS: &[Test] = &[
             "5.2.1 S01",
         ],
         |f| {
+            Need::ThreeWay.of(&f.a)?;
             check!(f.a.ia_query()?.three_way_handshake_support);
             check_eq!(THREE_WAY.bits(), 2);
             let (active, passive, listener) = sides(f)?;
@@ -152,7 +154,7 @@ pub(crate) const TESTS: &[Test] = &[
         ],
         |f| {
             let limit = f.a.ia_query()?.reject_private_data_len;
-            for flags in [TWO_WAY, THREE_WAY] {
+            for &flags in f.handshakes()? {
                 for len in [0, 1, limit] {
                     let (active, _, listener) = sides(f)?;
                     for cookie in 0..3 {
@@ -283,7 +285,12 @@ pub(crate) const TESTS: &[Test] = &[
             let Event::ConnNonpeerReject { ep, reject_reason_code, .. } = event else {
                 return Err(Failure::new("not a rejection"));
             };
-            check_eq!((ep, reject_reason_code), (end.ep, RejectReason::Other));
+            // Over iWARP the peer refuses the TCP connection.
+            let reason = match f.setup.transport {
+                Transport::InfiniBand => RejectReason::Other,
+                Transport::Iwarp => RejectReason::BadPath,
+            };
+            check_eq!((ep, reject_reason_code), (end.ep, reason));
             check_eq!((RejectReason::Other.as_raw(), event.event_number().as_raw()), (0, 0x2005));
             check_eq!(end.state()?, EpStateRc::Nonoperational);
             end.recv_done(1, DtoStatus::Flushed)
@@ -303,6 +310,7 @@ pub(crate) const TESTS: &[Test] = &[
         "connect::query_of_the_path",
         &["it_ep_query F03 F06 F07", "it_ep_rc_create B03", "it_path_t F07"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let (active, passive, listener) = sides(f)?;
             let route = path(&f.a, &listener.address)?;
             f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, TWO_WAY, &[])?;
@@ -333,6 +341,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t F53",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let own = spigot(&f.a)?.spigot_id;
             let addresses = spigot(&f.b)?.net_addr;
             for address in &addresses {
@@ -393,6 +402,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The passive side repeats its reply by the active side's local timeout, not by the time that
     // the active side gives to the passive side's answers.
     test("connect::the_local_timeout_is_the_passive_sides", &["it_ep_connect F06"], |f| {
+        Need::ThreeWay.of(&f.a)?;
         let (active, passive, listener) = sides(f)?;
         // 1 ms against more than a minute.
         let attributes = ConnAttributes {

@@ -6,6 +6,7 @@ use privileged_api::*;
 use crate::connections::connect::{THREE_WAY, TWO_WAY, arrival, exchange_messages, sides};
 use crate::connections::establish::not_made;
 use crate::fixture::{End, Fixture, OPEN, PAGE, SIGNALLED, attributes, path, sevd, spigot};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Attributes with these depths.
@@ -132,7 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
                 let rc = RcAttributes { rdma_read_ird: ird, rdma_read_ord: ord, ..attributes().rc };
                 EpAttributes { rc, ..attributes() }
             };
-            for flags in [TWO_WAY, THREE_WAY] {
+            for &flags in f.handshakes()? {
                 let (active, passive) = (f.end(&f.a, &depths(4, 3))?, f.end(&f.b, &depths(3, 2))?);
                 let listener = f.listen(&f.b)?;
                 let ird = |end: &End| -> Result<u32, Failure> {
@@ -188,6 +189,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_cm_msg_events F34",
         ],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             // The active side may have 8 reads outstanding; the passive side's endpoint accepts 1.
             let high_ord = RcAttributes { rdma_read_ord: 8, ..attributes().rc };
             let low_ird = RcAttributes { rdma_read_ird: 1, ..attributes().rc };
@@ -255,6 +257,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Reads that wait when the consumer sets ORD to 0 end, and so does what is behind them. Those
     // that were sent before may succeed.
     test("connect::reads_that_wait_when_they_are_forbidden", &[], |f| {
+        Need::Waiting.of(&f.a)?;
         let (pair, own, peer) = f.open_pair()?;
         let context = peer.context()?;
         // The peer has no Receive.
@@ -290,7 +293,7 @@ pub(crate) const TESTS: &[Test] = &[
             check_eq!((CnEstFlags::SUPPRESS_IRD_ORD.bits(), ListenFlags::SUPPRESS_IRD_ORD.bits()), (4, 2));
             let (active, _, listener) = sides(f)?;
             let route = path(&f.a, &listener.address)?;
-            for flags in [CnEstFlags::TWO_WAY, CnEstFlags::THREE_WAY] {
+            for &flags in f.handshakes()? {
                 let flags = flags | CnEstFlags::SUPPRESS_IRD_ORD;
                 let dial = f.a.ep_connect(active.ep, &route, None, &listener.conn_qual, flags, &[]);
                 refused(dial, Error::InvalidCnEstFlags)?;

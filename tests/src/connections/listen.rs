@@ -10,7 +10,8 @@ use crate::connections::establish::not_made;
 use crate::events::aevd::naming;
 use crate::fixture::{End, Fixture, Listener, MOMENT, WAIT, attributes, evd_param, path, sevd, spigot};
 use crate::thread::eventually;
-use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
+use crate::transport::Need;
+use crate::{Failure, Outcome, Test, Transport, check, check_eq, refused, test};
 
 /// Waits for the end of an attempt to connect. If its request arrives on `requests`, it is
 /// rejected, and the end is that; if not, the end is a rejection for another reason.
@@ -25,8 +26,15 @@ fn answered(f: &Fixture, active: &End, requests: EvdHandle) -> Outcome {
     };
     check!(eventually(f.platform(), over), "no answer");
     match end {
-        Some(Event::ConnPeerReject { .. }) if rejected => Ok(()),
+        // MPA has one rejection.
+        Some(Event::ConnPeerReject { .. }) if rejected || f.setup.transport == Transport::Iwarp => Ok(()),
         Some(Event::ConnNonpeerReject { reject_reason_code: RejectReason::Other, .. }) if !rejected => Ok(()),
+        // The peer refuses the TCP connection.
+        Some(Event::ConnNonpeerReject { reject_reason_code: RejectReason::BadPath, .. })
+            if f.setup.transport == Transport::Iwarp =>
+        {
+            Ok(())
+        }
         other => Err(Failure::new(alloc::format!("got {other:?}, rejected: {rejected}"))),
     }
 }
@@ -70,7 +78,11 @@ pub(crate) const TESTS: &[Test] = &[
                 ConnQual::IbServiceId(u64::from_ne_bytes(bytes))
             );
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
-            let given = [Some(ConnQual::port(4711)), Some(ConnQual::service_id(0x1234_5678_9abc)), None];
+            let second = match f.setup.transport {
+                Transport::InfiniBand => ConnQual::service_id(0x1234_5678_9abc),
+                Transport::Iwarp => ConnQual::port(4712),
+            };
+            let given = [Some(ConnQual::port(4711)), Some(second), None];
             for qual in given {
                 let flags = if qual.is_some() { ListenFlags::CONN_QUAL_INPUT } else { ListenFlags::empty() };
                 let (listen, used) = f.b.listen_create(spigot.spigot_id, evd, flags, qual.as_ref())?;
@@ -154,8 +166,11 @@ pub(crate) const TESTS: &[Test] = &[
             let listen = |qual| f.b.listen_create(id, evd, ListenFlags::CONN_QUAL_INPUT, Some(&qual));
             let (first, _) = listen(ConnQual::port(0x0abc))?;
             refused(listen(ConnQual::port(0x0abc)), Error::ConnQualBusy)?;
-            // The same service as an InfiniBand service ID: 10 00 0C E1 00 00, then the port.
-            let same = ConnQual::service_id(0x1000_0ce1_0000_0abc);
+            let same = match f.setup.transport {
+                // The same service as an InfiniBand service ID: 10 00 0C E1 00 00, then the port.
+                Transport::InfiniBand => ConnQual::service_id(0x1000_0ce1_0000_0abc),
+                Transport::Iwarp => ConnQual::port(0x0abc),
+            };
             refused(listen(same), Error::ConnQualBusy)?;
             listen(ConnQual::port(0x0abd))?;
             f.b.listen_free(first)?;
@@ -170,6 +185,7 @@ pub(crate) const TESTS: &[Test] = &[
         "listen::a_port_answers_to_its_service_id",
         &["A.it_conn_qual_t B02", "it_conn_qual_t B03", "it_cm_req_events B06"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let evd = sevd(&f.b, EventType::CM_REQ_EVENT_STREAM, 8, 1)?;
             let spigot = spigot(&f.b)?;
             let port = ConnQual::port(0x1f90);
@@ -259,7 +275,11 @@ pub(crate) const TESTS: &[Test] = &[
             let Event::ConnNonpeerReject { reject_reason_code, .. } = event else {
                 return Err(Failure::new("not a rejection"));
             };
-            check_eq!(reject_reason_code, RejectReason::Timeout);
+            let reason = match f.setup.transport {
+                Transport::InfiniBand => RejectReason::Timeout,
+                Transport::Iwarp => RejectReason::Other,
+            };
+            check_eq!(reject_reason_code, reason);
             // By default, a full EVD of this stream is not reported.
             check!(f.b.evd_wait(affiliated, MOMENT).is_err_and(|e| e == Error::TimeoutExpired));
             // The queued requests are not lost.
@@ -277,6 +297,7 @@ pub(crate) const TESTS: &[Test] = &[
         "listen::room_after_the_backlog_was_full",
         &["it_listen_create B08 B09", "it_cm_req_events B03"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
             let waiting = fill(f, &listener)?;
             let before = f.setup.b.agent.counts().connections;

@@ -8,6 +8,7 @@ use privileged_api::*;
 use crate::check::some;
 use crate::connections::connect::{THREE_WAY, TWO_WAY, sides};
 use crate::fixture::{attributes, path, pattern, spigot};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The private data of an event, if it has any.
@@ -142,6 +143,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A request for a port of rdma_cm begins with a header of the stack's, so the consumer has that
     // much less, and finds its own bytes in the event.
     test("connect::private_data_at_a_port_of_rdma_cm", &[], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let service = ConnQual::rdma_tcp(7299);
         let (active, mut listener) = (f.end(&f.a, &attributes())?, f.listen(&f.b)?);
         let (spigot, flags) = (spigot(&f.b)?.spigot_id, ListenFlags::CONN_QUAL_INPUT);

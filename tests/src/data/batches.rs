@@ -10,6 +10,7 @@ use privileged_api::*;
 use crate::datagrams::ud::{datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes};
 use crate::thread::{Thread, breathe};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The kinds of transfer, in the order in which a test posts them.
@@ -68,6 +69,7 @@ pub(crate) const TESTS: &[Test] = &[
         far.fill(6);
         let (context, sink) = (far.context()?, far.bytes(2048, 100));
         pair.b.ia.post_recv(pair.b.ep, &[far.segment(3000, 64)], 77, SIGNALLED)?;
+        pair.b.ia.post_recv(pair.b.ep, &[], 78, SIGNALLED)?;
         let ep = f.a.ep_ref(pair.a.ep)?;
         check_eq!(ep.handle(), pair.a.ep);
         ep.post_rdma_write(&[own.segment(0, 8)], 1, SIGNALLED, far.remote(0), context)?;
@@ -128,6 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
         })?;
         pair.a.done(53, DtoStatus::Success)?;
         pair.a.idle()?;
+        check!(f.arrives(|| far.bytes(0, 8) == own.bytes(0, 8)));
         check_eq!((far.bytes(0, 8), far.bytes(8, PAGE - 8)), (own.bytes(0, 8), before[8..].to_vec()));
         // An empty batch posts nothing.
         f.a.post_batch(pair.a.ep, |_| Ok(()))?;
@@ -312,6 +315,7 @@ pub(crate) const TESTS: &[Test] = &[
     // An endpoint that was looked up follows its handle: through a reset, and not to the endpoint
     // that takes its place.
     test("batch::a_reference_follows_its_handle", &[], |f| {
+        Need::Datagrams.of(&f.a)?;
         let (pair, own, far) = small(f)?;
         let (ep, context) = (f.a.ep_ref(pair.a.ep)?, far.context()?);
         let write =

@@ -9,6 +9,7 @@ use crate::events::aevd::{enable, feeding, gathering};
 use crate::fixture::{PAGE, SIGNALLED, WAIT, attributes, path, sevd};
 use crate::requests::srq::{client, fill};
 use crate::thread::{Thread, eventually};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, some, test};
 
 /// Takes a completion with what extensions add.
@@ -67,6 +68,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The completion of a request says how the request was posted.
     test("extensions::a_completion_says_how_its_request_was_posted", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         let (pair, own, far) = f.open_pair()?;
         let (ep, at, context) = (pair.a.ep, far.remote(0), far.context()?);
         f.b.post_recv(pair.b.ep, &[], 1, SIGNALLED)?;
@@ -146,6 +148,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // What an IA says of its platform, its NIC and the thread that asks.
     test("extensions::an_ia_says_where_it_runs", &[], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let listener = f.listen(&f.b)?;
         let id = some(listener.conn_qual.to_service_id(), "a service ID")?;
         let end = f.end(&f.a, &attributes())?;

@@ -14,6 +14,7 @@ use crate::events::evd::{PLAIN, queued, software, with_threshold};
 use crate::fixture::{End, OPEN, PAGE, Region, SIGNALLED, WAIT, atomic_attributes, attributes, sevd};
 use crate::requests::srq::{client, fill};
 use crate::thread::{Signal, Thread, eventually};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Takes the next completion, with its immediate data.
@@ -64,6 +65,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A Receive's completion says whether a Send or a Write took it, and with which number. A
     // Write's data goes to the region and not to the Receive's segments.
     test("immediate::a_receive_says_what_took_it", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         let (pair, own, far) = f.open_pair()?;
         let (ia, sink) = (&f.b, f.region(&f.b, pair.b.pz, PAGE, OPEN)?);
         own.fill(3);
@@ -104,6 +106,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Plain dequeues and waits return the completion as if there were no immediate data. Nothing
     // says that a Receive's segments were filled when a Write took it.
     test("immediate::plain_calls_report_no_bytes_of_a_write", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         let (pair, own, far) = f.open_pair()?;
         let sink = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         for cookie in 0..4 {
@@ -130,6 +133,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Sends and Writes with immediate data take Receives in their order, one each; plain Writes and
     // Reads take none. The same with a shared receive queue.
     test("immediate::each_message_takes_one_receive_in_order", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         for shared in [false, true] {
             let srq = f.b.srq_create(f.b.pz_create()?, 1, 32)?;
             let pair = if shared { client(f, srq)? } else { f.pair()? };
@@ -165,6 +169,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Completions that are counted before they are taken keep their immediate data, and a solicited
     // Write notifies.
     test("immediate::it_stays_with_a_completion_that_waits", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         let pair = with_threshold(f, 10)?;
         let own = f.region(&f.b, pair.b.pz, PAGE, OPEN)?;
         let far = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
@@ -189,6 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A callback takes immediate data as other threads do, and an aggregate hands it on.
     test("immediate::callbacks_and_aggregates_return_it", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         let (pair, own, far) = f.open_pair()?;
         let back = f.region(&f.a, pair.a.pz, PAGE, OPEN)?;
         drop((own, far));
@@ -247,6 +253,7 @@ pub(crate) const TESTS: &[Test] = &[
         Ok(())
     }),
     test("immediate::datagrams_carry_it", &[], |f| {
+        Need::Datagrams.of(&f.a)?;
         let (a, b) = (peer(&f.a, &datagrams())?, peer(&f.b, &datagrams())?);
         let room = f.region(&f.b, b.pz, PAGE, OPEN)?;
         let to = DgRemoteEpAddr::IbUd {
@@ -271,6 +278,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A Write that the peer refuses brings no immediate data to the Receive, which is flushed.
     test("immediate::a_failed_write_brings_none", &[], |f| {
+        Need::Immediate.of(&f.a)?;
         let (pair, own, far) = f.open_pair()?;
         f.b.post_recv(pair.b.ep, &[], 9, SIGNALLED)?;
         let beyond = far.remote(PAGE * 64);
@@ -373,7 +381,7 @@ pub(crate) const TESTS: &[Test] = &[
             for cookie in 0..4 {
                 pair.b.done(cookie, DtoStatus::Success)?;
             }
-            check_eq!(wait_for(&f.a, pair.a.recv, 5, 0), expired(4), "{threshold}");
+            check!(f.arrives(|| wait_for(&f.a, pair.a.recv, 5, 0) == expired(4)), "{threshold}");
             for (cookie, wanted) in (0..).zip([4, 2, 1]) {
                 let (event, nmore) = wait_for(&f.a, pair.a.recv, wanted, WAIT)?;
                 check_eq!((event.dto().map(|dto| dto.cookie), nmore), (Some(cookie), 3 - cookie as usize));

@@ -7,6 +7,7 @@ use core::result::Result;
 use privileged_api::*;
 
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes, sevd};
+use crate::transport::Need;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// A connected pair with a region of this length on each side. `a`'s region is filled.
@@ -141,7 +142,7 @@ pub(crate) const TESTS: &[Test] = &[
                     (EventType::DTO_RDMA_WRITE_CMPL, DtoStatus::Success)
                 );
                 check_eq!((done.cookie, done.ep), (cookie, pair.a.ep));
-                check!(sink.bytes(at, len) == source.bytes(0, len));
+                check!(f.arrives(|| sink.bytes(at, len) == source.bytes(0, len)));
                 check!(sink.bytes(0, at).iter().all(|&byte| byte == 0), "before");
                 check!(sink.bytes(at + len, 2 * PAGE - at - len).iter().all(|&byte| byte == 0), "behind");
             }
@@ -284,7 +285,10 @@ pub(crate) const TESTS: &[Test] = &[
                     let target = (sink.remote(0), sink.context()?);
                     post(&pair.a, Way::Write, &from, 3, SIGNALLED, target)?;
                     pair.a.done(3, DtoStatus::Success)?;
-                    check!(gathered(&from, &source) == sink.all(), "a write of {ours} segments");
+                    check!(
+                        f.arrives(|| gathered(&from, &source) == sink.all()),
+                        "a write of {ours} segments"
+                    );
                 }
                 let back = f.region(&f.a, pair.a.pz, len, OPEN)?;
                 let to = cut(&back, ours, true);
@@ -356,7 +360,7 @@ pub(crate) const TESTS: &[Test] = &[
         let to = (sink.remote(100), sink.context()?);
         post(&pair.a, Way::Write, &segments, 3, SIGNALLED, to)?;
         pair.a.done(3, DtoStatus::Success)?;
-        check_eq!(sink.bytes(100, 60), expected);
+        check!(f.arrives(|| sink.bytes(100, 60) == expected));
         Ok(())
     }),
     // Segments of a sink may overlap, and the transfer completes.
@@ -388,7 +392,7 @@ pub(crate) const TESTS: &[Test] = &[
             source.fill(2);
             post(&pair.a, Way::Write, &[source.whole()], 3, SIGNALLED, (sink.remote(0), sink.context()?))?;
             pair.a.done(3, DtoStatus::Success)?;
-            check!(sink.all() == source.all());
+            check!(f.arrives(|| sink.all() == source.all()));
             sink.fill(3);
             post(&pair.a, Way::Read, &[source.whole()], 4, SIGNALLED, (sink.remote(0), sink.context()?))?;
             pair.a.done(4, DtoStatus::Success)?;
@@ -477,6 +481,7 @@ pub(crate) const TESTS: &[Test] = &[
         "data::reads_need_no_remote_write",
         &["it_post_rdma_read B07 B21", "it_ia_info_t F64", "it_ep_attributes_t B05"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             check!(!f.a.ia_query()?.rdma_read_requires_remote_write);
             let rc = RcAttributes { rdma_write_enable: false, ..attributes().rc };
             let pair = f.pair_of(&EpAttributes { rc, ..attributes() }, &attributes())?;

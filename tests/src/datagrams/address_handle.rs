@@ -10,6 +10,7 @@ use roce::wire::datagram::Network;
 use crate::check::some;
 use crate::datagrams::ud::{address, datagrams, peer};
 use crate::fixture::{Fixture, OPEN, SIGNALLED, completion, path, spigot};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The complete path from `a` to `b`.
@@ -67,6 +68,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_address_handle_free B01 IT_ERR_INVALID_AH",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let pz = f.a.pz_create()?;
             let way = way(f)?;
             let handle = f.a.address_handle_create(pz, &way, AhFlags::PATH_COMPLETE)?;
@@ -110,6 +112,7 @@ pub(crate) const TESTS: &[Test] = &[
             "A.it_address_handle_create IT_ERR_INVALID_SOURCE_PATH",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let (pz, way) = (f.a.pz_create()?, way(f)?);
             let freed = f.a.pz_create()?;
             f.a.pz_free(freed)?;
@@ -187,6 +190,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Creating address handles fails with IT_ERR_RESOURCES at some point, and works again after one
     // is freed.
     test("address_handle::run_out_and_come_back", &["it_address_handle_create IT_ERR_RESOURCES"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let (pz, way) = (f.a.pz_create()?, way(f)?);
         let create = || f.a.address_handle_create(pz, &way, AhFlags::PATH_COMPLETE);
         let mut handles = Vec::new();
@@ -216,6 +220,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_address_handle_modify IT_ERR_INVALID_SOURCE_PATH IT_ERR_INVALID_SPIGOT",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let (pz, way) = (f.a.pz_create()?, way(f)?);
             let handle = f.a.address_handle_create(pz, &way, AhFlags::PATH_COMPLETE)?;
             f.a.set_consumer_context(handle, 8)?;

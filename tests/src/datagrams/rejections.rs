@@ -21,6 +21,7 @@ use crate::check::some;
 use crate::datagrams::sidr::reply;
 use crate::fixture::{End, Fixture, MOMENT, SIGNALLED, attributes, path, sevd};
 use crate::thread::eventually;
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The service ID at which the peer listens.
@@ -156,6 +157,7 @@ pub(crate) const TESTS: &[Test] = &[
         "rejections::every_reason",
         &["it_cm_msg_events B07 F08 F32 F33 F35 F37-F41", "A.it_cm_msg_events O01"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             check_eq!((RejectReason::BadPath.as_raw(), RejectReason::StaleConn.as_raw()), (2, 3));
             check_eq!((RejectReason::BadOrd.as_raw(), RejectReason::Resources.as_raw()), (4, 5));
             check_eq!(RejectReason::BadConnParms.as_raw(), 6);
@@ -189,6 +191,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A rejection may suggest another path, which can be used for the next attempt.
     test("rejections::a_path_is_suggested", &["it_cm_msg_events F07 F38"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         let peer = Peer::new(f)?;
         let end = f.end(&f.a, &attributes())?;
         let gids = peer.gids();
@@ -234,6 +237,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A reply may redirect to another path, which can be used for the next request.
     test("rejections::a_service_is_redirected", &["it_cm_msg_events F16 F23"], |f| {
+        Need::InfiniBand.of(&f.a)?;
         check_eq!(UdSvcStatus::Redirected as u32, 4);
         let peer = Peer::new(f)?;
         let gids = peer.gids();
@@ -269,7 +273,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // An acceptance after the active side gave up is answered, and causes no event there.
     test("rejections::a_late_acceptance", &["A.it_cm_msg_events B05 B06"], |f| {
-        for flags in [CnEstFlags::TWO_WAY, CnEstFlags::THREE_WAY] {
+        for &flags in f.handshakes()? {
             let (active, passive) = (f.end(&f.a, &attributes())?, f.end(&f.b, &attributes())?);
             let listener = f.listen(&f.b)?;
             f.dial(&active, &listener, flags, &[])?;

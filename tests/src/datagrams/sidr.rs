@@ -10,6 +10,7 @@ use privileged_api::*;
 use crate::check::some;
 use crate::datagrams::ud::{datagrams, peer};
 use crate::fixture::{Fixture, Listener, MOMENT, WAIT, path, sevd, spigot};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The endpoint that the service's reply names.
@@ -26,6 +27,7 @@ pub(crate) struct Asking {
 /// Makes a listen point of `b` and a request handle of `a` for it.
 #[track_caller]
 pub(crate) fn asking(f: &Fixture, private_data: &[u8]) -> Result<Asking, Failure> {
+    Need::Datagrams.of(&f.a)?;
     let listener = f.listen(&f.b)?;
     let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 16, 1)?;
     let way = path(&f.a, &listener.address)?;
@@ -146,6 +148,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t F75",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             check_eq!((UdSvcStatus::IdNotSupported as u32, UdSvcStatus::Rejected as u32), (1, 2));
             check_eq!((UdSvcStatus::NoEpAvailable as u32, UdSvcStatus::Redirected as u32), (3, 4));
             check_eq!(Error::InvalidUdStatus as u32, 74);
@@ -174,6 +177,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A request to a service without a listen point is answered as not supported.
     test("sidr::no_such_service", &["it_cm_msg_events F20"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let asking = asking(f, &[])?;
         let evd = asking.listener.evd;
         f.b.listen_free(asking.listener.listen)?;
@@ -190,6 +194,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ud_service_reply B07",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let asking = asking(f, &[])?;
             let own =
                 f.a.ud_service_request_handle_query(asking.handle, UdSvcReqParamMask::REQ_ID)?.request_id;
@@ -228,6 +233,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A lost message is repeated, and request and reply are reported once.
     test("sidr::a_lost_request_is_sent_again", &["it_ud_service_request B03"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let asking = asking(f, &[])?;
         let short = Path { timeout: 400_000, ..asking.way };
         let handle =
@@ -243,6 +249,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // No event says that a request was not answered in time, unless the consumer asked for that.
     test("sidr::no_answer_is_no_event", &[], |f| {
+        Need::Datagrams.of(&f.a)?;
         let asking = asking(f, &[])?;
         let short = Path { timeout: 20_000, ..asking.way };
         let create =
@@ -265,6 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ia_info_t F48 F49",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let info = f.a.ia_query()?;
             let (most, least) = (info.ud_req_private_data_len, info.ud_rep_private_data_len);
             check!(most > 0 && most <= MAX_PRIV_DATA && least > 0 && least <= MAX_PRIV_DATA);
@@ -369,6 +377,7 @@ pub(crate) const TESTS: &[Test] = &[
             "A.it_ud_service_request_handle_create B01 IT_ERR_INVALID_SOURCE_PATH",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let Asking { listener, evd, way, handle } = asking(f, &[])?;
             f.a.ud_service_request_handle_free(handle)?;
             let qual = listener.conn_qual;
@@ -442,6 +451,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // Replies that are queued stay, replies that come later are dropped.
     test("sidr::freeing_a_handle", &["it_ud_service_request_handle_free B02 B03"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let asking = asking(f, &[])?;
         f.a.ud_service_request(asking.handle)?;
         let id = request(&asking.listener)?.ud_svc_req_id;
@@ -471,6 +481,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Requests that are never answered do not pile up without limit.
     test("sidr::requests_that_are_not_answered", &["it_ud_service_request B03"], |f| {
+        Need::Datagrams.of(&f.a)?;
         // One handle is used for many requests until the listener's side forgets the oldest ones.
         // Freeing the IA frees all of them.
         let asking = asking(f, &[])?;
@@ -489,6 +500,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Requests that find the EVD full are dropped and leave nothing behind.
     test("sidr::a_full_evd", &["it_cm_req_events F13"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let listener = f.listen_with(&f.b, ListenFlags::empty(), 1)?;
         let room = f.b.evd_query(listener.evd, EvdParamMask::ALL)?.sevd_queue_size;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 64, 1)?;
@@ -518,6 +530,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Requests that the consumer did not dequeue end with their EVD.
     test("sidr::requests_end_with_their_dispatcher", &["it_evd_free B01"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let listener = f.listen(&f.b)?;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 64, 1)?;
         let way = path(&f.a, &listener.address)?;

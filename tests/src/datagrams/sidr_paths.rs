@@ -4,6 +4,7 @@
 use privileged_api::*;
 
 use crate::fixture::{Fixture, WAIT, path, sevd};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check_eq, refused, test};
 
 /// Sends a request along the path, and checks that the request and its reply arrive.
@@ -33,6 +34,7 @@ pub(crate) const TESTS: &[Test] = &[test(
         "A.it_ud_service_request_handle_create B01 IT_ERR_INVALID_SOURCE_PATH",
     ],
     |f| {
+        Need::Datagrams.of(&f.a)?;
         let listener = f.listen(&f.b)?;
         let evd = sevd(&f.a, EventType::CM_MSG_EVENT_STREAM, 4, 1)?;
         let way = path(&f.a, &listener.address)?;

@@ -12,6 +12,7 @@ use crate::fixture::{
     Fixture, MOMENT, OPEN, PAGE, Region, SIGNALLED, completion, evd_param, path, sevd, spigot,
 };
 use crate::thread::pause;
+use crate::transport::{Need, Needing};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The endpoint key of these tests' endpoints.
@@ -59,7 +60,8 @@ pub(crate) fn peer(ia: &Ia, attributes: &EpAttributes) -> Result<Peer, Failure> 
 pub(crate) fn peer_in(ia: &Ia, pz: PzHandle, attributes: &EpAttributes) -> Result<Peer, Failure> {
     let request = sevd(ia, EventType::DTO_EVENT_STREAM, attributes.max_request_dtos, 1)?;
     let recv = sevd(ia, EventType::DTO_EVENT_STREAM, attributes.max_recv_dtos, 1)?;
-    let ep = ia.ep_ud_create(pz, request, recv, attributes, spigot(ia)?.spigot_id)?;
+    let ep =
+        ia.ep_ud_create(pz, request, recv, attributes, spigot(ia)?.spigot_id).needing(Need::Datagrams)?;
     let info = ia.ep_query(ep, EpParamMask::ALL)?.attr.ud.ep_info;
     Ok(Peer { ia: ia.clone(), pz, request, recv, ep, info })
 }
@@ -68,7 +70,7 @@ pub(crate) fn peer_in(ia: &Ia, pz: PzHandle, attributes: &EpAttributes) -> Resul
 #[track_caller]
 pub(crate) fn address(ia: &Ia, pz: PzHandle, to: &Ia) -> Result<AddrHandle, Failure> {
     let there = some(spigot(to)?.net_addr.first().copied(), "a network address")?;
-    Ok(ia.address_handle_create(pz, &path(ia, &there)?, AhFlags::PATH_COMPLETE)?)
+    ia.address_handle_create(pz, &path(ia, &there)?, AhFlags::PATH_COMPLETE).needing(Need::Datagrams)
 }
 
 impl Peer {
@@ -216,6 +218,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ia_info_t F07",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             check_eq!(ServiceTypes::UD.bits(), 2);
             check!(f.a.ia_query()?.supported_service_types.contains(ServiceTypes::UD));
             check_eq!((EpStateUd::Nonoperational as u32, EpStateUd::Operational as u32), (0, 1));
@@ -294,6 +297,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_status_t F35",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let ia = f.unprivileged()?;
             let (pz, dto) = (ia.pz_create()?, sevd(&ia, EventType::DTO_EVENT_STREAM, 64, 1)?);
             let conn = sevd(&ia, EventType::CM_MSG_EVENT_STREAM, 8, 1)?;
@@ -346,6 +350,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Creating datagram endpoints fails with IT_ERR_RESOURCES at some point, and works again after
     // one is freed.
     test("ud::endpoints_run_out_and_come_back", &["it_ep_ud_create B05 IT_ERR_RESOURCES"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let (pz, dto) = (f.a.pz_create()?, sevd(&f.a, EventType::DTO_EVENT_STREAM, 64, 1)?);
         let create = || f.a.ep_ud_create(pz, dto, dto, &datagrams(), 1);
         let mut eps = Vec::new();
@@ -501,6 +506,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // One EVD takes the completions of both queues.
     test("ud::one_evd_for_both_queues", &["it_ep_ud_create B05", "it_dto_events B03"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let evd = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;
         let pz = f.a.pz_create()?;
         let ep = f.a.ep_ud_create(pz, evd, evd, &datagrams(), 1)?;
@@ -533,6 +539,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_post_recvfrom A02",
         ],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let affiliated = sevd(&f.a, EventType::ASYNC_AFF_EVENT_STREAM, 16, 1)?;
             let request = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
             let room = evd_param(&f.a, request)?.sevd_queue_size;
@@ -560,6 +567,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The overflow of an EVD of completions ends all datagram endpoints on it, whichever of their
     // queues completes there.
     test("ud::overflow_ends_each_endpoint_on_the_evd", &["it_dto_events V02"], |f| {
+        Need::Datagrams.of(&f.a)?;
         for receives in [true, false] {
             let full = sevd(&f.a, EventType::DTO_EVENT_STREAM, 1, 1)?;
             let other = sevd(&f.a, EventType::DTO_EVENT_STREAM, 128, 1)?;

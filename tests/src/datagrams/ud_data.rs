@@ -8,6 +8,7 @@ use privileged_api::*;
 use crate::check::some;
 use crate::datagrams::ud::{FRONT, KEY, RECV, address, datagrams, peer, peer_in, two, two_of, with_info};
 use crate::fixture::{OPEN, PAGE, SIGNALLED, attributes, completion, path, pattern, spigot};
+use crate::transport::Need;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 /// Whether these flags are legal where some are forbidden and some are needed.
@@ -85,6 +86,7 @@ pub(crate) const TESTS: &[Test] = &[
         "ud::every_length",
         &["it_post_sendto B03 B11", "it_post_recvfrom B17 L01", "it_ia_info_t F11"],
         |f| {
+            Need::Datagrams.of(&f.a)?;
             let longest = spigot(&f.a)?.max_ud_send_len;
             check!((256..=PAGE).contains(&longest), "{longest} bytes");
             let attributes = EpAttributes { max_dto_payload_size: longest, ..datagrams() };

@@ -516,6 +516,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.b.post_send(pair.b.ep, &[own.segment(0, length)], 7, SIGNALLED)?;
                 pair.b.done(7, status)?;
             }
+            pair.a.broken()?;
             let mut into = [DtoCompletion::default(); 4];
             check_eq!(f.a.evd_dequeue_n(pair.a.recv, &mut into[..room]), Ok(room.min(3)));
             let expected = [DtoStatus::Success, DtoStatus::Success, DtoStatus::LocalLength];
@@ -523,7 +524,6 @@ pub(crate) const TESTS: &[Test] = &[
             if room == 2 {
                 pair.a.recv_done(2, DtoStatus::LocalLength)?;
             }
-            pair.a.broken()?;
             pair.b.broken()?;
         }
         Ok(())

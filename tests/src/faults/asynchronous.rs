@@ -12,6 +12,7 @@ use crate::faults::overflow::{overflow_completions, overflowed, pair_with_small_
 use crate::fixture::{Fixture, MOMENT, OPEN, PAGE, SIGNALLED, WAIT, attributes, evd_param, sevd, spigot};
 use crate::requests::errors::{affiliated, impatient};
 use crate::thread::eventually;
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const OFFLINE: EventType = EventType::ASYNC_UNAFF_SPIGOT_OFFLINE;
@@ -169,6 +170,7 @@ pub(crate) const TESTS: &[Test] = &[
         "asynchronous::only_what_infiniband_has",
         &["it_affiliated_event_t B04 O01", "A.it_dto_cmpl_event_t O01"],
         |f| {
+            Need::InfiniBand.of(&f.a)?;
             let stream = EventType::ASYNC_AFF_EVENT_STREAM;
             let evds = [(&f.a, sevd(&f.a, stream, 32, 1)?), (&f.b, sevd(&f.b, stream, 32, 1)?)];
             let once = ConnAttributes {

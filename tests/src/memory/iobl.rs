@@ -357,7 +357,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("mem_map::memory_in_single_pages", &["it_mem_map B03 B05"], |f| {
         // The same NIC behind a platform that translates one page at a time.
         let provider = Provider::new(Arc::new(PageByPage::new(f.platform().clone())));
-        provider.add("paged", f.setup.a.agent.clone())?;
+        f.setup.transport.add(&provider, "paged", f.setup.a.agent.clone(), Limits::NONE)?;
         let ia = provider.ia_create("paged", 2, 1, Some(f.setup.privileged))?;
         let len = 3 * PAGE + 100;
         let buffer = f.buffer(len)?;
@@ -383,7 +383,7 @@ pub(crate) const TESTS: &[Test] = &[
         let (to, context) = (sink.remote(0), sink.context()?);
         ia.post_rdma_write(a.ep, &[LmrTriplet::new(lmr, 0, length)], 1, SIGNALLED, to, context)?;
         a.done(1, DtoStatus::Success)?;
-        check!(sink.all() == pattern(6, len)[first..]);
+        check!(f.arrives(|| sink.all() == pattern(6, len)[first..]));
         for element in elements {
             ia.mem_unmap(element.io_addr, element.elt_len as usize)?;
         }

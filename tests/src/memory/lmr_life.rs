@@ -10,6 +10,7 @@ use crate::fixture::{CONFIG, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, patte
 use crate::memory::iobl::scattered;
 use crate::remote::link::{Link, unlinked};
 use crate::remote::rmr::Link as RmrLink;
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 static CONSTANTS: [u8; 300] = [0xa5; 300];
@@ -17,6 +18,7 @@ static CONSTANTS: [u8; 300] = [0xa5; 300];
 /// A pair whose active end has posted a Send for which the peer has no Receive. Requests posted
 /// behind it have to wait.
 fn stalled(f: &Fixture) -> Result<Pair, Failure> {
+    Need::Waiting.of(&f.a)?;
     let pair = f.pair()?;
     f.a.post_send(pair.a.ep, &[], 1, SIGNALLED)?;
     Ok(pair)
@@ -305,7 +307,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.post_rdma_write(other.a.ep, &[source.whole()], 2, SIGNALLED, to, open)?;
             other.a.done(2, DtoStatus::Success)?;
             pair.a.reap()?;
-            check!(sink.all() == pattern(seed, PAGE));
+            check!(f.arrives(|| sink.all() == pattern(seed, PAGE)));
         }
         f.b.lmr_free(lmr)?;
         Ok(())

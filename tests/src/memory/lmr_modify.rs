@@ -28,7 +28,7 @@ fn all(f: &Fixture, lmr: LmrHandle) -> Result<LmrParam, Failure> {
 
 /// The status of the peer's read of the first byte.
 fn read(f: &Fixture, pair: &Pair, region: &Region, context: RmrContext) -> Result<DtoStatus, Failure> {
-    let own = f.region(&f.a, pair.a.pz, 8, MemPriv::LOCAL)?;
+    let own = f.region(&f.a, pair.a.pz, 8, OPEN)?;
     f.a.post_rdma_read(pair.a.ep, &[own.segment(0, 1)], 1, SIGNALLED, region.remote(0), context)?;
     Ok(pair.a.reap()?.dto_status)
 }

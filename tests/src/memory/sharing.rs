@@ -38,7 +38,7 @@ fn write(f: &Fixture, pair: &Pair, region: &Region, seed: u8) -> Result<DtoStatu
     own.fill(seed);
     let (to, context) = (region.remote(0), region.context()?);
     f.a.post_rdma_write(pair.a.ep, &[own.whole()], 1, SIGNALLED, to, context)?;
-    let status = pair.a.reap()?.dto_status;
+    let status = pair.a.settled(pair.a.reap()?.dto_status)?;
     f.a.lmr_free(own.lmr)?;
     Ok(status)
 }

@@ -8,6 +8,7 @@ use privileged_api::*;
 use crate::fixture::{
     Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, WAIT, atomic_attributes, attributes, sevd,
 };
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// The privileges of a region that is the target of atomics.
@@ -15,6 +16,7 @@ const TARGET: MemPriv = OPEN.union(MemPriv::ATOMIC);
 
 /// A connected pair, a sink on the active side and a target on the passive side.
 fn ready(f: &Fixture) -> Result<(Pair, Region, Region), Failure> {
+    Need::Atomics.of(&f.a)?;
     let pair = f.pair_of(&attributes(), &atomic_attributes())?;
     let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
     let target = f.region(&f.b, pair.b.pz, PAGE, TARGET)?;
@@ -79,6 +81,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_mem_priv_t F07",
         ],
         |f| {
+            Need::Atomics.of(&f.a)?;
             check!(f.a.ia_query()?.atomic_support);
             check_eq!((EventType::DTO_FETCH_ADD_CMPL.as_raw(), AtomicOp::FetchAndAdd as u32), (7, 1));
             let (pair, sink, target) = ready(f)?;
@@ -119,6 +122,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // The old value is fetched in any case, and the new one stored if the comparison holds.
     test("atomic::compare_and_swap", &["it_post_atomic F01 V02", "it_event_t F12"], |f| {
+        Need::Atomics.of(&f.a)?;
         check_eq!((EventType::DTO_CMP_SWAP_CMPL.as_raw(), AtomicOp::CompareAndSwap as u32), (8, 0));
         let (pair, sink, target) = ready(f)?;
         let (context, op) = (target.context()?, AtomicOp::CompareAndSwap);
@@ -162,6 +166,7 @@ pub(crate) const TESTS: &[Test] = &[
         "atomic::one_after_the_other",
         &["it_post_atomic B03 B04 B15-B17", "it_dto_flags_t B22 V02 V03"],
         |f| {
+            Need::Atomics.of(&f.a)?;
             let (pair, sink, target) = ready(f)?;
             let second = f.pair_of(&attributes(), &atomic_attributes())?;
             let other = f.region(&f.a, second.a.pz, PAGE, MemPriv::LOCAL)?;
@@ -231,6 +236,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_ep_state_t S15",
         ],
         |f| {
+            Need::Atomics.of(&f.a)?;
             let few = EpAttributes { max_request_dtos: 2, ..attributes() };
             let pair = f.pair_of(&few, &atomic_attributes())?;
             let sink = f.region(&f.a, pair.a.pz, PAGE, MemPriv::LOCAL)?;
@@ -345,6 +351,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     // A sink that cannot be written fails the request.
     test("atomic::local_violations", &["it_post_atomic A02 A12 A13 B07 L01"], |f| {
+        Need::Atomics.of(&f.a)?;
         type Spoil = fn(&Fixture, &Pair, &Region) -> Result<LmrTriplet, Failure>;
         let cases: [(Spoil, DtoStatus); 5] = [
             (
@@ -400,6 +407,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A privileged endpoint may use the direct LMR handle for the result: only the pages of RDMA
     // Read forbid it. Without privilege it is a protection violation.
     test("atomic::the_direct_handle_as_sink", &["it_dto_status_t A08"], |f| {
+        Need::Atomics.of(&f.a)?;
         for privileged in [true, false] {
             let plain = EpAttributes { priv_ops_enable: privileged, ..attributes() };
             let pair = f.pair_of(&plain, &atomic_attributes())?;

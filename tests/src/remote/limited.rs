@@ -14,10 +14,7 @@ use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// An IA on `a`'s NIC without these features.
 fn lacking(f: &Fixture, features: Features, privileged: Option<Privileged>) -> Result<Ia, Failure> {
-    let provider = Provider::new(f.platform().clone());
-    let limits = Limits { features: Features::all() - features, ..Limits::NONE };
-    provider.add_limited("limited", f.setup.a.agent.clone(), limits)?;
-    Ok(provider.ia_create("limited", 2, 1, privileged)?)
+    f.limited(Limits { features: Features::all() - features, ..Limits::NONE }, privileged)
 }
 
 /// A connected endpoint of this IA, and a region in its zone.

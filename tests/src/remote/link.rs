@@ -295,7 +295,7 @@ pub(crate) const TESTS: &[Test] = &[
             f.a.post_rdma_write(pair.a.ep, &[whole], 2, SIGNALLED, addr, context)?;
             pair.a.done(2, DtoStatus::Success)?;
             check!(linked(&f.a, lmr)?, "the write completed before the link");
-            check!(sink.all() == content, "round {round}");
+            check!(f.arrives(|| sink.all() == content), "round {round}");
             f.a.lmr_unlink(lmr, pair.a.ep, 3, SIGNALLED | DtoFlags::UNLINK_FENCE)?;
             pair.a.done(3, DtoStatus::Success)?;
         }

@@ -10,6 +10,7 @@ use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attribut
 use crate::memory::iobl::scattered;
 use crate::remote::link::{BASE, Link, linked, unlinked};
 use crate::remote::rmr::Link as RmrLink;
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, test};
 
 /// A connected pair whose active end is in this zone.
@@ -21,6 +22,7 @@ fn pair_in(f: &Fixture, pz: PzHandle) -> Result<Pair, Failure> {
 
 /// Posts a Send for which there is no Receive, so that requests posted behind it are not executed.
 fn stall(end: &End) -> Outcome {
+    Need::Waiting.of(&end.ia)?;
     Ok(end.ia.post_send(end.ep, &[], 1, SIGNALLED)?)
 }
 
@@ -121,6 +123,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The failure of a link is still reported when its region does not exist any more, and concerns
     // no other region.
     test("link::a_failure_is_reported_after_its_region_was_freed", &["it_lmr_free B04"], |f| {
+        Need::Waiting.of(&f.a)?;
         let pair = f.pair()?;
         let other = pair_in(f, pair.a.pz)?;
         let memory = scattered(f, &f.a, 1, PAGE, PAGE)?;

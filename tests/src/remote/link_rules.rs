@@ -10,6 +10,7 @@ use crate::datagrams::ud::{datagrams, peer};
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, SIGNALLED, attributes, pattern, write};
 use crate::memory::iobl::{Scattered, scattered};
 use crate::remote::link::{BASE, Link, PAGE_LEN, linked, unlinked};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// A linked region of `b`, and its context.
@@ -137,6 +138,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // The context is known when the call returns, but gives no access before the link is executed.
     test("link_rules::a_context_before_its_link", &["it_lmr_link B15"], |f| {
+        Need::Waiting.of(&f.a)?;
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;
@@ -159,6 +161,7 @@ pub(crate) const TESTS: &[Test] = &[
     // Links and unlinks of one region may be outstanding together until the adapter has no room for
     // another list.
     test("link_rules::links_of_one_region_in_flight", &["it_lmr_link IT_ERR_RESOURCES"], |f| {
+        Need::Waiting.of(&f.a)?;
         let pair = f.pair()?;
         let memory = scattered(f, &f.b, 1, PAGE, PAGE)?;
         let lmr = unlinked(&pair.b, 1)?;

@@ -130,8 +130,9 @@ pub(crate) fn reaches(
     }
     let done = end.reap()?;
     check_eq!(done.cookie, 77);
+    let status = end.settled(done.dto_status)?;
     end.ia.lmr_free(own.lmr)?;
-    Ok(done.dto_status)
+    Ok(status)
 }
 
 /// Whether the peer may read through the context.
@@ -273,9 +274,8 @@ pub(crate) const TESTS: &[Test] = &[
                     context,
                 )?;
                 pair.a.done(2, DtoStatus::Success)?;
-                check!(
-                    region.bytes(149, 1) == own.bytes(0, 1) && region.bytes(150, 1) == pattern(7, 151)[150..]
-                );
+                check!(f.arrives(|| region.bytes(149, 1) == own.bytes(0, 1)));
+                check!(region.bytes(150, 1) == pattern(7, 151)[150..]);
                 // An RMR is no LMR and gives no local access.
                 let segment = LmrTriplet::new(LmrHandle::from_raw(rmr.as_raw()), from.to_host(), 8);
                 f.b.post_send(pair.b.ep, &[segment], 3, SIGNALLED)?;
@@ -477,8 +477,8 @@ pub(crate) const TESTS: &[Test] = &[
                 check!(readable(f, &pair, &region, context)?);
                 pair.b.done(2, DtoStatus::Success)?;
                 f.b.rmr_unlink(rmr, pair.b.ep, 3, DtoFlags::empty())?;
-                f.b.post_send(pair.b.ep, &[], 4, SIGNALLED)?;
                 f.a.post_recv(pair.a.ep, &[], round, DtoFlags::COMPLETION)?;
+                f.b.post_send(pair.b.ep, &[], 4, SIGNALLED)?;
                 pair.a.recv_done(round, DtoStatus::Success)?;
                 pair.b.done(4, DtoStatus::Success)?;
                 check!(!param(&pair.b, rmr)?.linked);

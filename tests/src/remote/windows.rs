@@ -8,6 +8,7 @@ use crate::memory::iobl::scattered;
 use crate::remote::link::{BASE, Link as LmrLink, PAGE_LEN, unlinked};
 use crate::remote::rmr::{Link, TYPES, param, reaches, ready, unlink};
 use crate::thread::Thread;
+use crate::transport::Need;
 use crate::{Failure, Test, check, check_eq, refused, test};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -64,6 +65,7 @@ pub(crate) const TESTS: &[Test] = &[
     // A link without the completion flag causes no event, and a query shows it once a later
     // completion was taken.
     test("windows::links_without_a_completion", &["A.it_rmr_query B02 V01", "it_rmr_query O01"], |f| {
+        Need::Waiting.of(&f.a)?;
         for rmr_type in TYPES {
             let (pair, region, rmr) = ready(f, rmr_type)?;
             // The link is posted behind a Send for which the peer has no Receive yet, so a

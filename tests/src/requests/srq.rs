@@ -409,6 +409,7 @@ pub(crate) const TESTS: &[Test] = &[
                 f.a.post_send(pair.a.ep, &[], cookie, SIGNALLED)?;
                 pair.a.done(cookie, DtoStatus::Success)?;
             }
+            check_eq!(pair.a.settled(DtoStatus::Success)?, DtoStatus::Success);
             // Some of the completions are dequeued, the others are lost with the endpoint.
             for cookie in 0..round {
                 check_eq!(pair.b.reap_recv()?.cookie, cookie);

@@ -1,14 +1,16 @@
 //! Resizing shared receive queues (page it_srq_modify).
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use nic_abi::registers::Features;
 use privileged_api::*;
 
-use crate::fixture::{Fixture, Pair, SIGNALLED};
+use crate::fixture::{Fixture, Pair, SIGNALLED, is_iwarp};
 use crate::requests::srq::{client, fill, low, one};
-use crate::thread::{Body, all_pass};
+use crate::thread::{Body, all_pass, breathe};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 const SIZE: SrqParamMask = SrqParamMask::MAX_RECV_DTO;
@@ -128,7 +130,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("srq::not_resizable", &["it_srq_modify O01 V02", "it_ia_info_t F57"], |f| {
         let provider = Provider::new(f.platform().clone());
         let limits = Limits { features: Features::all() - Features::SRQ_RESIZE, ..Limits::NONE };
-        provider.add_limited("limited", f.setup.b.agent.clone(), limits)?;
+        f.setup.transport.add(&provider, "limited", f.setup.b.agent.clone(), limits)?;
         let ia = provider.ia_create("limited", 2, 1, None)?;
         check!(ia.ia_query()?.srq_support && !ia.ia_query()?.srq_resizable);
         let srq = ia.srq_create(ia.pz_create()?, 1, 4)?;
@@ -154,8 +156,14 @@ pub(crate) const TESTS: &[Test] = &[
             Ok(())
         }));
         let ia_of_sender = f.a.clone();
+        // Over iWARP no Send waits for a Receive.
+        let (posted, waits) = (Arc::new(AtomicU64::new(0)), is_iwarp(&f.a)?);
+        let (taken, platform) = (posted.clone(), f.platform().clone());
         bodies.push(Box::new(move || {
             for cookie in 0..MESSAGES {
+                while waits && taken.load(Ordering::Acquire) <= cookie {
+                    breathe(&platform);
+                }
                 ia_of_sender.post_send(sender.ep, &[], cookie, SIGNALLED)?;
                 sender.done(cookie, DtoStatus::Success)?;
             }
@@ -165,7 +173,10 @@ pub(crate) const TESTS: &[Test] = &[
             let mut cookie = 0;
             while cookie < MESSAGES {
                 match ia.post_recv(srq, &[], cookie, DtoFlags::COMPLETION) {
-                    Ok(()) => cookie += 1,
+                    Ok(()) => {
+                        cookie += 1;
+                        posted.store(cookie, Ordering::Release);
+                    }
                     Err(Error::TooManyPosts) => platform::sync::yield_now(),
                     Err(error) => return Err(error.into()),
                 }

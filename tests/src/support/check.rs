@@ -10,6 +10,8 @@ use alloc::string::{String, ToString};
 use core::fmt::{self, Debug};
 use core::panic::Location;
 
+use crate::transport::Need;
+
 /// How a test ends. A test that its machine cannot show ends with [`not_shown`].
 pub type Outcome = Result<(), Failure>;
 
@@ -24,6 +26,8 @@ pub struct Failure {
     pub message: String,
     /// Nothing was wrong, but the machine cannot show what the test is for.
     pub not_shown: bool,
+    /// What the test needs and the transport of the IAs lacks.
+    pub lacking: Option<Need>,
 }
 
 impl Failure {
@@ -32,7 +36,7 @@ impl Failure {
     pub fn new(message: impl Into<String>) -> Failure {
         let at = Location::caller();
         let (file, line, message) = (at.file(), at.line(), one_line(&message.into()));
-        Failure { file, line, message, not_shown: false }
+        Failure { file, line, message, not_shown: false, lacking: None }
     }
 }
 

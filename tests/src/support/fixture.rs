@@ -18,14 +18,14 @@ use core::time::Duration;
 
 use kernel_agent::{Agent, Config, Counts};
 use nic_abi::admin::Injection;
-use nic_hal::Transport;
 use platform::sync::Mutex;
 use platform::{DmaBuffer, Platform};
 use privileged_api::*;
 
 use crate::check::{Failure, Outcome, some};
 use crate::thread::eventually;
-use crate::{check, check_eq};
+use crate::transport::{Need, Needing};
+use crate::{Transport, check, check_eq};
 
 /// How long a test waits for an event that must come, in microseconds. It is far longer than the
 /// event ever takes.
@@ -34,6 +34,8 @@ pub const WAIT: u64 = 20_000_000;
 pub const MOMENT: u64 = 2_000;
 /// The size of a page, and the alignment of buffers.
 pub const PAGE: usize = 4096;
+/// The cookie of the RDMA Read of [`End::settled`].
+const SETTLES: u64 = u64::MAX - 1;
 /// Flags of a request that completes with an event, and whose event notifies.
 pub const SIGNALLED: DtoFlags = DtoFlags::COMPLETION.union(DtoFlags::NOTIFY);
 /// Local read and write, remote read and write.
@@ -102,6 +104,11 @@ pub struct Setup {
     pub usage: Box<dyn Fn() -> Usage + Send + Sync>,
     /// The network between the NICs may lose datagrams, repeat them, and change their order.
     pub lossy: bool,
+    /// The transport of the IAs.
+    pub transport: Transport,
+    /// Tests that say what they need and the transport lacks have to prove it. The tests of the
+    /// process must not run at the same time.
+    pub proves: bool,
     /// The NICs exchange packets, so that several requests of a queue pair are under way at once.
     /// Otherwise they exchange whole requests, one at a time.
     pub packets: bool,
@@ -115,7 +122,7 @@ impl Setup {
     pub fn new(
         platform: Arc<dyn Platform>,
         privileged: Privileged,
-        nics: impl IntoIterator<Item = Arc<dyn Transport>>,
+        nics: impl IntoIterator<Item = Arc<dyn nic_hal::Transport>>,
         kill: Box<dyn Fn() + Send + Sync>,
         usage: Box<dyn Fn() -> Usage + Send + Sync>,
     ) -> Result<Setup, Failure> {
@@ -141,10 +148,31 @@ impl Setup {
             b,
             kill,
             usage,
+            transport: Transport::InfiniBand,
+            proves: false,
             lossy: false,
             packets: false,
             idle,
         })
+    }
+
+    /// The same with IAs over this transport, on the same NICs.
+    pub fn over(self, transport: Transport) -> Result<Setup, Failure> {
+        if transport == self.transport {
+            return Ok(self);
+        }
+        let provider = Provider::new(self.platform.clone());
+        let mut interfaces: Vec<&Interface> = alloc::vec![&self.a];
+        interfaces.extend(self.is_apart().then_some(&self.b));
+        for Interface { name, agent } in interfaces {
+            transport.add(&provider, name, agent.clone(), Limits::NONE)?;
+        }
+        Ok(Setup { provider, transport, ..self })
+    }
+
+    /// The same where tests have to prove what they need.
+    pub fn proving(self, proves: bool) -> Setup {
+        Setup { proves, ..self }
     }
 
     /// The same between NICs that exchange packets.
@@ -264,7 +292,7 @@ impl Fixture {
     #[track_caller]
     pub fn limited(&self, limits: Limits, privileged: Option<Privileged>) -> Result<Ia, Failure> {
         let provider = Provider::new(self.setup.platform.clone());
-        provider.add_limited("limited", self.setup.a.agent.clone(), limits)?;
+        self.setup.transport.add(&provider, "limited", self.setup.a.agent.clone(), limits)?;
         let ia = provider.ia_create("limited", 2, 1, privileged)?;
         self.extra.lock().push(ia.clone());
         Ok(ia)
@@ -429,6 +457,18 @@ impl Fixture {
     /// Injects a fault into the device of `a`.
     #[track_caller]
     pub fn inject(&self, object: u32, what: Injection, count: u32, value: u64) -> Outcome {
+        let is_of_packets = matches!(
+            what,
+            Injection::DropRequests
+                | Injection::DropResponses
+                | Injection::BadRequest
+                | Injection::BadResponse
+                | Injection::Delay
+                | Injection::DropManagement
+        );
+        if is_of_packets {
+            Need::Faults.of(&self.a)?;
+        }
         match self.setup.a.agent.test_handle().inject(object, what, count, value) {
             Ok(()) => Ok(()),
             Err(error) => Err(Failure::new(format!("{what:?}: {error:?}"))),
@@ -447,12 +487,39 @@ impl Fixture {
         self.inject(0, Injection::Port, 1, u64::from(up))
     }
 
+    /// Whether what a Write or Send that has succeeded does at the peer is done. Over iWARP it may
+    /// still be under way.
+    #[track_caller]
+    pub fn arrives(&self, is_there: impl Fn() -> bool) -> bool {
+        match self.setup.transport {
+            Transport::InfiniBand => is_there(),
+            Transport::Iwarp => eventually(&self.setup.platform, is_there),
+        }
+    }
+
+    /// Flags of a request that completes with an event if the peer refuses it. Over iWARP it
+    /// succeeds then.
+    pub fn if_refused(&self) -> DtoFlags {
+        match self.setup.transport {
+            Transport::InfiniBand => DtoFlags::empty(),
+            Transport::Iwarp => DtoFlags::COMPLETION,
+        }
+    }
+
+    /// The ways to establish a connection that the IAs know.
+    #[track_caller]
+    pub fn handshakes(&self) -> Result<&'static [CnEstFlags], Failure> {
+        const ALL: [CnEstFlags; 2] = [CnEstFlags::TWO_WAY, CnEstFlags::THREE_WAY];
+        Ok(if self.a.ia_query()?.three_way_handshake_support { &ALL } else { &ALL[..1] })
+    }
+
     /// Starts to connect an endpoint to a listen point.
     #[track_caller]
     pub fn dial(&self, end: &End, listener: &Listener, flags: CnEstFlags, private_data: &[u8]) -> Outcome {
         let path = path(&end.ia, &listener.address)?;
-        end.ia.ep_connect(end.ep, &path, None, &listener.conn_qual, flags, private_data)?;
-        Ok(())
+        end.ia
+            .ep_connect(end.ep, &path, None, &listener.conn_qual, flags, private_data)
+            .needing(Need::ThreeWay)
     }
 }
 
@@ -484,6 +551,12 @@ pub fn atomic_attributes() -> EpAttributes {
     let mut attributes = attributes();
     attributes.rc.atomics_enable = true;
     attributes
+}
+
+/// Whether an IA is over iWARP.
+#[track_caller]
+pub fn is_iwarp(ia: &Ia) -> Result<bool, Failure> {
+    Ok(ia.ia_query()?.transport_type == TransportType::IwarpTcp)
 }
 
 /// The first spigot of an IA.
@@ -577,16 +650,63 @@ impl End {
         completion(&self.ia, self.recv)
     }
 
-    /// Takes the next completion of the send queue, which must have this cookie and status.
+    /// Takes the next completion of the send queue, which must have this cookie and status. If the
+    /// status is the peer's refusal, the request succeeds over iWARP, and the connection breaks.
     #[track_caller]
     pub fn done(&self, cookie: u64, status: DtoStatus) -> Outcome {
-        ended(self.reap()?, cookie, status)
+        match self.reap()? {
+            done if done.cookie == cookie && self.refused_later(done.dto_status, status)? => {
+                let over = || self.state().is_ok_and(|state| state == EpStateRc::Nonoperational);
+                match eventually(self.ia.platform(), over) {
+                    true => Ok(()),
+                    false => Err(Failure::new("the peer does not refuse it")),
+                }
+            }
+            done => ended(done, cookie, status),
+        }
     }
 
     /// Takes the next completion of the receive queue, which must have this cookie and status.
     #[track_caller]
     pub fn recv_done(&self, cookie: u64, status: DtoStatus) -> Outcome {
         ended(self.reap_recv()?, cookie, status)
+    }
+
+    /// As [`End::done`] for a request behind one that the peer refuses: it is flushed. Over iWARP
+    /// it may have been sent before the refusal came.
+    #[track_caller]
+    pub fn done_behind(&self, cookie: u64) -> Outcome {
+        match self.reap()? {
+            done if is_iwarp(&self.ia)? && done.dto_status == DtoStatus::Success => {
+                ended(done, cookie, DtoStatus::Success)
+            }
+            done => ended(done, cookie, DtoStatus::Flushed),
+        }
+    }
+
+    /// The status of a Write or Send that has completed with this one, and after which nothing was
+    /// posted. Over InfiniBand it is that. Over iWARP success is no answer of the peer: an RDMA
+    /// Read of nothing asks whether it came there.
+    #[track_caller]
+    pub fn settled(&self, status: DtoStatus) -> Result<DtoStatus, Failure> {
+        if status != DtoStatus::Success || !is_iwarp(&self.ia)? {
+            return Ok(status);
+        }
+        self.ia.post_rdma_read(self.ep, &[], SETTLES, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
+        match self.reap()? {
+            done if done.cookie != SETTLES => Err(Failure::new(format!("another completion: {done:?}"))),
+            done if done.dto_status == DtoStatus::Flushed => Ok(DtoStatus::RemoteAccess),
+            done => Ok(done.dto_status),
+        }
+    }
+
+    /// Whether a request has succeeded that over InfiniBand would have had this status: over iWARP
+    /// the peer refuses it later, and breaks the connection. Only an RDMA Read has an answer there.
+    #[track_caller]
+    pub fn refused_later(&self, got: DtoStatus, status: DtoStatus) -> Result<bool, Failure> {
+        let refusals = [DtoStatus::RemoteAccess, DtoStatus::RemoteResponder, DtoStatus::ReceiverNotReady];
+        let is_later = got == DtoStatus::Success && refusals.contains(&status);
+        Ok(is_later && is_iwarp(&self.ia)?)
     }
 
     /// Takes the next event, which must be CONN_BROKEN, and checks the endpoint's state.

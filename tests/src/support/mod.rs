@@ -10,3 +10,4 @@ mod held;
 pub(crate) mod refusal;
 pub mod run;
 pub mod thread;
+pub mod transport;

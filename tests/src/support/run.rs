@@ -7,6 +7,7 @@ use privileged_api::{Error, WaitError};
 
 use crate::check::{Failure, Outcome};
 use crate::fixture::{Fixture, Setup};
+use crate::transport::{Need, prove};
 use crate::{Test, all};
 
 /// The tests whose names contain one of `filters` (all tests, if there is none), starting behind
@@ -24,13 +25,27 @@ pub fn matches(name: &str, filters: &[&str]) -> bool {
     filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
 }
 
-/// Runs one test: opens its IAs, runs it, frees the IAs, and checks that nothing is left.
-pub fn run(test: &Test, setup: &Arc<Setup>) -> Outcome {
+/// Opens the IAs of a test, runs it, and frees them: its outcome, and that of the frees.
+fn once(test: &Test, setup: &Arc<Setup>) -> Result<(Outcome, Outcome), Failure> {
     let fixture = Fixture::open(setup)?;
     let outcome = (test.run)(&fixture);
-    let closed = fixture.close();
-    outcome.and(closed)?;
-    setup.nothing_is_left()
+    Ok((outcome, fixture.close()))
+}
+
+/// Runs one test: opens its IAs, runs it, frees the IAs, and checks that nothing is left.
+pub fn run(test: &Test, setup: &Arc<Setup>) -> Outcome {
+    let (outcome, closed) = once(test, setup)?;
+    let lacking = outcome.as_ref().err().and_then(|failure| failure.lacking);
+    if setup.proves && lacking.is_some_and(Need::can_be_proved) {
+        prove(|| once(test, setup)?.0)?;
+    }
+    let outcome = setup.transport.judge(test, outcome);
+    if outcome.as_ref().is_err_and(|failure| !failure.not_shown) {
+        return outcome;
+    }
+    closed?;
+    setup.nothing_is_left()?;
+    outcome
 }
 
 impl From<Error> for Failure {

@@ -375,7 +375,8 @@ pub(crate) const TESTS: &[Test] = &[
                     check_eq!((param.addr, param.length, param.rmr_context), (addr, length, Some(context)));
                     let to = region.remote(64 * n);
                     pair.a.ia.post_rdma_write(pair.a.ep, &[own.whole()], 2, SIGNALLED, to, context)?;
-                    pair.a.done(2, DtoStatus::Success)?;
+                    let status = pair.a.settled(pair.a.reap()?.dto_status)?;
+                    check_eq!(status, DtoStatus::Success);
                     end.ia.rmr_unlink(rmr, end.ep, 3, SIGNALLED)?;
                     end.done(3, DtoStatus::Success)?;
                     check!(!end.ia.rmr_query(rmr, RmrParamMask::LINKED)?.linked);

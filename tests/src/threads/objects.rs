@@ -13,6 +13,7 @@ use privileged_api::*;
 use crate::events::aevd::naming;
 use crate::fixture::{End, Fixture, OPEN, SIGNALLED, attributes, evd_param, path, sevd, spigot};
 use crate::thread::{Body, all_pass, together};
+use crate::transport::{Need, Needing};
 use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// How often an answer is refused.
@@ -27,7 +28,7 @@ pub(crate) fn one_of_each_type(f: &Fixture, ia: &Ia) -> Result<Vec<Handle>, Fail
     let srq = ia.srq_create(end.pz, 1, 4)?;
     let listener = f.listen(ia)?;
     let way = path(ia, &listener.address)?;
-    let address = ia.address_handle_create(end.pz, &way, AhFlags::PATH_COMPLETE)?;
+    let address = ia.address_handle_create(end.pz, &way, AhFlags::PATH_COMPLETE).needing(Need::Datagrams)?;
     let asked = ia.ud_service_request_handle_create(&listener.conn_qual, end.conn, &way, &[])?;
     let (io_addr, len) = ia.mem_map(region.buffer.addr(), ASPACE_KERNEL, 64)?;
     check_eq!(ia.pz_query(end.pz, PzParamMask::ALL)?.ia, ia.handle());
@@ -228,6 +229,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A query of an address handle, a zone's context or a watermark never sees half of a change.
     test("threads::addresses_and_contexts_are_seen_whole", &["4.2 B04 B12"], |f| {
+        Need::Datagrams.of(&f.a)?;
         let pz = f.a.pz_create()?;
         let way = path(&f.a, &crate::check::some(spigot(&f.b)?.net_addr.first().copied(), "an address")?)?;
         let addr = f.a.address_handle_create(pz, &way, AhFlags::PATH_COMPLETE)?;
@@ -260,7 +262,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Two calls that exclude each other have the outcome of one before the other.
     test("threads::outcomes_are_those_of_an_order", &["4.2 B04"], |f| {
-        for round in 0..10_u64 {
+        for round in 0..10_u16 {
             // An IA has one EVD for each asynchronous stream, and one listen point for each
             // qualifier.
             let evd =
@@ -270,7 +272,7 @@ pub(crate) const TESTS: &[Test] = &[
             one_of(&got, Error::AsyncAffEvdExists)?;
             f.a.evd_free(got.0.or(got.1)?)?;
             let requests = sevd(&f.a, EventType::CM_REQ_EVENT_STREAM, 4, 1)?;
-            let (spigot_id, qual) = (spigot(&f.a)?.spigot_id, ConnQual::service_id(0x5000 + round));
+            let (spigot_id, qual) = (spigot(&f.a)?.spigot_id, ConnQual::port(0x5000 + round));
             let listen = |ia: Ia| {
                 move || ia.listen_create(spigot_id, requests, ListenFlags::CONN_QUAL_INPUT, Some(&qual))
             };
@@ -435,10 +437,11 @@ pub(crate) const TESTS: &[Test] = &[
                     Ok(())
                 }));
             }
-            let ia = f.b.clone();
+            let (ia, most) = (f.b.clone(), f.b.ia_query()?.reject_private_data_len);
             bodies.push(Box::new(move || {
                 for _ in 0..ANSWERS {
-                    refused(ia.reject(id, &[0; MAX_PRIV_DATA]), Error::InvalidPdataLength)?;
+                    let refusal = ia.reject(id, &[0; MAX_PRIV_DATA + 1][..=most]);
+                    refused(refusal, Error::InvalidPdataLength)?;
                 }
                 Ok(())
             }));

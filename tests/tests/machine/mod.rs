@@ -3,16 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use conformance::fixture::Usage;
-use conformance::{Failure, Setup, Test};
+use conformance::{Failure, Setup, Test, Transport};
 use host::Machine;
 
 /// Runs a test on a new machine. `requests` counts the requests to the heap that the test may not
-/// make. `packets` says whether the NICs exchange packets, and `is_lossy` whether their network
-/// loses some.
+/// make. The IAs are over `transport`; `proves` says whether tests prove what they need of it.
+/// `packets` says whether the NICs exchange packets, and `is_lossy` whether their network loses
+/// some.
 pub fn run(
     test: &Test,
     machine: Machine,
     requests: fn() -> u64,
+    (transport, proves): (Transport, bool),
     (packets, is_lossy): (bool, bool),
 ) -> Result<(), Failure> {
     let (platform, privileged, devices) = (machine.platform(), machine.privileged(), machine.transports());
@@ -30,7 +32,7 @@ pub fn run(
         waits: host::waits_of_this_thread(),
     });
     let setup = Setup::new(platform, privileged, devices, kill, usage)?;
-    let setup = Arc::new(setup.by_packets(packets).lossy(is_lossy));
+    let setup = Arc::new(setup.over(transport)?.proving(proves).by_packets(packets).lossy(is_lossy));
     let outcome = conformance::run(test, &setup);
     setup.close();
     outcome

@@ -17,7 +17,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::{Outcome, Test};
+use conformance::{Outcome, Test, Transport};
 use host::CountedHeap;
 
 /// The arguments with which a runner starts its processes: the machine; and which share of the
@@ -50,8 +50,25 @@ enum Why {
 pub struct Place {
     /// The machine's name, printed behind the test's name.
     pub name: String,
+    /// The transport of its IAs. Only the tests that it takes run.
+    pub transport: Transport,
     /// Runs a test on such a machine.
     pub run: Arc<Run>,
+}
+
+impl Place {
+    /// Such a machine with IAs over this transport.
+    pub fn new(
+        machine: &str,
+        transport: Transport,
+        run: impl Fn(&Test) -> Outcome + Send + Sync + 'static,
+    ) -> Place {
+        let name = match transport {
+            Transport::InfiniBand => machine.to_owned(),
+            Transport::Iwarp => format!("{machine}, iWARP"),
+        };
+        Place { name, transport, run: Arc::new(run) }
+    }
 }
 
 /// What the command line asks for.
@@ -161,7 +178,7 @@ pub fn run_all(
     let mut failures = Vec::new();
     let (mut passed, mut not_shown) = (0, 0);
     'all: for place in places {
-        for test in &tests {
+        for test in tests.iter().filter(|test| place.transport.takes(test)) {
             let begun = Instant::now();
             let limit = options.limit.map_or(test.limit, |limit| limit.min(test.limit));
             let outcome = run(test, limit, place);
