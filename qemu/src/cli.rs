@@ -191,7 +191,7 @@ const OVER_EITHER: [&str; 9] = [
 fn check_transport(options: &Options, command: &Command) -> Result<()> {
     let name = match command {
         _ if options.network.transport == Transport::Infiniband => return Ok(()),
-        Command::Storage { .. } | Command::Tour { .. } => return Ok(()),
+        Command::Storage { .. } | Command::Tour { .. } | Command::Test { .. } => return Ok(()),
         Command::Transfer { face: Face::ItApi, .. } => return Ok(()),
         Command::Transfer { .. } => {
             let why = "--face dat and via go over InfiniBand; leave out --transport iwarp";
@@ -209,7 +209,8 @@ fn check_transport(options: &Options, command: &Command) -> Result<()> {
     match name {
         Some(name) if OVER_EITHER.contains(&name) => Ok(()),
         _ => Err(Error::Usage(
-            "--transport iwarp is for the tour, transfer, bench, rping, cmatose and storage (see --help)"
+            "--transport iwarp is for the tour, transfer, test, bench, rping, cmatose and storage (see \
+             --help)"
                 .into(),
         )),
     }
@@ -292,8 +293,11 @@ mod tests {
             (&["--memory", "1M"], "at least 64M"),
             (&["--log", "loud"], "--log"),
             (&["--timeout", "0"], "--timeout"),
-            (&["hello", "--transport", "iwarp"], "is for the tour, transfer, bench, rping, cmatose"),
-            (&["pair", "udaddy", "--transport", "iwarp"], "is for the tour, transfer, bench, rping, cmatose"),
+            (&["hello", "--transport", "iwarp"], "is for the tour, transfer, test, bench, rping, cmatose"),
+            (
+                &["pair", "udaddy", "--transport", "iwarp"],
+                "is for the tour, transfer, test, bench, rping, cmatose",
+            ),
             (&["transfer", "a", "--face", "dat", "--transport", "iwarp"], "go over InfiniBand"),
             (&["bench", "--against-linux", "--transport", "iwarp"], "compares with Soft-RoCE"),
             (&["cmatose", "--transport", "iwarp", "--link", "udp:127.0.0.2"], "carries RoCEv2 only"),

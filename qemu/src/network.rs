@@ -52,8 +52,8 @@ pub struct Network {
     #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
     pub link: Option<Plug>,
 
-    /// Connect by this: for the tour, transfer, bench, rping-server, rping-client, cmatose, storage
-    /// and storage-client, and `pair` with these
+    /// Connect by this: for the tour, transfer, test, bench, rping-server, rping-client, cmatose,
+    /// storage and storage-client, and `pair` with these
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     #[arg(help_heading = "Network")]
     pub transport: Transport,

@@ -13,6 +13,7 @@
 //! `filter=WORD` on the command line chooses the tests whose names contain WORD; with several
 //! filters, a test needs to match one. `after=NAME` skips all tests up to that one. `packets` says
 //! that the NICs exchange packets, and `lossy` that the network between them may lose datagrams.
+//! `transport=iwarp` asks for IAs over iWARP, and for the tests that run on them.
 //! The status is 0 unless the suite could not begin: the lines say which tests failed.
 #![no_std]
 #![no_main]
@@ -26,7 +27,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use conformance::thread::eventually;
-use conformance::{Failure, Outcome, Setup, Test, fixture};
+use conformance::{Failure, Outcome, Setup, Test, Transport, fixture};
 use kernel::memory::Usage;
 use kernel::{Boot, args, clock, println};
 use platform::{Instant, Platform};
@@ -47,7 +48,8 @@ fn main(boot: Boot) -> i32 {
             return 1;
         }
     };
-    let mut tests = conformance::run::select(&filters, args().get("after")).peekable();
+    let tests = conformance::run::select(&filters, args().get("after"));
+    let mut tests = tests.filter(|test| transport().takes(test)).peekable();
     while let (Some(test), Some(place)) = (tests.next(), &setup) {
         let begun = begin(test);
         let outcome = conformance::run(test, place);
@@ -61,7 +63,11 @@ fn main(boot: Boot) -> i32 {
             return 0;
         }
         let outcome = match is_last {
-            true => setup.take().map_or(Ok(()), |setup| leave(&platform, setup, before)).and(outcome),
+            true => {
+                // The reason why a test shows nothing is still to be printed.
+                let reason = outcome.as_ref().err().map_or(0, |failure| failure.message.capacity());
+                setup.take().map_or(Ok(()), |setup| leave(&platform, setup, before, reason)).and(outcome)
+            }
             false => outcome,
         };
         end(test, begun, outcome);
@@ -70,13 +76,14 @@ fn main(boot: Boot) -> i32 {
     0
 }
 
-/// Closes the agents and checks that the tests of this guest have left no memory allocated.
-fn leave(platform: &Arc<dyn Platform>, setup: Arc<Setup>, before: Usage) -> Outcome {
+/// Closes the agents and checks that the tests of this guest have left no memory allocated, but for
+/// these bytes of the heap.
+fn leave(platform: &Arc<dyn Platform>, setup: Arc<Setup>, before: Usage, kept: usize) -> Outcome {
     setup.close();
     drop(setup);
     let left = || {
         let Usage { heap, dma, .. } = kernel::memory::usage();
-        (heap.saturating_sub(before.heap), dma.saturating_sub(before.dma))
+        (heap.saturating_sub(before.heap + kept), dma.saturating_sub(before.dma))
     };
     // The agents' threads may need a moment to end.
     match eventually(platform, || left() == (0, 0)) {
@@ -104,7 +111,15 @@ fn setup(boot: Boot) -> Result<Setup, Failure> {
         fixture::Usage { heap: memory.heap, dma: memory.dma, requests, ..used }
     });
     let setup = Setup::new(boot.platform, boot.privileged, boot.nics, kill, usage)?;
-    Ok(setup.by_packets(args().has("packets")).lossy(args().has("lossy")))
+    Ok(setup.over(transport())?.by_packets(args().has("packets")).lossy(args().has("lossy")))
+}
+
+/// The transport of the IAs.
+fn transport() -> Transport {
+    match args().get("transport") {
+        Some("iwarp") => Transport::Iwarp,
+        _ => Transport::InfiniBand,
+    }
 }
 
 fn begin(test: &Test) -> Instant {
