@@ -1,19 +1,21 @@
 //! iWARP beside InfiniBand: the benchmarks between two machines, over both in the same run.
 
-use crate::error::Result;
+use links::SpecError;
+
+use crate::error::{Error, Result};
 use crate::launch::print_line;
 use crate::network::Transport;
 use crate::options::Options;
 use crate::progress::Progress;
 
 use super::figure::{Figure, Wanted};
-use super::{over_a_stream, two_machines};
+use super::{CROWD_NICS, between_processes, linux, over_a_stream, stream_mtu, two_machines};
 
 /// What [`compare`] leaves out, and why.
 const LEFT_OUT: [&str; 4] = [
     "one machine: through IT-API, whose IAs are InfiniBand's",
+    "4,096 connections: two NICs have memory for 2,048 streams",
     "virtual interfaces and immediate data: iWARP has neither",
-    "16,384 connections: a NIC has fewer streams",
     "storage: `pair storage --transport iwarp` runs it",
 ];
 /// The most that a latency over the short cut may be, in those of InfiniBand.
@@ -22,12 +24,27 @@ const LATENCY: Wanted = Wanted::AtMost(1.15);
 const BANDWIDTH: Wanted = Wanted::AtLeast(0.95);
 /// The least that rates over a stream link may be, in those of RoCEv2.
 const OVER_A_STREAM: Wanted = Wanted::AtLeast(0.6);
+/// The most that a request may cost on 16 connections among 2,000, in that among 16.
+const CROWD: Wanted = Wanted::AtMost(1.2);
+/// The least that a link which loses one packet in a hundred may leave of the rate of ten
+/// connections, and what the link is like, without losses and with them.
+const LOSSY: Wanted = Wanted::AtLeast(0.3);
+const DELAYED: &str = "delay=100us";
+const LOSING: &str = "delay=100us,loss=1%,seed=7";
+/// The most that a latency may be, in those of Linux's siw, and the least that a bandwidth may be.
+const LINUX: [Wanted; 2] = [Wanted::AtMost(0.2), Wanted::AtLeast(10.0)];
 /// How the figures begin that are about the machine, and not about a transport.
 const BARE: &str = "bare ";
 
 /// Runs the benchmarks over both transports, and adds their figures: those of iWARP have those of
-/// InfiniBand as baselines.
-pub fn compare(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+/// InfiniBand as baselines. Then those that have baselines of their own: many connections, losses,
+/// and Linux, if `against_linux`.
+pub fn compare(
+    options: &Options,
+    against_linux: bool,
+    progress: &Progress,
+    figures: &mut Vec<Figure>,
+) -> Result<u8> {
     for left_out in LEFT_OUT {
         print_line(&format!("not measured over iWARP: {left_out}"))?;
     }
@@ -51,6 +68,48 @@ pub fn compare(options: &Options, progress: &Progress, figures: &mut Vec<Figure>
         let beside: Vec<Figure> = beside.collect();
         figures.extend(infiniband);
         figures.extend(beside);
+    }
+    let status = match crowd(options, progress, figures)? {
+        0 => losses(options, progress, figures)?,
+        failed => failed,
+    };
+    if status == 0 && against_linux {
+        let linux = linux::compare_iwarp(options, stream_mtu(options), progress, figures)?;
+        figures.extend(linux.into_iter().map(|figure| {
+            let [latency, bandwidth] = LINUX.map(Some);
+            let wanted = if figure.unit == "us" { latency } else { bandwidth };
+            Figure { wanted, ..figure }
+        }));
+    }
+    Ok(status)
+}
+
+/// Few active connections among many, over the short cut.
+fn crowd(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+    let mut found = Vec::new();
+    let status = two_machines(options, CROWD_NICS, &["plan=crowd".into()], progress, &mut found)?;
+    figures.extend(found.into_iter().map(|figure| {
+        let wanted = figure.name.contains("16 endpoints of 2,000").then_some(CROWD);
+        Figure { name: figure.name.replacen(": ", ", iWARP: ", 1), wanted, ..figure }
+    }));
+    Ok(status)
+}
+
+/// Ten connections over a link that delays, and over one that also loses.
+fn losses(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
+    let mut clean = None;
+    for (impairment, what) in [(DELAYED, "100 us"), (LOSING, "100 us, 1 % lost")] {
+        let mut found = Vec::new();
+        let impair = Some(impairment.parse().map_err(|error: SpecError| Error::Usage(error.to_string()))?);
+        let status = between_processes(options, "plan=ten", impair, progress, &mut found)?;
+        if status != 0 {
+            return Ok(status);
+        }
+        figures.extend(found.into_iter().map(|figure| {
+            let name = format!("{}, {what}", figure.name.replacen(": ", ", iWARP: ", 1));
+            let baseline = clean.replace(figure.value);
+            Figure { name, baseline, wanted: baseline.map(|_| LOSSY), ..figure }
+        }));
     }
     Ok(0)
 }

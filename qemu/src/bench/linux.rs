@@ -66,14 +66,50 @@ const TESTS: [Test; 3] = [
     },
 ];
 
+/// The programs that siw runs reliably: with rdma_cm, and RDMA Writes only.
+const IWARP_TESTS: [Test; 2] = [
+    Test { command: "ib_write_lat -R -s 64 -n 2000", ..TESTS[0] },
+    Test { command: "ib_write_bw -R -s 1048576 -t 16 -n 100 --report_gbits", ..TESTS[2] },
+];
+
+/// The guests' device of a transport, with perftest's options for it.
+const ROCE: &str = "-d rxe0 -x 1";
+const SIW: &str = "-d siw0";
+
+/// Measures Linux over iWARP, as [`compare`].
+pub fn compare_iwarp(
+    options: &Options,
+    mtu: u32,
+    progress: &Progress,
+    ours: &[Figure],
+) -> Result<Vec<Figure>> {
+    let mut guests = Guests::boot(options, mtu, progress)?;
+    for linux in &mut guests.0 {
+        linux.use_iwarp()?;
+    }
+    let ours: Vec<Figure> = ours.iter().filter(|figure| figure.name.contains(", iWARP: ")).cloned().collect();
+    beside(&mut guests, &IWARP_TESTS, SIW, progress, &ours)
+}
+
 /// Measures Linux, and returns those of our figures that have a counterpart, with Linux's as
 /// baselines.
 pub fn compare(options: &Options, mtu: u32, progress: &Progress, ours: &[Figure]) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
     let mut guests = Guests::boot(options, mtu, progress)?;
-    for test in &TESTS {
+    beside(&mut guests, &TESTS, ROCE, progress, ours)
+}
+
+/// Measures, and puts our figures beside.
+fn beside(
+    guests: &mut Guests,
+    tests: &[Test],
+    device: &str,
+    progress: &Progress,
+    ours: &[Figure],
+) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for test in tests {
         progress.message(format!("Linux: {}", test.command));
-        let linux = guests.measure(test)?;
+        let linux = guests.measure(test, device)?;
         for figure in ours.iter().filter(|figure| figure.name.ends_with(test.ours)) {
             // Figures of a single machine have no counterpart.
             let Some((over, _)) = figure.name.split_once(": ") else { continue };
@@ -110,10 +146,10 @@ impl Guests {
 
     /// Runs a program on both; returns its figure. On a busy machine a latency may be `inf`; then
     /// the program is run again.
-    fn measure(&mut self, test: &Test) -> Result<f64> {
+    fn measure(&mut self, test: &Test, device: &str) -> Result<f64> {
         let [server, client] = &mut self.0;
         // -x 1: the GID of the IPv4 address. -F: do not check the CPU's frequency.
-        let line = format!("{} -d rxe0 -x 1 -F", test.command);
+        let line = format!("{} {device} -F", test.command);
         let listens = format!("grep -qE {LISTENS} /proc/net/tcp /proc/net/tcp6");
         let serve = format!("({line} >/tmp/said 2>&1 &) ; until {listens}; do sleep 0.1; done");
         let mut said = String::new();

@@ -13,6 +13,8 @@ mod storage;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use links::Impairment;
+
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, Output, is_crash, print_line};
 use crate::network::{Network, Plug, Transport};
@@ -54,7 +56,7 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
     let launcher = Launcher::prepare(options, IMAGE)?;
     if options.network.transport == Transport::Iwarp {
         let (progress, mut figures) = (Progress::begin("bench"), Vec::new());
-        let status = iwarp::compare(options, &progress, &mut figures)?;
+        let status = iwarp::compare(options, against_linux, &progress, &mut figures)?;
         drop(progress);
         show(launcher.accelerator(), &figures)?;
         write_json(&figures)?;
@@ -114,7 +116,7 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         figures.extend(storage::between_our_guests(options, &progress)?);
     }
     if against_linux && status == 0 {
-        let mtu = options.network.mtu.unwrap_or(STREAM_MTU);
+        let mtu = stream_mtu(options);
         figures.extend(linux::compare(options, mtu, &progress, &figures)?);
         figures.extend(storage::against_linux(options, mtu, &progress)?);
     }
@@ -164,15 +166,8 @@ fn two_machines(
 /// Runs the benchmarks between two machines whose device processes are joined by a stream socket,
 /// and adds their figures. The baselines are the rates of such a socket without a device.
 fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> Result<u8> {
-    let mtu = options.network.mtu.or(Some(STREAM_MTU));
-    let transport = options.network.transport;
-    let network = Network { link: Some(Plug::Stream), mtu, transport, ..Network::default() };
-    let options = Options { nics: None, network, ..options.clone() };
-    let app = App::Image(IMAGE.into());
-    let programs = app.programs(&["plan=stream".into()], pair::addresses(1));
-    let commands = [0, 1].map(|n| app.command(n, &programs[n]));
     let first = figures.len();
-    let status = apart::run(&options, &commands, false, |_, line| Ok(take(line, progress, figures)))?;
+    let status = between_processes(options, "plan=stream", None, progress, figures)?;
     let (messages, bytes) = socket::rates().map_err(|e| Error::system("measure a socket", e))?;
     for figure in figures.iter_mut().skip(first) {
         match figure.unit.as_str() {
@@ -182,6 +177,28 @@ fn over_a_stream(options: &Options, progress: &Progress, figures: &mut Vec<Figur
         }
     }
     Ok(status)
+}
+
+/// Runs a plan of the image on two machines whose device processes are joined by a stream socket.
+fn between_processes(
+    options: &Options,
+    plan: &str,
+    impair: Option<Impairment>,
+    progress: &Progress,
+    figures: &mut Vec<Figure>,
+) -> Result<u8> {
+    let (mtu, transport) = (Some(stream_mtu(options)), options.network.transport);
+    let network = Network { link: Some(Plug::Stream), mtu, transport, impair, ..Network::default() };
+    let options = Options { nics: None, network, ..options.clone() };
+    let app = App::Image(IMAGE.into());
+    let programs = app.programs(&[plan.into()], pair::addresses(1));
+    let commands = [0, 1].map(|n| app.command(n, &programs[n]));
+    apart::run(&options, &commands, false, |_, line| Ok(take(line, progress, figures)))
+}
+
+/// The MTU of links over streams.
+fn stream_mtu(options: &Options) -> u32 {
+    options.network.mtu.unwrap_or(STREAM_MTU)
 }
 
 /// The times from QEMU's start to milestones of the guest.

@@ -18,7 +18,7 @@ pub fn measure(node: &Node, link: &Link, plan: Plan) -> Result<(), Failure> {
     let post = || link.write_large();
     let extent = match plan {
         Plan::ShortCut | Plan::Crowd => Extent::USUAL,
-        Plan::Stream => FEW,
+        Plan::Stream | Plan::Ten => FEW,
     };
     let name = format!("{}: ", plan.name());
     bandwidth::measure(node, &name, None, extent, (link.bus(), copy.bus()), post, || link.done(Wait::Polling))

@@ -5,12 +5,13 @@
 
 use alloc::collections::VecDeque;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use common::{Failure, Node, SERVICE, Trying};
 use kernel::{clock, println};
-use rdma::{Access, Connecting, Endpoint, Listener, PostError, Queue, Region, RemoteMemory, Work};
+use rdma::{Access, Connecting, Endpoint, Listener, PostError, Queue, Region, RemoteMemory, Transport, Work};
 
 use super::link::{Link, SMALL, Wait, reap};
 use super::{Role, address};
@@ -20,16 +21,11 @@ use crate::samples::{Samples, Summary};
 const NICS: usize = 2;
 /// All connections, over the NICs of the first fleet.
 const ALL: usize = 1 << 14;
+/// The same over iWARP: a NIC has memory for 1,024 streams.
+const ALL_STREAMS: usize = 2000;
 /// Connections in use at a time; the second fleet has no others.
 const ACTIVE: usize = 16;
-/// All connections on one NIC.
-const ALL_OF_NIC: usize = ALL / NICS;
 const ACTIVE_OF_NIC: usize = ACTIVE / NICS;
-/// The connections of each NIC.
-const CONNECTIONS: [usize; 2 * NICS] = [ALL_OF_NIC, ALL_OF_NIC, ACTIVE_OF_NIC, ACTIVE_OF_NIC];
-/// The distance between the endpoints in use: not a power of two, so that their memory does not map
-/// to the same sets of a cache.
-const STRIDE: usize = ALL_OF_NIC / ACTIVE_OF_NIC - 3;
 /// Connections that are being established at once.
 const AT_ONCE: usize = 32;
 /// Requests in flight on each active connection: many, so that the device seldom runs out of work
@@ -43,23 +39,59 @@ const TIME: Duration = Duration::from_secs(4);
 /// Connections that have requests outstanding at a time, at most.
 const SHARE: usize = 64;
 
+/// How many connections there are.
+#[derive(Clone, Copy)]
+struct Crowd {
+    all: usize,
+}
+
+impl Crowd {
+    fn of(node: &Node) -> Crowd {
+        let over_streams = node.transport == Transport::Iwarp;
+        Crowd { all: if over_streams { ALL_STREAMS } else { ALL } }
+    }
+
+    /// All connections on one NIC.
+    fn of_nic(self) -> usize {
+        self.all / NICS
+    }
+
+    /// The connections of each NIC.
+    fn connections(self) -> [usize; 2 * NICS] {
+        [self.of_nic(), self.of_nic(), ACTIVE_OF_NIC, ACTIVE_OF_NIC]
+    }
+
+    /// The distance between the endpoints in use: not a power of two, so that their memory does not
+    /// map to the same sets of a cache.
+    fn stride(self) -> usize {
+        self.of_nic() / ACTIVE_OF_NIC - 3
+    }
+}
+
 /// The endpoints on one NIC. They share their queue and their memory.
-struct Fleet {
-    endpoints: Vec<Endpoint>,
-    queue: Queue,
+pub struct Fleet {
+    pub endpoints: Vec<Endpoint>,
+    pub queue: Queue,
     memory: Region,
     /// The peer's memory.
     peer: RemoteMemory,
 }
 
 impl Fleet {
-    /// Endpoints that are not connected. The machines exchange the addresses of their memory.
-    fn new(node: &Node, link: &Link, role: Role, nic: usize) -> Result<Fleet, Failure> {
-        let (connections, nic) = (CONNECTIONS[nic], node.nic(nic)?);
+    /// Endpoints that are not connected, with so much memory. The machines exchange the addresses
+    /// of it.
+    pub fn new(
+        node: &Node,
+        link: &Link,
+        role: Role,
+        (nic, connections): (usize, usize),
+        bytes: usize,
+    ) -> Result<Fleet, Failure> {
+        let nic = node.nic(nic)?;
         let domain = nic.domain().trying("a domain")?;
         let depth = 2 * DEPTH as u32;
         let queue = nic.queue((depth + 1) * connections.min(SHARE) as u32).trying("a queue")?;
-        let memory = domain.shared_region(SMALL, Access::WRITE).trying("memory")?;
+        let memory = domain.shared_region(bytes, Access::WRITE).trying("memory")?;
         let own = memory.remote().ok_or_else(|| Failure::new("peers may not write the memory"))?;
         let builder = domain.endpoint().sends(depth).receives(1).queue(&queue);
         let mut endpoints = Vec::with_capacity(connections);
@@ -70,7 +102,7 @@ impl Fleet {
     }
 
     /// Connects all endpoints, [`AT_ONCE`] at a time.
-    fn connect(&self, nic: usize) -> Result<(), Failure> {
+    pub fn connect(&self, nic: usize) -> Result<(), Failure> {
         let to = address(nic as u8)?;
         let mut connecting: VecDeque<Connecting> = VecDeque::new();
         let established = |next: Connecting| next.wait().map(drop).trying("connecting");
@@ -84,7 +116,7 @@ impl Fleet {
     }
 
     /// Accepts connections for all endpoints.
-    fn accept(&self, listener: &Listener) -> Result<(), Failure> {
+    pub fn accept(&self, listener: &Listener) -> Result<(), Failure> {
         let mut accepting = Vec::with_capacity(self.endpoints.len());
         for endpoint in &self.endpoints {
             accepting.push(listener.wait().trying("listening")?.accept(endpoint));
@@ -94,7 +126,7 @@ impl Fleet {
 
     /// Posts an RDMA Write. False if the endpoint's queue is full: the device may execute the
     /// requests of other endpoints first.
-    fn write(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+    pub fn write(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
         match endpoint.post(Work::write(self.memory.slice(..), self.peer)) {
             Err(PostError::Full) => Ok(false),
             posted => posted.trying("an RDMA Write").map(|()| true),
@@ -104,13 +136,14 @@ impl Fleet {
 
 /// A fleet on each NIC.
 fn fleets(node: &Node, link: &Link, role: Role) -> Result<Vec<Fleet>, Failure> {
-    (0..CONNECTIONS.len()).map(|nic| Fleet::new(node, link, role, nic)).collect()
+    let all = Crowd::of(node).connections().into_iter().enumerate();
+    all.map(|of| Fleet::new(node, link, role, of, SMALL)).collect()
 }
 
 /// Measures and prints. `message` is the time of a blocking Send, of which establishing a
 /// connection takes three.
 pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure> {
-    let fleets = fleets(node, link, Role::Client)?;
+    let (crowd, fleets) = (Crowd::of(node), fleets(node, link, Role::Client)?);
     let mut seconds = 0.0;
     for (nic, fleet) in fleets.iter().enumerate() {
         link.barrier(Role::Client)?;
@@ -118,26 +151,27 @@ pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure
         fleet.connect(nic)?;
         seconds += (clock::tsc() - begin) as f64 / clock::tsc_hz() as f64;
     }
-    let rate = CONNECTIONS.iter().sum::<usize>() as f64 / seconds;
+    let rate = crowd.connections().iter().sum::<usize>() as f64 / seconds;
     let baseline = 1e6 / (3.0 * message.median);
     println!("@bench two machines: connections, {AT_ONCE} at a time|{rate:.1}|-|1/s|{baseline:.1}");
 
     let (many, few) = fleets.split_at(NICS);
     let mut alone = || cost(few, |number| number % ACTIVE_OF_NIC);
-    let mut among = || cost(many, |number| number % ACTIVE_OF_NIC * STRIDE);
+    let mut among = || cost(many, |number| number % ACTIVE_OF_NIC * crowd.stride());
     let [among, alone] = Samples::take_in_turn(TIME, [&mut among, &mut alone])?;
     // Separately, since they push the others out of the caches.
     let mut turns = 0;
     let mut all = || {
         turns += BATCH / NICS;
-        cost(many, |number| (turns + number) % ALL_OF_NIC)
+        cost(many, |number| (turns + number) % crowd.of_nic())
     };
     let [all] = Samples::take_in_turn(TIME, [&mut all])?;
     let [alone, among, all] = [alone, among, all].map(|samples| samples.tenth() / BATCH as f64);
+    let total = if crowd.all == ALL { "16,384" } else { "2,000" };
     for (name, figure, baseline) in [
-        ("16 endpoints of 16", alone, None),
-        ("16 endpoints of 16,384", among, Some(alone)),
-        ("16,384 endpoints in turn", all, Some(alone)),
+        (String::from("16 endpoints of 16"), alone, None),
+        (format!("16 endpoints of {total}"), among, Some(alone)),
+        (format!("{total} endpoints in turn"), all, Some(alone)),
     ] {
         let baseline = baseline.map_or_else(|| "-".into(), |baseline| format!("{baseline:.4}"));
         println!(

@@ -8,6 +8,7 @@ mod fleet;
 mod link;
 mod pingpong;
 mod rate;
+mod ten;
 
 use alloc::format;
 use core::net::Ipv4Addr;
@@ -38,6 +39,8 @@ pub enum Plan {
     Stream,
     /// Many connections over the short cut.
     Crowd,
+    /// Ten connections over a stream socket between two device processes.
+    Ten,
 }
 
 impl Plan {
@@ -46,7 +49,10 @@ impl Plan {
             None => Ok(Plan::ShortCut),
             Some("stream") => Ok(Plan::Stream),
             Some("crowd") => Ok(Plan::Crowd),
-            Some(other) => Err(Failure::new(format_args!("plan={other}: the plans are stream and crowd"))),
+            Some("ten") => Ok(Plan::Ten),
+            Some(other) => {
+                Err(Failure::new(format_args!("plan={other}: the plans are stream, crowd and ten")))
+            }
         }
     }
 
@@ -54,7 +60,7 @@ impl Plan {
     fn name(self) -> &'static str {
         match self {
             Plan::ShortCut | Plan::Crowd => "two machines",
-            Plan::Stream => "stream",
+            Plan::Stream | Plan::Ten => "stream",
         }
     }
 }
@@ -85,6 +91,8 @@ pub fn run(boot: Boot, role: &str) -> Result<(), Failure> {
             pingpong::answer_blocking_send(&link)?;
             fleet::answer(&node, &link)?;
         }
+        (Plan::Ten, Role::Client) => ten::measure(&node, &link, plan.name())?,
+        (Plan::Ten, Role::Server) => ten::answer(&node, &link)?,
         (_, Role::Client) => {
             let word = polled::bare_word(&node)?;
             let name = plan.name();
