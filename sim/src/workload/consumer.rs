@@ -44,7 +44,7 @@ impl Consumer {
     /// consumers use these.
     pub(crate) fn live(shared: &Shared, number: u64, seed: u64, story: &Story) -> Step<Consumer> {
         let name = format!("c{number}");
-        let iwarp = shared.iwarp.as_ref().filter(|_| shared.only_iwarp || seed % 4 != 0);
+        let iwarp = shared.iwarp.as_ref().filter(|_| shared.only_iwarp || !seed.is_multiple_of(4));
         let ias = iwarp.unwrap_or(&shared.ias);
         let node = |n: usize| Node::new(&shared.platform, &ias[n], &shared.agents[n], iwarp.is_some());
         let mut scene = Scene {
