@@ -26,8 +26,9 @@ impl Protocol for ConnectionManager {
         transports: Transports,
         context: u64,
     ) -> Result<ListenId, Error> {
-        client.agent().alive()?;
         let mut tables = self.tables.lock();
+        // Under the lock: what entered after the tables were cleared would keep the closed agent.
+        client.agent().alive()?;
         let id = tables.cm.listen_to_range(services, transports, BACKLOG)?;
         tables.listens.insert(id, Listen { client: client.clone(), context });
         Ok(id)

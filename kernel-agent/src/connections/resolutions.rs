@@ -43,9 +43,10 @@ impl ConnectionManager {
         params: &ResolveParams<'_>,
         context: u64,
     ) -> Result<(ResolutionId, u32), Error> {
-        client.agent().alive()?;
         gid_index(&self.identity, params.local_gid).ok_or(Error::OutOfRange("source GID"))?;
         let mut tables = self.tables.lock();
+        // Under the lock, as for a listening point.
+        client.agent().alive()?;
         let asked = SidrParams {
             local_gid: params.local_gid,
             remote_gid: params.remote_gid,

@@ -141,7 +141,7 @@ impl Protocol for Mpa {
             asking: Crowd::new(),
             is_waiting: false,
         };
-        self.tables.lock().listens.insert(id, listening);
+        self.enter_listen(id, listening)?;
         // The event of a stream that waits may have come before the listening point was there.
         self.on_listener(id);
         self.signal.raise();
@@ -276,8 +276,7 @@ impl Protocol for Mpa {
                 return Err(error);
             }
             end.flush_qp();
-            self.tables.lock().inbox.push_back(Notice::Over(id, end, CmEventKind::AcceptTimedOut));
-            self.signal.raise();
+            self.notify(Notice::Over(id, end, CmEventKind::AcceptTimedOut));
         }
         Ok(())
     }
@@ -378,9 +377,7 @@ impl Protocol for Mpa {
             State::Setup { stream, .. } => _ = stream.destroy(By::Agent, true),
             State::Accepted { .. } => {}
             State::Established => {
-                let kind = CmEventKind::Disconnected { by_peer: false };
-                self.tables.lock().inbox.push_back(Notice::Over(id, end, kind));
-                self.signal.raise();
+                self.notify(Notice::Over(id, end, CmEventKind::Disconnected { by_peer: false }));
             }
         }
         match flushed {

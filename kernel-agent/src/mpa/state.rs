@@ -9,6 +9,7 @@ use core::num::NonZeroU64;
 
 use iwarp::mpa::negotiation::Answer;
 use nic_abi::registers::Identity;
+use nic_hal::Death;
 use platform::sync::Mutex;
 use platform::{Instant, Platform, Signal};
 use roce::cm::ReadDepths;
@@ -55,6 +56,8 @@ pub(crate) struct Mpa {
 
 #[derive(Default)]
 pub(super) struct Tables {
+    /// The agent was closed: nothing enters that refers to a client.
+    closed: bool,
     /// How many ids were given.
     ids: u64,
     pub(super) listens: BTreeMap<ListenId, Listening>,
@@ -150,20 +153,45 @@ impl Mpa {
     pub(super) fn give_up(&self, find: impl FnOnce() -> Option<ConnectionId>) -> bool {
         let end = {
             let mut tables = self.tables.lock();
-            let end = find().and_then(|id| tables.remove(id));
-            if let Some(State::Setup { stream, .. }) = end.as_ref().map(|end| &end.state) {
-                tables.inbox.push_back(Notice::Drop(stream.clone()));
-                self.signal.raise();
-            }
-            end
+            find().and_then(|id| tables.remove(id))
         };
+        if let Some(State::Setup { stream, .. }) = end.as_ref().map(|end| &end.state) {
+            self.notify(Notice::Drop(stream.clone()));
+        }
         // Dropped without the lock.
         end.is_some()
     }
 
+    /// Leaves something to the dispatcher thread, with no lock of the tables held. Nothing happens
+    /// if the agent was closed meanwhile: the notice refers to a client, so to the agent, and would
+    /// keep both.
+    pub(super) fn notify(&self, notice: Notice) {
+        let mut tables = self.tables.lock();
+        if tables.closed {
+            drop(tables);
+            return drop(notice);
+        }
+        tables.inbox.push_back(notice);
+        drop(tables);
+        self.signal.raise();
+    }
+
+    /// Makes a listening point known. Fails if the agent was closed meanwhile.
+    pub(super) fn enter_listen(&self, id: ListenId, listening: Listening) -> Result<(), Error> {
+        let mut tables = self.tables.lock();
+        if tables.closed {
+            drop(tables);
+            drop(listening);
+            return Err(Error::DeviceDead(Death::Closed));
+        }
+        tables.listens.insert(id, listening);
+        Ok(())
+    }
+
     /// Forgets everything, when there is no device any more.
     pub(crate) fn clear(&self) {
-        let mut forgotten = core::mem::take(&mut *self.tables.lock());
+        let empty = Tables { closed: true, ..Tables::default() };
+        let mut forgotten = core::mem::replace(&mut *self.tables.lock(), empty);
         // Without the lock.
         forgotten.ends.iter_mut().for_each(|(&id, end)| end.detach(id));
     }

@@ -1,5 +1,7 @@
 //! Set-ups, with bytes cut anywhere, and peers that keep to nothing.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -8,15 +10,26 @@ use iwarp::mpa::frame::{Depth, Enhanced, Kind, MAX_FRAME, MAX_PRIVATE_DATA, Repr
 use iwarp::mpa::negotiation::{Agreed, Answer, Outgoing};
 use iwarp::rdmap::terminate::Code;
 use nic_abi::admin::{QpMask, QpState, StreamEnd, StreamFlags};
-use platform::Instant;
+use nic_abi::registers::Identity;
+use nic_hal::Nic;
+use platform::gate::Inside;
+use platform::{Instant, Platform, Signal};
+use roce::Gid;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
+use zerocopy::FromZeros;
 
 use super::bind::{Side, to_rtr, to_rts};
 use super::setup::{
     ANSWER_TIME, BAD_REQUEST, REPLY_TIME, REQUEST_TIME, Report, Setup, Step, Wants, depths_of,
 };
-use crate::Error;
+use super::state::{End, Mpa, Notice, State};
+use crate::cm::ConnectionId;
+use crate::home::Home;
+use crate::object::{Counter, Owner};
+
+use crate::stream::{Endpoint, StreamEnds, Streams};
+use crate::{CmEventKind, Error, Upcalls};
 
 const START: Instant = Instant::ZERO;
 const OURS: ReadDepths = ReadDepths { responder_resources: 4, initiator_depth: 6 };
@@ -390,4 +403,72 @@ fn a_conversion_that_fails_is_always_reported() {
         repr(&Repr { reject: true, enhanced: false, revision: 1, ..enhanced_frame(Kind::Reply, b"") });
     let report = Report::Rejected(Reason::CONSUMER_DEFINED);
     assert_eq!(feed(&mut setup, &rejects, 3).0, Step::Over(Answer::Close, report));
+}
+
+/// A client without an agent.
+struct Nobody;
+
+impl Owner for Nobody {
+    fn platform(&self) -> &Arc<dyn Platform> {
+        unreachable!("no call of this test")
+    }
+
+    fn forget_object(&self, _: Counter, _: u32) {}
+}
+
+impl Home for Nobody {
+    fn nic(&self) -> &Nic {
+        unreachable!("no call of this test")
+    }
+
+    fn streams(&self) -> &Streams {
+        unreachable!("no call of this test")
+    }
+
+    fn adopt(&self, _: &Arc<Endpoint>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn enter(&self) -> Result<Inside<'_>, Error> {
+        Err(Error::Gone)
+    }
+
+    fn take_connection(&self) -> bool {
+        true
+    }
+
+    fn leave_connection(&self) {}
+
+    fn tell(&self, _: &mut dyn FnMut(&dyn Upcalls)) {}
+}
+
+/// A client's call may have taken a connection out of the tables before the agent was closed, and
+/// reach for them again afterwards. A client refers to its agent, so what stayed would keep both.
+#[test]
+fn nothing_that_refers_to_a_client_enters_after_the_agent_was_closed() {
+    for closed in [false, true] {
+        let platform: Arc<dyn Platform> = host::Machine::new(0).platform();
+        let signal = Arc::new(Signal::new(platform.clone()));
+        let mpa = Mpa::new(platform, Identity::new_zeroed(), signal, (4, 4), false);
+        let home = Arc::new(Nobody);
+        let ends = StreamEnds { source_gid: 0, local_port: 1, remote_gid: Gid::default(), remote_port: 2 };
+        let end = End {
+            client: home.clone(),
+            context: 0,
+            ends,
+            queue_pair: None,
+            state: State::Established,
+            place: None,
+            counts: false,
+            deadline: None,
+        };
+        if closed {
+            mpa.clear();
+        }
+        let over = CmEventKind::Disconnected { by_peer: false };
+        mpa.notify(Notice::Over(ConnectionId(1), Box::new(end), over));
+        assert_eq!(Arc::strong_count(&home), if closed { 1 } else { 2 });
+        mpa.clear();
+        assert_eq!(Arc::strong_count(&home), 1);
+    }
 }
