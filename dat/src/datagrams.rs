@@ -17,7 +17,7 @@ use rdma::attempts;
 use crate::cm::received;
 use crate::ep::UD_QKEY;
 use crate::ep::connect::{address_of, micros};
-use crate::error::{EVENTS, NO_MEMORY, handle, parameter, state};
+use crate::error::{EVENTS, handle, parameter, state};
 use crate::event::*;
 use crate::flags::EpState;
 use crate::handle::{AhHandle, EpHandle, EvdHandle};
@@ -35,8 +35,6 @@ const HEADER: usize = 12;
 /// The private data of a request, and of an answer, at most.
 const LONGEST: usize = 216;
 const LONGEST_REPLY: usize = 136;
-/// The most remote endpoints that an IA resolves at a time.
-const MAX_RESOLUTIONS: usize = 1024;
 /// What the record of a resolution takes.
 const RECORD: usize = 1024;
 
@@ -137,9 +135,6 @@ impl Inner {
         };
         let context = {
             let mut resolutions = self.resolving.lock();
-            if resolutions.resolving.len() >= MAX_RESOLUTIONS {
-                return Err(NO_MEMORY);
-            }
             resolutions.last += 1;
             resolutions.last
         };

@@ -127,6 +127,42 @@ fn an_ia_has_room_for_4096_resolved_endpoints() {
     asked.resolved();
 }
 
+#[test]
+fn an_agent_resolves_64_endpoints_at_a_time() {
+    let world = World::new();
+    let pz = world.ia.pz_create().unwrap();
+    let requests = world.evd(EvdFlags::CR);
+    let (conn_qual, _) = world.ia.psp_create_any(requests, PspFlags::Consumer).unwrap();
+    let (asking, asked) = (End::new(&world, pz), End::new(&world, pz));
+    let mut unanswered = Vec::new();
+    for _ in 0..64 {
+        asking.ask(conn_qual).unwrap();
+        unanswered.push(world.request(requests));
+    }
+    assert!(is_full(&asking.ask(conn_qual).unwrap_err()));
+    // The refused one changed nothing: one that ends makes room for one.
+    world.ia.cr_accept(unanswered[0], asked.ep, &[]).unwrap();
+    asking.resolved();
+    asking.ask(conn_qual).unwrap();
+    world.request(requests);
+    assert!(is_full(&asking.ask(conn_qual).unwrap_err()));
+}
+
+#[test]
+fn an_ia_has_room_for_1024_cnos_and_as_many_service_points() {
+    let world = World::new();
+    let requests = world.evd(EvdFlags::CR);
+    let cnos: Vec<CnoHandle> = (0..1024).map(|_| world.ia.cno_create(None).unwrap()).collect();
+    assert!(is_full(&world.ia.cno_create(None).unwrap_err()));
+    world.ia.cno_free(cnos[7]).unwrap();
+    world.ia.cno_create(None).unwrap();
+    let create = |conn_qual| world.ia.psp_create(conn_qual, requests, PspFlags::Consumer);
+    let points: Vec<PspHandle> = (0..1024).map(|n| create(5000 + n).unwrap()).collect();
+    assert!(is_full(&create(4999).unwrap_err()));
+    world.ia.psp_free(points[7]).unwrap();
+    create(4999).unwrap();
+}
+
 /// The other face asks, so that no endpoint is needed for each request.
 struct Peer {
     ia: it::Ia,
