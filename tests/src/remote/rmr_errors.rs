@@ -5,7 +5,7 @@ use privileged_api::*;
 
 use crate::check::some;
 use crate::datagrams::ud::{datagrams, peer};
-use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Region, SIGNALLED, attributes, is_iwarp};
 use crate::remote::rmr::{Link, TYPES, failed, neighbour, param, reaches, readable, ready};
 use crate::{Outcome, Test, check, check_eq, refused, test};
 
@@ -152,7 +152,9 @@ pub(crate) const TESTS: &[Test] = &[
                     if alone || flags.intersects(never | DtoFlags::UNLINK_FENCE) {
                         refused(Link { flags, ..link }.post(&pair.b, 1), Error::InvalidDtoFlags)?;
                     }
-                    let fence = rmr_type == RmrType::Wide && flags.contains(DtoFlags::UNLINK_FENCE);
+                    // Wide RMRs cannot be unlinked with the fence on InfiniBand alone.
+                    let unfenced = rmr_type == RmrType::Wide && !is_iwarp(&f.b)?;
+                    let fence = unfenced && flags.contains(DtoFlags::UNLINK_FENCE);
                     if alone || fence || flags.intersects(never) {
                         refused(f.b.rmr_unlink(rmr, pair.b.ep, 1, flags), Error::InvalidDtoFlags)?;
                     }
