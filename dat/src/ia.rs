@@ -262,7 +262,7 @@ impl Inner {
 }
 
 impl Ia {
-    /// A handle that names no object of its type.
+    /// The IA's handle.
     pub fn handle(&self) -> IaHandle {
         self.inner.handle
     }

@@ -281,7 +281,8 @@ impl<F: Frontend> Fabric<F> {
         port.chain(self.packet_counters(nic).into_iter().flat_map(PacketCounters::all))
     }
 
-    /// The packets that a NIC dropped although its port had taken them.
+    /// What the queue pairs of a NIC counted about packets: those that were dropped although the
+    /// port had taken them, why requests failed or were repeated, and congestion.
     pub fn packet_counters(&self, nic: NicId) -> Option<&PacketCounters> {
         Some(&self.nodes.get(nic.index())?.nic.packets)
     }

@@ -53,6 +53,8 @@ fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId, doorbells: u64) -
     if let Some(port) = fabric.port_counters(nic) {
         add("sent_pkts", port.packets_out);
         add("rcvd_pkts", port.packets_in);
+        add("port_segments_out", port.segments_out);
+        add("port_segments_in", port.segments_in);
         add("port_frames", port.frames);
         add("port_own_frames", port.own_frames);
         add("port_answers", port.answers);

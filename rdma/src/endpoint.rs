@@ -298,8 +298,12 @@ impl Inner {
     /// Whether all requests that had been posted to the send queue by then have been executed with
     /// success.
     pub(crate) fn has_executed(&self, posted: Posted) -> bool {
+        if !self.qp.sends_are_past(posted) {
+            return false;
+        }
         // Whoever takes the completion of a failure notes it under the lock of the stage.
-        self.qp.sends_are_past(posted) && self.queue.settled() && !self.has_failed.load(Ordering::Acquire)
+        self.queue.settle();
+        !self.has_failed.load(Ordering::Acquire)
     }
 
     /// Ends all started requests.

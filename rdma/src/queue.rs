@@ -265,10 +265,9 @@ impl Inner {
         is_staged || self.cq.has_completion() || self.nic.is_dead() || self.has_failed()
     }
 
-    /// True, when failures are noted whose completions were taken before.
-    pub(crate) fn settled(&self) -> bool {
+    /// Waits until the failures are noted whose completions were taken before.
+    pub(crate) fn settle(&self) {
         drop(self.stage.lock());
-        true
     }
 
     /// Whether it overflowed or failed in the device: nothing completes there any more.

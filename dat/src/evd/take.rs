@@ -125,7 +125,9 @@ impl Inner {
         }
     }
 
-    /// A message with immediate data, or a success on a queue with a CNO.
+    /// Whatever the first try left: a completion with immediate data, a failure, an event of
+    /// software, any event of a queue with a CNO, a queue whose lock another thread has, and a bad
+    /// handle.
     #[cold]
     #[inline(never)]
     fn dequeue_unusual(&self, evd: EvdHandle) -> Result<Event> {
