@@ -456,7 +456,7 @@ impl Inner {
         }
     }
 
-    /// The consumer does not learn of a request: nobody listens for it any more.
+    /// The consumer does not learn of a request: the service point was freed.
     pub(crate) fn lose_request(&self, arrived: &Arrived) {
         match arrived.asked {
             Asked::Connection(connection) => {

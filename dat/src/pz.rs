@@ -2,8 +2,7 @@
 
 use alloc::sync::Arc;
 
-use platform::use_count::{NotClosed, UseCount};
-use rdma::Context;
+use platform::use_count::NotClosed;
 
 use crate::attr::PzParam;
 use crate::error::{NO_MEMORY, handle, state};
@@ -61,7 +60,7 @@ impl Ia {
 impl Inner {
     pub(crate) fn new_zone(&self, handle: PzHandle) -> Result<Arc<Pz>> {
         let pd = self.client()?.create_pd().map_err(|error| self.error(error))?;
-        let zone = Pz { handle, pd, uses: UseCount::new(), context: Context::new() };
+        let zone = Pz::new(handle, pd);
         platform::heap::arc(zone).map_err(|zone| {
             let _ = zone.pd.destroy();
             NO_MEMORY

@@ -59,21 +59,8 @@ impl Gsi {
         let pd = Pd::create(client)?;
         let cq = Cq::create(client, (sends + receives).min(most.max_cqes), 0, None)?;
         let attributes = QpAttributes {
-            qp_type: QpType::Gsi,
-            privileged: None,
-            pd: &pd,
-            send_cq: &cq,
-            receive_cq: &cq,
-            srq: None,
-            max_send_requests: sends,
-            max_send_segments: 1,
             max_receive_requests: receives,
-            max_receive_segments: 1,
-            max_message: 0,
-            context: 0,
-            owner: 0,
-            reads_write: false,
-            slot: None,
+            ..QpAttributes::new(QpType::Gsi, &pd, &cq, sends)
         };
         let number = Number { slot: ident::QPN_GSI, generation: 1 };
         let qp = Qp::create_as(client, &attributes, ident::QPN_GSI, number)?;

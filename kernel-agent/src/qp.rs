@@ -65,6 +65,30 @@ pub struct QpAttributes<'a> {
     pub slot: Option<(SlotParams<'a, Arc<Sender>>, SegmentLimits)>,
 }
 
+impl<'a> QpAttributes<'a> {
+    /// Both queues on one CQ, with this many requests of one segment; all else is what a queue pair
+    /// has that asks for nothing.
+    pub const fn new(qp_type: QpType, pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, requests: u32) -> QpAttributes<'a> {
+        QpAttributes {
+            qp_type,
+            privileged: None,
+            pd,
+            send_cq: cq,
+            receive_cq: cq,
+            srq: None,
+            max_send_requests: requests,
+            max_send_segments: 1,
+            max_receive_requests: requests,
+            max_receive_segments: 1,
+            max_message: 0,
+            context: 0,
+            owner: 0,
+            reads_write: false,
+            slot: None,
+        }
+    }
+}
+
 /// What to change of a queue pair; `None` leaves an attribute as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpChanges {

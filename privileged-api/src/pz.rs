@@ -1,8 +1,7 @@
 //! Protection zones (pages it_pz_create, it_pz_query, it_pz_free).
 
 use platform::heap;
-use platform::use_count::{NotClosed, UseCount};
-use rdma::Context;
+use platform::use_count::NotClosed;
 
 use crate::attributes::PzParam;
 use crate::flags::PzParamMask;
@@ -39,7 +38,7 @@ impl Ia {
         let reservation = core.pzs.reserve()?;
         let pd = core.client()?.create_pd().map_err(|error| core.error(error))?;
         let handle = reservation.handle();
-        let pz = heap::arc(Pz { handle, pd, uses: UseCount::new(), context: Context::new() });
+        let pz = heap::arc(Pz::new(handle, pd));
         reservation.fill(pz.map_err(|pz| {
             let _ = pz.pd.destroy();
             Error::Resources

@@ -18,7 +18,7 @@
 //! - [`Adapter`]: one opening of the agent, from its beginning to its end, with its calls in
 //!   progress and its callback thread; [`Face`]: what a face adds to that;
 //! - [`InCallbacks`]: the threads that run the consumer's callbacks now;
-//! - [`Context`]: the consumer's context of an object;
+//! - [`Context`]: the consumer's context of an object; [`Zone`]: a protection zone;
 //! - [`events`]: completions and entries that software makes, in one queue, with the criteria by
 //!   which they notify, and who learns of it: waiters, callbacks, notification objects;
 //! - [`wait`]: how a thread waits, for a queue or for anything else;
@@ -82,6 +82,7 @@ mod waiters;
 mod watch;
 mod work;
 mod work_queues;
+mod zone;
 
 pub use adapter::{Adapter, Face, Opening};
 pub use address::{Address, Service, attempts, own_gid, path_to, sender_gid};
@@ -120,6 +121,7 @@ pub use tracked::Tracked;
 pub use transport::Transport;
 pub use work::{Slices, Work};
 pub use work_queues::WorkQueues;
+pub use zone::Zone;
 
 /// There is no memory, or no free index or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Which connection an endpoint has now.
 //!
 //! The agent's upcalls name connections, and may come before the call that asked for the connection
-//! has returned, or after another call has ended it. Whoever handles one asks here first, under the
-//! endpoint's lock, whether the connection is the present one.
+//! has returned, or after another call has ended it. The face's upcall asks here first, under
+//! the endpoint's lock, whether the connection is the present one.
 
 use kernel_agent::ConnectionId;
 

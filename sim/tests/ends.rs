@@ -102,23 +102,7 @@ impl Node {
 }
 
 fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>) -> QpAttributes<'a> {
-    QpAttributes {
-        qp_type: QpType::Rc,
-        privileged: None,
-        pd,
-        send_cq: cq,
-        receive_cq: cq,
-        srq: None,
-        max_send_requests: 8,
-        max_send_segments: 1,
-        max_receive_requests: 8,
-        max_receive_segments: 1,
-        max_message: 0,
-        context: 0,
-        owner: 0,
-        reads_write: false,
-        slot: None,
-    }
+    QpAttributes::new(QpType::Rc, pd, cq, 8)
 }
 
 fn receive(cookie: u64) -> Shadow {

@@ -101,7 +101,7 @@ impl Inner {
         if concerns().is_none() {
             return;
         }
-        // Before the event: whoever takes it finds the requests flushed.
+        // Before the event: a consumer that takes the event finds the requests flushed.
         let _ = ep.qp.to_error();
         let queued = {
             let Some(mut control) = concerns() else { return };

@@ -266,23 +266,7 @@ impl End {
     fn new(world: &World, client: Arc<Client>, ears: Arc<Ears>, stream: Stream) -> End {
         let pd = client.create_pd().expect("a domain");
         let cq = client.create_cq(4 * DEPTH, 0).expect("a CQ");
-        let attributes = QpAttributes {
-            qp_type: QpType::Iwarp,
-            privileged: None,
-            pd: &pd,
-            send_cq: &cq,
-            receive_cq: &cq,
-            srq: None,
-            max_send_requests: DEPTH,
-            max_send_segments: 1,
-            max_receive_requests: DEPTH,
-            max_receive_segments: 1,
-            max_message: 0,
-            context: 0,
-            owner: 0,
-            reads_write: false,
-            slot: None,
-        };
+        let attributes = QpAttributes::new(QpType::Iwarp, &pd, &cq, DEPTH);
         let qp = client.create_qp(&attributes).expect("a queue pair");
         qp.to_init(LinkFlags::REMOTE_READ | LinkFlags::REMOTE_WRITE).expect("INIT");
         let memory = DmaBuffer::new(&world.platform(), MEMORY, 4096).expect("memory");

@@ -210,6 +210,19 @@ impl Node {
         id
     }
 
+    /// Hears that the other end has closed the stream, and how. False if it has heard that before.
+    fn hear_of_end(&mut self, close: Option<Close>) -> bool {
+        if core::mem::replace(&mut self.told, true) {
+            return false;
+        }
+        match close {
+            Some(Close::Reset) => self.engine.lost(),
+            _ => self.engine.finished(),
+        }
+        self.take_events();
+        true
+    }
+
     pub fn take_events(&mut self) {
         while let Some(event) = self.engine.poll() {
             let ended = |event: &Event| matches!(event, Event::Ended(_));
@@ -338,15 +351,7 @@ impl World {
         let most = 1 + self.random.below(400) as usize;
         let part: Vec<u8> = to.inbox.drain(..most.min(to.inbox.len())).collect();
         to.take(&part);
-        let told = to.inbox.is_empty() && to.fin && !to.told;
-        if told {
-            to.told = true;
-            match close {
-                Some(Close::Reset) => to.engine.lost(),
-                _ => to.engine.finished(),
-            }
-            to.take_events();
-        }
+        let told = to.inbox.is_empty() && to.fin && to.hear_of_end(close);
         !sent.is_empty() || !part.is_empty() || told
     }
 
@@ -360,16 +365,7 @@ impl World {
             return true;
         }
         let close = node.engine.close();
-        let told = close.is_some() && !to.told;
-        if told {
-            to.told = true;
-            match close {
-                Some(Close::Reset) => to.engine.lost(),
-                _ => to.engine.finished(),
-            }
-            to.take_events();
-        }
-        told
+        close.is_some() && to.hear_of_end(close)
     }
 
     /// Lets both ends go on until nothing happens.

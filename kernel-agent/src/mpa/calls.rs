@@ -141,7 +141,12 @@ impl Protocol for Mpa {
             asking: Crowd::new(),
             is_waiting: false,
         };
-        self.enter_listen(id, listening)?;
+        {
+            let mut tables = self.tables.lock();
+            // Under the lock: what entered after the tables were cleared would keep the agent.
+            client.agent().alive()?;
+            tables.listens.insert(id, listening);
+        }
         // The event of a stream that waits may have come before the listening point was there.
         self.on_listener(id);
         self.signal.raise();

@@ -9,7 +9,6 @@ use core::num::NonZeroU64;
 
 use iwarp::mpa::negotiation::Answer;
 use nic_abi::registers::Identity;
-use nic_hal::Death;
 use platform::sync::Mutex;
 use platform::{Instant, Platform, Signal};
 use roce::cm::ReadDepths;
@@ -56,7 +55,7 @@ pub(crate) struct Mpa {
 
 #[derive(Default)]
 pub(super) struct Tables {
-    /// The agent was closed: nothing enters that refers to a client.
+    /// The agent was closed: no notice enters any more.
     closed: bool,
     /// How many ids were given.
     ids: u64,
@@ -174,18 +173,6 @@ impl Mpa {
         tables.inbox.push_back(notice);
         drop(tables);
         self.signal.raise();
-    }
-
-    /// Makes a listening point known. Fails if the agent was closed meanwhile.
-    pub(super) fn enter_listen(&self, id: ListenId, listening: Listening) -> Result<(), Error> {
-        let mut tables = self.tables.lock();
-        if tables.closed {
-            drop(tables);
-            drop(listening);
-            return Err(Error::DeviceDead(Death::Closed));
-        }
-        tables.listens.insert(id, listening);
-        Ok(())
     }
 
     /// Forgets everything, when there is no device any more.

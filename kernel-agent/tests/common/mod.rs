@@ -132,21 +132,11 @@ pub fn attributes<'a>(
     context: u64,
 ) -> QpAttributes<'a> {
     QpAttributes {
-        qp_type: QpType::Rc,
         privileged: Some(token),
-        pd,
-        send_cq: cq,
-        receive_cq: cq,
-        srq: None,
-        max_send_requests: 16,
         max_send_segments: 8,
-        max_receive_requests: 16,
         max_receive_segments: 4,
-        max_message: 0,
         context,
-        owner: 0,
-        reads_write: false,
-        slot: None,
+        ..QpAttributes::new(QpType::Rc, pd, cq, 16)
     }
 }
 

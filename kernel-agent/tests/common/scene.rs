@@ -46,21 +46,10 @@ impl Upcalls for Counting {
 /// Attributes of a small unprivileged queue pair.
 pub fn attributes<'a>(pd: &'a Arc<Pd>, cq: &'a Arc<Cq>, context: u64) -> QpAttributes<'a> {
     QpAttributes {
-        qp_type: QpType::Rc,
-        privileged: None,
-        pd,
-        send_cq: cq,
-        receive_cq: cq,
-        srq: None,
-        max_send_requests: 4,
         max_send_segments: 2,
-        max_receive_requests: 4,
         max_receive_segments: 2,
-        max_message: 0,
         context,
-        owner: 0,
-        reads_write: false,
-        slot: None,
+        ..QpAttributes::new(QpType::Rc, pd, cq, 4)
     }
 }
 

@@ -72,23 +72,7 @@ impl End {
         let client = agent.attach(weak).must("attaching a client")?;
         let pd = client.create_pd().must("a domain")?;
         let cq = client.create_cq(2 * DEPTH as u32, 0).must("a CQ")?;
-        let attributes = QpAttributes {
-            qp_type: QpType::Uc,
-            privileged: None,
-            pd: &pd,
-            send_cq: &cq,
-            receive_cq: &cq,
-            srq: None,
-            max_send_requests: DEPTH as u32,
-            max_send_segments: 1,
-            max_receive_requests: DEPTH as u32,
-            max_receive_segments: 1,
-            max_message: 0,
-            context: 0,
-            owner: 0,
-            reads_write: false,
-            slot: None,
-        };
+        let attributes = QpAttributes::new(QpType::Uc, &pd, &cq, DEPTH as u32);
         let qp = client.create_qp(&attributes).must("a queue pair")?;
         qp.to_init(LinkFlags::empty()).must("INIT")?;
         let slab = Slab::new(&scene.platform, SLAB)?;

@@ -38,7 +38,7 @@ fn arrival(end: &End) -> Result<CnEstId, Failure> {
 pub(crate) fn not_made(end: &End, reason: RejectReason) -> Outcome {
     match end.event()? {
         Event::ConnNonpeerReject { reject_reason_code, .. } if reject_reason_code == reason => {}
-        // MPA has one rejection, whoever it comes from.
+        // MPA's rejection does not say whether the consumer or the agent rejects.
         Event::ConnPeerReject { .. } if is_iwarp(&end.ia)? => {}
         other => return Err(Failure::new(alloc::format!("got {other:?}"))),
     }

@@ -20,7 +20,7 @@ use core::result::Result;
 
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, attributes as open, sevd};
+use crate::fixture::{Fixture, Pair, Region, attributes as open, page, sevd};
 use crate::{Failure, Test};
 
 /// The areas of this folder, in the order in which they run.
@@ -47,12 +47,6 @@ fn closed() -> EpAttributes {
     let mut attributes = open();
     attributes.rc.rdma_write_enable = false;
     attributes
-}
-
-/// A page with all privileges in the zone of an endpoint.
-#[track_caller]
-fn page(f: &Fixture, end: &End) -> Result<Region, Failure> {
-    f.region(&end.ia, end.pz, PAGE, OPEN)
 }
 
 /// A connected pair, a page on each side, and on each side an EVD of affiliated events.

@@ -537,6 +537,12 @@ fn made(
     Ok(End { ia: ia.clone(), pz, request, recv, conn, ep })
 }
 
+/// A page with all privileges in the zone of an endpoint.
+#[track_caller]
+pub fn page(f: &Fixture, end: &End) -> Result<Region, Failure> {
+    f.region(&end.ia, end.pz, PAGE, OPEN)
+}
+
 /// Attributes of a privileged endpoint that the peer may read from and write to.
 pub fn attributes() -> EpAttributes {
     EpAttributes {

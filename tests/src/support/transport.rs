@@ -52,7 +52,7 @@ pub enum Need {
     ThreeWay,
     /// InfiniBand's addresses, paths, service IDs and messages of connections.
     InfiniBand,
-    /// Faults of the packets of requests and answers, which the device is told to make.
+    /// That the device spoils packets of requests and answers, as the test tells it to.
     Faults,
     /// A Send that waits until the peer has a Receive.
     Waiting,

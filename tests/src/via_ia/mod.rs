@@ -17,7 +17,7 @@ use core::result::Result;
 use nic_abi::admin::Injection;
 use privileged_api::*;
 
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region};
+use crate::fixture::{Fixture, Pair, Region, page};
 use crate::{Failure, Outcome, Test};
 
 /// The areas of this folder, in the order in which they run.
@@ -43,12 +43,6 @@ fn open() -> EpAttributes {
         rc: RcAttributes { rdma_read_enable: true, rdma_write_enable: true, ..RcAttributes::default() },
         ..EpAttributes::default()
     }
-}
-
-/// A page with all privileges in the zone of an endpoint.
-#[track_caller]
-fn page(f: &Fixture, end: &End) -> Result<Region, Failure> {
-    f.region(&end.ia, end.pz, PAGE, OPEN)
 }
 
 /// A connected pair, and a page on each side.

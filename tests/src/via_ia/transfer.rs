@@ -2,8 +2,8 @@
 
 use privileged_api::*;
 
-use super::open;
-use crate::fixture::{OPEN, PAGE, SIGNALLED};
+use super::open_pair;
+use crate::fixture::SIGNALLED;
 use crate::{Test, check, check_eq, test};
 
 /// The tests of this module.
@@ -12,9 +12,7 @@ pub(crate) const TESTS: &[Test] = &[
     // once with success.
     test("via_ia_transfer::every_kind", &["it_dto_status_t F38"], |f| {
         let f = f.over_via()?;
-        let pair = f.pair_of(&open(), &open())?;
-        let page = |end: &crate::fixture::End| f.region(&end.ia, end.pz, PAGE, OPEN);
-        let (own, peer) = (page(&pair.a)?, page(&pair.b)?);
+        let (pair, own, peer) = open_pair(&f)?;
         own.fill(7);
         let halves = [own.segment(0, 100), own.segment(100, 200)];
         pair.b.ia.post_recv(pair.b.ep, &[peer.segment(0, 300)], 1, DtoFlags::COMPLETION)?;

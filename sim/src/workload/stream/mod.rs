@@ -138,7 +138,7 @@ impl Stream {
             losses: 0,
             pauses: if random.rarely(2) { 4 } else { 24 },
             lazy: random.rarely(3),
-            // Over iWARP nobody waits for a receive.
+            // Over iWARP a Send does not wait for the peer's receive.
             impatient: random.rarely(6) && !iwarp,
             left: false,
         }
