@@ -51,15 +51,13 @@ fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId, doorbells: u64) -
         add("short_cut_segments", stats.short_cut_segments);
     }
     if let Some(port) = fabric.port_counters(nic) {
-        add("sent_pkts", port.packets_out);
-        add("rcvd_pkts", port.packets_in);
-        add("port_segments_out", port.segments_out);
-        add("port_segments_in", port.segments_in);
-        add("port_frames", port.frames);
-        add("port_own_frames", port.own_frames);
-        add("port_answers", port.answers);
-        add("port_echoes", port.echoes);
-        add("port_questions_delayed", port.questions_delayed);
+        for (name, count) in port.carried() {
+            match name {
+                "packets_out" => add("sent_pkts", count),
+                "packets_in" => add("rcvd_pkts", count),
+                _ => add(&format!("port_{name}"), count),
+            }
+        }
         for (name, count) in port.drops() {
             add(&format!("port_dropped_{name}"), count);
         }

@@ -142,9 +142,9 @@ impl Counters {
         Dropped::ALL.iter().map(|&(why, name)| (name, self.dropped(why)))
     }
 
-    /// All counters by their names.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let carried = [
+    /// What the port carried and answered, by name.
+    pub fn carried(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
             ("frames", self.frames),
             ("packets_in", self.packets_in),
             ("packets_out", self.packets_out),
@@ -154,8 +154,13 @@ impl Counters {
             ("answers", self.answers),
             ("echoes", self.echoes),
             ("questions_delayed", self.questions_delayed),
-        ];
-        carried.into_iter().chain(self.drops())
+        ]
+        .into_iter()
+    }
+
+    /// All counters by their names.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.carried().chain(self.drops())
     }
 
     pub(super) fn drop(&mut self, why: Dropped) {
