@@ -1,13 +1,13 @@
 //! Over which transport the IAs of the tests are, and what of it tests need.
 //!
-//! Every test runs on IAs over InfiniBand. Those of no other transport or face ([`ALONE`]) also run
+//! Every test runs on IAs over InfiniBand. Those of no other transport or face (`ALONE`) also run
 //! on IAs over iWARP. There a test is not shown
 //!
 //! - if it meets the want of a [`Need`]: a call that iWARP cannot do is refused
 //!   ([`Needing::needing`]), or the IA reports that it has it not ([`Need::of`]). A helper that
 //!   many tests use says it once, and no list names these tests. Where [`Setup::proves`] asks for
 //!   it, a test that says so runs once more as if nothing were lacking, and must fail;
-//! - if it is in [`EXCEPTIONS`], with the reason. It runs nevertheless, and must fail.
+//! - if it is in `EXCEPTIONS`, with the reason. It runs nevertheless, and must fail.
 //!
 //! Over InfiniBand nothing is lacking: a test that meets such a want has failed.
 //!
