@@ -14,6 +14,8 @@ use nic_model::{DmaError, GuestMemory};
 use platform::extents::{Extents, Node, Nodes};
 use platform::{BusExtent, OutOfMemory, RawDma, SharedSlice};
 
+use crate::memory::DmaMemory;
+
 /// The alignment of all of it: a page.
 const PAGE: usize = 4096;
 /// Pieces are multiples of a cache line, so that two buffers never share one.
@@ -171,6 +173,24 @@ fn words(addr: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
         let bits = end.saturating_sub(first) as u32;
         (word, u64::MAX.checked_shr(64 - bits).unwrap_or(0) << (first % 64))
     })
+}
+
+impl DmaMemory for Arena {
+    fn alloc(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
+        self.alloc(len, align)
+    }
+
+    fn release(&self, raw: &RawDma) {
+        self.release(raw);
+    }
+
+    fn translate(&self, virt: usize) -> Option<BusExtent> {
+        self.translate(virt)
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit()
+    }
 }
 
 impl GuestMemory for Arena {

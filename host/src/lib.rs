@@ -15,7 +15,7 @@
 //! to a guest: `qemu` does.
 //!
 //! A bus address is an offset into the arena. An access outside of the arena is an error, never
-//! undefined behaviour.
+//! undefined behaviour. [`ProcessMemory`] is for programs that register memory of their own.
 
 mod arena;
 mod doorbell;
@@ -23,12 +23,16 @@ mod doorbell;
 pub mod fake;
 mod heap;
 mod machine;
+mod memory;
 mod nic;
 mod platform;
 mod wait;
+mod whole;
 
 pub use arena::Arena;
 pub use heap::CountedHeap;
 pub use machine::{Machine, Paused, privileged};
+pub use memory::DmaMemory;
 pub use nic::InProcessNic;
-pub use platform::{HostPlatform, Os, SLOWER, waits_of_this_thread};
+pub use platform::{HostPlatform, Os, SLOWER, Std, waits_of_this_thread};
+pub use whole::ProcessMemory;

@@ -12,7 +12,7 @@ use crate::doorbell::Doorbell;
 use crate::heap;
 use crate::nic::{InProcessNic, Port};
 use crate::platform::SLOWER;
-use crate::{Arena, HostPlatform};
+use crate::{Arena, HostPlatform, Std};
 
 /// The default size of a machine's DMA memory; pages that are never used cost nothing.
 const ARENA: usize = if cfg!(miri) { 16 << 20 } else { 1 << 30 };
@@ -58,7 +58,7 @@ impl Machine {
 
     fn build(nics: u8, bytes: usize, wires: Vec<(Box<dyn Wire + Send>, port::Config)>) -> Machine {
         let arena = Arc::new(Arena::new(bytes));
-        let platform = Arc::new(HostPlatform::new(arena.clone()));
+        let platform = Arc::new(HostPlatform::on(arena.clone(), Box::new(Std::new())));
         let doorbell = Arc::new(Doorbell::default());
         doorbell.requests().kicked = vec![false; usize::from(nics)];
         let mut model = Model::new();
@@ -97,7 +97,7 @@ impl Machine {
 
     /// The machine's DMA memory.
     pub fn arena(&self) -> &Arc<Arena> {
-        self.platform.arena()
+        self.platform.memory()
     }
 
     /// The transport of NIC number `n`.

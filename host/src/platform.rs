@@ -1,4 +1,4 @@
-//! [`platform::Platform`] with memory from an arena, and all else from an [`Os`].
+//! [`platform::Platform`] with memory from a [`DmaMemory`], and all else from an [`Os`].
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant as StdInstant};
 use platform::sync::atomic::AtomicU32;
 use platform::{BusExtent, Instant, OutOfMemory, Platform, RawDma, Wake};
 
+use crate::memory::DmaMemory;
 use crate::wait::Waiters;
 use crate::{Arena, heap};
 
@@ -33,33 +34,27 @@ pub trait Os: Send + Sync {
 }
 
 /// The platform of a machine in this process.
-pub struct HostPlatform {
-    arena: Arc<Arena>,
+pub struct HostPlatform<M = Arena> {
+    memory: Arc<M>,
     os: Box<dyn Os>,
 }
 
-impl HostPlatform {
-    /// A platform with this memory, on std.
-    pub(crate) fn new(arena: Arc<Arena>) -> HostPlatform {
-        platform::sync::set_yield(std::thread::yield_now);
-        HostPlatform::on(arena, Box::new(Std { waiters: Waiters::new(), start: StdInstant::now() }))
-    }
-
+impl<M: DmaMemory> HostPlatform<M> {
     /// A platform with this memory and this operating system.
-    pub fn on(arena: Arc<Arena>, os: Box<dyn Os>) -> HostPlatform {
-        HostPlatform { arena, os }
+    pub fn on(memory: Arc<M>, os: Box<dyn Os>) -> HostPlatform<M> {
+        HostPlatform { memory, os }
     }
 
     /// The machine's DMA memory.
-    pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+    pub fn memory(&self) -> &Arc<M> {
+        &self.memory
     }
 }
 
 #[expect(unsafe_code, reason = "the trait is unsafe to implement")]
-// SAFETY: the arena allocates each byte to one holder at a time, and its memory lives as long as
-// the platform, and as long as a device that reaches it.
-unsafe impl Platform for HostPlatform {
+// SAFETY: the memory allocates each byte to one holder at a time, and it lives as long as the
+// platform, and as long as a device that reaches it.
+unsafe impl<M: DmaMemory> Platform for HostPlatform<M> {
     fn now(&self) -> Instant {
         self.os.now()
     }
@@ -82,15 +77,15 @@ unsafe impl Platform for HostPlatform {
     }
 
     fn alloc_dma(&self, len: usize, align: usize) -> Result<RawDma, OutOfMemory> {
-        heap::as_machine(len, || self.arena.alloc(len, align)).ok_or(OutOfMemory)?
+        heap::as_machine(len, || self.memory.alloc(len, align)).ok_or(OutOfMemory)?
     }
 
     unsafe fn free_dma(&self, raw: RawDma) {
-        heap::as_machine(0, || self.arena.release(&raw));
+        heap::as_machine(0, || self.memory.release(&raw));
     }
 
     fn translate(&self, virt: usize) -> Option<BusExtent> {
-        self.arena.translate(virt)
+        self.memory.translate(virt)
     }
 
     fn entropy(&self) -> Option<u64> {
@@ -122,9 +117,18 @@ pub const SLOWER: u32 = if cfg!(miri) { 200 } else { 1 };
 const SHORTEST: Duration = if cfg!(miri) { Duration::from_millis(10) } else { Duration::ZERO };
 
 /// Time, waiting and threads of std.
-struct Std {
+pub struct Std {
     waiters: Waiters,
     start: StdInstant,
+}
+
+impl Std {
+    /// The operating system, whose time begins now.
+    #[expect(clippy::new_without_default, reason = "the moment counts")]
+    pub fn new() -> Std {
+        platform::sync::set_yield(std::thread::yield_now);
+        Std { waiters: Waiters::new(), start: StdInstant::now() }
+    }
 }
 
 impl Os for Std {

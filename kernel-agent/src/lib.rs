@@ -102,7 +102,7 @@ pub use connect::{Conversion, Handshake, ResolutionAnswer, ResolveParams, datagr
 pub use connectable::Connectable;
 pub use cq::{Arm, Behind, Completion, Consumer, Cq, CqSlot, Done, Immediate, Polling, Took, TookAny};
 pub use error::{Error, ListFault, PostError, Resource};
-pub use nic_abi::admin::{KeyInfo, QpState, QpType, StreamEnd};
+pub use nic_abi::admin::{KeyInfo, ModifyQp, QpInfo, QpMask, QpState, QpType, StreamEnd};
 pub use nic_abi::cqe::{CqeFlags as CompletionFlags, Status as CompletionStatus};
 pub use nic_abi::eqe::EventType as NicEvent;
 pub use nic_abi::eqe::StreamFault;

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::error::{Error, Result};
 use crate::network::Transport;
 use crate::options::Options;
-use crate::{bench, conformance, images, pair, runner, serve, storage, tour};
+use crate::{bench, conformance, images, pair, runner, serve, storage, tour, verbs};
 
 /// Boots Ferrovia's kernel in QEMU with emulated RDMA NICs, and moves data through IT-API
 /// endpoints.
@@ -99,6 +99,12 @@ enum Command {
         #[command(flatten)]
         exports: storage::Exports,
     },
+    /// Run PROGRAM, which uses libibverbs, on a NIC of Ferrovia in its own process: no RDMA
+    /// hardware, kernel module or rights are needed (docs/verbs.md)
+    Verbs {
+        #[command(flatten)]
+        asked: verbs::Asked,
+    },
     /// Boot the image targets/NAME, which may be one of your own; NAME alone does the same
     Boot {
         /// The image's folder in targets
@@ -136,7 +142,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     };
     let options = &cli.options;
     let command = cli.command.unwrap_or(Command::Tour { words: Vec::new() });
-    options.network.check()?;
+    // Without a link a program's NIC has one nevertheless.
+    if !matches!(command, Command::Verbs { .. }) || !options.network.is_short_cut() {
+        options.network.check()?;
+    }
     check_transport(options, &command)?;
     match &command {
         Command::Pair { .. } => {
@@ -144,6 +153,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         }
         Command::Bench { .. } => options.check_no_disks("bench has machines of its own")?,
         Command::Nic => options.check_no_disks("nic boots no guest")?,
+        Command::Verbs { .. } => options.check_no_disks("verbs boots no guest")?,
         _ if options.read_only && options.disks.is_empty() => {
             return Err(Error::Usage("--read-only is about disks; name one by --disk FILE".into()));
         }
@@ -170,6 +180,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Bench { json, against_linux } => bench::bench(options, json.as_deref(), against_linux),
         Command::Nic => serve::serve(options),
         Command::Storage { exports } => storage::serve(options, &exports),
+        Command::Verbs { asked } => verbs::verbs(options, &asked),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }

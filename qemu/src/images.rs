@@ -113,6 +113,15 @@ pub fn build_tool(name: &str) -> Result<PathBuf> {
     Ok(target_dir.join(LINUX_TARGET).join("release").join(name))
 }
 
+/// Builds the verbs library for programs of this machine, and returns its file.
+pub fn build_library() -> Result<PathBuf> {
+    let target_dir = target_folder()?.join("verbs");
+    let mut cargo = nested_cargo(LINUX_TARGET, sources::root()?, &target_dir);
+    cargo.args(["--release", "--package", "ferrovia-verbs-library"]);
+    run_with_progress(cargo, "the verbs library")?;
+    Ok(target_dir.join(LINUX_TARGET).join("release").join("libferrovia_verbs.so"))
+}
+
 /// A cargo that builds for `target` in its own target folder.
 fn nested_cargo(target: &str, root: &Path, target_dir: &Path) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -69,6 +69,7 @@ pub mod suite;
 pub mod symbols;
 mod temporary;
 pub mod tour;
+pub mod verbs;
 pub mod vm;
 
 use std::process::ExitCode;

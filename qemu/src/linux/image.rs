@@ -90,10 +90,10 @@ impl Image {
 }
 
 /// A temporary folder, which is removed at the end.
-struct Work(PathBuf);
+pub(super) struct Work(pub(super) PathBuf);
 
 impl Work {
-    fn begin(folder: PathBuf) -> io::Result<Work> {
+    pub(super) fn begin(folder: PathBuf) -> io::Result<Work> {
         fs::create_dir_all(&folder).map(|()| Work(folder))
     }
 }
@@ -163,7 +163,7 @@ fn build(work: &Path, image: &Image, progress: &Progress) -> io::Result<()> {
     archive.file.flush()
 }
 
-fn unpack(package: &Path, into: &Path) -> io::Result<()> {
+pub(super) fn unpack(package: &Path, into: &Path) -> io::Result<()> {
     let unpack = "dpkg-deb --fsys-tarfile \"$0\" | tar -C \"$1\" -x --keep-directory-symlink --no-same-owner";
     run(Command::new("bash").args(["-o", "pipefail", "-c", unpack]).arg(package).arg(into))
 }
@@ -242,14 +242,14 @@ fn download(apt: &Apt) -> io::Result<Packages> {
 }
 
 /// apt with a state of its own, in which no package is installed. It checks signatures.
-struct Apt {
+pub(super) struct Apt {
     state: PathBuf,
     config: PathBuf,
 }
 
 impl Apt {
     /// Downloads the lists of packages.
-    fn begin(work: &Path) -> io::Result<Apt> {
+    pub(super) fn begin(work: &Path) -> io::Result<Apt> {
         let state = work.join("apt");
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(state.join(folder))?;
@@ -283,7 +283,7 @@ impl Apt {
     }
 
     /// Downloads packages without their dependencies into a folder of their own; returns the files.
-    fn download(&self, folder: &str, packages: &[impl AsRef<OsStr>]) -> io::Result<Vec<PathBuf>> {
+    pub(super) fn download(&self, folder: &str, packages: &[impl AsRef<OsStr>]) -> io::Result<Vec<PathBuf>> {
         fs::create_dir_all(self.state.join(folder))?;
         run(self.in_folder(folder, "apt-get").args(["-qq", "download"]).args(packages))?;
         packages_in(&self.state.join(folder))

@@ -4,6 +4,7 @@
 
 pub mod image;
 mod modules;
+pub mod programs;
 mod siw;
 pub mod storage;
 

@@ -1,0 +1,36 @@
+//! Programs of Debian's packages that run on this machine, not in a guest: those that use
+//! libibverbs, for tests of our library.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::images;
+use crate::progress::Progress;
+
+use super::image::{Apt, Work, unpack};
+
+const PACKAGES: [&str; 1] = ["ibverbs-utils"];
+
+/// The folder with the programs. They are downloaded once.
+pub fn find() -> Result<PathBuf> {
+    let folder = images::target_folder()?.join("tmp");
+    let kept = folder.join("programs");
+    let stamp = kept.join("made-of");
+    let made_of = format!("{PACKAGES:?}");
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
+        return Ok(kept.join("usr/bin"));
+    }
+    let _progress = Progress::begin("downloading Debian's programs for RDMA");
+    let made = || {
+        let work = Work::begin(folder.join(format!("programs-{}", std::process::id())))?;
+        let apt = Apt::begin(&work.0)?;
+        fs::create_dir_all(&kept)?;
+        for package in apt.download("programs", &PACKAGES)? {
+            unpack(&package, &kept)?;
+        }
+        fs::write(stamp, made_of)
+    };
+    made().map_err(|e| Error::system("get Debian's programs", e))?;
+    Ok(kept.join("usr/bin"))
+}

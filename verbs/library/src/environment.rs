@@ -1,0 +1,102 @@
+//! What the user chooses: variables of the environment.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `FERROVIA_LINK` | the link, as `--link` of the launcher names it; without it the first free of 127.0.0.2 to 127.0.0.254, by UDP |
+//! | `FERROVIA_IP` | addresses with the lengths of their prefixes, separated by commas |
+//! | `FERROVIA_MTU` | the size of IP packets at most |
+//! | `FERROVIA_IMPAIR` | what the link loses and delays, as `--impair` |
+//! | `FERROVIA_NAME` | the device's name |
+
+use std::env;
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+
+use links::{Impairment, IpPrefix, LinkSpec};
+use nic_model::port;
+
+/// Large enough for packets of 4,096 bytes with all headers; loopback takes more.
+const MTU: u32 = 4200;
+/// The usual name, which some programs choose devices by.
+const NAME: &str = "rxe0";
+
+/// What the user has chosen.
+pub struct Environment {
+    /// The link; `None`: the first free address.
+    pub link: Option<LinkSpec>,
+    /// The addresses; empty: those that follow from the link.
+    pub addresses: Vec<IpPrefix>,
+    /// The size of IP packets at most.
+    pub mtu: u32,
+    /// What the link does to frames.
+    pub impairment: Option<Impairment>,
+    /// The device's name.
+    pub name: String,
+}
+
+/// The value of a variable; an error names the variable.
+fn value<T: FromStr>(variable: &str) -> Result<Option<T>, String>
+where
+    T::Err: std::fmt::Display,
+{
+    match env::var(variable) {
+        Ok(text) if !text.is_empty() => {
+            text.parse().map(Some).map_err(|error| format!("{variable}={text}: {error}"))
+        }
+        _ => Ok(None),
+    }
+}
+
+impl Environment {
+    /// Reads the variables. An error is one line.
+    pub fn read() -> Result<Environment, String> {
+        let list: Option<String> = value("FERROVIA_IP")?;
+        let parse = |text: &str| {
+            text.trim().parse::<IpPrefix>().map_err(|error| format!("FERROVIA_IP={text}: {error}"))
+        };
+        let addresses = list.iter().flat_map(|list| list.split(',')).map(parse).collect::<Result<_, _>>()?;
+        let mtu = value("FERROVIA_MTU")?.unwrap_or(MTU);
+        if !(port::MIN_MTU..=port::MAX_MTU).contains(&mtu) {
+            let (least, most) = (port::MIN_MTU, port::MAX_MTU);
+            return Err(format!("FERROVIA_MTU={mtu}: an MTU is from {least} to {most}"));
+        }
+        Ok(Environment {
+            link: value("FERROVIA_LINK")?,
+            addresses,
+            mtu,
+            impairment: value("FERROVIA_IMPAIR")?,
+            name: value("FERROVIA_NAME")?.unwrap_or_else(|| NAME.to_string()),
+        })
+    }
+}
+
+/// The links to try, with the addresses of the port on each.
+pub fn candidates(environment: &Environment) -> Vec<(LinkSpec, Vec<IpPrefix>)> {
+    let links: Vec<LinkSpec> = match &environment.link {
+        Some(link) => vec![link.clone()],
+        None => (2..255).map(|last| LinkSpec::Udp(Ipv4Addr::new(127, 0, 0, last).into())).collect(),
+    };
+    links
+        .into_iter()
+        .map(|link| {
+            let addresses = match (&link, environment.addresses.is_empty()) {
+                (_, false) => environment.addresses.clone(),
+                (LinkSpec::Udp(own), true) => {
+                    let bits = match own {
+                        IpAddr::V6(_) => 64,
+                        IpAddr::V4(own) if own.is_loopback() => 8,
+                        IpAddr::V4(_) => 24,
+                    };
+                    IpPrefix::new(*own, bits).into_iter().collect()
+                }
+                (LinkSpec::StreamConnect(_), true) => default_address(2),
+                _ => default_address(1),
+            };
+            (link, addresses)
+        })
+        .collect()
+}
+
+fn default_address(last: u8) -> Vec<IpPrefix> {
+    IpPrefix::new(Ipv4Addr::new(10, 0, 0, last).into(), 24).into_iter().collect()
+}

@@ -1,0 +1,15 @@
+//! `libibverbs.so.1`: the verbs, with a NIC in the same process.
+//!
+//! A program that is linked to libibverbs loads this library in its place (`LD_LIBRARY_PATH`), and
+//! then needs no RDMA hardware, no kernel module and no rights. Its NIC is the device model of
+//! Ferrovia in a thread of the program, on a link to other processes and machines (`links`).
+//!
+//! | module | subject |
+//! |---|---|
+//! | `environment` | what the user chooses by variables |
+//! | `machine` | the NIC: platform, transport, the device's thread |
+//! | `symbols` | the names that programs load |
+
+mod environment;
+mod machine;
+mod symbols;

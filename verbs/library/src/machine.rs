@@ -1,0 +1,253 @@
+//! The NIC of this process: its platform, and the thread that runs the device.
+//!
+//! The thread polls while there is work; then it sleeps on the driver's kicks and on the link. It
+//! takes no signals, which are the program's.
+#![expect(unsafe_code, reason = "memory of the process as DMA memory; signal masks and fork are C's")]
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError, RwLock, mpsc};
+use std::time::Duration;
+
+use host::{DmaMemory, HostPlatform, Os, ProcessMemory, Std};
+use kernel_agent::{Agent, Config};
+use links::{Impaired, IpPrefix, Link, OpenError};
+use nic_abi::registers;
+use nic_hal::{InterruptHandler, Transport};
+use nic_model::{Fabric, Frontend, NicConfig, NicId, Progress, port};
+use platform::sync::atomic::AtomicU32;
+use platform::{DmaBuffer, Instant, OutOfMemory, Platform, Secret, SharedSlice, Wake};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::environment::{Environment, candidates};
+
+/// How long the device polls without work before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// Units of work before the thread reads the clock again.
+const BUDGET: u32 = 64;
+/// Objects of each kind at most: the driver's tables take memory of the program.
+const CONFIG: Config = Config {
+    max_qps: 4096,
+    // 0 would be the usual number; there are none here.
+    max_vis: 1,
+    max_cqs: 4096,
+    max_srqs: 1024,
+    max_pds: 1024,
+    max_keys: 1 << 16,
+    max_streams: 1,
+    max_connections: 4096,
+    max_listens: 256,
+    without_crc: false,
+    // A debugger may stop the program for long.
+    silence: Duration::from_secs(3600),
+};
+
+/// Std, but its threads take no signals.
+struct Quiet(Std);
+
+impl Os for Quiet {
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wake {
+        self.0.wait(word, expected, deadline)
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.0.wake(word);
+    }
+
+    fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
+        without_signals(|| self.0.spawn(name, main))
+    }
+
+    fn current_thread(&self) -> u64 {
+        self.0.current_thread()
+    }
+}
+
+/// Runs `f` with all signals blocked: threads that it starts inherit that.
+fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: both sets are initialised before they are read.
+    let former = unsafe {
+        let (mut all, mut former) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut former);
+        former
+    };
+    let result = f();
+    // SAFETY: the set that was in force.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &former, std::ptr::null_mut()) };
+    result
+}
+
+/// Both sides of the NIC: the driver's and the device's.
+struct InProcess {
+    registers: DmaBuffer,
+    memory: Arc<ProcessMemory>,
+    /// By vector. Read-locked while a handler runs, so that replacing a handler waits for it.
+    handlers: RwLock<Vec<Option<InterruptHandler>>>,
+    kicks: OwnedFd,
+}
+
+impl Transport for InProcess {
+    fn registers(&self) -> SharedSlice<'_> {
+        self.registers.slice()
+    }
+
+    fn kick(&self) {
+        // It fails only at 2^64 - 2 kicks.
+        let _ = rustix::io::write(&self.kicks, &1u64.to_ne_bytes());
+    }
+
+    fn vectors(&self) -> u16 {
+        self.handlers.read().unwrap_or_else(PoisonError::into_inner).len() as u16
+    }
+
+    fn set_vector(&self, vector: u16, handler: Option<InterruptHandler>) -> bool {
+        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = handlers.get_mut(usize::from(vector)) else { return false };
+        *slot = handler;
+        true
+    }
+}
+
+struct Port(Arc<InProcess>);
+
+impl Frontend for Port {
+    type Memory = ProcessMemory;
+    type Wire = Box<dyn Link + Send>;
+
+    fn registers(&self) -> SharedSlice<'_> {
+        self.0.registers.slice()
+    }
+
+    fn memory(&self) -> &ProcessMemory {
+        &self.0.memory
+    }
+
+    fn raise(&self, vector: u16) {
+        let handlers = self.0.handlers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(handler)) = handlers.get(usize::from(vector)) {
+            handler();
+        }
+    }
+}
+
+/// A link that is open, and the port behind it.
+struct Plugged {
+    node_guid: u64,
+    port: port::Config,
+    wire: Box<dyn Link + Send>,
+}
+
+/// The port at these addresses. Its GUID, and with it the MAC, follows from the first of them.
+fn port_of(addresses: &[IpPrefix], mtu: u32) -> (u64, port::Config) {
+    let [.., a, b, c] = addresses.first().map_or([0; 16], |prefix| prefix.gid().0);
+    let node_guid = 0x0266_65ff_fe00_0000 | u64::from(u32::from_be_bytes([0, a, b, c]));
+    let secret = Secret::new([0, 1].map(|n| RandomState::new().hash_one(n)));
+    (node_guid, port::Config { secret, ..port::Config::new(node_guid, mtu, addresses) })
+}
+
+fn plug(environment: &Environment) -> Result<Plugged, String> {
+    let tried = candidates(environment);
+    let choice = tried.len() > 1;
+    for (link, addresses) in tried {
+        let (node_guid, port) = port_of(&addresses, environment.mtu);
+        let wire = match link.open(port.mac) {
+            Ok(wire) => wire,
+            Err(OpenError::PortInUse(_)) if choice => continue,
+            Err(error) => return Err(error.to_string()),
+        };
+        let wire: Box<dyn Link + Send> = match environment.impairment {
+            Some(impairment) => Box::new(Impaired::new(wire, impairment)),
+            None => wire,
+        };
+        return Ok(Plugged { node_guid, port, wire });
+    }
+    Err("other processes have all of 127.0.0.2 to 127.0.0.254; end some of them".to_string())
+}
+
+/// Opens the NIC of this process. An error is one line.
+pub fn open() -> Result<(String, Arc<Agent>), String> {
+    let environment = Environment::read()?;
+    // SAFETY: programs promise it by their registrations (`ibv_reg_mr`).
+    let memory = Arc::new(unsafe { ProcessMemory::new() });
+    let platform: Arc<dyn Platform> = Arc::new(HostPlatform::on(memory.clone(), Box::new(Quiet(Std::new()))));
+    let failed = |what: &str| format!("cannot {what}");
+    let registers = DmaBuffer::new(&platform, registers::SIZE, 4096);
+    let kicks = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|error| format!("cannot make an eventfd: {error}"))?;
+    let config = NicConfig::numbered(0, memory.limit());
+    let nic = Arc::new(InProcess {
+        registers: registers.map_err(|_| failed("allocate the NIC's registers"))?,
+        memory,
+        handlers: RwLock::new((0..config.vectors).map(|_| None).collect()),
+        kicks,
+    });
+    let Plugged { node_guid, port, wire } = plug(&environment)?;
+    let config = NicConfig { node_guid, ..config };
+    let (ready, is_ready) = mpsc::channel();
+    let (device, clock) = (nic.clone(), platform.clone());
+    let run = move || {
+        let mut fabric = Fabric::new();
+        let added = fabric.add_nic(config, Port(device.clone())).map_err(|error| error.to_string());
+        let plugged = added.and_then(|id| {
+            fabric.attach(id, wire, &port).map_err(|error| error.to_string())?;
+            Ok(id)
+        });
+        match plugged {
+            Ok(id) => {
+                let _ = ready.send(Ok(()));
+                drive(&mut fabric, id, &device, &*clock);
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        }
+    };
+    let started = without_signals(|| std::thread::Builder::new().name("ferrovia-nic".into()).spawn(run));
+    started.map_err(|error| format!("cannot start the NIC's thread: {error}"))?;
+    is_ready.recv().unwrap_or_else(|_| Err(failed("start the NIC")))?;
+    let agent = Agent::open(platform, nic, 0, CONFIG).map_err(|error| error.to_string())?;
+    Ok((environment.name, agent))
+}
+
+fn drive(fabric: &mut Fabric<Port>, id: NicId, nic: &InProcess, clock: &dyn Platform) {
+    loop {
+        let mut idle_since = clock.now();
+        loop {
+            let now = clock.now();
+            if fabric.poll(now, BUDGET) == Progress::Worked {
+                idle_since = now;
+            } else if now.since(idle_since) >= SPIN {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        if fabric.prepare_sleep() {
+            let timeout = fabric.next_deadline().map(|deadline| deadline.since(clock.now()));
+            if sleep(fabric, id, nic, timeout) {
+                fabric.kicked(id);
+            }
+        }
+        fabric.awake();
+    }
+}
+
+/// Waits for a kick, for the link, or for the timeout; returns whether there was a kick.
+fn sleep(fabric: &Fabric<Port>, id: NicId, nic: &InProcess, timeout: Option<Duration>) -> bool {
+    let link = fabric.wire(id).and_then(|wire| wire.poll_fd());
+    let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&nic.kicks, PollFlags::IN)];
+    fds.extend(link);
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
+        return false;
+    }
+    let kicked = fds.first().is_some_and(|fd| fd.revents().contains(PollFlags::IN));
+    if kicked {
+        let _ = rustix::io::read(&nic.kicks, &mut [0; 8]);
+    }
+    kicked
+}

@@ -1,0 +1,131 @@
+//! The names that programs load, each with the version that rdma-core gives it.
+//!
+//! An exported function of Rust has a name without a version, and programs that ask for one would
+//! get a warning of the loader, or none at all. So each name is a jump of its own to the function.
+#![expect(unsafe_code, reason = "names with versions are the assembler's; the loader calls `init`")]
+
+use verbs::{Nic, ah, channel, cq, device, memory, missing, qp, srq, words};
+
+use crate::machine;
+
+macro_rules! export {
+    ($($name:literal, $version:literal, $function:path;)*) => {$(
+        core::arch::global_asm!(
+            concat!(
+                ".globl ", $name, "\n",
+                ".type ", $name, ",@function\n",
+                $name, ":\n jmp {function}\n",
+                ".size ", $name, ", .-", $name, "\n",
+                ".symver ", $name, ", ", $name, "@@", $version, "\n",
+            ),
+            function = sym $function,
+        );
+    )*};
+}
+
+export! {
+    "ibv_get_device_list", "IBVERBS_1.1", device::get_device_list;
+    "ibv_free_device_list", "IBVERBS_1.1", device::free_device_list;
+    "ibv_get_device_name", "IBVERBS_1.1", device::get_device_name;
+    "ibv_get_device_guid", "IBVERBS_1.1", device::get_device_guid;
+    "ibv_get_device_index", "IBVERBS_1.9", device::get_device_index;
+    "ibv_open_device", "IBVERBS_1.1", device::open_device;
+    "ibv_close_device", "IBVERBS_1.1", device::close_device;
+    "ibv_query_device", "IBVERBS_1.1", device::query_device;
+    "ibv_query_port", "IBVERBS_1.1", device::query_port;
+    "ibv_query_gid", "IBVERBS_1.1", device::query_gid;
+    "_ibv_query_gid_ex", "IBVERBS_1.11", device::query_gid_ex;
+    "_ibv_query_gid_table", "IBVERBS_1.11", device::query_gid_table;
+    "ibv_query_gid_type", "IBVERBS_PRIVATE_34", device::query_gid_type;
+    "ibv_query_pkey", "IBVERBS_1.1", device::query_pkey;
+    "ibv_get_pkey_index", "IBVERBS_1.5", device::get_pkey_index;
+    "ibv_alloc_pd", "IBVERBS_1.1", memory::alloc_pd;
+    "ibv_dealloc_pd", "IBVERBS_1.1", memory::dealloc_pd;
+    "ibv_reg_mr", "IBVERBS_1.1", memory::reg_mr;
+    "ibv_reg_mr_iova", "IBVERBS_1.7", memory::reg_mr_iova;
+    "ibv_reg_mr_iova2", "IBVERBS_1.8", memory::reg_mr_iova2;
+    "ibv_rereg_mr", "IBVERBS_1.1", memory::rereg_mr;
+    "ibv_dereg_mr", "IBVERBS_1.1", memory::dereg_mr;
+    "ibv_create_comp_channel", "IBVERBS_1.0", channel::create_comp_channel;
+    "ibv_destroy_comp_channel", "IBVERBS_1.0", channel::destroy_comp_channel;
+    "ibv_get_cq_event", "IBVERBS_1.1", channel::get_cq_event;
+    "ibv_ack_cq_events", "IBVERBS_1.1", channel::ack_cq_events;
+    "ibv_get_async_event", "IBVERBS_1.1", channel::get_async_event;
+    "ibv_ack_async_event", "IBVERBS_1.1", channel::ack_async_event;
+    "ibv_create_cq", "IBVERBS_1.1", cq::create_cq;
+    "ibv_destroy_cq", "IBVERBS_1.1", cq::destroy_cq;
+    "ibv_resize_cq", "IBVERBS_1.1", cq::resize_cq;
+    "ibv_create_srq", "IBVERBS_1.1", srq::create_srq;
+    "ibv_destroy_srq", "IBVERBS_1.1", srq::destroy_srq;
+    "ibv_modify_srq", "IBVERBS_1.1", srq::modify_srq;
+    "ibv_query_srq", "IBVERBS_1.1", srq::query_srq;
+    "ibv_create_qp", "IBVERBS_1.1", qp::create_qp;
+    "ibv_destroy_qp", "IBVERBS_1.1", qp::destroy_qp;
+    "ibv_modify_qp", "IBVERBS_1.1", qp::modify_qp;
+    "ibv_query_qp", "IBVERBS_1.1", qp::query_qp;
+    "ibv_create_ah", "IBVERBS_1.1", ah::create_ah;
+    "ibv_destroy_ah", "IBVERBS_1.1", ah::destroy_ah;
+    "ibv_init_ah_from_wc", "IBVERBS_1.1", ah::init_ah_from_wc;
+    "ibv_create_ah_from_wc", "IBVERBS_1.1", ah::create_ah_from_wc;
+    "ibv_wc_status_str", "IBVERBS_1.1", words::wc_status_str;
+    "ibv_event_type_str", "IBVERBS_1.1", words::event_type_str;
+    "ibv_node_type_str", "IBVERBS_1.1", words::node_type_str;
+    "ibv_port_state_str", "IBVERBS_1.1", words::port_state_str;
+    "ibv_rate_to_mult", "IBVERBS_1.0", words::rate_to_mult;
+    "mult_to_ibv_rate", "IBVERBS_1.0", words::mult_to_rate;
+    "ibv_rate_to_mbps", "IBVERBS_1.1", words::rate_to_mbps;
+    "mbps_to_ibv_rate", "IBVERBS_1.1", words::mbps_to_rate;
+    "ibv_fork_init", "IBVERBS_1.1", missing::success;
+    "ibv_is_fork_initialized", "IBVERBS_1.13", missing::fork_unneeded;
+    "ibv_attach_mcast", "IBVERBS_1.1", missing::number;
+    "ibv_detach_mcast", "IBVERBS_1.1", missing::number;
+    "ibv_reg_dmabuf_mr", "IBVERBS_1.12", missing::pointer;
+    "ibv_import_device", "IBVERBS_1.10", missing::pointer;
+    "ibv_import_pd", "IBVERBS_1.10", missing::pointer;
+    "ibv_unimport_pd", "IBVERBS_1.10", missing::nothing;
+    "ibv_import_mr", "IBVERBS_1.10", missing::pointer;
+    "ibv_unimport_mr", "IBVERBS_1.10", missing::nothing;
+    "ibv_import_dm", "IBVERBS_1.13", missing::pointer;
+    "ibv_unimport_dm", "IBVERBS_1.13", missing::nothing;
+    "ibv_query_ece", "IBVERBS_1.10", missing::number;
+    "ibv_set_ece", "IBVERBS_1.10", missing::number;
+    "ibv_query_qp_data_in_order", "IBVERBS_1.14", missing::zero;
+    "ibv_qp_to_qp_ex", "IBVERBS_1.6", missing::pointer;
+    "ibv_resolve_eth_l2_from_gid", "IBVERBS_1.1", missing::minus_one;
+    "ibv_read_sysfs_file", "IBVERBS_1.0", missing::minus_one;
+    "ibv_read_ibdev_sysfs_file", "IBVERBS_PRIVATE_34", missing::minus_one;
+    "ibv_get_sysfs_path", "IBVERBS_1.0", missing::sysfs;
+    "ibv_dontfork_range", "IBVERBS_1.1", missing::success;
+    "ibv_dofork_range", "IBVERBS_1.1", missing::success;
+    "ibv_copy_ah_attr_from_kern", "IBVERBS_1.1", missing::nothing;
+    "ibv_copy_path_rec_from_kern", "IBVERBS_1.0", missing::nothing;
+    "ibv_copy_path_rec_to_kern", "IBVERBS_1.0", missing::nothing;
+    "ibv_copy_qp_attr_from_kern", "IBVERBS_1.0", missing::nothing;
+}
+
+/// Opens the NIC when the program asks for devices; says on standard error why there is none.
+fn open() -> Result<Vec<Nic>, i32> {
+    match machine::open() {
+        Ok((name, agent)) => Ok(vec![Nic { name, agent }]),
+        Err(error) => {
+            eprintln!("ferrovia: there is no RDMA device: {error}");
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// A child process has the parent's memory and none of its threads.
+extern "C" fn in_child() {
+    device::forget();
+}
+
+extern "C" fn init() {
+    device::provide(open);
+    // SAFETY: the function only forgets a list.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+/// The loader calls it when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn() = init;

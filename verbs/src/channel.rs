@@ -1,0 +1,298 @@
+//! Completion channels and asynchronous events: queues of events, each with a descriptor.
+//!
+//! The descriptor is an eventfd that counts the events of the queue and that a read decrements by
+//! one. So the kernel does what C programs expect of it: a read blocks or does not as the program
+//! has set it, a signal ends it, and `poll` and `epoll` know when there is an event.
+//!
+//! An object that has events cannot be destroyed before the program has acknowledged those that it
+//! has taken; those that it has not taken are dropped.
+#![expect(unsafe_code, reason = "objects of C are reached by pointers")]
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::EventfdFlags;
+use rustix::io::Errno as SystemError;
+
+use crate::abi::{self, AsyncEvent};
+use crate::device::Context;
+use crate::errno::{Errno, minus_one, pointer};
+use crate::opening::Opening;
+use crate::{cq, qp, srq};
+
+/// Asynchronous events of a context at most.
+const MOST_EVENTS: usize = 1 << 14;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Events, and the descriptor that counts them.
+pub(crate) struct EventQueue<T> {
+    fd: OwnedFd,
+    queue: Mutex<VecDeque<T>>,
+}
+
+impl<T> EventQueue<T> {
+    pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
+        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)
+            .map_err(SystemError::raw_os_error)?;
+        Ok(EventQueue { fd, queue: Mutex::new(VecDeque::new()) })
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        self.fd.as_raw_fd()
+    }
+
+    fn push(&self, event: T) {
+        let mut queue = locked(&self.queue);
+        self.push_into(&mut queue, event);
+    }
+
+    fn push_into(&self, queue: &mut VecDeque<T>, event: T) {
+        queue.push_back(event);
+        // Under the lock, so that the count is never above the number of events. It blocks only
+        // at 2^64 - 2 events.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Takes the oldest event, as the descriptor's flags say: waits for it, or fails.
+    fn take(&self) -> Result<T, Errno> {
+        loop {
+            rustix::io::read(&self.fd, &mut [0; 8]).map_err(SystemError::raw_os_error)?;
+            // None: another thread dropped the event after this one had counted it.
+            if let Some(event) = locked(&self.queue).pop_front() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Drops the events of an object that is being destroyed. Returns how many they were.
+    fn forget(&self, is_its: impl Fn(&T) -> bool) -> u32 {
+        let mut queue = locked(&self.queue);
+        let before = queue.len();
+        queue.retain(|event| !is_its(event));
+        let dropped = (before - queue.len()) as u32;
+        for _ in 0..dropped {
+            let count = rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN);
+            // Without waiting: a thread may have counted the event already.
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            if rustix::event::poll(&mut [count], Some(&now)).is_ok_and(|ready| ready > 0) {
+                let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+            }
+        }
+        dropped
+    }
+}
+
+/// How many events of an object the program has taken and not acknowledged.
+#[derive(Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl Unacknowledged {
+    fn taken(&self) {
+        *locked(&self.count) += 1;
+    }
+
+    pub(crate) fn acknowledge(&self, events: u32) {
+        let mut count = locked(&self.count);
+        *count = count.saturating_sub(events);
+        self.changed.notify_all();
+    }
+
+    /// Waits until all are acknowledged.
+    pub(crate) fn wait(&self) {
+        let mut count = locked(&self.count);
+        while *count > 0 {
+            count = self.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A completion channel.
+#[repr(C)]
+pub(crate) struct Channel {
+    abi: abi::CompChannel,
+    pub(crate) events: Arc<EventQueue<Arc<cq::Events>>>,
+}
+
+impl EventQueue<Arc<cq::Events>> {
+    pub(crate) fn announce(&self, cq: Arc<cq::Events>) {
+        self.push(cq);
+    }
+
+    pub(crate) fn forget_cq(&self, cq: &Arc<cq::Events>) {
+        self.forget(|other| Arc::ptr_eq(other, cq));
+    }
+}
+
+/// The completion channel of a pointer.
+///
+/// # Safety
+///
+/// The pointer is one that [`create_comp_channel`] returned.
+pub(crate) unsafe fn channel<'a>(channel: *mut abi::CompChannel) -> &'a Channel {
+    // SAFETY: the caller's; `abi` is the first field.
+    unsafe { &*channel.cast::<Channel>() }
+}
+
+/// `ibv_create_comp_channel`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn create_comp_channel(context: *mut abi::Context) -> *mut abi::CompChannel {
+    pointer(EventQueue::new().map(|events| {
+        let abi = abi::CompChannel { context, fd: events.fd(), refcnt: 0 };
+        Box::into_raw(Box::new(Channel { abi, events: Arc::new(events) })).cast()
+    }))
+}
+
+/// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn destroy_comp_channel(this: *mut abi::CompChannel) -> c_int {
+    // SAFETY: see the crate.
+    if Arc::strong_count(&unsafe { channel(this) }.events) > 1 {
+        return libc::EBUSY;
+    }
+    // SAFETY: it came from `create_comp_channel`, and no completion queue has it.
+    drop(unsafe { Box::from_raw(this.cast::<Channel>()) });
+    0
+}
+
+/// `ibv_get_cq_event`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn get_cq_event(
+    this: *mut abi::CompChannel,
+    cq: *mut *mut abi::Cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: see the crate.
+    let queue = unsafe { &channel(this).events };
+    minus_one(queue.take().map(|events| {
+        events.unacknowledged.taken();
+        let of = events.object();
+        // SAFETY: see the crate; a completion queue with such events is not destroyed.
+        unsafe {
+            *cq = of;
+            *cq_context = (*of).cq_context;
+        }
+    }))
+}
+
+/// `ibv_ack_cq_events`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn ack_cq_events(cq: *mut abi::Cq, events: c_uint) {
+    // SAFETY: see the crate.
+    unsafe { cq::of(cq) }.events.unacknowledged.acknowledge(events);
+}
+
+/// What an asynchronous event is about.
+pub(crate) enum Element {
+    Cq(Arc<cq::Events>),
+    Qp(Arc<qp::Events>),
+    Srq(Arc<srq::Events>),
+    /// The port, or the whole device.
+    Port,
+}
+
+/// The asynchronous events of an opening: [`MOST_EVENTS`] at most, further ones are dropped.
+pub(crate) struct AsyncQueue(EventQueue<(Element, c_int)>);
+
+impl AsyncQueue {
+    pub(crate) fn new() -> Result<AsyncQueue, Errno> {
+        EventQueue::new().map(AsyncQueue)
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        self.0.fd()
+    }
+
+    pub(crate) fn push(&self, element: Element, what: c_int) {
+        let mut queue = locked(&self.0.queue);
+        if queue.len() < MOST_EVENTS {
+            self.0.push_into(&mut queue, (element, what));
+        }
+    }
+
+    pub(crate) fn forget_cq(&self, cq: &Arc<cq::Events>) {
+        self.0.forget(|(element, _)| matches!(element, Element::Cq(other) if Arc::ptr_eq(other, cq)));
+    }
+
+    pub(crate) fn forget_qp(&self, qp: &Arc<qp::Events>) {
+        self.0.forget(|(element, _)| matches!(element, Element::Qp(other) if Arc::ptr_eq(other, qp)));
+    }
+
+    pub(crate) fn forget_srq(&self, srq: &Arc<srq::Events>) {
+        self.0.forget(|(element, _)| matches!(element, Element::Srq(other) if Arc::ptr_eq(other, srq)));
+    }
+}
+
+/// `ibv_get_async_event`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn get_async_event(context: *mut abi::Context, event: *mut AsyncEvent) -> c_int {
+    // SAFETY: see the crate.
+    let opening: &Opening = unsafe { Context::opening(context) };
+    minus_one(opening.asynchronous.0.take().map(|(element, event_type)| {
+        let element = match element {
+            Element::Cq(cq) => {
+                cq.asynchronous.taken();
+                cq.object() as usize
+            }
+            Element::Qp(qp) => {
+                qp.asynchronous.taken();
+                qp.object() as usize
+            }
+            Element::Srq(srq) => {
+                srq.asynchronous.taken();
+                srq.object() as usize
+            }
+            Element::Port => 1,
+        };
+        // SAFETY: see the crate.
+        unsafe { *event = AsyncEvent { element, event_type } };
+    }))
+}
+
+/// `ibv_ack_async_event`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn ack_async_event(event: *mut AsyncEvent) {
+    use abi::event as e;
+    // SAFETY: see the crate; an object with an event that is not acknowledged is not destroyed.
+    unsafe {
+        let element = (*event).element;
+        match (*event).event_type {
+            e::CQ_ERR => cq::of(element as *mut abi::Cq).events.asynchronous.acknowledge(1),
+            e::SRQ_ERR | e::SRQ_LIMIT_REACHED => {
+                srq::of(element as *mut abi::Srq).events.asynchronous.acknowledge(1);
+            }
+            e::QP_FATAL
+            | e::QP_REQ_ERR
+            | e::QP_ACCESS_ERR
+            | e::COMM_EST
+            | e::SQ_DRAINED
+            | e::QP_LAST_WQE_REACHED => qp::of(element as *mut abi::Qp).events.asynchronous.acknowledge(1),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Completion queues.
+#![expect(unsafe_code, reason = "objects of C are reached by pointers")]
+
+use core::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus};
+
+use crate::abi::{self, Wc, wc_flags, wc_opcode};
+use crate::channel::{self, EventQueue, Unacknowledged};
+use crate::device::Context;
+use crate::errno::{self, Errno, pointer, status};
+use crate::opening::{CqHandle, Opening};
+
+/// Polls of a thread that find nothing, one after another, before it lets others run: the device is
+/// a thread of this process, and there may be few CPUs.
+const PATIENCE: u32 = 64;
+
+/// What the agent's events need of a completion queue.
+pub(crate) struct Events {
+    object: AtomicPtr<abi::Cq>,
+    channel: Option<Arc<EventQueue<Arc<Events>>>>,
+    opening: Arc<Opening>,
+    handle: CqHandle,
+    pub(crate) unacknowledged: Unacknowledged,
+    pub(crate) asynchronous: Unacknowledged,
+}
+
+impl Events {
+    /// The completion queue.
+    pub(crate) fn object(&self) -> *mut abi::Cq {
+        self.object.load(Ordering::Acquire)
+    }
+
+    /// The completion queue was armed, and has an entry.
+    pub(crate) fn announce(self: &Arc<Events>) {
+        if let Some(channel) = &self.channel {
+            channel.announce(self.clone());
+        }
+    }
+}
+
+/// A completion queue.
+#[repr(C)]
+pub(crate) struct Cq {
+    abi: abi::Cq,
+    pub(crate) inner: Arc<kernel_agent::Cq>,
+    pub(crate) events: Arc<Events>,
+    /// How many polls in a row found nothing.
+    idle: AtomicU32,
+}
+
+/// The completion queue of a pointer.
+///
+/// # Safety
+///
+/// The pointer is one that [`create_cq`] returned.
+pub(crate) unsafe fn of<'a>(cq: *mut abi::Cq) -> &'a Cq {
+    // SAFETY: the caller's; `abi` is the first field.
+    unsafe { &*cq.cast::<Cq>() }
+}
+
+/// `ibv_create_cq`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn create_cq(
+    context: *mut abi::Context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut abi::CompChannel,
+    comp_vector: c_int,
+) -> *mut abi::Cq {
+    // SAFETY: see the crate.
+    let opening = unsafe { Context::opening(context) };
+    // SAFETY: see the crate.
+    let events = (!channel.is_null()).then(|| unsafe { channel::channel(channel) }.events.clone());
+    pointer(create(opening, cqe, comp_vector, events).map(|(inner, events)| {
+        let abi = abi::Cq {
+            context,
+            channel,
+            cq_context,
+            handle: inner.number(),
+            cqe: inner.entries() as c_int,
+            mutex: [0; 5],
+            cond: [0; 6],
+            comp_events_completed: 0,
+            async_events_completed: 0,
+        };
+        let made =
+            Box::into_raw(Box::new(Cq { abi, inner, events: events.clone(), idle: AtomicU32::new(0) }));
+        events.object.store(made.cast(), Ordering::Release);
+        made.cast()
+    }))
+}
+
+type Made = (Arc<kernel_agent::Cq>, Arc<Events>);
+
+fn create(
+    opening: &Arc<Opening>,
+    cqe: c_int,
+    comp_vector: c_int,
+    channel: Option<Arc<EventQueue<Arc<Events>>>>,
+) -> Result<Made, Errno> {
+    let entries = u32::try_from(cqe).ok().filter(|&entries| entries > 0).ok_or(libc::EINVAL)?;
+    if comp_vector != 0 {
+        return Err(libc::EINVAL);
+    }
+    let reserved = opening.cqs.reserve().map_err(|_| libc::ENOMEM)?;
+    let handle = reserved.handle();
+    let inner = opening.client()?.create_cq(entries, handle.as_raw()).map_err(errno::of)?;
+    let events = Arc::new(Events {
+        object: AtomicPtr::new(ptr::null_mut()),
+        channel,
+        opening: opening.clone(),
+        handle,
+        unacknowledged: Unacknowledged::default(),
+        asynchronous: Unacknowledged::default(),
+    });
+    reserved.fill(events.clone());
+    Ok((inner, events))
+}
+
+/// `ibv_destroy_cq`: `EBUSY` while a queue pair uses it. Waits until the program has acknowledged
+/// the events that it has taken.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
+    // SAFETY: see the crate.
+    let cq = unsafe { of(this) };
+    if let Err(error) = cq.inner.destroy().map_err(errno::of) {
+        return error;
+    }
+    let events = &cq.events;
+    events.opening.cqs.remove(events.handle);
+    if let Some(channel) = &events.channel {
+        channel.forget_cq(events);
+    }
+    events.opening.asynchronous.forget_cq(events);
+    events.unacknowledged.wait();
+    events.asynchronous.wait();
+    // SAFETY: it came from `create_cq`, and no event names it any more.
+    drop(unsafe { Box::from_raw(this.cast::<Cq>()) });
+    0
+}
+
+/// `ibv_resize_cq`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn resize_cq(this: *mut abi::Cq, cqe: c_int) -> c_int {
+    // SAFETY: see the crate.
+    let cq = unsafe { of(this) };
+    let entries = u32::try_from(cqe).ok().filter(|&entries| entries > 0).ok_or(libc::EINVAL);
+    status(entries.and_then(|entries| {
+        cq.inner.resize(entries).map_err(errno::of)?;
+        // SAFETY: see the crate.
+        unsafe { (*this).cqe = cq.inner.entries() as c_int };
+        Ok(())
+    }))
+}
+
+/// `ibv_req_notify_cq`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int) -> c_int {
+    let arm = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
+    // SAFETY: see the crate.
+    unsafe { of(this) }.inner.arm(arm);
+    0
+}
+
+/// `ibv_poll_cq`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mut Wc) -> c_int {
+    // SAFETY: see the crate.
+    let cq = unsafe { of(this) };
+    let Ok(most) = usize::try_from(num_entries) else { return -1 };
+    let mut taken = 0;
+    cq.inner.poll(most, |completion| {
+        // SAFETY: the caller's array has `num_entries` elements, and `poll` takes no more.
+        unsafe { wc.add(taken).write(to_wc(&cq.events.opening, &completion)) };
+        taken += 1;
+    });
+    if taken > 0 {
+        cq.idle.store(0, Ordering::Relaxed);
+    } else if cq.idle.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
+        std::thread::yield_now();
+    }
+    taken as c_int
+}
+
+/// A completion as C has it. What a post put into the completion's `data` is its opcode.
+#[inline]
+fn to_wc(opening: &Opening, completion: &Completion) -> Wc {
+    let flags = completion.flags;
+    let receive = flags.contains(CompletionFlags::RECEIVE);
+    let written = flags.contains(CompletionFlags::WRITE);
+    let mut wc = Wc {
+        wr_id: completion.cookie,
+        status: wc_status(completion.status),
+        opcode: match (receive, written) {
+            (true, true) => wc_opcode::RECV_RDMA_WITH_IMM,
+            (true, false) => wc_opcode::RECV,
+            (false, _) => completion.data as c_int,
+        },
+        byte_len: if written { completion.detail } else { completion.length },
+        qp_num: completion.qpn,
+        ..Wc::default()
+    };
+    if completion.status != CompletionStatus::Success {
+        return wc;
+    }
+    if flags.contains(CompletionFlags::IMMEDIATE) {
+        wc.wc_flags |= wc_flags::WITH_IMM;
+        wc.imm_data = completion.immediate.to_be();
+    }
+    if flags.contains(CompletionFlags::INVALIDATED) {
+        wc.wc_flags |= wc_flags::WITH_INV;
+        wc.imm_data = opening.keys().remote(completion.immediate).unwrap_or(0);
+    }
+    if flags.contains(CompletionFlags::GRH) {
+        wc.wc_flags |= wc_flags::GRH;
+        wc.src_qp = completion.detail;
+    }
+    wc
+}
+
+/// The number of a status: verbs have one for errors of EE contexts' queue pairs between ours.
+const fn wc_status(of: CompletionStatus) -> c_int {
+    match of {
+        CompletionStatus::Success => 0,
+        CompletionStatus::LocalLength => 1,
+        CompletionStatus::LocalQpOperation => 2,
+        CompletionStatus::LocalProtection => 4,
+        CompletionStatus::Flushed => 5,
+        CompletionStatus::WindowBind | CompletionStatus::MemoryManagement => 6,
+        CompletionStatus::BadResponse => 7,
+        CompletionStatus::LocalAccess => 8,
+        CompletionStatus::RemoteInvalidRequest => 9,
+        CompletionStatus::RemoteAccess => 10,
+        CompletionStatus::RemoteOperation => 11,
+        CompletionStatus::RetryExceeded => 12,
+        CompletionStatus::RnrRetryExceeded => 13,
+    }
+}

@@ -1,0 +1,47 @@
+//! The verbs: what C programs call by `libibverbs`, on the agent of a NIC.
+//!
+//! A fourth face on [`rdma`], beside IT-API, DAT and VIPL. Its calls have the names, arguments and
+//! errors of rdma-core's libibverbs; its structures have their layout ([`abi`]). It is for an
+//! ordinary process with std: the NICs are given to it by [`provide`]. The package `library` makes
+//! a shared library of it, with a NIC in the same process, which programs load in place of
+//! rdma-core's.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`abi`] | structures and numbers, as `infiniband/verbs.h` has them |
+//! | [`device`] | the list of devices; opening and closing; what a device and its port can do |
+//! | [`memory`] | protection domains, memory regions, memory windows |
+//! | [`channel`] | completion channels; asynchronous events |
+//! | [`cq`], [`srq`], [`ah`] | completion queues, shared receive queues, address handles |
+//! | [`qp`], [`post`] | queue pairs and their states; posts |
+//! | [`words`] | names of statuses and events, rates |
+//! | [`missing`] | the calls that it does not have |
+//!
+//! What it does not do: connections by `rdma_cm`, extended queue pairs and completion queues
+//! (`_ex`), memory windows of type 2, multicast, and all that needs hardware of one kind. These
+//! calls return `EOPNOTSUPP`, or are not announced.
+//!
+//! # Safety
+//!
+//! The calls are C's: each believes the pointers that it is given, and an object is not used after
+//! it was destroyed. Nothing else is believed: masks, states, numbers and sizes are checked. Memory
+//! that is registered stays mapped until it is deregistered.
+//!
+//! Locks: those of channels (`queue`) and completion queues (`events`), both leaves.
+#![deny(missing_docs)]
+
+pub mod abi;
+pub mod ah;
+pub mod channel;
+pub mod cq;
+pub mod device;
+mod errno;
+pub mod memory;
+pub mod missing;
+mod opening;
+pub mod post;
+pub mod qp;
+pub mod srq;
+pub mod words;
+
+pub use device::{Nic, provide};

@@ -1,0 +1,339 @@
+//! Protection domains, memory regions and memory windows.
+#![expect(unsafe_code, reason = "objects of C are reached by pointers")]
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use kernel_agent::{LinkFlags, Region, Window, WindowType};
+
+use crate::abi::{self, access};
+use crate::device::Context;
+use crate::errno::{self, Errno, pointer};
+use crate::opening::Opening;
+
+/// A protection domain.
+#[repr(C)]
+pub(crate) struct Pd {
+    abi: abi::Pd,
+    pub(crate) inner: Arc<kernel_agent::Pd>,
+}
+
+/// The protection domain of a pointer.
+///
+/// # Safety
+///
+/// The pointer is one that [`alloc_pd`] returned.
+pub(crate) unsafe fn pd<'a>(pd: *mut abi::Pd) -> &'a Pd {
+    // SAFETY: the caller's; `abi` is the first field.
+    unsafe { &*pd.cast::<Pd>() }
+}
+
+/// `ibv_alloc_pd`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn alloc_pd(context: *mut abi::Context) -> *mut abi::Pd {
+    // SAFETY: see the crate.
+    let opening = unsafe { Context::opening(context) };
+    let made = opening.client().and_then(|client| client.create_pd().map_err(errno::of));
+    pointer(made.map(|inner| {
+        let abi = abi::Pd { context, handle: inner.number() };
+        Box::into_raw(Box::new(Pd { abi, inner })).cast()
+    }))
+}
+
+/// `ibv_dealloc_pd`: `EBUSY` while an object uses it.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn dealloc_pd(this: *mut abi::Pd) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { pd(this) }.inner.destroy() {
+        return errno::of(error);
+    }
+    // SAFETY: it came from `alloc_pd`.
+    drop(unsafe { Box::from_raw(this.cast::<Pd>()) });
+    0
+}
+
+/// A memory region.
+#[repr(C)]
+struct Mr {
+    abi: abi::Mr,
+    inner: Arc<Region>,
+}
+
+/// The rights of access flags: remote writes and atomics need local writes, and flags that no
+/// provider may ignore are known.
+fn rights(flags: c_uint) -> Result<LinkFlags, Errno> {
+    const KNOWN: c_uint = access::LOCAL_WRITE
+        | access::REMOTE_WRITE
+        | access::REMOTE_READ
+        | access::REMOTE_ATOMIC
+        | access::MW_BIND
+        | access::ZERO_BASED
+        | access::ON_DEMAND
+        | access::HUGETLB
+        | access::OPTIONAL;
+    let writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
+    if flags & !KNOWN != 0 || flags & writes != 0 && flags & access::LOCAL_WRITE == 0 {
+        return Err(libc::EINVAL);
+    }
+    let mut rights = LinkFlags::LOCAL_READ;
+    for (flag, right) in [
+        (access::LOCAL_WRITE, LinkFlags::LOCAL_WRITE),
+        (access::REMOTE_WRITE, LinkFlags::REMOTE_WRITE),
+        (access::REMOTE_READ, LinkFlags::REMOTE_READ),
+        (access::REMOTE_ATOMIC, LinkFlags::ATOMIC_ALONE),
+        (access::MW_BIND, LinkFlags::BIND),
+        (access::ZERO_BASED, LinkFlags::RELATIVE),
+    ] {
+        rights.set(right, flags & flag != 0);
+    }
+    Ok(rights)
+}
+
+fn register(
+    opening: &Opening,
+    pd: &Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Result<Arc<Region>, Errno> {
+    let rights = rights(flags)?;
+    let client = opening.client()?;
+    let made = client.register_virtual(&pd.inner, rights, iova, addr as usize, length as u64);
+    let region = made.map_err(errno::of)?;
+    opening.keys_mut().add(region.key(), region.remote_key());
+    Ok(region)
+}
+
+/// `ibv_reg_mr_iova2`: registers memory of the process, whose addresses in requests begin at
+/// `iova`.
+///
+/// # Safety
+///
+/// See the crate. The memory stays mapped until it is deregistered.
+pub unsafe extern "C" fn reg_mr_iova2(
+    of: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut abi::Mr {
+    // SAFETY: see the crate.
+    let (domain, context) = unsafe { (pd(of), (*of).context) };
+    // SAFETY: see the crate.
+    let opening = unsafe { Context::opening(context) };
+    pointer(register(opening, domain, addr, length, iova, access).map(|inner| {
+        let (lkey, rkey) = (inner.key(), inner.remote_key());
+        let abi = abi::Mr { context, pd: of, addr, length, handle: lkey, lkey, rkey };
+        Box::into_raw(Box::new(Mr { abi, inner })).cast()
+    }))
+}
+
+/// `ibv_reg_mr`.
+///
+/// # Safety
+///
+/// As [`reg_mr_iova2`].
+pub unsafe extern "C" fn reg_mr(
+    of: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut abi::Mr {
+    // SAFETY: the caller's.
+    unsafe { reg_mr_iova2(of, addr, length, addr as u64, access as c_uint) }
+}
+
+/// `ibv_reg_mr_iova`.
+///
+/// # Safety
+///
+/// As [`reg_mr_iova2`].
+pub unsafe extern "C" fn reg_mr_iova(
+    of: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut abi::Mr {
+    // SAFETY: the caller's.
+    unsafe { reg_mr_iova2(of, addr, length, iova, access as c_uint) }
+}
+
+/// `ibv_dereg_mr`: `EBUSY` while a window is bound to it.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn dereg_mr(this: *mut abi::Mr) -> c_int {
+    // SAFETY: see the crate.
+    let (mr, opening) = unsafe { (&*this.cast::<Mr>(), Context::opening((*this).context)) };
+    if let Err(error) = mr.inner.destroy() {
+        return errno::of(error);
+    }
+    opening.keys_mut().remove(mr.inner.key());
+    // SAFETY: it came from a registration.
+    drop(unsafe { Box::from_raw(this.cast::<Mr>()) });
+    0
+}
+
+/// Bits of the mask of [`rereg_mr`].
+const CHANGE_TRANSLATION: c_int = 1;
+const CHANGE_PD: c_int = 1 << 1;
+const CHANGE_ACCESS: c_int = 1 << 2;
+/// Results of [`rereg_mr`]: a wrong argument; the region is as before; it is gone.
+const ERR_INPUT: c_int = -1;
+const ERR_CMD: c_int = -4;
+
+/// `ibv_rereg_mr`. With another range the keys are new, too.
+///
+/// # Safety
+///
+/// As [`reg_mr_iova2`].
+pub unsafe extern "C" fn rereg_mr(
+    this: *mut abi::Mr,
+    flags: c_int,
+    to: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    const ALL: c_int = CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS;
+    if flags & !ALL != 0 || flags & CHANGE_PD != 0 && to.is_null() {
+        errno::set(libc::EINVAL);
+        return ERR_INPUT;
+    }
+    // SAFETY: see the crate.
+    let (mr, opening) = unsafe { (&mut *this.cast::<Mr>(), Context::opening((*this).context)) };
+    let new_pd = if flags & CHANGE_PD != 0 { to } else { mr.abi.pd };
+    // SAFETY: see the crate.
+    let domain = unsafe { pd(new_pd) };
+    let changed = if flags & CHANGE_TRANSLATION != 0 {
+        if flags & CHANGE_ACCESS == 0 {
+            errno::set(libc::EOPNOTSUPP);
+            return ERR_INPUT;
+        }
+        register(opening, domain, addr, length, addr as u64, access as c_uint).and_then(|new| {
+            let former = std::mem::replace(&mut mr.inner, new);
+            (mr.abi.addr, mr.abi.length) = (addr, length);
+            opening.keys_mut().remove(former.key());
+            former.destroy().map_err(errno::of)
+        })
+    } else {
+        let wanted = (flags & CHANGE_ACCESS != 0).then(|| rights(access as c_uint)).transpose();
+        wanted.and_then(|wanted| {
+            let domain = (flags & CHANGE_PD != 0).then_some(&domain.inner);
+            let rights = wanted.map(|rights| rights.difference(LinkFlags::RELATIVE));
+            mr.inner.modify_in_place(domain, rights).map_err(errno::of)
+        })
+    };
+    match changed {
+        Ok(()) => {
+            mr.abi.pd = new_pd;
+            (mr.abi.lkey, mr.abi.rkey) = (mr.inner.key(), mr.inner.remote_key());
+            0
+        }
+        Err(error) => {
+            errno::set(error);
+            ERR_CMD
+        }
+    }
+}
+
+/// A memory window.
+#[repr(C)]
+pub(crate) struct Mw {
+    abi: abi::Mw,
+    pub(crate) inner: Arc<Window>,
+}
+
+/// The memory window of a pointer.
+///
+/// # Safety
+///
+/// The pointer is one that [`alloc_mw`] returned.
+pub(crate) unsafe fn mw<'a>(mw: *mut abi::Mw) -> &'a Mw {
+    // SAFETY: the caller's; `abi` is the first field.
+    unsafe { &*mw.cast::<Mw>() }
+}
+
+/// `ibv_alloc_mw`: of type 1. A window of type 2 needs keys whose last byte the program chooses.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn alloc_mw(of: *mut abi::Pd, kind: c_int) -> *mut abi::Mw {
+    if kind != 1 {
+        return missing::<abi::Mw>();
+    }
+    // SAFETY: see the crate.
+    let (domain, context) = unsafe { (pd(of), (*of).context) };
+    // SAFETY: see the crate.
+    let opening = unsafe { Context::opening(context) };
+    let made = opening
+        .client()
+        .and_then(|client| client.allocate_window(&domain.inner, WindowType::Wide).map_err(errno::of));
+    pointer(made.map(|inner| {
+        let abi = abi::Mw { context, pd: of, rkey: 0, handle: inner.key(), kind };
+        Box::into_raw(Box::new(Mw { abi, inner })).cast()
+    }))
+}
+
+fn missing<T>() -> *mut T {
+    pointer(Err(libc::EOPNOTSUPP))
+}
+
+/// `ibv_dealloc_mw`.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn dealloc_mw(this: *mut abi::Mw) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { mw(this) }.inner.destroy() {
+        return errno::of(error);
+    }
+    // SAFETY: it came from `alloc_mw`.
+    drop(unsafe { Box::from_raw(this.cast::<Mw>()) });
+    0
+}
+
+/// The rights of a bind, which are remote ones.
+pub(crate) fn bind_rights(flags: c_uint) -> Result<LinkFlags, Errno> {
+    let remote = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC | access::ZERO_BASED;
+    if flags & !remote != 0 {
+        return Err(libc::EINVAL);
+    }
+    Ok(rights(flags | access::LOCAL_WRITE)?.difference(LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_follow_the_flags() {
+        assert_eq!(rights(0), Ok(LinkFlags::LOCAL_READ));
+        let all = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+        assert_eq!(
+            rights(all),
+            Ok(LinkFlags::LOCAL_READ
+                | LinkFlags::LOCAL_WRITE
+                | LinkFlags::REMOTE_WRITE
+                | LinkFlags::REMOTE_READ
+                | LinkFlags::ATOMIC_ALONE)
+        );
+        assert_eq!(rights(access::REMOTE_WRITE), Err(libc::EINVAL));
+        assert_eq!(rights(access::REMOTE_ATOMIC), Err(libc::EINVAL));
+        assert_eq!(rights(1 << 10), Err(libc::EINVAL));
+        assert_eq!(rights(1 << 20), Ok(LinkFlags::LOCAL_READ), "an optional flag");
+        assert_eq!(bind_rights(access::REMOTE_WRITE), Ok(LinkFlags::REMOTE_WRITE));
+        assert_eq!(bind_rights(access::MW_BIND), Err(libc::EINVAL));
+    }
+}

@@ -1,0 +1,186 @@
+//! An opening of a NIC: what is behind a context of C. It has the objects by the handles that the
+//! agent's events name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, Upcalls};
+use rdma::handle::Tag;
+use rdma::{Adapter, Face, Opening as Begun, Table, handles};
+
+use crate::abi::event;
+use crate::channel::{AsyncQueue, Element};
+use crate::errno::Errno;
+use crate::{cq, qp, srq};
+
+handles! {
+    /// A queue pair.
+    QpHandle = Tag::new(0);
+    /// A completion queue.
+    CqHandle = Tag::new(1);
+    /// A shared receive queue.
+    SrqHandle = Tag::new(2);
+}
+
+/// Local keys by remote keys, and the other way round: C names a region to be invalidated by its
+/// remote key, and is told the remote key of what a peer has invalidated.
+#[derive(Default)]
+pub(crate) struct KeyNames {
+    local: HashMap<u32, u32>,
+    remote: HashMap<u32, u32>,
+}
+
+impl KeyNames {
+    pub(crate) fn add(&mut self, local: u32, remote: u32) {
+        if let Some(former) = self.remote.insert(local, remote) {
+            self.local.remove(&former);
+        }
+        self.local.insert(remote, local);
+    }
+
+    pub(crate) fn remove(&mut self, local: u32) {
+        if let Some(remote) = self.remote.remove(&local) {
+            self.local.remove(&remote);
+        }
+    }
+
+    pub(crate) fn local(&self, remote: u32) -> Option<u32> {
+        self.local.get(&remote).copied()
+    }
+
+    pub(crate) fn remote(&self, local: u32) -> Option<u32> {
+        self.remote.get(&local).copied()
+    }
+}
+
+pub(crate) struct Opening {
+    adapter: Adapter<Opening>,
+    pub(crate) qps: Table<QpHandle, qp::Events>,
+    pub(crate) cqs: Table<CqHandle, cq::Events>,
+    pub(crate) srqs: Table<SrqHandle, srq::Events>,
+    keys: RwLock<KeyNames>,
+    pub(crate) asynchronous: AsyncQueue,
+}
+
+impl Opening {
+    pub(crate) fn open(agent: &Arc<Agent>) -> Result<Arc<Opening>, Errno> {
+        let asynchronous = AsyncQueue::new()?;
+        let no_memory = |_| libc::ENOMEM;
+        let begun = Begun::begin(agent.clone(), "verbs").map_err(no_memory)?;
+        let (number, identity) = (begun.number(), agent.identity());
+        let qps = Table::new(number, identity.max_qps, 0).map_err(no_memory)?;
+        let cqs = Table::new(number, identity.max_cqs, 0).map_err(no_memory)?;
+        let srqs = Table::new(number, identity.max_srqs, 0).map_err(no_memory)?;
+        begun
+            .open(u32::MAX, None, |adapter| Opening {
+                adapter,
+                qps,
+                cqs,
+                srqs,
+                keys: RwLock::default(),
+                asynchronous,
+            })
+            .map_err(no_memory)
+    }
+
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        self.adapter.agent()
+    }
+
+    pub(crate) fn client(&self) -> Result<&Arc<Client>, Errno> {
+        self.adapter.client().ok_or(libc::EIO)
+    }
+
+    pub(crate) fn keys(&self) -> RwLockReadGuard<'_, KeyNames> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keys_mut(&self) -> RwLockWriteGuard<'_, KeyNames> {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes it: objects that are left are destroyed.
+    pub(crate) fn close(&self) {
+        let _ = self.adapter.end(self, || Ok::<(), rdma::Ended>(()));
+    }
+
+    fn tell_of_qp(&self, context: u64, what: i32) {
+        if let Some(qp) = self.qps.get(QpHandle::from_raw(context)) {
+            self.asynchronous.push(Element::Qp(qp), what);
+        }
+    }
+}
+
+impl Upcalls for Opening {
+    fn completion(&self, context: u64) {
+        if let Some(cq) = self.cqs.get(CqHandle::from_raw(context)) {
+            cq.announce();
+        }
+    }
+
+    fn asynchronous(&self, what: AsyncEvent) {
+        match what {
+            AsyncEvent::Cq { context } => {
+                if let Some(cq) = self.cqs.get(CqHandle::from_raw(context)) {
+                    self.asynchronous.push(Element::Cq(cq), event::CQ_ERR);
+                }
+            }
+            AsyncEvent::Srq { context, event: what } => {
+                let what = match what {
+                    NicEvent::SrqLimit => event::SRQ_LIMIT_REACHED,
+                    NicEvent::SrqError => event::SRQ_ERR,
+                    _ => return,
+                };
+                if let Some(srq) = self.srqs.get(SrqHandle::from_raw(context)) {
+                    self.asynchronous.push(Element::Srq(srq), what);
+                }
+            }
+            AsyncEvent::Qp { context, event: what, completes, .. } => {
+                let what = match what {
+                    NicEvent::CommunicationEstablished => event::COMM_EST,
+                    NicEvent::SendQueueDrained => event::SQ_DRAINED,
+                    NicEvent::LastWqeReached => event::QP_LAST_WQE_REACHED,
+                    // Otherwise a completion tells of it.
+                    NicEvent::QpFatal if !completes => event::QP_FATAL,
+                    NicEvent::QpInvalidRequest => event::QP_REQ_ERR,
+                    NicEvent::QpAccessError => event::QP_ACCESS_ERR,
+                    _ => return,
+                };
+                self.tell_of_qp(context, what);
+            }
+            AsyncEvent::Port { up } => {
+                let what = if up { event::PORT_ACTIVE } else { event::PORT_ERR };
+                self.asynchronous.push(Element::Port, what);
+            }
+            // There are neither virtual interfaces nor streams here.
+            AsyncEvent::StreamEnded { .. } | AsyncEvent::Vi { .. } => {}
+        }
+    }
+
+    /// Programs move their queue pairs themselves.
+    fn connection(&self, _event: CmEvent<'_>) {}
+
+    fn catastrophic(&self, _death: Death) {
+        self.adapter.disable(self);
+    }
+}
+
+impl Face for Opening {
+    fn adapter(&self) -> &Adapter<Opening> {
+        &self.adapter
+    }
+
+    /// The agent closes the queues of a device that is dead.
+    fn close_queues(&self) {}
+
+    /// A thread that waits for a completion is woken by the asynchronous event at most, as with
+    /// rdma-core.
+    fn wake_all(&self) {}
+
+    fn device_died(&self) {
+        self.asynchronous.push(Element::Port, event::DEVICE_FATAL);
+    }
+
+    /// The agent destroys what is left when the opening detaches.
+    fn destroy_objects(&self) {}
+}
