@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use platform::Secret;
 
+use crate::engine::{Scale, shift};
 use crate::error::Error;
 
 /// The most streams, those of ended connections that their owner has not given back among them.
@@ -37,12 +38,17 @@ pub struct Config {
     pub secret: Secret,
     /// The most streams, [`MAX_STREAMS`] at most.
     pub streams: usize,
-    /// The most bytes of all rings.
+    /// The most bytes of all rings. The small rings of [`Config::streams`] streams have their part
+    /// of it, and large rings the rest.
     pub memory: usize,
-    /// The size of a stream's ring of bytes to send, [`MIN_RING`] to [`MAX_RING`].
+    /// The size of a stream's ring of bytes to send while it carries much, [`MIN_RING`] to
+    /// [`MAX_RING`].
     pub send_ring: usize,
-    /// The size of a stream's ring of received bytes: the largest window.
+    /// The size of a stream's ring of received bytes while it carries much: the largest window.
     pub receive_ring: usize,
+    /// The size of either ring while a stream carries little, or there is no memory for the large
+    /// ones; they have their own size if that is less. A stream begins with such rings.
+    pub small_ring: usize,
     /// How long a connection may take to open.
     pub connect_timeout: Duration,
     /// How long a peer may take nothing of what waits for it: its window is closed, or it does not
@@ -53,8 +59,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration for a link of this MTU: 4,096 streams with two rings of 64 KiB each,
-    /// 128 MiB in all.
+    /// The configuration for a link of this MTU: 4,096 streams with two rings of 4 KiB each, which
+    /// become 64 KiB with use, 128 MiB in all.
     pub const fn new(mtu: usize, secret: Secret) -> Config {
         Config {
             mtu,
@@ -63,10 +69,38 @@ impl Config {
             memory: 128 << 20,
             send_ring: 64 << 10,
             receive_ring: 64 << 10,
+            small_ring: 4 << 10,
             connect_timeout: Duration::from_secs(10),
             user_timeout: Duration::from_secs(30),
             linger: Duration::from_secs(10),
         }
+    }
+
+    /// The sizes of the rings of a stream, for received bytes and for bytes to send.
+    pub(crate) fn rings(&self, large: bool) -> (usize, usize) {
+        let most = if large { MAX_RING } else { self.small_ring };
+        (self.receive_ring.min(most), self.send_ring.min(most))
+    }
+
+    /// The bytes of the rings of a stream.
+    pub(crate) fn bytes(&self, large: bool) -> usize {
+        let (receive, send) = self.rings(large);
+        receive + send
+    }
+
+    /// The scale of windows of a stream whose peer scales, or not.
+    pub(crate) fn scale(&self, large: bool, scaled: bool) -> Scale {
+        match scaled {
+            true => Scale { socket: shift(self.rings(large).0), told: shift(self.receive_ring) },
+            false => Scale::default(),
+        }
+    }
+
+    /// How many streams have large rings at most.
+    pub(crate) fn most_large(&self) -> usize {
+        let small = self.bytes(false);
+        let left = self.memory.saturating_sub(self.streams.saturating_mul(small));
+        left.checked_div(self.bytes(true) - small).unwrap_or(0)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -77,6 +111,7 @@ impl Config {
             ("streams", (1..=MAX_STREAMS).contains(&self.streams)),
             ("send_ring", rings.contains(&self.send_ring)),
             ("receive_ring", rings.contains(&self.receive_ring)),
+            ("small_ring", rings.contains(&self.small_ring)),
             ("connect_timeout", times.contains(&self.connect_timeout)),
             ("user_timeout", times.contains(&self.user_timeout)),
             ("linger", times.contains(&self.linger)),

@@ -81,9 +81,24 @@ impl Egress for Nowhere {
     fn send(&mut self, _: IpAddr, _: IpAddr, _: usize, _: impl FnOnce(&mut [u8])) {}
 }
 
+/// By how many bits windows are shifted (RFC 7323 section 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// By smoltcp, which takes what suits the ring that its socket has.
+    pub socket: u8,
+    /// As the peer was told, which suits the largest ring that the stream may have.
+    pub told: u8,
+}
+
+/// The shift that suits a ring.
+pub(crate) const fn shift(ring: usize) -> u8 {
+    (usize::BITS - ring.leading_zeros()).saturating_sub(16) as u8
+}
+
 /// What the latest packet of a stream said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
+    pub scale: Scale,
     pub seq: u32,
     pub ack: u32,
     pub window: u16,
@@ -111,6 +126,10 @@ impl Sent {
             tcp.set_seq_number(TcpSeqNumber(self.end as i32));
             tcp.fill_checksum(&tuple.local.ip().into(), &tuple.remote.ip().into());
         }
+        if self.scale.socket != self.scale.told {
+            self.rescale(&mut tcp);
+            tcp.fill_checksum(&tuple.local.ip().into(), &tuple.remote.ip().into());
+        }
         let first = self.packets == 0 && !self.window_told;
         self.seq = tcp.seq_number().0 as u32;
         self.ack = tcp.ack_number().0 as u32;
@@ -122,6 +141,61 @@ impl Sent {
         self.window_told |= !tcp.syn();
         self.packets += 1;
     }
+}
+
+impl Sent {
+    /// Writes the window as the peer was told that it is scaled, and tells it so in a SYN.
+    fn rescale(&self, tcp: &mut TcpPacket<&mut [u8]>) {
+        const WINDOW_SCALE: u8 = 3;
+        if !tcp.syn() {
+            let window = u32::from(tcp.window_len()) << self.scale.socket >> self.scale.told;
+            tcp.set_window_len(window as u16);
+            return;
+        }
+        let mut options = tcp.options_mut();
+        while let [kind, rest @ ..] = options {
+            // An option is its kind, its length, and what the length says; 0 and 1 are alone.
+            let after = match (*kind, &mut *rest) {
+                (0, _) => return,
+                (1, _) => 0,
+                (WINDOW_SCALE, [3, scale, ..]) => {
+                    *scale = self.scale.told;
+                    return;
+                }
+                (_, [length, ..]) => usize::from(*length).saturating_sub(1).max(1),
+                (_, []) => return,
+            };
+            options = rest.get_mut(after..).unwrap_or_default();
+        }
+    }
+}
+
+/// The seed from which smoltcp's next sequence number follows to be this one.
+///
+/// Its generator is a linear congruence, and a number is 32 bits of the state, whose upper three
+/// bits say which: if they are zero, those above the lower 29. The interface takes a number before,
+/// the first that is not zero in 16 bits. Who relies on the seed looks at the sequence number.
+pub(crate) fn seed_for(number: u32) -> u64 {
+    const FACTOR: u64 = 0xbb2e_fcec_3c39_611d;
+    const ADDEND: u64 = 0x7590_ef39;
+    const INVERSE: u64 = {
+        // Three bits of an odd number are right, and each step doubles them.
+        let (mut inverse, mut step) = (FACTOR, 0);
+        while step < 5 {
+            inverse = inverse.wrapping_mul(2_u64.wrapping_sub(FACTOR.wrapping_mul(inverse)));
+            step += 1;
+        }
+        inverse
+    };
+    let before = |state: u64| state.wrapping_sub(ADDEND).wrapping_mul(INVERSE);
+    let is_taken = |state: u64| {
+        let first = (state >> (29 - (state >> 61))) as u32;
+        (first ^ first >> 16) as u16 != 0
+    };
+    let state = u64::from(number) << 29;
+    // One in 65,536 is not taken.
+    let first = (0..4).map(|low| before(state | low)).find(|first| is_taken(*first));
+    before(first.unwrap_or(state))
 }
 
 /// The socket of a stream, alone in its set.
@@ -380,6 +454,9 @@ pub(crate) fn write(tuple: &Tuple, tcp: &TcpRepr<'_>, into: &mut [u8]) -> Option
 }
 
 const HOP_LIMIT: u8 = 64;
+
+/// The longest IP packet of a segment without data: 40 bytes, and 60 of TCP's header.
+pub(crate) const SYN: usize = 100;
 
 /// A segment without data between these ends.
 pub(crate) const fn bare(tuple: &Tuple, control: TcpControl, seq: u32, ack: Option<u32>) -> TcpRepr<'static> {

@@ -9,6 +9,7 @@ use platform::Instant;
 
 use crate::address::Tuple;
 use crate::config::MAX_HALF_OPEN;
+use crate::stream::Offer;
 use crate::timers::Timers;
 
 /// The wait before the first SYN is answered again; it doubles with each further one.
@@ -23,10 +24,7 @@ pub(crate) struct Half {
     pub listener: u32,
     /// The peer's first sequence number, and what its SYN offered.
     pub irs: u32,
-    pub window: u16,
-    pub scale: Option<u8>,
-    pub mss: Option<u16>,
-    pub sack: bool,
+    pub offer: Offer,
     /// What makes this side's first sequence number, and the number.
     pub seed: u64,
     pub iss: u32,
@@ -36,20 +34,8 @@ pub(crate) struct Half {
 
 impl Half {
     /// One that begins.
-    pub const fn new(tuple: Tuple, listener: u32, irs: u32) -> Half {
-        Half {
-            tuple,
-            listener,
-            irs,
-            window: 0,
-            scale: None,
-            mss: None,
-            sack: false,
-            seed: 0,
-            iss: 0,
-            serial: 0,
-            tries: 0,
-        }
+    pub const fn new(tuple: Tuple, listener: u32, irs: u32, offer: Offer) -> Half {
+        Half { tuple, listener, irs, offer, seed: 0, iss: 0, serial: 0, tries: 0 }
     }
 }
 

@@ -4,10 +4,12 @@ use core::time::Duration;
 
 use platform::Instant;
 use smoltcp::socket::tcp::State;
+use smoltcp::wire::{TcpControl, TcpRepr};
 
 use crate::address::Tuple;
 use crate::config::Config;
-use crate::engine::{Sent, Socket};
+use crate::engine::{self, Sent, Socket, bare};
+use crate::segment::Segment;
 use crate::streams::{End, Happened, Progress};
 
 /// One end of a connection.
@@ -45,6 +47,62 @@ pub(crate) struct Stream {
     queued: (usize, usize),
     /// The place in the list of those that wait for the peer's MAC.
     pub parked: Option<u32>,
+    /// What the peer's SYN offered, and the window that it has told last.
+    pub offer: Offer,
+    /// The place in the list of those with large rings.
+    pub large: Option<u32>,
+    /// There are larger rings than its first ones.
+    pub may_want: bool,
+    /// Its small rings have been too small.
+    pub wants: bool,
+    /// It has carried bytes since a stream was sought whose large rings another one may have.
+    pub used: bool,
+    /// Behind the last byte that has come, in order or not.
+    pub ahead: u32,
+}
+
+/// What a peer offers in its SYN, and its window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub window: u16,
+    pub scale: Option<u8>,
+    pub mss: Option<u16>,
+    pub sack: bool,
+}
+
+impl Offer {
+    /// That of a SYN.
+    pub fn of(syn: &TcpRepr<'_>) -> Offer {
+        Offer {
+            window: syn.window_len,
+            scale: syn.window_scale,
+            mss: syn.max_seg_size,
+            sack: syn.sack_permitted,
+        }
+    }
+
+    /// Writes the SYN that the peer has sent.
+    pub fn syn<'b>(&self, tuple: &Tuple, seq: u32, into: &'b mut [u8]) -> Option<&'b [u8]> {
+        let mut syn = from_peer(tuple, TcpControl::Syn, seq, None);
+        syn.window_len = self.window;
+        syn.window_scale = self.scale;
+        syn.max_seg_size = self.mss;
+        syn.sack_permitted = self.sack;
+        let len = engine::write(tuple, &syn, into)?;
+        into.get(..len)
+    }
+}
+
+/// A segment of the peer without data.
+pub(crate) const fn from_peer(
+    tuple: &Tuple,
+    control: TcpControl,
+    seq: u32,
+    ack: Option<u32>,
+) -> TcpRepr<'static> {
+    let mut segment = bare(tuple, control, seq, ack);
+    (segment.src_port, segment.dst_port) = (tuple.remote.port(), tuple.local.port());
+    segment
 }
 
 /// What is next for a stream.
@@ -81,6 +139,12 @@ impl Stream {
             state,
             queued: (0, 0),
             parked: None,
+            offer: Offer::default(),
+            large: None,
+            may_want: false,
+            wants: false,
+            used: false,
+            ahead: 0,
         }
     }
 
@@ -107,6 +171,67 @@ impl Stream {
         socket.recv_capacity() - socket.recv_queue()
     }
 
+    /// Whether nothing is under way: its socket has nothing to remember but numbers. It may owe the
+    /// peer an acknowledgement.
+    pub fn is_idle(&self) -> bool {
+        let socket = self.socket.get();
+        let is_open = self.open && self.end.is_none() && !self.dying && self.given_up.is_none();
+        let empty = socket.recv_queue() == 0 && socket.send_queue() == 0;
+        is_open && empty && self.state() == State::Established && self.ahead == self.next()
+    }
+
+    /// Whether the peer knows of all that has come.
+    pub fn has_acknowledged(&self) -> bool {
+        self.sent.ack == self.next()
+    }
+
+    /// Where a segment begins, counted from the next number; `None` if that is out of the window.
+    fn offset(&self, segment: &Segment<'_>) -> Option<u32> {
+        let offset = segment.seq().wrapping_sub(self.next());
+        (offset == 0 || offset < self.window() as u32).then_some(offset)
+    }
+
+    /// Takes note of what a segment tells that is not a SYN, before the socket gets it.
+    pub fn note(&mut self, segment: &Segment<'_>) {
+        if segment.is_rst() || self.offset(segment).is_none() {
+            return;
+        }
+        if segment.ack() == Some(self.sent.end) {
+            self.offer.window = segment.tcp.window_len;
+        }
+        let socket = self.socket.get();
+        let filled = socket.recv_queue() + segment.tcp.payload.len();
+        self.wants |= self.may_want && filled > socket.recv_capacity() / 2;
+    }
+
+    /// Takes note of the data of a segment, before the socket gets it.
+    pub fn note_data(&mut self, segment: &Segment<'_>) {
+        let len = segment.tcp.payload.len() as u32;
+        let Some(offset) = self.offset(segment).filter(|_| len > 0 && !segment.is_rst()) else { return };
+        self.used = true;
+        let end = self.next().wrapping_add(offset.saturating_add(len).min(self.window() as u32));
+        if (end.wrapping_sub(self.ahead) as i32) > 0 {
+            self.ahead = end;
+        }
+    }
+
+    /// The owner has no room to write until the ring is empty, and a larger one takes its place.
+    pub fn waits_for_rings(&mut self) -> bool {
+        let waits = self.wants && self.large.is_none() && self.socket.get().send_queue() > 0;
+        if waits {
+            self.blocked = Some(self.socket.get().send_capacity());
+        }
+        waits
+    }
+
+    /// There are no larger rings for it now.
+    pub fn want_no_more(&mut self) {
+        self.wants = false;
+        if self.blocked.is_some() {
+            self.blocked = Some(0);
+        }
+    }
+
     /// Lets the owner write into the ring; returns whether it wrote anything.
     pub fn write<R>(&mut self, write: impl FnOnce(&mut [u8]) -> (usize, R)) -> Option<(R, bool)> {
         let socket = self.socket.get_mut();
@@ -120,6 +245,8 @@ impl Stream {
         self.queued.1 += written;
         self.progressed.written += written as u64;
         self.fresh |= written > 0 && before == 0;
+        self.used |= written > 0;
+        self.wants |= self.may_want && before + written == socket.send_capacity();
         if written == 0 {
             self.blocked = Some(socket.send_capacity() - before);
         }

@@ -9,6 +9,7 @@ use core::time::Duration;
 use platform::random::Random;
 use platform::{Instant, Secret};
 
+use crate::config::{MAX_RING, MIN_RING};
 use crate::{Config, Egress, Event, Happened, ListenerId, Polled, Ready, StreamId, Streams};
 
 /// The link between the ends, the same in both directions. Chances are in 10,000 packets.
@@ -90,9 +91,14 @@ const POLLS: usize = 100_000;
 /// The MTU of the link.
 pub const MTU: usize = 1500;
 
-/// The configuration of an end.
+/// The configuration of an end whose streams have large rings from the beginning on.
 pub fn config(seed: u64) -> Config {
-    Config::new(MTU, Secret::new([seed, 7]))
+    Config { small_ring: MAX_RING, ..growing(seed) }
+}
+
+/// The configuration of an end whose streams get large rings with use.
+pub fn growing(seed: u64) -> Config {
+    Config { small_ring: MIN_RING, ..Config::new(MTU, Secret::new([seed, 7])) }
 }
 
 /// The two ends and the link.

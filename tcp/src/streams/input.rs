@@ -7,8 +7,9 @@ use smoltcp::wire::TcpControl;
 use super::{End, Streams};
 use crate::address::Tuple;
 use crate::counters::Dropped;
-use crate::engine::{self, Egress, bare};
+use crate::engine::{self, Egress, Scale, bare};
 use crate::segment::{self, Packet, Report, Segment};
+use crate::stream::Offer;
 use crate::table::Place;
 
 /// Whether a sequence number is behind another one.
@@ -139,6 +140,17 @@ impl Streams {
                 return Err(Dropped::OutOfWindow);
             }
         }
+        if before != State::SynSent && segment.tcp.control != TcpControl::Syn {
+            stream.note(segment);
+            self.widen(index, !segment.tcp.payload.is_empty(), egress);
+        }
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|slot| slot.stream.as_deref_mut())
+        else {
+            return Err(Dropped::NoConnection);
+        };
+        if before != State::SynSent && segment.tcp.control != TcpControl::Syn {
+            stream.note_data(segment);
+        }
         let packets = stream.sent.packets;
         let (tuple, sent) = (stream.tuple, &mut stream.sent);
         let ready = egress.ready(tuple.local.ip(), tuple.remote.ip()) == engine::Ready::Now;
@@ -149,7 +161,12 @@ impl Streams {
         }
         if before == State::SynSent && matches!(stream.state(), State::Established | State::SynReceived) {
             stream.irs = segment.seq();
+            (stream.offer, stream.ahead) = (Offer::of(&segment.tcp), segment.seq().wrapping_add(1));
+            if stream.offer.scale.is_none() {
+                stream.sent.scale = Scale::default();
+            }
         }
+        self.widen_when_empty(index);
         self.look(index, segment.is_rst(), false, now);
         Ok(())
     }

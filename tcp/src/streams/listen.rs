@@ -10,15 +10,12 @@ use super::{ListenerId, StreamId, Streams};
 use crate::address::is_single;
 use crate::config::{MAX_BACKLOG, MAX_HALF_OPEN, MAX_LISTENERS};
 use crate::counters::Dropped;
-use crate::engine::{self, Egress, Nowhere, bare};
+use crate::engine::{self, Egress, Nowhere, SYN, bare, shift};
 use crate::error::Error;
 use crate::half::Half;
 use crate::segment::Segment;
-use crate::stream::Stream;
+use crate::stream::{Offer, Stream};
 use crate::table::Place;
-
-/// The longest IP packet of a SYN: 40 bytes, and 60 of TCP's header.
-const SYN: usize = 100;
 
 /// A listener, or the place for one.
 #[derive(Debug, Default)]
@@ -162,11 +159,7 @@ impl Streams {
         {
             self.lose_half(oldest);
         }
-        let mut half = Half::new(tuple, listener, segment.seq());
-        half.window = segment.tcp.window_len;
-        half.scale = segment.tcp.window_scale;
-        half.mss = segment.tcp.max_seg_size;
-        half.sack = segment.tcp.sack_permitted;
+        let mut half = Half::new(tuple, listener, segment.seq(), Offer::of(&segment.tcp));
         half.seed = self.next_seed(&tuple);
         half.iss = self.first_number(&half, now).ok_or(Dropped::Malformed)?;
         self.births += 1;
@@ -184,7 +177,7 @@ impl Streams {
     /// half-open connection.
     fn first_number(&mut self, half: &Half, now: Instant) -> Option<u32> {
         let mut syn = [0; SYN];
-        let syn = half.syn(&mut syn)?;
+        let syn = half.offer.syn(&half.tuple, half.irs, &mut syn)?;
         let probe = self.probe.get_mut();
         probe.abort();
         probe.listen(half.tuple.local).ok()?;
@@ -200,13 +193,13 @@ impl Streams {
     pub(super) fn answer_half(&mut self, index: u32, egress: &mut impl Egress) {
         let Some(half) = self.halves.get(index).copied() else { return };
         let mut answer = bare(&half.tuple, TcpControl::Syn, half.iss, Some(half.irs.wrapping_add(1)));
-        let ring = self.config.receive_ring;
+        let (ring, _) = self.config.rings(false);
         answer.window_len = u16::try_from(ring).unwrap_or(u16::MAX);
-        answer.window_scale =
-            half.scale.map(|_| (usize::BITS - ring.leading_zeros()).saturating_sub(16) as u8);
+        // The ring may become larger, and the scale stays.
+        answer.window_scale = half.offer.scale.map(|_| shift(self.config.receive_ring));
         let headers = if half.tuple.local.is_ipv4() { 40 } else { 60 };
         answer.max_seg_size = Some((self.config.mtu - headers) as u16);
-        answer.sack_permitted = half.sack;
+        answer.sack_permitted = half.offer.sack;
         self.emit(&half.tuple, &answer, egress);
     }
 
@@ -253,7 +246,7 @@ impl Streams {
             None => return Err(Dropped::OutOfWindow),
         }
         let offset = segment.seq().wrapping_sub(next) as usize;
-        if offset + segment.tcp.payload.len() > self.config.receive_ring {
+        if offset + segment.tcp.payload.len() > self.config.rings(false).0 {
             return Err(Dropped::OutOfWindow);
         }
         let listener = &self.listeners[half.listener as usize];
@@ -265,9 +258,10 @@ impl Streams {
         socket.get_mut().listen(half.tuple.local).map_err(|_| Dropped::Malformed)?;
         let mut stream = Stream::new(socket, half.tuple, now);
         (stream.irs, stream.listener) = (half.irs, Some(half.listener));
+        (stream.offer, stream.ahead) = (half.offer, next);
         // The socket learns of the SYN, and of the answer that was sent already.
         let mut syn = [0; SYN];
-        let syn = half.syn(&mut syn).ok_or(Dropped::Malformed)?;
+        let syn = half.offer.syn(&half.tuple, half.irs, &mut syn).ok_or(Dropped::Malformed)?;
         self.engine.seed(half.seed);
         let Stream { socket, tuple, sent, .. } = &mut stream;
         self.engine.receive(socket, tuple, syn, now, sent, Some(&mut Nowhere));
@@ -275,6 +269,7 @@ impl Streams {
         if sent.seq != half.iss {
             return Err(Dropped::Malformed);
         }
+        sent.scale = self.config.scale(false, half.offer.scale.is_some());
         self.halves.remove(index);
         let Ok(id) = self.add(stream) else {
             self.table.remove(&half.tuple);
@@ -298,19 +293,5 @@ impl Streams {
             self.calls.push_back(half.listener);
         }
         result
-    }
-}
-
-impl Half {
-    /// Writes the SYN that the peer sent.
-    fn syn<'b>(&self, into: &'b mut [u8]) -> Option<&'b [u8]> {
-        let mut syn = bare(&self.tuple, TcpControl::Syn, self.irs, None);
-        (syn.src_port, syn.dst_port) = (self.tuple.remote.port(), self.tuple.local.port());
-        syn.window_len = self.window;
-        syn.window_scale = self.scale;
-        syn.max_seg_size = self.mss;
-        syn.sack_permitted = self.sack;
-        let len = engine::write(&self.tuple, &syn, into)?;
-        into.get(..len)
     }
 }

@@ -5,10 +5,12 @@
 //! | `input` | packets that arrive |
 //! | `output` | timers, packets that leave, and how streams end |
 //! | `listen` | listeners, half-open connections, acceptance |
+//! | `rings` | which streams have large rings |
 
 mod input;
 mod listen;
 mod output;
+mod rings;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -16,6 +18,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use platform::{Instant, Secret};
+use smoltcp::socket::tcp::State;
 
 use crate::address::{Tuple, is_single};
 use crate::config::{Config, MAX_FORMER, MAX_HALF_OPEN};
@@ -172,6 +175,10 @@ pub struct Streams {
     free: Vec<u32>,
     /// The bytes of all rings.
     memory: usize,
+    /// The streams with large rings, and where among them the next one is sought that gives them
+    /// up.
+    large: Vec<u32>,
+    hand: usize,
     timers: Timers,
     ready: VecDeque<u32>,
     /// The link took no packet when the first of `ready` had its turn.
@@ -208,6 +215,8 @@ impl Streams {
             slots: Vec::new(),
             free: Vec::new(),
             memory: 0,
+            large: Vec::new(),
+            hand: 0,
             timers: Timers::new(),
             ready: VecDeque::new(),
             full: false,
@@ -281,7 +290,10 @@ impl Streams {
         let mut socket = self.socket()?;
         self.engine.seed(self.next_seed(&tuple));
         self.engine.connect(&mut socket, &tuple)?;
-        let id = self.add(Stream::new(socket, tuple, now))?;
+        let mut stream = Stream::new(socket, tuple, now);
+        // The peer may not scale, and says so.
+        stream.sent.scale = self.config.scale(false, true);
+        let id = self.add(stream)?;
         self.births += 1;
         self.wake(id.index);
         Ok(id)
@@ -305,15 +317,11 @@ impl Streams {
         self.numbers.hash([tuple.hash(&self.numbers), self.births])
     }
 
-    /// The bytes of a stream's rings.
-    const fn rings(&self) -> usize {
-        self.config.send_ring + self.config.receive_ring
-    }
-
-    /// Whether there is a place and memory for one more stream.
+    /// Whether there is a place and memory for one more stream. Large rings leave memory for the
+    /// small ones of all streams.
     fn has_room(&self) -> bool {
         let places = self.slots.len() - self.free.len();
-        places < self.config.streams && self.memory + self.rings() <= self.config.memory
+        places < self.config.streams && self.memory + self.config.bytes(false) <= self.config.memory
     }
 
     /// A socket for a new stream.
@@ -321,14 +329,15 @@ impl Streams {
         if self.slots.len() - self.free.len() >= self.config.streams {
             return Err(Error::TooMany);
         }
-        if self.memory + self.rings() > self.config.memory {
+        if !self.has_room() {
             return Err(Error::NoMemory);
         }
-        Socket::new(self.config.receive_ring, self.config.send_ring)
+        let (receive, send) = self.config.rings(false);
+        Socket::new(receive, send)
     }
 
     /// Gives a stream a place and a name.
-    fn add(&mut self, stream: Stream) -> Result<StreamId, Error> {
+    fn add(&mut self, mut stream: Stream) -> Result<StreamId, Error> {
         let index = match self.free.last() {
             Some(index) => *index,
             None => {
@@ -349,7 +358,8 @@ impl Streams {
         if self.free.pop().is_none() {
             self.slots.push(Slot::default());
         }
-        self.memory += self.rings();
+        self.memory += self.config.bytes(false);
+        stream.may_want = self.config.bytes(false) < self.config.bytes(true);
         let slot = &mut self.slots[index as usize];
         slot.stream = Some(Box::new(stream));
         Ok(StreamId { index, generation: slot.generation })
@@ -415,7 +425,13 @@ impl Streams {
         if stream.end.is_some() || !stream.socket.get().may_send() {
             return Err(Error::Closed);
         }
-        let (result, written) = stream.write(write).ok_or(Error::Closed)?;
+        if stream.waits_for_rings() {
+            return Ok(write(&mut []).1);
+        }
+        if stream.wants && stream.has_acknowledged() {
+            self.grow(id.index);
+        }
+        let (result, written) = self.stream_mut(id)?.write(write).ok_or(Error::Closed)?;
         if written {
             self.wake(id.index);
         }
@@ -491,6 +507,35 @@ impl Streams {
         Ok(())
     }
 
+    /// Ends all connections at once, those of streams that were given back as well; all ids of
+    /// streams are void. The peers get resets.
+    pub fn abort_all(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            match self.at(index) {
+                Some(stream) if stream.dying => {}
+                Some(stream) if stream.end.is_some() => self.remove(index),
+                Some(_) => self.doom(index),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether no stream has a place.
+    pub fn is_empty(&self) -> bool {
+        self.slots.len() == self.free.len()
+    }
+
+    /// Whether all peers know of the ends: of what was written to streams that were closed and of
+    /// their ends each peer has acknowledged everything, and the resets have left. Looks at all
+    /// streams.
+    pub fn are_settled(&self) -> bool {
+        let mut streams = self.slots.iter().filter_map(|slot| slot.stream.as_deref());
+        streams.all(|stream| {
+            let waits = matches!(stream.state(), State::FinWait1 | State::Closing | State::LastAck);
+            stream.end.is_some() || !(waits || stream.dying || stream.given_up.is_some())
+        })
+    }
+
     /// Takes the stream at `index` its name, and leaves it nothing but to send a reset.
     fn doom(&mut self, index: u32) {
         let Some(stream) = self.at(index) else { return };
@@ -522,7 +567,10 @@ impl Streams {
         if self.table.get(&stream.tuple) == Some(Place::Stream(index)) {
             self.table.remove(&stream.tuple);
         }
-        self.memory -= self.rings();
+        self.memory -= self.config.bytes(stream.large.is_some());
+        if let Some(place) = stream.large {
+            self.forget_large(place);
+        }
         self.free.push(index);
     }
 

@@ -5,5 +5,6 @@ mod events;
 mod hostile;
 mod listen;
 mod raw;
+mod rings;
 mod seeds;
 mod work;

@@ -21,7 +21,8 @@ fn whatever_the_link_does_the_bytes_arrive_and_both_sides_close() {
             corrupt: random.small(500),
         };
         let mut ring = || 1 << (11 + random.below(7));
-        let config = Config { send_ring: ring(), receive_ring: ring(), ..config(seed) };
+        let (send_ring, receive_ring, small_ring) = (ring(), ring(), ring());
+        let config = Config { send_ring, receive_ring, small_ring, ..config(seed) };
         let mut world = World::new(&config, link, seed);
         let listener = world.listen(80);
         let pairs: Vec<_> = (0..1 + random.below(4)).map(|_| world.pair(80, listener)).collect();
