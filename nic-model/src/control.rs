@@ -4,7 +4,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 
-use nic_abi::admin::{COMMAND_SIZE, RESPONSE_SIZE};
+use nic_abi::admin::{COMMAND_SIZE, QpState, RESPONSE_SIZE};
 use nic_abi::registers::{
     ADMIN_RECORD, CONTROL, CONTROL_REQUEST, CONTROL_RESET, CONTROL_START, Control, FIFO_TAIL, Fault,
     HEARTBEAT_MS, IDENTITY, Identity, SIZE, STATUS, STATUS_FAULT, STATUS_HEARTBEAT, State, Status,
@@ -52,7 +52,7 @@ impl<F: Frontend> Nic<F> {
 
     /// Forgets everything, and restores the register file except the control page.
     fn reset(&mut self, now: Instant) {
-        self.forget();
+        self.forget(now);
         self.mute = Mute::No;
         self.reset_port(now);
         self.fifo_head = 0;
@@ -62,8 +62,9 @@ impl<F: Frontend> Nic<F> {
         fence(Ordering::Release);
     }
 
-    /// Forgets all objects that the driver created.
-    fn forget(&mut self) {
+    /// Forgets all objects that the driver created. What is left of streams that were closed needs
+    /// no driver.
+    fn forget(&mut self, now: Instant) {
         self.state = State::Idle;
         self.admin = None;
         self.eqs = Table::new();
@@ -77,12 +78,13 @@ impl<F: Frontend> Nic<F> {
         self.held = false;
         self.bench = None;
         self.waiting.clear();
+        if let Some(streams) = &mut self.streams {
+            streams.clear(now);
+        }
+        let is_leaving = self.is_leaving();
         if let Some(uplink) = &mut self.uplink {
             uplink.held.clear();
-            uplink.port.take_segments(false);
-        }
-        if let Some(streams) = &mut self.streams {
-            streams.clear();
+            uplink.port.take_segments(is_leaving);
         }
     }
 
@@ -163,7 +165,8 @@ impl<F: Frontend> Node<F> {
         match nic.control_word(offset_of!(Control, command)) {
             CONTROL_RESET => {
                 schedule.charge(RESET_WORK);
-                nic.reset(schedule.now);
+                self.abandon_streams(schedule);
+                self.nic.reset(schedule.now);
                 self.forget_qps(schedule);
             }
             CONTROL_START => nic.start(),
@@ -175,20 +178,31 @@ impl<F: Frontend> Node<F> {
         self.nic.show_status();
     }
 
-    /// Ends the NIC for good: it forgets all objects and hears nothing any more.
+    /// Ends the NIC for good: it forgets all objects, and hears nothing any more but what ends its
+    /// streams.
     pub fn power_off(&mut self, schedule: &mut Schedule) {
-        self.nic.forget();
+        self.abandon_streams(schedule);
+        self.nic.forget(schedule.now);
         self.nic.mute = Mute::ForGood;
         self.forget_qps(schedule);
     }
 
     /// As after power-on.
     pub fn power_cycle(&mut self, schedule: &mut Schedule) {
+        self.abandon_streams(schedule);
         self.nic.reset(schedule.now);
         self.forget_qps(schedule);
         self.nic.clear_registers(CONTROL, FIFO_TAIL);
         self.nic.acknowledged = 0;
         self.nic.show_status();
+    }
+
+    /// Takes the streams back from the queue pairs whose drivers have disconnected them, so that
+    /// they end in good order.
+    fn abandon_streams(&mut self, schedule: &Schedule) {
+        for qp in self.qps.iter_mut().filter(|qp| qp.state == QpState::Error) {
+            qp.abandon_stream(&mut self.nic, schedule.now);
+        }
     }
 
     fn forget_qps(&mut self, schedule: &mut Schedule) {

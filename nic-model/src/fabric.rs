@@ -81,7 +81,8 @@ impl<F: Frontend> Fabric<F> {
 
     /// Ends a NIC for good, because its machine has ended. It accesses the machine's memory no
     /// more, its heartbeat stops, and it forgets all objects. What others send to it is lost, so
-    /// their requests fail once all retries have failed.
+    /// their requests fail once all retries have failed. Its streams are reset; those that were
+    /// closed before come to their ends ([`Fabric::is_leaving`]).
     pub fn power_off(&mut self, nic: NicId) {
         if let Some(node) = self.nodes.get_mut(nic.index()) {
             node.power_off(&mut self.schedule);
@@ -94,6 +95,16 @@ impl<F: Frontend> Fabric<F> {
         if let Some(node) = self.nodes.get_mut(nic.index()) {
             node.power_cycle(&mut self.schedule);
         }
+    }
+
+    /// Whether there are streams whose driver or machine has gone, and whose peers do not know of
+    /// the end yet, though they can be reached. The program that runs the fabric goes on until
+    /// there are none, which takes two seconds at most for each NIC. Looks at all streams of such
+    /// NICs.
+    pub fn is_leaving(&self) -> bool {
+        let leaving = self.nodes.iter().map(|node| &node.nic).filter(|nic| nic.is_leaving());
+        let mut reaching = leaving.filter(|nic| nic.reaches_peers());
+        reaching.any(|nic| nic.streams.as_ref().is_some_and(|streams| !streams.tcp.are_settled()))
     }
 
     /// What a NIC did and what it dropped or ignored.

@@ -177,6 +177,11 @@ impl<F: Frontend> Nic<F> {
         self.state == State::Ready && self.mute == Mute::No
     }
 
+    /// Whether its driver has gone, and connections that it has closed come to their ends.
+    pub fn is_leaving(&self) -> bool {
+        self.streams.as_ref().is_some_and(|streams| streams.are_leaving())
+    }
+
     /// Writes the status page. The device never reads that page.
     pub fn show_status(&self) {
         self.register(STATUS_PORT_UP).store(u32::from(self.port_up), Ordering::Release);

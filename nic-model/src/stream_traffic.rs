@@ -153,6 +153,7 @@ impl<F: Frontend> Fabric<F> {
             parcels: Vec::new(),
             sent: 0,
         };
+        let is_last = streams.leave(now);
         let mut came = 0;
         while came < STEPS
             && let Some((from, packet)) = streams.next_packet()
@@ -168,6 +169,11 @@ impl<F: Frontend> Fabric<F> {
         streams.untold = true;
         let Ways { parcels, sent, .. } = ways;
         self.schedule.charge(1 + came as u32 + sent);
+        if streams.has_left(is_last)
+            && let Some(uplink) = &mut uplink
+        {
+            uplink.port.take_segments(false);
+        }
         if let Some(node) = self.nodes.get_mut(id.index()) {
             (node.nic.streams, node.nic.uplink) = (Some(streams), uplink);
         }
@@ -182,7 +188,7 @@ impl<F: Frontend> Fabric<F> {
     /// Puts a packet into the inbox of a NIC's streams.
     fn put_packet(&mut self, from: NicId, to: NicId, packet: Vec<u8>) {
         let Some(Node { nic, .. }) = self.nodes.get_mut(to.index()) else { return };
-        if nic.running()
+        if (nic.running() || nic.is_leaving())
             && nic.port_up
             && let Some(streams) = &mut nic.streams
         {

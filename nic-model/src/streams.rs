@@ -7,6 +7,9 @@
 //! Terminate that the peer has to read. A peer that sends on and on gets one after
 //! [`MAX_DRAINED`] bytes.
 //!
+//! When the driver has gone, by a reset of the device or because its machine has ended, connections
+//! that it has closed before go on to their ends for [`LEAVING`] at most. All others are reset.
+//!
 //! A stream or listener has one event outstanding at most: what happens is kept until the driver
 //! queries the object, and an event is raised when something happens for the first time after a
 //! query.
@@ -14,6 +17,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 use nic_abi::admin::{StreamEnd, StreamHappened};
 use platform::{Instant, Secret};
@@ -64,6 +68,8 @@ enum User {
     Nobody { left: usize },
 }
 
+/// How long closed connections go on when their driver has gone; then their peers get resets.
+const LEAVING: Duration = Duration::from_secs(2);
 /// How much a peer may send after the end of a queue pair's connection.
 const MAX_DRAINED: usize = 1 << 20;
 
@@ -87,6 +93,8 @@ pub(crate) struct Streams {
     /// started the device.
     inbox: VecDeque<(NicId, Vec<u8>)>,
     takes: bool,
+    /// The driver has gone, and until then its connections come to their ends.
+    leaving: Option<Instant>,
 }
 
 impl Streams {
@@ -101,13 +109,25 @@ impl Streams {
             untold: false,
             inbox: VecDeque::new(),
             takes: false,
+            leaving: None,
         })
     }
 
     /// The driver has started the device: from now on the NIC takes packets, and resets those that
-    /// no stream and no listener wants.
+    /// no stream and no listener wants. Connections of a former driver that are closing have no
+    /// other end than those of this one.
     pub fn start(&mut self) {
-        self.takes = true;
+        (self.takes, self.leaving) = (true, None);
+    }
+
+    /// Whether the driver has gone, and connections that it had come to their ends.
+    pub fn are_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Whether the NIC takes packets.
+    pub fn take_packets(&self) -> bool {
+        self.takes || self.are_leaving()
     }
 
     /// Whether the inbox takes another packet.
@@ -118,7 +138,7 @@ impl Streams {
     /// Takes a packet of a NIC that has come by the short cut, unless there is no room for it: then
     /// it is lost.
     pub fn put(&mut self, from: NicId, packet: Vec<u8>) {
-        if self.takes && self.has_room() {
+        if self.take_packets() && self.has_room() {
             self.inbox.push_back((from, packet));
         }
     }
@@ -226,25 +246,60 @@ impl Streams {
         }
     }
 
-    /// Ends everything: the driver has gone.
-    pub fn clear(&mut self) {
+    /// Ends everything, because the driver has gone: resets connections, except those that are
+    /// closed, which go on.
+    pub fn clear(&mut self, now: Instant) {
         // Neither fails: the ids are those of objects that exist.
         for (id, _) in core::mem::take(&mut self.listeners) {
             let _ = self.tcp.stop(id);
         }
-        for (id, _) in core::mem::take(&mut self.users) {
-            let _ = self.tcp.abort(id);
-        }
+        let tcp = &mut self.tcp;
+        self.users.retain(|id, user| {
+            let is_closed = matches!(user, User::Nobody { .. });
+            if !is_closed {
+                let _ = tcp.abort(*id);
+            }
+            is_closed
+        });
         self.objects = Table::new();
-        self.inbox.clear();
         self.takes = false;
+        // A second reset gives no more time.
+        let until = self.leaving.unwrap_or(now + LEAVING);
+        self.leaving = (!self.tcp.is_empty()).then_some(until);
+        if !self.are_leaving() {
+            self.inbox.clear();
+        }
+    }
+
+    /// Resets what has not come to its end in time. Returns whether this is the last turn of the
+    /// streams: what can be sent now is sent, and then nothing more.
+    pub fn leave(&mut self, now: Instant) -> bool {
+        let is_last = self.leaving.is_some_and(|until| until <= now);
+        if is_last {
+            self.users.clear();
+            self.tcp.abort_all();
+        }
+        is_last
+    }
+
+    /// The turn of streams whose driver has gone is over. `is_last`: nothing more is sent.
+    pub fn has_left(&mut self, is_last: bool) -> bool {
+        let over = self.are_leaving() && (is_last || self.tcp.is_empty());
+        if over {
+            self.leaving = None;
+            self.inbox.clear();
+        }
+        over
     }
 
     /// When the streams must have a turn at the latest.
     pub fn deadline(&self, has_room: bool) -> Option<Instant> {
         // What waits for a wire that was full has no deadline of its own.
         let goes_on = self.untold || !self.inbox.is_empty() || self.full && has_room;
-        if goes_on { Some(Instant::ZERO) } else { self.tcp.deadline() }
+        if goes_on {
+            return Some(Instant::ZERO);
+        }
+        self.tcp.deadline().into_iter().chain(self.leaving).min()
     }
 
     /// Takes note of what happened next, and returns to whom the NIC reports it; `None` if nothing

@@ -98,13 +98,20 @@ impl<F: Frontend> Nic<F> {
         self.uplink.as_ref().is_none_or(|uplink| uplink.wire.up())
     }
 
+    /// Whether packets may reach others: by the link, or by the short cut.
+    pub fn reaches_peers(&self) -> bool {
+        self.wire_is_up() || !self.links.is_empty()
+    }
+
     /// The port goes up and down with the link, unless the driver has taken it down. That of a NIC
-    /// that is mute or has failed takes nothing and sends nothing.
+    /// that is mute or has failed takes nothing and sends nothing, except for what ends its streams
+    /// when their driver has gone.
     pub fn follow_link(&mut self, now: Instant) {
         let alive = self.is_alive();
+        let acts = alive || self.is_leaving();
         let up = self.wire_is_up() && !self.port_disabled;
         if let Some(uplink) = &mut self.uplink {
-            uplink.port.set_up(up && alive, now);
+            uplink.port.set_up(up && acts, now);
         }
         if up != self.port_up && alive {
             self.port_up = up;

@@ -5,6 +5,10 @@
 //! model's next deadline. It waits for nothing else: what it has to print or to write goes to other
 //! threads (`reporter`, [`Capture`]), since a terminal, a pipe or a disk may be slow. The thread
 //! owns the NICs' ports, so after its end nothing accesses a guest's memory.
+//!
+//! When it has to end it powers all NICs off, and goes on until the peers of their streams know of
+//! the end, or two seconds are over ([`Fabric::is_leaving`]): a connection that a guest has closed
+//! ends in good order though the guest has ended at once, and also if a packet is lost.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -121,7 +125,8 @@ impl Device {
         let _ = is_done.recv();
     }
 
-    /// Ends the device for good. After the return it accesses nothing of any guest's.
+    /// Ends the device for good. After the return it accesses nothing of any guest's. It waits
+    /// until the peers of streams know of the end, for two seconds at most.
     pub fn kill(&mut self) {
         self.order(Order::Stop);
         if let Some(thread) = self.thread.take() {
@@ -218,10 +223,15 @@ impl<P: Port> Running<P> {
         let now =
             || platform::Instant::from_nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let mut report_at = now();
+        let mut ends = false;
         loop {
             let mut idle_since = now();
             loop {
                 if inbox.asked.load(Ordering::Acquire) && !inbox.obey(&mut self.fabric, &self.doorbells) {
+                    ends = true;
+                    self.doorbells.iter().for_each(|one| self.fabric.power_off(one.nic));
+                }
+                if ends && !self.fabric.is_leaving() {
                     return;
                 }
                 let time = now();

@@ -134,6 +134,15 @@ fn programs_connect_over_iwarp() {
 }
 
 #[test]
+fn a_machine_that_ends_right_behind_its_disconnect_leaves_its_peer_an_orderly_end() {
+    // What tells the peer is under way for longer than a machine takes to end, and may be lost.
+    let link = ["--link", "stream", "--transport", "iwarp", "--impair", "delay=200ms,loss=5%,seed=3"];
+    let said = succeed(&[&link[..], &["cmatose", "connections=2", "count=2"]].concat());
+    assert!(said.lines().any(|line| line == "A: test complete"), "{said}");
+    assert!(said.contains("B: 10.0.0.1: 2 connections, 2 messages on each"), "{said}");
+}
+
+#[test]
 fn the_storage_target_serves_another_of_our_machines() {
     for (link, transport) in [("short-cut", "infiniband"), ("stream", "infiniband"), ("stream", "iwarp")] {
         let options = ["--link", link, "--transport", transport];

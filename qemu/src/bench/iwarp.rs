@@ -12,9 +12,8 @@ use super::figure::{Figure, Wanted};
 use super::{CROWD_NICS, between_processes, linux, over_a_stream, stream_mtu, two_machines};
 
 /// What [`compare`] leaves out, and why.
-const LEFT_OUT: [&str; 4] = [
+const LEFT_OUT: [&str; 3] = [
     "one machine: through IT-API, whose IAs are InfiniBand's",
-    "4,096 connections: two NICs have memory for 2,048 streams",
     "virtual interfaces and immediate data: iWARP has neither",
     "storage: `pair storage --transport iwarp` runs it",
 ];
@@ -24,7 +23,7 @@ const LATENCY: Wanted = Wanted::AtMost(1.15);
 const BANDWIDTH: Wanted = Wanted::AtLeast(0.95);
 /// The least that rates over a stream link may be, in those of RoCEv2.
 const OVER_A_STREAM: Wanted = Wanted::AtLeast(0.6);
-/// The most that a request may cost on 16 connections among 2,000, in that among 16.
+/// The most that a request may cost on 16 connections among 4,096, in that among 16.
 const CROWD: Wanted = Wanted::AtMost(1.2);
 /// The least that a link which loses one packet in a hundred may leave of the rate of ten
 /// connections, and what the link is like, without losses and with them.
@@ -89,7 +88,7 @@ fn crowd(options: &Options, progress: &Progress, figures: &mut Vec<Figure>) -> R
     let mut found = Vec::new();
     let status = two_machines(options, CROWD_NICS, &["plan=crowd".into()], progress, &mut found)?;
     figures.extend(found.into_iter().map(|figure| {
-        let wanted = figure.name.contains("16 endpoints of 2,000").then_some(CROWD);
+        let wanted = figure.name.contains("16 endpoints of 4,096").then_some(CROWD);
         Figure { name: figure.name.replacen(": ", ", iWARP: ", 1), wanted, ..figure }
     }));
     Ok(status)

@@ -24,6 +24,9 @@ pub enum Polled {
 /// The wait of a socket that says it has something to do and then does nothing.
 const PAUSE: core::time::Duration = core::time::Duration::from_millis(1);
 
+/// How long a reset waits for the MAC of the peer.
+const LAST_WAIT: core::time::Duration = core::time::Duration::from_secs(1);
+
 /// How a stream's turn ended.
 enum Turn {
     Over,
@@ -111,19 +114,26 @@ impl Streams {
             stream.given_up = Some(end);
         }
         let given_up = stream.given_up;
+        // A reset is all that is left to send.
+        let is_last = given_up.is_some() || stream.dying;
         let mut stuck = false;
         for _ in 0..BURST {
             let due = self.engine.due(&stream.socket, &stream.tuple, now);
             if due.is_none_or(|due| due > now) {
                 break;
             }
-            let connecting = stream.state() == State::SynSent && given_up.is_none() && !stream.dying;
+            let connecting = stream.state() == State::SynSent && !is_last;
             let (engine, sent) = (&mut self.engine, &mut stream.sent);
             let gone = match egress.ready(local, remote) {
                 Ready::Now => engine.send(&mut stream.socket, &stream.tuple, now, sent, Some(egress)),
                 Ready::Full => return Turn::Full,
-                // A reset may be lost.
-                Ready::Resolving if given_up.is_some() || stream.dying => break,
+                // Its turn has come although the MAC is still not known: the reset is lost.
+                Ready::Resolving if is_last && stream.parked.is_some() => break,
+                Ready::Resolving if is_last => {
+                    self.park(index);
+                    self.timers.set(index, Some(now + LAST_WAIT));
+                    return Turn::Over;
+                }
                 Ready::Resolving => {
                     self.park(index);
                     self.look(index, false, true, now);

@@ -21,8 +21,8 @@ use crate::samples::{Samples, Summary};
 const NICS: usize = 2;
 /// All connections, over the NICs of the first fleet.
 const ALL: usize = 1 << 14;
-/// The same over iWARP: a NIC has memory for 1,024 streams.
-const ALL_STREAMS: usize = 2000;
+/// The same over iWARP: a NIC has 4,096 streams, and an agent takes fewer.
+const ALL_STREAMS: usize = 4096;
 /// Connections in use at a time; the second fleet has no others.
 const ACTIVE: usize = 16;
 const ACTIVE_OF_NIC: usize = ACTIVE / NICS;
@@ -167,7 +167,7 @@ pub fn measure(node: &Node, link: &Link, message: Summary) -> Result<(), Failure
     };
     let [all] = Samples::take_in_turn(TIME, [&mut all])?;
     let [alone, among, all] = [alone, among, all].map(|samples| samples.tenth() / BATCH as f64);
-    let total = if crowd.all == ALL { "16,384" } else { "2,000" };
+    let total = if crowd.all == ALL { "16,384" } else { "4,096" };
     for (name, figure, baseline) in [
         (String::from("16 endpoints of 16"), alone, None),
         (format!("16 endpoints of {total}"), among, Some(alone)),

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
 use common::{Failure, Node, SERVICE, Trying, accept, connect_to, disconnect, disconnected};
-use rdma::{Access, Address, Completion, Endpoint, Queue, Region, RemoteMemory, Transport, Work};
+use rdma::{Access, Address, Completion, Endpoint, Queue, Region, RemoteMemory, Work};
 
 use super::Role;
 use crate::bandwidth::MESSAGE;
@@ -23,8 +23,6 @@ const LAST: usize = SMALL - 8;
 pub const REQUESTS: usize = 64;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the end of a connection over iWARP is repeated.
-const REPEATED: Duration = Duration::from_secs(2);
 /// Posted Receives: more than the messages in flight.
 const RECEIVES: usize = 8;
 
@@ -166,17 +164,10 @@ impl Link {
         Ok(RemoteMemory::new(addr, len, u32::try_from(key).trying("the peer's memory")?))
     }
 
-    /// Disconnects. Over iWARP what says so may be lost, and is repeated as long as the device is
-    /// there.
+    /// Disconnects.
     pub fn close(self, role: Role) -> Result<(), Failure> {
         match role {
-            Role::Client => {
-                disconnect(&self.endpoint)?;
-                if self.endpoint.queue().nic().transport() == Transport::Iwarp {
-                    kernel::thread::sleep(REPEATED);
-                }
-                Ok(())
-            }
+            Role::Client => disconnect(&self.endpoint),
             Role::Server => disconnected(&self.endpoint),
         }
     }
