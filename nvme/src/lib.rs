@@ -10,6 +10,7 @@
 //! - [`fabrics`]: the commands of NVMe over Fabrics and the controller's properties;
 //!   [`private_data`]: what the connection manager's messages carry; [`nqn`]: names.
 //! - [`identify`], [`feature`], [`log`], [`async_event`]: what the admin commands transfer.
+//! - [`auth`]: what the authentication of hosts and controllers transfers, and computes.
 //! - [`dsm`]: what Dataset Management transfers.
 //!
 //! What a target or a host does with these formats is in `storage`, and disks are in `block`.
@@ -24,6 +25,7 @@ extern crate std;
 
 mod ascii;
 pub mod async_event;
+pub mod auth;
 pub mod command;
 pub mod completion;
 pub mod dsm;

@@ -19,6 +19,7 @@ extern crate alloc;
 extern crate std;
 
 mod attention;
+mod auth;
 mod error;
 pub mod initiator;
 pub mod target;

@@ -1,8 +1,10 @@
 //! The commands of fabrics (fabrics 3): all have the opcode [`crate::command::opcode::FABRICS`],
 //! and a type in place of the first byte of the NSID.
 
+mod authentication;
 mod property;
 
+pub use authentication::AuthenticationCommand;
 pub use property::{Cap, Cc, Csts, Property, Shst, VERSION};
 
 use bitflags::bitflags;
@@ -65,6 +67,10 @@ pub mod invalid_parameter {
     pub const HOSTNQN: u32 = IN_DATA | 0x200;
 }
 
+/// Bit of the result of a Connect that succeeds: the host has to prove who it is before it sends
+/// anything else (AUTHREQ, ATR).
+pub const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
+
 bitflags! {
     /// [`Connect::cattr`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +103,7 @@ macro_rules! views {
     )* };
 }
 
-views!(Connect PropertyGet PropertySet);
+views!(AuthenticationCommand Connect PropertyGet PropertySet);
 
 /// A Connect command (fabrics 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -78,6 +78,9 @@ impl Initiator {
         let command = Connect::new(id, entries - 1, keep_alive).command();
         let result =
             self.ask_by(place, "Connect", command, Some((page, 0, size_of::<ConnectData>())), false)?;
+        if result & fabrics::AUTHENTICATION_REQUIRED != 0 {
+            self.authenticate(place, page)?;
+        }
         if id == 0 {
             self.controller = result as u16;
             self.next_keep_alive = self.platform.now() + self.options.keep_alive / 2;
@@ -132,7 +135,7 @@ impl Initiator {
     }
 
     /// Carries out a command; returns its result.
-    fn ask_by(
+    pub(super) fn ask_by(
         &mut self,
         place: usize,
         what: &'static str,

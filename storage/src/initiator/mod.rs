@@ -10,6 +10,7 @@
 //! to write go in the capsule.
 
 mod admin;
+pub(crate) mod auth;
 mod queue;
 mod requests;
 
@@ -19,6 +20,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
 
+use nvme::auth::Reason;
 use nvme::status::Status;
 use platform::{DmaBuffer, Instant, Platform, Privileged};
 pub use rdma::Region;
@@ -26,6 +28,7 @@ use rdma::{Completion, ConnectError, CreateError, Nic};
 
 use crate::Error;
 use crate::attention::Attention;
+pub use auth::Authentication;
 use queue::{Common, HostQueue};
 pub use requests::{NotSent, Operation, Request};
 
@@ -45,6 +48,8 @@ pub struct Options {
     pub host: String,
     /// The host's identifier.
     pub id: [u8; 16],
+    /// How the host proves who it is, if the target asks.
+    pub authentication: Option<Authentication>,
     /// I/O queues, 1 to 64. The target may grant fewer.
     pub io_queues: u16,
     /// Entries of an I/O queue, 2 to 1,024. The target may have fewer.
@@ -64,6 +69,7 @@ impl Options {
             subsystem: subsystem.into(),
             host: "nqn.2026-01.org.ferrovia:host".into(),
             id: *b"ferrovia-host\0\0\x01",
+            authentication: None,
             io_queues: 1,
             depth: 128,
             keep_alive: Duration::from_secs(5),
@@ -81,6 +87,14 @@ pub enum Failure {
     Refused(u16),
     /// The target refused a command: which, its status, and its result.
     Command(&'static str, Status, u64),
+    /// The target wants the host to prove who it is, and the host has no key.
+    NoKey,
+    /// The target does not believe the host: why, if it says so.
+    NotAuthenticated(Option<Reason>),
+    /// The controller has not proved who it is.
+    ControllerNotAuthenticated,
+    /// The platform makes no random numbers fit for keys.
+    NoRandomNumbers,
     /// The target does not answer.
     Silent,
     /// A connection is over.
@@ -102,6 +116,13 @@ impl core::fmt::Display for Failure {
             },
             Failure::Command(what, status, 0) => write!(f, "{what}: {status}"),
             Failure::Command(what, status, result) => write!(f, "{what}: {status} (result {result:#x})"),
+            Failure::NoKey => f.write_str("the target wants a key of the host"),
+            Failure::NotAuthenticated(Some(reason)) => write!(f, "the target refused the key: {reason}"),
+            Failure::NotAuthenticated(None) => f.write_str("the target refused the key"),
+            Failure::ControllerNotAuthenticated => {
+                f.write_str("the target has not proved that it has its key")
+            }
+            Failure::NoRandomNumbers => f.write_str("there are no random numbers fit for keys"),
             Failure::Silent => f.write_str("the target does not answer"),
             Failure::Disconnected => f.write_str("the connection to the target is over"),
             Failure::Protocol(how) => write!(f, "the target broke the protocol: {how}"),

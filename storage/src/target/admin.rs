@@ -171,22 +171,24 @@ impl Target {
         arguments: &Identify,
     ) -> Result<(Task, usize), Answer> {
         let nsid = arguments.nsid;
+        let is_visible = self.visible_to(id).has(nsid);
         let reply = match (arguments.cns, kind) {
             (cns::CONTROLLER, _) => Reply::Controller(id, kind),
             (cns::NAMESPACE, Kind::Io) => {
                 if nsid == 0 || nsid as usize > self.subsystem.namespaces.len() {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
-                Reply::Namespace(nsid)
+                // One that the host does not see looks like one that is inactive.
+                Reply::Namespace(if is_visible { nsid } else { 0 })
             }
             (cns::ACTIVE_LIST, Kind::Io) => {
                 if nsid >= nvme::NSID_ALL - 1 {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
-                Reply::Active(nsid)
+                Reply::Active(id, nsid)
             }
             (cns::NAMESPACE_DESCRIPTORS, Kind::Io) => {
-                if self.subsystem.place(nsid).is_none() {
+                if !is_visible || self.subsystem.place(nsid).is_none() {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 Reply::Descriptors(nsid)

@@ -34,6 +34,8 @@ pub(crate) enum Stage {
     Disk,
     /// An event to report (Asynchronous Event Request).
     Event,
+    /// The message of an Authentication Receive, which is being computed.
+    Authentication,
     /// The connection, which the host believes to be established already, to fetch the data.
     ConnectionToFetch,
     /// The connection, to send the response.

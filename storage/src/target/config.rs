@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use block::Disk;
 
+use super::auth::Host;
 use crate::Error;
 
 /// NVMe's port, by IANA.
@@ -32,8 +33,13 @@ pub struct Config {
     pub nqn: String,
     /// The subsystem's serial number: up to 20 ASCII characters.
     pub serial: String,
-    /// The qualified names of the hosts that may use it; `None` for any host.
+    /// The qualified names of the hosts that may use it; `None` for any host, or, if there are
+    /// `hosts`, for no others.
     pub allowed: Option<Vec<String>>,
+    /// Hosts that may use it, with their keys, and the namespaces that they see.
+    pub hosts: Vec<Host>,
+    /// A host that has to prove who it is, and does not go on for so long, loses its connection.
+    pub authentication_timeout: Duration,
     /// The disks, as namespaces 1, 2, …
     pub disks: Vec<Export>,
     /// The most entries of an I/O queue, 2 to 1,024.
@@ -70,6 +76,8 @@ impl Config {
             nqn: nqn.into(),
             serial: "ferrovia".into(),
             allowed: None,
+            hosts: Vec::new(),
+            authentication_timeout: Duration::from_secs(30),
             disks,
             depth: 128,
             io_queues: 16,
@@ -96,6 +104,7 @@ impl Config {
         )?;
         let hosts = self.allowed.iter().flatten();
         wrong(!hosts.into_iter().all(|name| is_nqn(name)), "a host's name is no NQN")?;
+        wrong(!self.hosts.iter().all(|host| is_nqn(&host.nqn)), "a host's name is no NQN")?;
         let serial = self.serial.as_bytes();
         wrong(
             serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),

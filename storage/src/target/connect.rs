@@ -89,7 +89,7 @@ impl Target {
             self.said_refused.say(now, format_args!("{} is not allowed", host.nqn));
             return (Status::CONNECT_INVALID_HOST.dnr(), u64::from(invalid_parameter::HOSTNQN));
         }
-        let owner = HostNumber::of(&host.nqn);
+        let (owner, name) = (HostNumber::of(&host.nqn), host.nqn.clone());
         let connected = match (id, kind) {
             (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get()),
             (_, Kind::Io) => self.connect_io(id, &host, data.cntlid.get()),
@@ -106,7 +106,8 @@ impl Target {
             queue.has_flow_control =
                 !connect.attributes().contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL);
         }
-        (Status::SUCCESS, controller.0.into())
+        let required = if kind == Kind::Io { self.require_authentication(number, &name) } else { 0 };
+        (Status::SUCCESS, u64::from(controller.0) | required)
     }
 
     fn connect_admin(
@@ -127,6 +128,9 @@ impl Target {
         let mut controller = Controller::new(kind, host, number, by_ipv4, now);
         controller.set_keep_alive(keep_alive, now);
         let name = controller.host.nqn.clone();
+        if kind == Kind::Io {
+            self.admit_host(&mut controller)?;
+        }
         let controllers =
             if kind == Kind::Io { &mut self.subsystem.controllers } else { &mut self.discovery };
         let id = controllers.add(controller).map_err(|status| (status, 0))?;

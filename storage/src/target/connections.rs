@@ -177,6 +177,7 @@ impl Target {
     fn forget(&mut self, number: u32) {
         let Some(queue) = self.queues.remove(number) else { return };
         self.by_endpoint.remove(&queue.endpoint.id());
+        self.jobs.forget((number, queue.endpoint.id()));
         let Queue { endpoint, size, role, id, .. } = queue;
         // When this returns, the NIC reaches no memory of the queue's commands. Capsules that came
         // before are among the next completions.

@@ -9,6 +9,7 @@ use nvme::feature::AsyncEvents;
 use nvme::log::ErrorEntry;
 use nvme::status::Status;
 
+use super::auth::Visible;
 use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::features::Kept;
@@ -28,6 +29,8 @@ pub(crate) struct Controller {
     pub(crate) host: HostIdentity,
     /// The number of its admin queue.
     pub(crate) admin: u32,
+    /// The namespaces that the host sees.
+    pub(crate) visible: Visible,
     /// Whether the host reached the target at an IPv4 address.
     pub(crate) by_ipv4: bool,
     configuration: Cc,
@@ -76,6 +79,7 @@ impl Controller {
             kind,
             host,
             admin,
+            visible: Visible::ALL,
             by_ipv4,
             configuration: Cc::default(),
             status: Csts::default(),

@@ -58,6 +58,7 @@ impl Target {
                 }
             },
             Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return true,
+            Task::AuthenticationSend | Task::AuthenticationReceive => return true,
         };
         let (entry, now) = (&mut self.commands[index], self.clock);
         let namespace = &mut self.subsystem.namespaces[place];

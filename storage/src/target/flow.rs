@@ -100,16 +100,19 @@ impl Target {
     fn decide(&mut self, number: u32, index: Index) -> Result<(), Answer> {
         let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
         let (role, command) = (queue.role, self.commands[index].command);
+        let decided = self.gate(number, &command);
         let (task, len) = match role {
+            _ if decided.is_some() => decided.unwrap_or(Err((Status::INTERNAL_ERROR, 0)))?,
             Role::New => super::connect::first(&command)?,
             Role::Admin(id, is_io) => self.admin(id, is_io, index, &command)?,
             Role::Io(id) => {
-                let is_enabled =
-                    self.subsystem.controllers.get(id).is_some_and(|controller| controller.is_enabled());
-                if !is_enabled {
+                let nsid = command.nsid.get();
+                let controller = self.subsystem.controllers.get(id);
+                let Some(controller) = controller.filter(|controller| controller.is_enabled()) else {
                     return Err((Status::SEQUENCE_ERROR.dnr(), 0));
-                }
-                let place = self.subsystem.any_place(command.nsid.get());
+                };
+                let is_visible = controller.visible.has(nsid);
+                let place = self.subsystem.any_place(nsid).filter(|_| is_visible);
                 work::io(&command, place, &self.subsystem).map_err(|status| (status, 0))?
             }
         };
@@ -213,6 +216,14 @@ impl Target {
                     self.respond(index, status, result);
                 }
             }
+            Task::AuthenticationSend => {
+                let (status, result) = self.authentication_send(index);
+                self.respond(index, status, result);
+            }
+            Task::AuthenticationReceive => {
+                let (status, result) = self.authentication_receive(index);
+                self.respond(index, status, result);
+            }
             _ => self.submit(index),
         }
     }
@@ -286,7 +297,8 @@ impl Target {
         let at = index.0 as usize * RESPONSE;
         let send = self.responses.slice(at..at + RESPONSE);
         send.write(response.as_bytes());
-        let is_read = matches!(entry.task, Task::Reply { .. } | Task::Read { .. });
+        let is_read =
+            matches!(entry.task, Task::Reply { .. } | Task::AuthenticationReceive | Task::Read { .. });
         let write: heapless::Vec<Slice<'_>, MOST_CHUNKS> = match entry.task.namespace() {
             _ if !is_read || !entry.status.is_success() => heapless::Vec::new(),
             None => self.admin_pool.slices(&entry.buffer),

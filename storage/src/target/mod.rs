@@ -15,6 +15,7 @@
 //! | `work` | I/O commands |
 //! | `admin`, `features`, `reply` | admin commands, and their answers |
 //! | `connect` | the Connect command |
+//! | `auth` | who a host is, and what it may see |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
 //! | `leftovers`, `earlier` | what an earlier connection of a host may still do to a disk |
@@ -30,6 +31,7 @@
 //! If the host's connection ends meanwhile, the entry stays until the disk is done with its memory.
 
 mod admin;
+pub(crate) mod auth;
 mod capsule;
 mod commands;
 mod config;
@@ -58,6 +60,7 @@ mod timers;
 mod waiting;
 mod work;
 
+pub use auth::{Host, Visible};
 pub use config::{Config, Export, MOST_NAMESPACES, PORT};
 pub use server::{Control, Target};
 pub use statistics::{Snapshot, Statistics};

@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use rdma::Endpoint;
 
+use super::auth::Gate;
 use super::identity::{ControllerId, HostNumber, Kind};
 use super::silence::Silence;
 
@@ -31,6 +32,8 @@ pub(crate) struct Queue {
     /// The target has disconnected it, and waits for its end.
     pub(crate) is_ending: bool,
     pub(crate) role: Role,
+    /// Whether the host has proved who it is.
+    pub(crate) gate: Gate,
     /// The host, once it has connected.
     pub(crate) owner: HostNumber,
     /// The number that the host gave it: 0 for an admin queue.
@@ -72,6 +75,7 @@ impl Queue {
             is_established: false,
             is_ending: false,
             role: Role::New,
+            gate: Gate::default(),
             owner: HostNumber::default(),
             id,
             size,
@@ -120,9 +124,10 @@ impl Queue {
         if self.has_flow_control { self.head } else { NO_HEAD }
     }
 
-    /// Whether it serves no I/O controller: it has no controller yet, or a discovery controller.
+    /// Whether it serves no I/O controller: it has no controller yet, or a discovery controller, or
+    /// its host has not proved yet who it is.
     pub(crate) fn is_stranger(&self) -> bool {
-        matches!(self.role, Role::New | Role::Admin(_, Kind::Discovery))
+        !self.gate.is_open() || matches!(self.role, Role::New | Role::Admin(_, Kind::Discovery))
     }
 
     /// The controller, if it has one.

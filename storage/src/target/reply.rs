@@ -52,10 +52,12 @@ impl Target {
                 copy(self.identify_controller(id, kind).as_bytes(), from as u64, piece)
             }
             Reply::Namespace(nsid) => copy(self.identify_namespace(nsid).as_bytes(), from as u64, piece),
-            Reply::Active(after) => {
+            Reply::Active(id, after) => {
                 let mut list = ActiveList::new_zeroed();
                 let all = 1..=self.subsystem.namespaces.len() as u32;
-                list.fill(after, all.filter(|&nsid| self.subsystem.place(nsid).is_some()));
+                let visible = self.visible_to(id);
+                let is_active = |nsid: &u32| visible.has(*nsid) && self.subsystem.place(*nsid).is_some();
+                list.fill(after, all.filter(is_active));
                 copy(list.as_bytes(), from as u64, piece);
             }
             Reply::Descriptors(nsid) => {

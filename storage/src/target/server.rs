@@ -7,10 +7,12 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
 
+use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Instant, Platform, Privileged};
 use rdma::{Completion, CreateError, Domain, Listener, Nic, Region, SharedReceives};
 
+use super::auth::{Host, Hosts, Jobs};
 use super::capsule::{self, Capsule};
 use super::commands::{Commands, Index};
 use super::config::Config;
@@ -24,6 +26,7 @@ use super::statistics::{Snapshot, Statistics};
 use super::subsystem::{Controllers, Subsystem};
 use crate::Error;
 use crate::attention::Attention;
+use crate::auth::Random;
 
 /// Completions and requests for connections that are taken at once.
 const BATCH: usize = 64;
@@ -41,6 +44,8 @@ const ADMIN_LARGE: usize = 16;
 pub(super) struct Shared {
     pub(super) attention: Arc<Attention>,
     stops: AtomicBool,
+    /// Hosts that are to replace those of the configuration.
+    pub(super) hosts: Mutex<Option<Vec<Host>>>,
     statistics: Statistics,
 }
 
@@ -54,6 +59,12 @@ impl Control {
     pub fn stop(&self) {
         self.0.stops.store(true, Ordering::Release);
         self.0.attention.signal.raise();
+    }
+
+    /// Replaces [`Config::hosts`], after 100 ms at most. Hosts that are connected stay so; they
+    /// need their new keys when they authenticate again.
+    pub fn set_hosts(&self, hosts: Vec<Host>) {
+        *self.0.hosts.lock() = Some(hosts);
     }
 
     /// The target's counters.
@@ -90,6 +101,8 @@ pub struct Target {
     pub(super) subsystem: Subsystem,
     /// Discovery controllers.
     pub(super) discovery: Controllers,
+    /// What is computed to authenticate hosts.
+    pub(super) jobs: Jobs,
     /// Memory for the data of commands about no namespace, and which queues have some.
     pub(super) admin_pool: Pool,
     pub(super) admin_shares: Shares,
@@ -123,6 +136,9 @@ impl Target {
     pub fn new(nic: &Nic, privileged: Privileged, config: Config) -> Result<Target, Error> {
         config.check()?;
         let platform = nic.agent().platform().clone();
+        let hosts = Hosts::new(config.hosts.iter().cloned());
+        let random = Random::new(&platform);
+        let random = if hosts.has_keys() { Some(random?) } else { random.ok() };
         let attention = Attention::new(&platform);
         let queue = |entries: usize| {
             let queue = nic.queue(entries as u32)?;
@@ -169,7 +185,7 @@ impl Target {
             queues: Queues::new(config.queues),
             domain,
             next_tick: platform.now(),
-            shared: Arc::new(Shared { attention, stops, statistics }),
+            shared: Arc::new(Shared { attention, stops, hosts: Mutex::new(None), statistics }),
             requests,
             arrivals,
             listener: Some(listener),
@@ -183,11 +199,13 @@ impl Target {
                 nqn: config.nqn.clone(),
                 serial: config.serial.to_string(),
                 allowed: config.allowed.clone(),
+                hosts,
                 namespaces,
                 transfer: 1 << transfer.ilog2(),
                 controllers: Controllers::new(config.controllers),
             },
             discovery: Controllers::new(config.controllers),
+            jobs: Jobs::new(random, config.queues),
             admin_pool,
             admin_shares: Shares::new(config.queues),
             page: alloc::vec![0; 4096],
@@ -296,6 +314,7 @@ impl Target {
         worked |= self.take_disks();
         self.follow_earlier();
         self.serve_waiting();
+        worked |= self.compute(worked);
         if now >= self.next_tick {
             self.tick(self.clock);
             self.next_tick = now + TICK;

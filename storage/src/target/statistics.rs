@@ -17,6 +17,8 @@ pub struct Statistics {
     broken: AtomicU64,
     expired: AtomicU64,
     media: AtomicU64,
+    authenticated: AtomicU64,
+    not_authenticated: AtomicU64,
 }
 
 /// The values of the counters at one moment.
@@ -46,6 +48,10 @@ pub struct Snapshot {
     pub expired: u64,
     /// Requests for which a disk reported an error.
     pub media: u64,
+    /// How often hosts have proved who they are, on each of their queues.
+    pub authenticated: u64,
+    /// How often hosts have failed to, or did not go on.
+    pub not_authenticated: u64,
 }
 
 /// A counter of [`Statistics`].
@@ -57,6 +63,8 @@ pub(crate) enum Counter {
     Broken,
     Expired,
     Media,
+    Authenticated,
+    NotAuthenticated,
 }
 
 impl Statistics {
@@ -78,6 +86,8 @@ impl Statistics {
             broken: value(&self.broken),
             expired: value(&self.expired),
             media: value(&self.media),
+            authenticated: value(&self.authenticated),
+            not_authenticated: value(&self.not_authenticated),
         }
     }
 
@@ -89,6 +99,8 @@ impl Statistics {
             Counter::Broken => &self.broken,
             Counter::Expired => &self.expired,
             Counter::Media => &self.media,
+            Counter::Authenticated => &self.authenticated,
+            Counter::NotAuthenticated => &self.not_authenticated,
         };
         add(counter, 1);
     }

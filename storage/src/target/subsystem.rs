@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use nvme::status::Status;
 
+use super::auth::Hosts;
 use super::controller::Controller;
 use super::identity::ControllerId;
 use super::namespace::{Namespace, Presence};
@@ -77,6 +78,8 @@ pub(crate) struct Subsystem {
     pub(crate) serial: String,
     /// The hosts that may use it; `None` for any.
     pub(crate) allowed: Option<Vec<String>>,
+    /// Hosts that may use it, with what is known of them.
+    pub(crate) hosts: Hosts,
     /// By identifier, from 1.
     pub(crate) namespaces: Vec<Namespace>,
     /// The most bytes of a transfer: a power of two that all disks take.
@@ -87,7 +90,11 @@ pub(crate) struct Subsystem {
 impl Subsystem {
     /// Whether this host may use it.
     pub(crate) fn allows(&self, host: &str) -> bool {
-        self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| nqn == host))
+        let is_named = match &self.allowed {
+            None => self.hosts.is_empty(),
+            Some(allowed) => allowed.iter().any(|nqn| nqn == host),
+        };
+        is_named || self.hosts.find(host).is_some()
     }
 
     /// The place of a namespace, which may be inactive.
@@ -116,7 +123,9 @@ impl Subsystem {
         // Commands that wait are answered if the disk takes none.
         namespace.shares.iter_mut().for_each(Shares::queue_all);
         for (_, controller) in self.controllers.iter_mut() {
-            controller.change(place as u32 + 1);
+            if controller.visible.has(place as u32 + 1) {
+                controller.change(place as u32 + 1);
+            }
         }
     }
 }

@@ -18,6 +18,10 @@ pub(crate) enum Task {
     },
     /// To connect a queue. Its data say to what.
     Connect,
+    /// To take a message that authenticates the host.
+    AuthenticationSend,
+    /// To give the host the next such message.
+    AuthenticationReceive,
     /// To read blocks.
     Read {
         /// The namespace's place.
@@ -64,6 +68,7 @@ impl Task {
     pub(crate) fn namespace(&self) -> Option<usize> {
         match *self {
             Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => None,
+            Task::AuthenticationSend | Task::AuthenticationReceive => None,
             Task::Read { namespace, .. }
             | Task::Write { namespace, .. }
             | Task::Compare { namespace, .. }
@@ -88,7 +93,14 @@ impl Task {
 
     /// Whether it takes data from the host.
     pub(crate) fn takes_data(&self) -> bool {
-        matches!(self, Task::Connect | Task::Write { .. } | Task::Compare { .. } | Task::Deallocate { .. })
+        matches!(
+            self,
+            Task::Connect
+                | Task::AuthenticationSend
+                | Task::Write { .. }
+                | Task::Compare { .. }
+                | Task::Deallocate { .. }
+        )
     }
 }
 
@@ -99,8 +111,8 @@ pub(crate) enum Reply {
     Controller(ControllerId, Kind),
     /// Identify: a namespace.
     Namespace(u32),
-    /// Identify: the namespaces behind this one.
-    Active(u32),
+    /// Identify: the namespaces behind this one that a controller's host sees.
+    Active(ControllerId, u32),
     /// Identify: a namespace's identifiers.
     Descriptors(u32),
     /// A log page, from an offset on.

@@ -12,6 +12,8 @@ impl Target {
     /// Looks at the timers, and at what hosts wait to hear.
     pub(super) fn tick(&mut self, now: u64) {
         self.report_events();
+        self.take_new_hosts();
+        self.look_at_gates(now);
         let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
         let response = self.config.response_timeout.as_nanos() as u64;
         for (number, queue) in self.queues.iter_mut() {

@@ -18,6 +18,9 @@ impl Target {
         if self.commands[index].task == Task::Held {
             return;
         }
+        if self.receive_waits(index) {
+            return;
+        }
         let (first, _) = self.needs(index);
         debug_assert!(first <= LONGEST);
         let entry = &mut self.commands[index];
@@ -63,6 +66,7 @@ impl Target {
             // The disk takes the data from the capsule.
             Task::Write { .. } if matches!(entry.host, HostData::Capsule { .. }) => (0, 0),
             Task::Connect | Task::Read { .. } | Task::Write { .. } => (host, 0),
+            Task::AuthenticationSend | Task::AuthenticationReceive => (host, 0),
             Task::Compare { .. } => (host, host),
         }
     }

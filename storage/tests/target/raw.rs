@@ -68,13 +68,18 @@ impl Queue {
     pub fn begin(&mut self) -> u16 {
         let response = self.connect(Connect::new(0, 31, 0), &data(CNTLID_DYNAMIC, NQN));
         assert_eq!(response.status(), Status::SUCCESS);
+        self.enable();
+        response.result.get() as u16
+    }
+
+    /// Enables the controller of this admin queue, which gets I/O queues.
+    pub fn enable(&mut self) {
         let enable = PropertySet::new(Property::Cc, Cc::new().with_enabled(true).0.into());
         assert_eq!(self.status(enable.command()), Status::SUCCESS);
         let queues = nvme::feature::NumberOfQueues { submission: 4, completion: 4 };
         let fid = nvme::feature::id::NUMBER_OF_QUEUES;
         let set = nvme::feature::SetFeatures { fid, save: false, nsid: 0, value: queues.value() };
         assert_eq!(self.status(set.command()), Status::SUCCESS);
-        response.result.get() as u16
     }
 }
 

@@ -1,0 +1,138 @@
+//! The hosts that a target knows: their keys, and the namespaces that they see.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use nvme::auth::hosts::{self, Choice, LineError};
+use nvme::auth::{Group, Hash, Secret};
+
+use super::responder::Keys;
+
+/// A host that may use a subsystem.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its name.
+    pub nqn: String,
+    /// The key by which it has to prove who it is; `None` if it need not.
+    pub key: Option<Secret>,
+    /// The key by which a controller proves who it is, to hosts that ask.
+    pub controller_key: Option<Secret>,
+    /// The namespaces that it sees.
+    pub namespaces: Visible,
+    /// The hash functions that the target takes, its favourite first.
+    pub hashes: Choice<Hash, 3>,
+    /// The groups that the target takes, its favourite first.
+    pub groups: Choice<Group, 6>,
+}
+
+impl Host {
+    /// A host that need not prove who it is, and sees all namespaces.
+    pub fn new(nqn: impl Into<String>) -> Host {
+        Host {
+            nqn: nqn.into(),
+            key: None,
+            controller_key: None,
+            namespaces: Visible::ALL,
+            hashes: hosts::HASHES,
+            groups: hosts::GROUPS,
+        }
+    }
+
+    /// The hosts of a file, in the form that [`nvme::auth::hosts`] describes.
+    pub fn parse_all(text: &str) -> Result<Vec<Host>, LineError> {
+        hosts::parse(text).map(|host| host.map(|host| Host::from(&host))).collect()
+    }
+
+    /// What is needed to see whether it is this host; `None` if it need not prove that.
+    pub(crate) fn keys(&self, subsystem: &str) -> Option<Keys> {
+        Some(Keys {
+            host: self.key.as_ref()?.key(&self.nqn),
+            controller: self.controller_key.as_ref().map(|secret| secret.key(subsystem)),
+            hashes: self.hashes,
+            groups: self.groups,
+        })
+    }
+}
+
+impl From<&hosts::Host<'_>> for Host {
+    fn from(host: &hosts::Host<'_>) -> Host {
+        let namespaces = host.namespaces.map_or(Visible::ALL, |some| Visible::some(some.ranges()));
+        Host {
+            nqn: host.nqn.into(),
+            key: host.key.clone(),
+            controller_key: host.controller_key.clone(),
+            namespaces,
+            hashes: host.hashes,
+            groups: host.groups,
+        }
+    }
+}
+
+/// The namespaces that a host sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Visible(Option<Arc<[(u32, u32)]>>);
+
+impl Visible {
+    /// All of them.
+    pub const ALL: Visible = Visible(None);
+
+    /// Those in some ranges: from the first identifier of each to the last.
+    pub fn some(ranges: impl IntoIterator<Item = (u32, u32)>) -> Visible {
+        let mut all: Vec<(u32, u32)> = ranges.into_iter().filter(|(first, last)| first <= last).collect();
+        all.sort_unstable();
+        let mut merged: Vec<(u32, u32)> = Vec::new();
+        for (first, last) in all {
+            match merged.last_mut() {
+                Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+                _ => merged.push((first, last)),
+            }
+        }
+        Visible(Some(merged.into()))
+    }
+
+    /// Whether this namespace is among them.
+    pub fn has(&self, nsid: u32) -> bool {
+        let Some(ranges) = &self.0 else { return true };
+        let behind = ranges.partition_point(|&(first, _)| first <= nsid);
+        behind.checked_sub(1).is_some_and(|place| nsid <= ranges[place].1)
+    }
+}
+
+/// All hosts, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosts(BTreeMap<String, Arc<Host>>);
+
+impl Hosts {
+    pub(crate) fn new(hosts: impl IntoIterator<Item = Host>) -> Hosts {
+        Hosts(hosts.into_iter().map(|host| (host.nqn.clone(), Arc::new(host))).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn find(&self, nqn: &str) -> Option<&Arc<Host>> {
+        self.0.get(nqn)
+    }
+
+    /// Whether one of them has to prove who it is.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.0.values().any(|host| host.key.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_sees_the_namespaces_of_its_ranges() {
+        let seen = Visible::some([(7, 9), (1, 1), (3, 4), (4, 5), (6, 6), (9, 8)]);
+        let all: Vec<u32> = (0..12).filter(|&nsid| seen.has(nsid)).collect();
+        assert_eq!(all, [1, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(!Visible::some([]).has(1) && Visible::ALL.has(1) && Visible::ALL.has(u32::MAX));
+        assert!(Visible::some([(5, u32::MAX), (6, 7)]).has(u32::MAX));
+    }
+}
