@@ -19,6 +19,7 @@
 extern crate alloc;
 
 mod geometry;
+mod lend;
 pub mod ram;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
@@ -28,11 +29,14 @@ mod testing;
 mod watch;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use platform::DmaBuffer;
 
 pub use geometry::Geometry;
+pub use lend::{Lease, LentPiece, Loan, MOST_LENT};
 
 /// A piece of a request's memory: so many bytes of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +218,38 @@ pub trait Disk: Send + Sync {
     ///
     /// A consumer that polls again and again does not arm: then no interrupt disturbs it.
     fn arm(&self) -> bool;
+
+    /// The memory that the disk lends, which a consumer maps for its device once. More may be
+    /// appended when the disk grows; a lease of memory that the consumer has not mapped is to be
+    /// cancelled. A disk that has none lends nothing.
+    fn memory(&self) -> Vec<Arc<DmaBuffer>> {
+        Vec::new()
+    }
+
+    /// Lends the memory of blocks. The disk may refuse at any time, since it has no more to lend or
+    /// the blocks do not suit it: then the consumer submits a request with memory of its own.
+    ///
+    /// What a [`Loan::Read`] lends keeps its contents until it is given back: a device may read it
+    /// again and again. What a [`Loan::Write`] lends is seen by nobody before [`Disk::commit`].
+    fn lend(&self, _blocks: Range<u64>, _loan: Loan) -> Option<Lease> {
+        None
+    }
+
+    /// Starts a request that makes what a [`Loan::Write`] has brought the contents of its blocks,
+    /// as [`Request::Write`] does, and completes as that. Each block has its old contents or its
+    /// new ones, at any time and for every reader, and after a loss of power. If the request was
+    /// not started, the lease comes back.
+    fn commit(&self, lease: Lease, _fua: bool, _token: u64) -> Result<(), (Submit, Lease)> {
+        Err((Submit::Fault(Fault::Unsupported), lease))
+    }
+
+    /// Takes back what was lent. Blocks that were to be written are as before.
+    fn cancel(&self, _lease: Lease) {}
+
+    /// How many bytes the disk has copied by the CPU so far: 0 if a device brings them.
+    fn copied(&self) -> u64 {
+        0
+    }
 }
 
 #[cfg(test)]

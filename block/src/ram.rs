@@ -1,28 +1,35 @@
-//! A disk whose blocks are memory.
+//! A disk whose blocks are memory, which it lends.
 //!
 //! A request is carried out when it is submitted, and completes in the next poll. Neither
-//! allocates. Bytes are copied without a lock; the lock `state` is held for a few instructions.
-//! [`RamDisk::resize`] makes the disk larger or smaller meanwhile: a request keeps the list of
-//! chunks that it began with.
+//! allocates. Bytes are copied under the lock `copying`, one request after the other. The lock
+//! `state` is held for a few instructions; lending, committing and polling take no other.
 //!
-//! Locks: `resizing`, then `state` (both spin).
+//! Readers to whom the disk has lent blocks see the contents of that time: a write to an extent
+//! that one of them has goes into a fresh extent, which then replaces it (`extents`). What is
+//! written to lent memory replaces whole extents at once, at [`Disk::commit`].
+//!
+//! [`RamDisk::resize`] makes the disk larger or smaller meanwhile.
+//!
+//! Locks: `copying`, then `state` (both spin).
+
+mod extents;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use platform::sync::Mutex;
-use platform::{DmaBuffer, OutOfBounds, OutOfMemory, Platform, SharedSlice, heap};
+use platform::{DmaBuffer, OutOfBounds, OutOfMemory, Platform, SharedSlice};
 
+use self::extents::{EXTENT, Extents};
+use crate::lend::{Lease, Loan};
 use crate::size::Size;
 use crate::watch::{Routine, Watch};
 use crate::{Data, Disk, Event, Fault, Geometry, Piece, Request, Submit};
 
-/// The memory is allocated in pieces of this size at most, since a large machine may have no
-/// contiguous memory for the whole disk. It is a multiple of every block size.
-const CHUNK: usize = 1 << 20;
 /// Requests that may wait to be polled.
 const DEPTH: usize = 256;
 /// The most bytes of a request, and the most pieces: they bound the time of a submission.
@@ -59,18 +66,24 @@ impl From<OutOfMemory> for NewError {
 ///
 /// [`Request::Discard`] leaves the blocks as they are: their memory stays the disk's, and a request
 /// for a whole disk must not take the time of filling it.
+///
+/// It lends its memory ([`Disk::lend`]): any blocks to be read, up to 1 MiB at once, and whole
+/// extents of 128 KiB to be written. For that it has up to 12.125 MiB more memory than blocks. At
+/// most 8 MiB, or half of a smaller disk, are lent to readers at a time, and half as much to
+/// writers.
 pub struct RamDisk {
     /// All but `blocks`.
     geometry: Geometry,
     blocks: AtomicU64,
     platform: Arc<dyn Platform>,
-    /// Held by the thread that makes the disk larger or smaller.
-    resizing: Mutex<()>,
+    /// Held by the thread that copies blocks, or makes the disk larger or smaller.
+    copying: Mutex<()>,
+    copied: AtomicU64,
     state: Mutex<State>,
 }
 
 struct State {
-    chunks: Chunks,
+    extents: Extents,
     size: Size,
     /// Requests that have completed and were not polled, in order. Its room for [`DEPTH`] was
     /// allocated at first.
@@ -78,79 +91,6 @@ struct State {
     /// Requests that were submitted and not polled.
     taken: usize,
     watch: Watch,
-}
-
-/// Memory of the disk, from the byte `start` of the disk on.
-#[derive(Clone)]
-struct Chunk {
-    start: usize,
-    memory: Arc<DmaBuffer>,
-}
-
-/// The disk's memory in order, without gaps.
-#[derive(Clone)]
-struct Chunks(Arc<Vec<Chunk>>);
-
-impl Chunks {
-    /// The chunks of `former` below `end`, and new ones of zeros up to there.
-    fn of(platform: &Arc<dyn Platform>, former: &[Chunk], end: usize) -> Result<Chunks, OutOfMemory> {
-        let kept = former.partition_point(|chunk| chunk.start < end);
-        let mut at = former[..kept].last().map_or(0, |chunk| chunk.start + chunk.memory.len());
-        let mut chunks = Vec::new();
-        let room = kept + end.saturating_sub(at).div_ceil(CHUNK);
-        chunks.try_reserve_exact(room).map_err(|_| OutOfMemory)?;
-        chunks.extend_from_slice(&former[..kept]);
-        while at < end {
-            let memory = DmaBuffer::new(platform, (end - at).min(CHUNK), 4096)?;
-            let memory = heap::arc(memory).map_err(|_| OutOfMemory)?;
-            chunks.push(Chunk { start: at, memory });
-            at = end.min(at + CHUNK);
-        }
-        heap::arc(chunks).map(Chunks).map_err(|_| OutOfMemory)
-    }
-
-    /// Passes each slice of the disk's memory from `at` on, with the number of bytes before it.
-    fn each(
-        &self,
-        at: usize,
-        len: usize,
-        mut act: impl FnMut(usize, SharedSlice<'_>) -> Result<(), OutOfBounds>,
-    ) -> Result<(), OutOfBounds> {
-        let mut next = self.0.partition_point(|chunk| chunk.start <= at).saturating_sub(1);
-        let mut done = 0;
-        while done < len {
-            let Chunk { start, memory } = self.0.get(next).ok_or(OutOfBounds)?;
-            let within = at + done - start;
-            let part = (len - done).min(memory.len().saturating_sub(within));
-            act(done, memory.slice().get(within, part)?)?;
-            done += part;
-            next += 1;
-        }
-        Ok(())
-    }
-
-    /// Passes each slice of the disk's memory from `at` on, with the slice of the request's memory
-    /// that belongs to it.
-    fn each_pair(
-        &self,
-        mut at: usize,
-        data: &Data<'_>,
-        mut copy: impl FnMut(SharedSlice<'_>, SharedSlice<'_>) -> Result<(), OutOfBounds>,
-    ) -> Result<(), OutOfBounds> {
-        for &Piece { offset, len } in data.pieces {
-            let piece = data.buffer.slice().get(offset, len)?;
-            self.each(at, len, |done, memory| copy(memory, piece.get(done, memory.len())?))?;
-            at += len;
-        }
-        Ok(())
-    }
-
-    fn fill_with_zeros(&self, at: usize, len: usize) -> Result<(), OutOfBounds> {
-        self.each(at, len, |_, memory| {
-            memory.fill(0);
-            Ok(())
-        })
-    }
 }
 
 impl RamDisk {
@@ -170,38 +110,41 @@ impl RamDisk {
             most_pieces: MOST_PIECES,
             queue_depth: DEPTH,
         };
-        let chunks = Chunks::of(platform, &[], bytes(&geometry, blocks)?)?;
+        let extents = Extents::new(platform, bytes(&geometry, blocks)?)?;
         let mut done = VecDeque::new();
         done.try_reserve_exact(DEPTH).map_err(|_| NewError::OutOfMemory)?;
-        let state = State { chunks, size: Size::new(blocks), done, taken: 0, watch: Watch::new() };
+        let state = State { extents, size: Size::new(blocks), done, taken: 0, watch: Watch::new() };
         Ok(RamDisk {
             geometry,
             blocks: AtomicU64::new(blocks),
             platform: platform.clone(),
-            resizing: Mutex::new(()),
+            copying: Mutex::new(()),
+            copied: AtomicU64::new(0),
             state: Mutex::new(state),
         })
     }
 
-    /// Makes the disk larger or smaller. Blocks that it gets are zero, unless a thread that submits
-    /// a request meanwhile writes to blocks that the disk has just lost and gets back here. After
-    /// an error the disk has the size that it had.
+    /// Makes the disk larger or smaller. Blocks that it gets are zero. Memory of blocks that it
+    /// loses is kept for later growth. After an error the disk has the size that it had.
     pub fn resize(&self, blocks: u64) -> Result<(), OutOfMemory> {
         let due = {
-            let _alone = self.resizing.lock();
-            let (former, blocks_before) = {
-                let state = self.state.lock();
-                (state.chunks.clone(), state.size.blocks())
-            };
+            let alone = self.copying.lock();
+            let blocks_before = self.state.lock().size.blocks();
             let before = bytes(&self.geometry, blocks_before)?;
             let end = bytes(&self.geometry, blocks)?;
-            let chunks = Chunks::of(&self.platform, &former.0, end)?;
-            let covered = former.0.last().map_or(0, |chunk| chunk.start + chunk.memory.len());
-            // What the last chunk holds from before the disk shrank. It lies within the chunks.
-            let _ = chunks.fill_with_zeros(before, end.min(covered).saturating_sub(before));
+            if self.state.lock().extents.count() * EXTENT < end {
+                self.grow(before, end)?;
+            } else {
+                self.state.lock().extents.resize(end);
+            }
+            // What the last extent holds from before the disk shrank. It lies within the extents.
+            if before < end {
+                let held = before.next_multiple_of(EXTENT).min(end);
+                let _ = self.fill_with_zeros(before, held - before);
+            }
+            drop(alone);
             let mut state = self.state.lock();
             self.blocks.store(blocks, Ordering::Release);
-            state.chunks = chunks;
             if state.size.set(blocks) { state.watch.ready() } else { None }
         };
         if let Some(routine) = due {
@@ -210,20 +153,142 @@ impl RamDisk {
         Ok(())
     }
 
+    /// Gives the disk more extents, which are zero.
+    fn grow(&self, before: usize, end: usize) -> Result<(), OutOfMemory> {
+        // Only a thread that has the lock `copying` changes what is computed here.
+        let growth = self.state.lock().extents.growth(&self.platform, end)?;
+        {
+            let mut state = self.state.lock();
+            state.extents.grow(growth);
+            state.extents.resize(end);
+        }
+        let first = before.next_multiple_of(EXTENT).min(end);
+        // Memory that was in use before holds anything. The extents are there.
+        let _ = self.fill_with_zeros(first, end - first);
+        Ok(())
+    }
+
+    /// How many bytes were copied: between blocks and the memory of requests, and for readers who
+    /// see what was there before. Zeros that are written are no copies.
+    pub fn copied(&self) -> u64 {
+        self.copied.load(Ordering::Acquire)
+    }
+
+    fn has_copied(&self, bytes: usize) {
+        self.copied.fetch_add(bytes as u64, Ordering::Release);
+    }
+
+    /// Passes each slice of the disk's memory from `at` on, with the number of bytes before it:
+    /// what lies in one extent. The caller has the lock `copying`.
+    fn each(
+        &self,
+        at: usize,
+        len: usize,
+        changes: bool,
+        mut act: impl FnMut(usize, SharedSlice<'_>) -> Result<(), OutOfBounds>,
+    ) -> Result<(), OutOfBounds> {
+        let mut done = 0;
+        while done < len {
+            let (extent, within) = ((at + done) / EXTENT, (at + done) % EXTENT);
+            let part = (len - done).min(EXTENT - within);
+            let (memory, former, fresh) = {
+                let extents = &mut self.state.lock().extents;
+                let (former, fresh) = match changes {
+                    true => extents.copy_into(extent).ok_or(OutOfBounds)?,
+                    false => (extents.copy_from(extent).ok_or(OutOfBounds)?, None),
+                };
+                (extents.memory.clone(), former, fresh)
+            };
+            let mut change = || {
+                let Some(fresh) = fresh else { return act(done, memory.extent(former)?.get(within, part)?) };
+                let (from, into) = (memory.extent(former)?, memory.extent(fresh)?);
+                let end = within + part;
+                for (at, len) in [(0, within), (end, EXTENT - end)] {
+                    from.get(at, len)?.copy_to(&into.get(at, len)?)?;
+                    self.has_copied(len);
+                }
+                act(done, into.get(within, part)?)
+            };
+            let result = change();
+            let extents = &mut self.state.lock().extents;
+            match fresh {
+                Some(fresh) if result.is_ok() => extents.replace(extent, former, fresh),
+                _ => {
+                    extents.copied(former);
+                    fresh.into_iter().for_each(|fresh| extents.copied(fresh));
+                }
+            }
+            result?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Passes each slice of the disk's memory from `at` on, with the slice of the request's memory
+    /// that belongs to it. All of an extent is passed before readers can be lent it, so they find
+    /// no block in parts.
+    fn each_pair(
+        &self,
+        at: usize,
+        data: &Data<'_>,
+        changes: bool,
+        mut copy: impl FnMut(SharedSlice<'_>, SharedSlice<'_>) -> Result<(), OutOfBounds>,
+    ) -> Result<(), OutOfBounds> {
+        let (mut pieces, mut next) = (data.pieces.iter(), None);
+        let len = data.pieces.iter().map(|piece| piece.len).sum();
+        self.each(at, len, changes, |_, memory| {
+            self.has_copied(memory.len());
+            let mut done = 0;
+            while done < memory.len() {
+                let Piece { offset, len } =
+                    next.take().or_else(|| pieces.next().copied()).ok_or(OutOfBounds)?;
+                let now = len.min(memory.len() - done);
+                copy(memory.get(done, now)?, data.buffer.slice().get(offset, now)?)?;
+                next = (now < len).then_some(Piece { offset: offset + now, len: len - now });
+                done += now;
+            }
+            Ok(())
+        })
+    }
+
+    fn fill_with_zeros(&self, at: usize, len: usize) -> Result<(), OutOfBounds> {
+        self.each(at, len, true, |_, memory| {
+            memory.fill(0);
+            Ok(())
+        })
+    }
+
     /// Carries out a request that was checked. What it names lies in the buffer, and in the disk
     /// unless that has shrunk since.
-    fn carry_out(&self, chunks: &Chunks, request: &Request<'_>) -> Result<(), OutOfBounds> {
+    fn carry_out(&self, request: &Request<'_>) -> Result<(), OutOfBounds> {
         // Below the disk's length in bytes, which is a `usize`.
         let bytes = |blocks: u64| blocks as usize * self.geometry.block_size as usize;
         match *request {
+            Request::Flush | Request::Discard { .. } => Ok(()),
             Request::Read { block, into } => {
-                chunks.each_pair(bytes(block), &into, |disk, memory| disk.copy_to(&memory))
+                let _alone = self.copying.lock();
+                self.each_pair(bytes(block), &into, false, |disk, memory| disk.copy_to(&memory))
             }
             Request::Write { block, from, .. } => {
-                chunks.each_pair(bytes(block), &from, |disk, memory| memory.copy_to(&disk))
+                let _alone = self.copying.lock();
+                self.each_pair(bytes(block), &from, true, |disk, memory| memory.copy_to(&disk))
             }
-            Request::Flush | Request::Discard { .. } => Ok(()),
-            Request::WriteZeroes { block, blocks, .. } => chunks.fill_with_zeros(bytes(block), bytes(blocks)),
+            Request::WriteZeroes { block, blocks, .. } => {
+                let _alone = self.copying.lock();
+                self.fill_with_zeros(bytes(block), bytes(blocks))
+            }
+        }
+    }
+
+    /// Adds a completion.
+    fn complete(&self, token: u64, result: Result<(), Fault>) {
+        let due = {
+            let mut state = self.state.lock();
+            state.done.push_back((token, result));
+            state.watch.ready()
+        };
+        if let Some(routine) = due {
+            routine();
         }
     }
 }
@@ -241,23 +306,15 @@ impl Disk for RamDisk {
 
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
         self.geometry().check(request)?;
-        let chunks = {
+        {
             let mut state = self.state.lock();
             if state.taken == DEPTH {
                 return Err(Submit::Busy);
             }
             state.taken += 1;
-            state.chunks.clone()
-        };
-        let result = self.carry_out(&chunks, request).map_err(|OutOfBounds| Fault::OutOfRange);
-        let due = {
-            let mut state = self.state.lock();
-            state.done.push_back((token, result));
-            state.watch.ready()
-        };
-        if let Some(routine) = due {
-            routine();
         }
+        let result = self.carry_out(request).map_err(|OutOfBounds| Fault::OutOfRange);
+        self.complete(token, result);
         Ok(())
     }
 
@@ -287,6 +344,48 @@ impl Disk for RamDisk {
         state.watch.arm();
         !state.done.is_empty() || state.size.is_unseen()
     }
+
+    fn memory(&self) -> Vec<Arc<DmaBuffer>> {
+        let memory = self.state.lock().extents.memory.clone();
+        memory.buffers.to_vec()
+    }
+
+    fn lend(&self, blocks: Range<u64>, loan: Loan) -> Option<Lease> {
+        let size = self.geometry.block_size as usize;
+        let count = blocks.end.checked_sub(blocks.start).filter(|&count| count > 0)?;
+        if blocks.end > self.blocks.load(Ordering::Acquire) || count > u64::from(MOST_BYTES) {
+            return None;
+        }
+        let (at, len) = (blocks.start as usize * size, count as usize * size);
+        let lease = self.state.lock().extents.lend(at, len, loan)?;
+        Some(Lease { block: blocks.start, ..lease })
+    }
+
+    fn commit(&self, lease: Lease, _fua: bool, token: u64) -> Result<(), (Submit, Lease)> {
+        let at = lease.block as usize * self.geometry.block_size as usize;
+        let due = {
+            let mut state = self.state.lock();
+            if state.taken == DEPTH {
+                return Err((Submit::Busy, lease));
+            }
+            state.taken += 1;
+            let result = if state.extents.commit(&lease, at) { Ok(()) } else { Err(Fault::OutOfRange) };
+            state.done.push_back((token, result));
+            state.watch.ready()
+        };
+        if let Some(routine) = due {
+            routine();
+        }
+        Ok(())
+    }
+
+    fn cancel(&self, lease: Lease) {
+        self.state.lock().extents.cancel(&lease);
+    }
+
+    fn copied(&self) -> u64 {
+        RamDisk::copied(self)
+    }
 }
 
 #[cfg(test)]
@@ -297,10 +396,12 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::LentPiece;
     use crate::testing::{completions, memory, pattern, platform, read, run, write};
 
     const BLOCK: u32 = 512;
-    const BLOCKS_OF_A_CHUNK: u64 = CHUNK as u64 / BLOCK as u64;
+    /// More than an extent, so that what crosses its end crosses that of an extent.
+    const BLOCKS_OF_A_CHUNK: u64 = 8 * EXTENT as u64 / BLOCK as u64;
 
     fn disk(blocks: u64) -> RamDisk {
         RamDisk::new(&platform(), BLOCK, blocks).expect("memory")
@@ -422,6 +523,162 @@ mod tests {
         disk.watch(None);
         submit();
         assert_eq!(calls(), 2);
+    }
+
+    /// The contents of lent memory.
+    fn contents(disk: &RamDisk, lease: &Lease) -> Vec<u8> {
+        let (buffers, mut all) = (disk.memory(), Vec::new());
+        for LentPiece { buffer, offset, len } in lease.pieces() {
+            let mut piece = std::vec![0; len];
+            buffers[buffer].read(offset, &mut piece).expect("within");
+            all.extend(piece);
+        }
+        all
+    }
+
+    /// Brings contents into lent memory.
+    fn bring(disk: &RamDisk, lease: &Lease, mut bytes: &[u8]) {
+        for LentPiece { buffer, offset, len } in lease.pieces() {
+            let (now, later) = bytes.split_at(len);
+            disk.memory()[buffer].write(offset, now).expect("within");
+            bytes = later;
+        }
+    }
+
+    /// Commits what a lease has brought.
+    fn commit(disk: &RamDisk, lease: Lease) -> Result<(), Fault> {
+        disk.commit(lease, false, 77).expect("room");
+        let done = completions(disk);
+        let [(77, result)] = done[..] else { panic!("{done:?}") };
+        result
+    }
+
+    fn is_whole(disk: &RamDisk) -> bool {
+        disk.state.lock().extents.is_whole()
+    }
+
+    const PER_EXTENT: u64 = EXTENT as u64 / BLOCK as u64;
+
+    #[test]
+    fn readers_keep_what_was_lent_whatever_is_written_meanwhile() {
+        let disk = disk(8 * PER_EXTENT);
+        // From the middle of an extent on.
+        let (from, len) = (PER_EXTENT / 2, 2 * EXTENT);
+        let blocks = from..from + 2 * PER_EXTENT;
+        let old = pattern(3, len, 1);
+        assert_eq!(write(&disk, from, &old, false), Ok(()));
+        let lend = || disk.lend(blocks.clone(), Loan::Read).expect("a lease");
+        let (first, before) = (lend(), disk.copied());
+        let one = pattern(9, BLOCK as usize, 2);
+        assert_eq!(write(&disk, from + 1, &one, false), Ok(()));
+        assert_eq!(disk.copied() - before, EXTENT as u64, "the extent that is replaced, and no more");
+        let zeroes = Request::WriteZeroes { block: from, blocks: 1, may_discard: false };
+        assert_eq!(run(&disk, &zeroes), Ok(()));
+        let second = lend();
+        let lease = disk.lend(PER_EXTENT..2 * PER_EXTENT, Loan::Write).expect("a lease");
+        let new = pattern(5, EXTENT, 3);
+        bring(&disk, &lease, &new);
+        assert_eq!(contents(&disk, &second)[EXTENT / 2..], old[EXTENT / 2..], "not committed");
+        assert_eq!(commit(&disk, lease), Ok(()));
+        assert_eq!(contents(&disk, &first), old);
+        let mut middle = old.clone();
+        middle[..BLOCK as usize].fill(0);
+        middle[BLOCK as usize..2 * BLOCK as usize].copy_from_slice(&one);
+        assert_eq!(contents(&disk, &second), middle);
+        let mut last = middle.clone();
+        last[EXTENT / 2..EXTENT / 2 + EXTENT].copy_from_slice(&new);
+        assert_eq!(read(&disk, from, len), Ok(last.clone()));
+        let third = lend();
+        assert_eq!(contents(&disk, &third), last);
+        [first, second, third].into_iter().for_each(|lease| disk.cancel(lease));
+        assert!(is_whole(&disk));
+    }
+
+    #[test]
+    fn what_was_brought_and_not_committed_is_seen_by_nobody() {
+        let disk = disk(4 * PER_EXTENT);
+        let old = pattern(3, EXTENT, 1);
+        assert_eq!(write(&disk, PER_EXTENT, &old, false), Ok(()));
+        let lend = || disk.lend(PER_EXTENT..2 * PER_EXTENT, Loan::Write).expect("a lease");
+        let lease = lend();
+        bring(&disk, &lease, &pattern(4, EXTENT, 2)[..EXTENT]);
+        disk.cancel(lease);
+        assert_eq!(read(&disk, PER_EXTENT, EXTENT), Ok(old));
+        let lease = lend();
+        disk.resize(PER_EXTENT + 1).expect("memory");
+        assert_eq!(commit(&disk, lease), Ok(()), "the extent is there");
+        let lease = lend_all(&disk, PER_EXTENT..2 * PER_EXTENT);
+        assert!(lease.is_none(), "beyond the disk's end");
+        disk.resize(4 * PER_EXTENT).expect("memory");
+        let lease = lend();
+        disk.resize(PER_EXTENT).expect("memory");
+        assert_eq!(commit(&disk, lease), Err(Fault::OutOfRange));
+        disk.resize(4 * PER_EXTENT).expect("memory");
+        assert_eq!(read(&disk, PER_EXTENT, EXTENT), Ok(std::vec![0; EXTENT]));
+        let lease = lend();
+        (0..DEPTH as u64).for_each(|token| assert_eq!(disk.submit(&Request::Flush, token), Ok(())));
+        let (refused, lease) = disk.commit(lease, true, 1).expect_err("no room");
+        assert_eq!((refused, completions(&disk).len()), (Submit::Busy, DEPTH));
+        disk.cancel(lease);
+        assert!(is_whole(&disk));
+    }
+
+    fn lend_all(disk: &RamDisk, blocks: Range<u64>) -> Option<Lease> {
+        disk.lend(blocks, Loan::Write)
+    }
+
+    #[test]
+    fn what_is_lent_has_a_bound_and_whoever_writes_never_waits_for_it() {
+        let extents = 24;
+        let disk = disk(extents * PER_EXTENT);
+        let one = |n: u64, loan| disk.lend(n * PER_EXTENT..(n + 1) * PER_EXTENT, loan);
+        let mut leases: Vec<_> = (0..extents).map_while(|n| one(n, Loan::Read)).collect();
+        assert_eq!(leases.len(), 13, "half of it, and one");
+        leases.push(one(0, Loan::Read).expect("what is lent already is lent again"));
+        let written: Vec<_> = (0..extents).map_while(|n| one(n, Loan::Write)).collect();
+        assert_eq!(written.len(), 7, "a quarter of it, and one");
+        leases.extend(written);
+        for round in 0..3 {
+            for n in 0..extents {
+                let bytes = pattern(n, BLOCK as usize, round);
+                assert_eq!(write(&disk, n * PER_EXTENT + 5, &bytes, false), Ok(()));
+                assert_eq!(read(&disk, n * PER_EXTENT + 5, BLOCK as usize), Ok(bytes));
+            }
+        }
+        leases.into_iter().for_each(|lease| disk.cancel(lease));
+        assert!(is_whole(&disk));
+        for (blocks, loan) in [
+            (0..0, Loan::Read),
+            (5..4, Loan::Read),
+            (extents * PER_EXTENT - 1..extents * PER_EXTENT + 1, Loan::Read),
+            (u64::MAX - 1..u64::MAX, Loan::Write),
+            (0..PER_EXTENT - 1, Loan::Write),
+            (1..PER_EXTENT + 1, Loan::Write),
+            (0..9 * PER_EXTENT + 1, Loan::Read),
+        ] {
+            assert_eq!(disk.lend(blocks.clone(), loan), None, "{blocks:?}");
+        }
+        let most = disk.lend(1..8 * PER_EXTENT + 2, Loan::Read).expect("nine extents");
+        assert_eq!(most.pieces().count(), crate::MOST_LENT);
+        disk.cancel(most);
+    }
+
+    #[test]
+    fn memory_that_comes_back_by_growth_is_zero() {
+        let disk = disk(2 * PER_EXTENT);
+        let all = pattern(1, 2 * EXTENT, 1);
+        assert_eq!(write(&disk, 0, &all, false), Ok(()));
+        let lease = disk.lend(0..PER_EXTENT, Loan::Read).expect("a lease");
+        disk.resize(1).expect("memory");
+        let buffers = disk.memory().len();
+        disk.resize(20 * PER_EXTENT).expect("memory");
+        assert!(disk.memory().len() > buffers, "more is appended");
+        let mut expected = std::vec![0; 20 * EXTENT];
+        expected[..BLOCK as usize].copy_from_slice(&all[..BLOCK as usize]);
+        assert_eq!(read(&disk, 0, 20 * EXTENT), Ok(expected));
+        assert_eq!(contents(&disk, &lease), all[..EXTENT], "what is lent is as it was");
+        disk.cancel(lease);
+        assert!(is_whole(&disk));
     }
 
     #[test]

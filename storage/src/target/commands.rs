@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use block::Lease;
 use nvme::command::Command;
 use nvme::status::Status;
 
@@ -93,6 +94,8 @@ pub(crate) struct Entry {
     /// The memory of the command's data, and in a Compare that of the disk's.
     pub(crate) buffer: Buffer,
     pub(crate) second: Buffer,
+    /// The disk's memory, in place of the first.
+    pub(crate) lease: Option<Lease>,
     /// By whose share its memory is counted.
     pub(crate) owner_of_memory: u32,
     /// The next command of the owner that waits.
@@ -121,6 +124,7 @@ impl Entry {
             capsule: None,
             buffer: Buffer::default(),
             second: Buffer::default(),
+            lease: None,
             owner_of_memory: 0,
             next: None,
             is_duplicate: false,

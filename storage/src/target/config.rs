@@ -15,6 +15,9 @@ pub const PORT: u16 = 4420;
 /// The most namespaces of a target.
 pub const MOST_NAMESPACES: usize = 64;
 
+/// The least memory of a namespace: a Compare takes memory for its data twice.
+pub(super) const LEAST_MEMORY: usize = 4 << 20;
+
 /// A disk that hosts may use.
 #[derive(Clone)]
 pub struct Export {
@@ -59,7 +62,8 @@ pub struct Config {
     /// A host that lets none of the target's Sends and RDMA Reads complete for so long, since it
     /// posts no Receives or does not answer, loses its connection.
     pub response_timeout: Duration,
-    /// Bytes of memory for the data of each namespace.
+    /// Bytes of memory for the data of each namespace. One whose disk lends its memory has a
+    /// quarter, 4 MiB at least.
     pub memory: usize,
     /// A disk that has requests and finishes none for so long is given up: hosts with commands on
     /// it lose their connections, and it gets no commands until it has finished all that it has.
@@ -125,7 +129,6 @@ impl Config {
             !(Duration::from_millis(1)..=Duration::from_secs(600)).contains(&self.disk_timeout),
             "a disk has a time limit of 1 ms to 600 s",
         )?;
-        // A Compare takes memory for its data twice.
-        wrong(!(4 << 20..=1 << 30).contains(&self.memory), "a namespace has 4 MiB to 1 GiB of memory")
+        wrong(!(LEAST_MEMORY..=1 << 30).contains(&self.memory), "a namespace has 4 MiB to 1 GiB of memory")
     }
 }

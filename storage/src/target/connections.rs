@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use super::commands::Stage;
 use super::identity::{ControllerId, Kind};
-use super::pool::MOST_CHUNKS;
+use super::pool::MOST_PIECES;
 use super::queue::{Queue, Role};
 use super::server::Target;
 use super::statistics::Counter;
@@ -81,7 +81,7 @@ impl Target {
         if self.promised + 2 * self.commands.orphans() + entries as usize > self.commands.count() {
             return Err(RejectCode::NoResources);
         }
-        let endpoint = self.domain.endpoint().segments(MOST_CHUNKS as u32).privileged(self.privileged);
+        let endpoint = self.domain.endpoint().segments(MOST_PIECES as u32).privileged(self.privileged);
         // A command has an RDMA Write and a Send, and an earlier one may not be complete yet.
         let endpoint = endpoint.sends(2 * entries).reads(READS).served_reads(0).posted_only();
         let endpoint = endpoint.queue(&self.requests).receive_queue(&self.arrivals).shared(&self.receives);

@@ -60,11 +60,15 @@ impl Target {
             Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return true,
             Task::AuthenticationSend | Task::AuthenticationReceive => return true,
         };
-        let (entry, now) = (&mut self.commands[index], self.clock);
+        let entry = &mut self.commands[index];
         let namespace = &mut self.subsystem.namespaces[place];
         if let Some(status) = namespace.refusal() {
             self.respond(index, status, 0);
             return true;
+        }
+        if let Some(lease) = entry.lease.take() {
+            let committed = self.commit(index, place, lease);
+            return self.submitted(index, place, committed);
         }
         let submitted = match (&entry.capsule, entry.host) {
             // The data are in the capsule.
@@ -79,7 +83,16 @@ impl Target {
                 namespace.submit(index, operation, None, &pieces)
             }
         };
-        match submitted {
+        if namespace.lending.lends() {
+            self.count_copied(place);
+        }
+        self.submitted(index, place, submitted)
+    }
+
+    /// The disk has a command's request, or none. False if there is no room for it.
+    fn submitted(&mut self, index: Index, place: usize, result: Result<(), block::Submit>) -> bool {
+        let (entry, now) = (&mut self.commands[index], self.clock);
+        match result {
             Ok(()) => (entry.stage, entry.since) = (Stage::Disk, now),
             Err(block::Submit::Busy) => {
                 return false;

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::capsule::{COMMAND, Capsule};
 use super::commands::{Answer, HostData, Index, Stage};
-use super::pool::MOST_CHUNKS;
+use super::pool::MOST_PIECES;
 use super::queue::Role;
 use super::server::{RESPONSE, Target};
 use super::statistics::Counter;
@@ -141,10 +141,8 @@ impl Target {
         if !entry.task.takes_data() || entry.host.len() == 0 {
             return self.fetched(index);
         }
-        let pool = match entry.task.namespace() {
-            None => &self.admin_pool,
-            Some(place) => &self.subsystem.namespaces[place].pool,
-        };
+        let namespace = entry.task.namespace().map(|place| &self.subsystem.namespaces[place]);
+        let pool = namespace.map_or(&self.admin_pool, |namespace| &namespace.pool);
         match entry.host {
             HostData::Capsule { offset, .. } => {
                 if entry.buffer.len() > 0 {
@@ -154,7 +152,10 @@ impl Target {
                 self.fetched(index);
             }
             HostData::Memory { address, key, len, .. } => {
-                let sinks = pool.sinks(&entry.buffer);
+                let sinks = match (&entry.lease, namespace) {
+                    (Some(lease), Some(namespace)) => namespace.lending.sinks(lease),
+                    _ => pool.sinks(&entry.buffer),
+                };
                 let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return };
                 if !queue.is_established {
                     entry.stage = Stage::ConnectionToFetch;
@@ -299,10 +300,16 @@ impl Target {
         send.write(response.as_bytes());
         let is_read =
             matches!(entry.task, Task::Reply { .. } | Task::AuthenticationReceive | Task::Read { .. });
-        let write: heapless::Vec<Slice<'_>, MOST_CHUNKS> = match entry.task.namespace() {
+        let write: heapless::Vec<Slice<'_>, MOST_PIECES> = match entry.task.namespace() {
             _ if !is_read || !entry.status.is_success() => heapless::Vec::new(),
             None => self.admin_pool.slices(&entry.buffer),
-            Some(place) => self.subsystem.namespaces[place].pool.slices(&entry.buffer),
+            Some(place) => {
+                let namespace = &self.subsystem.namespaces[place];
+                match &entry.lease {
+                    Some(lease) => namespace.lending.slices(lease),
+                    None => namespace.pool.slices(&entry.buffer),
+                }
+            }
         };
         // A post fails only if the connection is over: then the queue's end frees the entry.
         let mut work = Work::send(send);

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `config`, `statistics` | what a target serves, and what it counts |
 //! | `pool`, `capsule` | memory: of commands' data; of capsules |
+//! | `lending` | commands that use the disk's own memory |
 //! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
 //! | `identity` | names and identifiers of hosts and controllers |
 //! | `queue`, `commands`, `task` | hosts' queues; outstanding commands, and what they ask for |
@@ -25,8 +26,9 @@
 //! A capsule arrives in a Receive. The command is checked (`work`) and becomes a task. If it needs
 //! memory, the command gets chunks of its namespace's pool, or waits for them. Data to write come
 //! by an RDMA Read, or came in the capsule. Then the disk gets a request, or the command waits for
-//! room in its queue. Data that was read goes to the host by an RDMA Write, and behind it the
-//! response by a Send. The entry is free when the Send is complete.
+//! room in its queue. A disk that lends its memory is read from there without a request, and takes
+//! over what was brought there. Data that was read goes to the host by an RDMA Write, and behind it
+//! the response by a Send. The entry is free when the Send is complete.
 //!
 //! If the host's connection ends meanwhile, the entry stays until the disk is done with its memory.
 
@@ -45,6 +47,7 @@ mod features;
 mod flow;
 mod identity;
 mod leftovers;
+mod lending;
 mod namespace;
 mod pool;
 mod queue;

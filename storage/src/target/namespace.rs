@@ -9,6 +9,7 @@ use platform::DmaBuffer;
 
 use super::commands::Index;
 use super::config::Export;
+use super::lending::Lending;
 use super::pool::{Pool, SMALL};
 use super::shares::Shares;
 use super::silence::Silence;
@@ -37,6 +38,8 @@ pub(crate) struct Namespace {
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
     pub(crate) pool: Pool,
+    /// The disk's own memory, if it lends it.
+    pub(crate) lending: Lending,
     /// What controllers have of the memory and the disk's queue, by [`Waiting`].
     pub(crate) shares: [Shares; 3],
     /// Requests that the disk has.
@@ -63,12 +66,13 @@ pub(crate) enum Presence {
 
 impl Namespace {
     /// A disk as a namespace, for so many controllers.
-    pub(crate) fn new(export: &Export, pool: Pool, controllers: usize) -> Namespace {
+    pub(crate) fn new(export: &Export, pool: Pool, lending: Lending, controllers: usize) -> Namespace {
         Namespace {
             disk: export.disk.clone(),
             geometry: export.disk.geometry(),
             uuid: export.uuid,
             pool,
+            lending,
             shares: core::array::from_fn(|_| Shares::new(controllers)),
             on_disk: 0,
             finished: 0,

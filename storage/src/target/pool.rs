@@ -6,12 +6,14 @@
 
 use alloc::vec::Vec;
 
-use block::Piece;
+use block::{MOST_LENT, Piece};
 use platform::Privileged;
 use rdma::{Access, CreateError, Domain, Region, Slice};
 
 /// The most chunks of a buffer.
 pub(crate) const MOST_CHUNKS: usize = 8;
+/// The most pieces of a request: chunks, or those of memory that a disk lends.
+pub(crate) const MOST_PIECES: usize = if MOST_CHUNKS > MOST_LENT { MOST_CHUNKS } else { MOST_LENT };
 /// The bytes of a small chunk: Linux's requests of one or two pages.
 pub(crate) const SMALL: usize = 8 << 10;
 /// The bytes of a large chunk.
@@ -106,12 +108,12 @@ impl Pool {
     }
 
     /// A buffer's pieces, as a request names them.
-    pub(crate) fn slices(&self, buffer: &Buffer) -> heapless::Vec<Slice<'_>, MOST_CHUNKS> {
+    pub(crate) fn slices(&self, buffer: &Buffer) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
         slices(&self.memory, buffer)
     }
 
     /// A buffer's pieces as the sink of an RDMA Read.
-    pub(crate) fn sinks(&self, buffer: &Buffer) -> heapless::Vec<Slice<'_>, MOST_CHUNKS> {
+    pub(crate) fn sinks(&self, buffer: &Buffer) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
         slices(&self.sink, buffer)
     }
 
@@ -149,7 +151,7 @@ impl Pool {
     }
 }
 
-fn slices<'a>(memory: &'a Region, buffer: &Buffer) -> heapless::Vec<Slice<'a>, MOST_CHUNKS> {
+fn slices<'a>(memory: &'a Region, buffer: &Buffer) -> heapless::Vec<Slice<'a>, MOST_PIECES> {
     // The pieces lie in the memory.
     buffer.pieces().iter().filter_map(|piece| memory.get(piece.offset..piece.offset + piece.len)).collect()
 }

@@ -17,6 +17,7 @@ use super::capsule::{self, Capsule};
 use super::commands::{Commands, Index};
 use super::config::Config;
 use super::leftovers::Leftovers;
+use super::lending::{self, Lending};
 use super::namespace::{MEMORY, Namespace};
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
@@ -164,10 +165,12 @@ impl Target {
             }
             let pieces = geometry.most_pieces.saturating_mul(LARGE);
             transfer = transfer.min(pieces).min(geometry.most_bytes as usize);
+            let lending = Lending::new(&domain, privileged, &*export.disk)?;
             // A quarter in small chunks.
-            let sizes = Sizes { small: config.memory / 4 / SMALL, large: config.memory * 3 / 4 / LARGE };
+            let memory = lending::pool_of(&*export.disk, config.memory);
+            let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
             let pool = Pool::new(&domain, privileged, sizes)?;
-            namespaces.push(Namespace::new(export, pool, config.controllers));
+            namespaces.push(Namespace::new(export, pool, lending, config.controllers));
         }
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));

@@ -19,6 +19,7 @@ pub struct Statistics {
     media: AtomicU64,
     authenticated: AtomicU64,
     not_authenticated: AtomicU64,
+    copied: AtomicU64,
 }
 
 /// The values of the counters at one moment.
@@ -52,6 +53,8 @@ pub struct Snapshot {
     pub authenticated: u64,
     /// How often hosts have failed to, or did not go on.
     pub not_authenticated: u64,
+    /// Bytes that disks have copied which lend their memory: 0 as long as all requests suit them.
+    pub copied: u64,
 }
 
 /// A counter of [`Statistics`].
@@ -88,6 +91,7 @@ impl Statistics {
             media: value(&self.media),
             authenticated: value(&self.authenticated),
             not_authenticated: value(&self.not_authenticated),
+            copied: value(&self.copied),
         }
     }
 
@@ -113,6 +117,10 @@ impl Statistics {
     pub(crate) fn has_written(&self, bytes: usize) {
         add(&self.writes, 1);
         add(&self.bytes_written, bytes as u64);
+    }
+
+    pub(crate) fn has_copied(&self, bytes: usize) {
+        add(&self.copied, bytes as u64);
     }
 
     pub(crate) fn now_there_are(&self, connections: usize, controllers: usize) {

@@ -38,6 +38,9 @@ impl Target {
                     // The disk may keep the memory for ever.
                     return self.respond(index, status, 0);
                 }
+                if self.uses_lent_memory(index, place) {
+                    return;
+                }
                 let owner = self.slot_of(index);
                 let entry = &mut self.commands[index];
                 (entry.owner_of_memory, entry.stage) = (owner, Stage::Memory);
@@ -141,6 +144,7 @@ impl Target {
 
     /// Takes back the memory of a command that has ended.
     pub(super) fn give_memory(&mut self, index: Index) {
+        self.give_lease(index);
         let entry = &mut self.commands[index];
         let (first, second) = (core::mem::take(&mut entry.buffer), core::mem::take(&mut entry.second));
         let (owner, kind) = (entry.owner_of_memory, Waiting::memory(first.len()));

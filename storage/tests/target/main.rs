@@ -5,6 +5,7 @@ extern crate ferrovia_storage as storage;
 mod admin;
 mod auth;
 mod disks;
+mod lending;
 mod machine;
 mod order;
 mod protocol;

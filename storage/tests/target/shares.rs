@@ -39,7 +39,8 @@ fn free(target: &Running, queues: Vec<Queue>) {
 #[test]
 fn one_that_takes_no_responses_to_reads_leaves_memory_for_others() {
     let machine = Machine::new();
-    let target = machine.target(machine.ram_disks(&[1 << 20]));
+    // It lends no memory.
+    let target = machine.target(vec![crate::disks::disk(1)]);
     let mut admin = open(&machine, &target, 0);
     let id = admin.begin();
     let mut io = open(&machine, &target, 1);
