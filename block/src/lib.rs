@@ -246,6 +246,11 @@ pub trait Disk: Send + Sync {
     /// Takes back what was lent. Blocks that were to be written are as before.
     fn cancel(&self, _lease: Lease) {}
 
+    /// Whether the blocks survive the machine: it is the same disk after a restart.
+    fn is_durable(&self) -> bool {
+        true
+    }
+
     /// How many bytes the disk has copied by the CPU so far: 0 if a device brings them.
     fn copied(&self) -> u64 {
         0

@@ -386,6 +386,10 @@ impl Disk for RamDisk {
     fn copied(&self) -> u64 {
         RamDisk::copied(self)
     }
+
+    fn is_durable(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
@@ -649,7 +653,7 @@ mod tests {
         assert!(is_whole(&disk));
         for (blocks, loan) in [
             (0..0, Loan::Read),
-            (5..4, Loan::Read),
+            (Range { start: 5, end: 4 }, Loan::Read),
             (extents * PER_EXTENT - 1..extents * PER_EXTENT + 1, Loan::Read),
             (u64::MAX - 1..u64::MAX, Loan::Write),
             (0..PER_EXTENT - 1, Loan::Write),

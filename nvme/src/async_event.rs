@@ -48,6 +48,12 @@ pub mod notice {
     pub const DISCOVERY_LOG_CHANGE: u8 = 0xf0;
 }
 
+/// Asynchronous Event Information of [`kind::IO_COMMAND_SET`].
+pub mod io_command_set {
+    /// Reservation Log Page Available.
+    pub const RESERVATION_LOG_AVAILABLE: u8 = 0x00;
+}
+
 /// An asynchronous event. No other event of its type is reported until the host reads the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -65,6 +71,12 @@ impl Event {
         kind: kind::NOTICE,
         info: notice::NAMESPACE_ATTRIBUTE_CHANGED,
         log_page: log::id::CHANGED_NAMESPACES,
+    };
+    /// There is a Reservation Notification log page.
+    pub const RESERVATION_NOTICE: Self = Self {
+        kind: kind::IO_COMMAND_SET,
+        info: io_command_set::RESERVATION_LOG_AVAILABLE,
+        log_page: log::id::RESERVATION_NOTIFICATION,
     };
     /// The Discovery log page has changed.
     pub const DISCOVERY_LOG_CHANGE: Self =
@@ -89,6 +101,7 @@ mod tests {
     fn the_result_of_an_event() {
         assert_eq!(Event::NAMESPACE_ATTRIBUTE_CHANGED.result(), 0x0004_0002);
         assert_eq!(Event::DISCOVERY_LOG_CHANGE.result(), 0x0070_f002);
+        assert_eq!(Event::RESERVATION_NOTICE.result(), 0x0080_0006);
         assert_eq!(Event::parse(0xff70_f0fa), Event::DISCOVERY_LOG_CHANGE);
         let error = Event { kind: kind::ERROR, info: error::PERSISTENT_INTERNAL, log_page: log::id::ERROR };
         assert_eq!(Event::parse(error.result()), error);

@@ -43,6 +43,16 @@ pub mod opcode {
         pub const WRITE_ZEROES: u8 = 0x08;
         /// Dataset Management.
         pub const DATASET_MANAGEMENT: u8 = 0x09;
+        /// Verify.
+        pub const VERIFY: u8 = 0x0c;
+        /// Reservation Register.
+        pub const RESERVATION_REGISTER: u8 = 0x0d;
+        /// Reservation Report.
+        pub const RESERVATION_REPORT: u8 = 0x0e;
+        /// Reservation Acquire.
+        pub const RESERVATION_ACQUIRE: u8 = 0x11;
+        /// Reservation Release.
+        pub const RESERVATION_RELEASE: u8 = 0x15;
     }
 }
 
@@ -203,7 +213,11 @@ impl Command {
     pub fn has_blocks(&self) -> bool {
         matches!(
             self.opcode,
-            opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE | opcode::io::WRITE_ZEROES
+            opcode::io::READ
+                | opcode::io::WRITE
+                | opcode::io::COMPARE
+                | opcode::io::WRITE_ZEROES
+                | opcode::io::VERIFY
         )
     }
 

@@ -35,6 +35,10 @@ pub mod id {
     pub const HOST_BEHAVIOR_SUPPORT: u8 = 0x16;
     /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Reservation Notification Mask: [`crate::reservation::Mask`], of a namespace.
+    pub const RESERVATION_MASK: u8 = 0x82;
+    /// Reservation Persistence, of a namespace: bit 0.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
     /// Namespace Write Protection Config.
     pub const WRITE_PROTECTION: u8 = 0x84;
 }

@@ -11,7 +11,7 @@
 //!   [`private_data`]: what the connection manager's messages carry; [`nqn`]: names.
 //! - [`identify`], [`feature`], [`log`], [`async_event`]: what the admin commands transfer.
 //! - [`auth`]: what the authentication of hosts and controllers transfers, and computes.
-//! - [`dsm`]: what Dataset Management transfers.
+//! - [`dsm`]: what Dataset Management transfers; [`reservation`]: the commands of reservations.
 //!
 //! What a target or a host does with these formats is in `storage`, and disks are in `block`.
 //!
@@ -35,6 +35,7 @@ pub mod identify;
 pub mod log;
 pub mod nqn;
 pub mod private_data;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 

@@ -58,6 +58,10 @@ pub struct Options {
     #[arg(long, global = true, help_heading = "Machine")]
     pub read_only: bool,
 
+    /// A disk behind the others, which the guest may write whatever becomes of those.
+    #[arg(skip)]
+    pub state: Option<PathBuf>,
+
     /// The last disk fails where it reads or writes this sector: for tests.
     #[arg(skip)]
     pub failing_sector: Option<u64>,
@@ -88,6 +92,7 @@ impl Default for Options {
             nics: None,
             disks: Vec::new(),
             read_only: false,
+            state: None,
             failing_sector: None,
             log: "warn".into(),
             timeout: None,
@@ -150,6 +155,8 @@ impl Options {
         if let Some(last) = disks.last_mut() {
             last.failing = self.failing_sector;
         }
+        let state = self.state.iter();
+        disks.extend(state.map(|path| Disk { path: path.clone(), read_only: false, failing: None }));
         disks
     }
 

@@ -1,6 +1,8 @@
 //! `storage`: boots the target of NVMe over Fabrics, and shows its activity on one line.
 
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
@@ -22,6 +24,10 @@ pub struct Exports {
     /// Let only this host connect (repeatable; without it any host may)
     #[arg(long = "allow-host", value_name = "NQN", value_parser = word)]
     allowed: Vec<String>,
+    /// Keep hosts' reservations in this file, which is made if there is none: so those persist that
+    /// a host wants to
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Listen at this port
     #[arg(long, value_name = "PORT", default_value_t = 4420)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -44,8 +50,13 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
     let mut options = options.clone();
     options.memory.get_or_insert(memory(options.disks.len(), &exports.ram_disks));
+    if let Some(state) = &exports.state {
+        make_state(state)?;
+        options.state = Some(state.clone());
+    }
     let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port)];
     words.push(format!("disk-timeout={}", exports.disk_timeout));
+    words.extend(exports.state.iter().map(|_| "state".into()));
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
     let names = Names::of(exports.nqn.as_deref());
@@ -75,6 +86,19 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
             Event::Stalled(silence) => return Err(Error::Stalled(silence)),
             Event::Deadline => return Err(launcher.timed_out()),
         }
+    }
+}
+
+/// The bytes of a new state file: more than the target needs.
+const STATE: u64 = 1 << 20;
+
+/// Makes the state file, of zeros, unless it is there.
+fn make_state(path: &Path) -> Result<()> {
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) => file.set_len(STATE).map_err(failed),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(failed(error)),
     }
 }
 

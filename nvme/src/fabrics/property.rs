@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::PropertySize;
 
-/// The value of [`Property::Vs`]: base 1.4.
-pub const VERSION: u32 = 0x0001_0400;
+/// The value of [`Property::Vs`]: base 2.0.
+pub const VERSION: u32 = 0x0002_0000;
 
 /// A property, by its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -175,6 +175,28 @@ pub struct Controller {
 
 const _: () = assert!(size_of::<Controller>() == super::LEN);
 
+/// The structure of the NVM command set about a controller (NVM command set 1.0, 4.1.5.2): limits,
+/// of which 0 means none.
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct NvmController {
+    /// Verify Size Limit: as [`Controller::mdts`].
+    pub vsl: u8,
+    /// Write Zeroes Size Limit.
+    pub wzsl: u8,
+    /// Write Uncorrectable Size Limit.
+    pub wusl: u8,
+    /// Dataset Management Ranges Limit.
+    pub dmrl: u8,
+    /// Dataset Management Range Size Limit in logical blocks.
+    pub dmrsl: U32,
+    /// Dataset Management Size Limit in logical blocks.
+    pub dmsl: zerocopy::little_endian::U64,
+    _reserved_16: [u8; 4080],
+}
+
+const _: () = assert!(size_of::<NvmController>() == super::LEN);
+
 /// A Power State Descriptor (base 5.15.2.2).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -280,6 +302,9 @@ bitflags! {
         const TELEMETRY = 1 << 3;
         /// The Persistent Event log page exists.
         const PERSISTENT_EVENT = 1 << 4;
+        /// The pages of what is supported exist (log pages 0x00, 0x12, 0x13), and the Commands
+        /// Supported and Effects log page names scopes.
+        const SUPPORTED_PAGES = 1 << 5;
     }
 
     /// [`Controller::oncs`].
@@ -301,6 +326,8 @@ bitflags! {
         const TIMESTAMP = 1 << 6;
         /// Verify.
         const VERIFY = 1 << 7;
+        /// Copy.
+        const COPY = 1 << 8;
     }
 
     /// [`Controller::vwc`].

@@ -5,10 +5,11 @@ mod list;
 mod namespace;
 
 pub use controller::{
-    Cmic, Controller, ControllerType, Ctratt, Fcatt, Lpa, Oacs, Oaes, Oncs, PowerState, Sgls, Vwc,
+    Cmic, Controller, ControllerType, Ctratt, Fcatt, Lpa, NvmController, Oacs, Oaes, Oncs, PowerState, Sgls,
+    Vwc,
 };
 pub use list::{ActiveList, DescriptorWriter, Descriptors, NamespaceId, NoRoom};
-pub use namespace::{Dlfeat, LbaFormat, Namespace, Nmic, Nsfeat};
+pub use namespace::{Dlfeat, IndependentNamespace, LbaFormat, Namespace, Nmic, Nsfeat};
 
 use crate::Command;
 use crate::command::opcode;
@@ -26,10 +27,17 @@ pub mod cns {
     pub const ACTIVE_LIST: u8 = 0x02;
     /// The [`super::Descriptors`] of the command's namespace.
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+    /// Of base 2.0: the namespace's structure of a command set. For the NVM command set zeros will
+    /// do.
+    pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
     /// Of base 2.0: a controller's structure for a command set.
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+    /// Of base 2.0: [`super::ActiveList`] of the namespaces of a command set.
+    pub const COMMAND_SET_ACTIVE_LIST: u8 = 0x07;
     /// Of base 2.0: the namespace's structure that no command set owns.
     pub const COMMAND_SET_INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// Of base 2.0: 512 combinations of command sets, 8 bytes each.
+    pub const COMMAND_SETS: u8 = 0x1c;
 }
 
 /// The arguments of an Identify.
@@ -50,7 +58,13 @@ impl Identify {
         Self { cns: cdw10 as u8, cntid: (cdw10 >> 16) as u16, nsid: command.nsid.get() }
     }
 
-    /// The command with these arguments.
+    /// Of base 2.0: the Command Set Identifier of an Identify command, for some structures. 0 is
+    /// the NVM command set.
+    pub fn command_set(command: &Command) -> u8 {
+        (command.cdw11.get() >> 24) as u8
+    }
+
+    /// The command with these arguments, of the NVM command set.
     pub fn command(&self) -> Command {
         let cdw10 = u32::from(self.cntid) << 16 | u32::from(self.cns);
         Command { nsid: self.nsid.into(), cdw10: cdw10.into(), ..Command::new(opcode::admin::IDENTIFY) }

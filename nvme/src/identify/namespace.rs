@@ -83,6 +83,34 @@ pub struct Namespace {
 
 const _: () = assert!(size_of::<Namespace>() == super::LEN);
 
+/// The Identify Namespace data structure that no command set owns (base 2.0, 5.17.2.8).
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct IndependentNamespace {
+    /// Common Namespace Features.
+    pub nsfeat: u8,
+    /// As [`Namespace::nmic`].
+    pub nmic: u8,
+    /// As [`Namespace::rescap`].
+    pub rescap: u8,
+    /// As [`Namespace::fpi`].
+    pub fpi: u8,
+    /// As [`Namespace::anagrpid`].
+    pub anagrpid: U32,
+    /// As [`Namespace::nsattr`].
+    pub nsattr: u8,
+    _reserved_9: u8,
+    /// As [`Namespace::nvmsetid`].
+    pub nvmsetid: U16,
+    /// As [`Namespace::endgid`].
+    pub endgid: U16,
+    /// Namespace Status: bit 0 for ready.
+    pub nstat: u8,
+    _reserved_15: [u8; 4081],
+}
+
+const _: () = assert!(size_of::<IndependentNamespace>() == super::LEN);
+
 /// An LBA Format data structure (base 5.15.2.1).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

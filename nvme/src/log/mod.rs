@@ -13,6 +13,8 @@ use crate::command::opcode;
 
 /// Log page identifiers (base 5.14.1).
 pub mod id {
+    /// Of base 2.0: Supported Log Pages: a dword for each, whose bit 0 says that it is supported.
+    pub const SUPPORTED: u8 = 0x00;
     /// Error Information: [`super::ErrorEntry`], the newest first.
     pub const ERROR: u8 = 0x01;
     /// SMART / Health Information: [`super::Smart`].
@@ -21,13 +23,52 @@ pub mod id {
     pub const FIRMWARE_SLOT: u8 = 0x03;
     /// Changed Namespace List: [`super::ChangedNamespaces`].
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Commands Supported and Effects.
+    /// Commands Supported and Effects: an [`super::Effects`] for each admin opcode, and for each
+    /// I/O opcode.
     pub const COMMAND_EFFECTS: u8 = 0x05;
     /// Asymmetric Namespace Access.
     pub const ANA: u8 = 0x0c;
+    /// Of base 2.0: Feature Identifiers Supported and Effects: a [`super::FeatureEffects`] for
+    /// each.
+    pub const FEATURE_EFFECTS: u8 = 0x12;
+    /// Of base 2.0: the same for the commands of the management interface.
+    pub const MANAGEMENT_EFFECTS: u8 = 0x13;
     /// Discovery: [`super::DiscoveryHeader`] and [`super::DiscoveryEntry`].
     pub const DISCOVERY: u8 = 0x70;
+    /// Reservation Notification: [`crate::reservation::NoticePage`].
+    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
 }
+
+bitflags::bitflags! {
+    /// What a command does, in the Commands Supported and Effects log page.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Effects: u32 {
+        /// The command is supported.
+        const SUPPORTED = 1 << 0;
+        /// It may change the contents of logical blocks.
+        const CHANGES_BLOCKS = 1 << 1;
+        /// Its scope is a namespace.
+        const OF_NAMESPACE = 1 << 20;
+        /// Its scope is a controller.
+        const OF_CONTROLLER = 1 << 21;
+    }
+
+    /// What a feature does, in the Feature Identifiers Supported and Effects log page.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FeatureEffects: u32 {
+        /// The feature is supported.
+        const SUPPORTED = 1 << 0;
+        /// Its scope is a namespace.
+        const OF_NAMESPACE = 1 << 20;
+        /// Its scope is a controller.
+        const OF_CONTROLLER = 1 << 21;
+    }
+}
+
+/// Bytes of the pages that have a dword for each of 256 identifiers.
+pub const SUPPORTED_LEN: usize = 1024;
+/// Bytes of the Commands Supported and Effects log page.
+pub const EFFECTS_LEN: usize = 4096;
 
 /// The arguments of a Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use core::time::Duration;
 use nvme::async_event::Event;
 use nvme::command::{Command, opcode};
 use nvme::fabrics::{Cc, Property, PropertyGet, PropertySet, VERSION, fctype};
-use nvme::feature::{self, GetFeatures, SetFeatures};
+use nvme::feature::{self, GetFeatures, Select, SetFeatures};
 use nvme::identify::{self, Identify, cns};
 use nvme::log::{self, GetLogPage};
 use nvme::status::Status;
@@ -18,6 +18,8 @@ use super::queue::Role;
 use super::server::Target;
 use super::task::{Reply, Task};
 
+/// Bytes of a host identifier.
+const HOST_ID: usize = 16;
 /// The result of an Abort that aborted nothing.
 const NOT_ABORTED: u64 = 1;
 
@@ -44,6 +46,7 @@ impl Target {
         let Some(controller) = self.controller(id, kind) else {
             return Err((Status::INTERNAL_ERROR, 0));
         };
+        controller.has_traffic = true;
         if command.opcode == opcode::FABRICS {
             return match command.fctype() {
                 fctype::PROPERTY_GET => {
@@ -68,7 +71,7 @@ impl Target {
             return Err((Status::SEQUENCE_ERROR.dnr(), 0));
         }
         match command.opcode {
-            opcode::admin::IDENTIFY => self.identify(id, kind, &Identify::of(command)),
+            opcode::admin::IDENTIFY => self.identify(id, kind, command),
             opcode::admin::GET_LOG_PAGE => self.get_log_page(id, kind, &GetLogPage::of(command)),
             opcode::admin::ASYNC_EVENT_REQUEST => match controller.wait_for_event(index) {
                 Ok(()) => {
@@ -83,6 +86,9 @@ impl Target {
                 if arguments.fid == feature::id::NUMBER_OF_QUEUES && self.has_io_queues(id) {
                     return Err((Status::SEQUENCE_ERROR.dnr(), 0));
                 }
+                if let Some(answer) = self.set_reservation_feature(id, kind, &arguments) {
+                    return answer;
+                }
                 let most = self.grantable(id);
                 match self.controller(id, kind) {
                     Some(controller) => Err(controller.set_feature(&arguments, most, now)),
@@ -91,6 +97,12 @@ impl Target {
             }
             opcode::admin::GET_FEATURES => {
                 let arguments = GetFeatures::of(command).map_err(|status| (status.dnr(), 0))?;
+                if let Some(answer) = self.reservation_feature(id, kind, &arguments) {
+                    return Err(answer);
+                }
+                if arguments.fid == feature::id::HOST_IDENTIFIER && kind == Kind::Io {
+                    return host_identifier(id, &arguments, command);
+                }
                 let has_cache = self.subsystem.namespaces.iter().any(|n| n.geometry.has_volatile_cache);
                 match self.controller(id, kind) {
                     Some(controller) => {
@@ -99,9 +111,11 @@ impl Target {
                     None => Err((Status::INTERNAL_ERROR, 0)),
                 }
             }
-            // A command is with the NIC or the disk, which cannot be asked to stop, or it waits and
-            // will be done soon. The page allows a controller not to abort.
-            opcode::admin::ABORT if kind == Kind::Io => Err((Status::SUCCESS, NOT_ABORTED)),
+            opcode::admin::ABORT if kind == Kind::Io => {
+                let (queue, command) = command.aborts();
+                let is_aborted = self.abort(id, queue, command);
+                Err((Status::SUCCESS, if is_aborted { 0 } else { NOT_ABORTED }))
+            }
             _ => Err((Status::INVALID_OPCODE.dnr(), 0)),
         }
     }
@@ -164,13 +178,9 @@ impl Target {
         self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id) && !queue.is_ending)
     }
 
-    fn identify(
-        &mut self,
-        id: ControllerId,
-        kind: Kind,
-        arguments: &Identify,
-    ) -> Result<(Task, usize), Answer> {
-        let nsid = arguments.nsid;
+    fn identify(&mut self, id: ControllerId, kind: Kind, command: &Command) -> Result<(Task, usize), Answer> {
+        let arguments = Identify::of(command);
+        let (nsid, has_command_set) = (arguments.nsid, Identify::command_set(command) == 0);
         let is_visible = self.visible_to(id).has(nsid);
         let reply = match (arguments.cns, kind) {
             (cns::CONTROLLER, _) => Reply::Controller(id, kind),
@@ -186,6 +196,27 @@ impl Target {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 Reply::Active(id, nsid)
+            }
+            // Of the command sets there is the NVM one.
+            (cns::COMMAND_SET_CONTROLLER, Kind::Io) if has_command_set => Reply::NvmController,
+            (cns::COMMAND_SETS, Kind::Io) => Reply::CommandSets,
+            (cns::COMMAND_SET_ACTIVE_LIST, Kind::Io) if has_command_set => {
+                if nsid >= nvme::NSID_ALL - 1 {
+                    return Err((Status::INVALID_NAMESPACE.dnr(), 0));
+                }
+                Reply::Active(id, nsid)
+            }
+            (cns::COMMAND_SET_NAMESPACE, Kind::Io) if has_command_set => {
+                if !is_visible || self.subsystem.place(nsid).is_none() {
+                    return Err((Status::INVALID_NAMESPACE.dnr(), 0));
+                }
+                Reply::Nothing
+            }
+            (cns::COMMAND_SET_INDEPENDENT_NAMESPACE, Kind::Io) => {
+                if !is_visible || self.subsystem.any_place(nsid).is_none() {
+                    return Err((Status::INVALID_NAMESPACE.dnr(), 0));
+                }
+                Reply::IndependentNamespace(nsid)
             }
             (cns::NAMESPACE_DESCRIPTORS, Kind::Io) => {
                 if !is_visible || self.subsystem.place(nsid).is_none() {
@@ -215,7 +246,8 @@ impl Target {
         if offset > size {
             return Err((Status::INVALID_FIELD.dnr(), 0));
         }
-        let clears = page == log::id::CHANGED_NAMESPACES && !arguments.rae;
+        let clears =
+            !arguments.rae && matches!(page, log::id::CHANGED_NAMESPACES | log::id::RESERVATION_NOTIFICATION);
         let reply = Reply::Log { controller: id, kind, page, offset, clears };
         // What lies behind a page's end is undefined: it takes no memory beyond a chunk.
         let written = len.min(SMALL.max((size - offset) as usize));
@@ -237,6 +269,23 @@ impl Target {
         for index in due {
             self.respond(index, Status::SUCCESS, Event::NAMESPACE_ATTRIBUTE_CHANGED.result().into());
         }
+    }
+}
+
+/// A Get Features of the host identifier, which has data: of 128 bits, as fabrics demand.
+fn host_identifier(
+    id: ControllerId,
+    arguments: &GetFeatures,
+    command: &Command,
+) -> Result<(Task, usize), Answer> {
+    match arguments.select {
+        // It is the one of the Connect command, and cannot be changed.
+        Select::SupportedCapabilities => Err((Status::SUCCESS, 0)),
+        Select::Current if command.cdw11.get() & 1 != 0 => {
+            let len = HOST_ID;
+            Ok((Task::Reply { reply: Reply::HostIdentifier(id), len }, len))
+        }
+        _ => Err((Status::INVALID_FIELD.dnr(), 0)),
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) enum Stage {
     Data,
     /// Requests that an earlier connection of the host left to disks.
     Earlier,
+    /// Reservation commands before it, the state disk, or requests that a disk had before.
+    Reservation,
     /// Room in the disk's queue.
     Room,
     /// The disk.
@@ -104,6 +106,8 @@ pub(crate) struct Entry {
     pub(crate) is_duplicate: bool,
     /// When the disk got its request, in nanoseconds of the platform's clock.
     pub(crate) since: u64,
+    /// Among which requests of the disk it is counted.
+    pub(crate) age: u8,
     /// It is counted among the [`Leftovers`](super::leftovers::Leftovers).
     pub(crate) is_left: bool,
     /// What the command asks for.
@@ -129,6 +133,7 @@ impl Entry {
             next: None,
             is_duplicate: false,
             since: 0,
+            age: 0,
             is_left: false,
             task: Task::Nothing,
             status: Status::SUCCESS,

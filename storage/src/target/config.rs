@@ -45,6 +45,9 @@ pub struct Config {
     pub authentication_timeout: Duration,
     /// The disks, as namespaces 1, 2, …
     pub disks: Vec<Export>,
+    /// Where registrations and reservations persist through a loss of power: 512 KiB at least,
+    /// which are zero at first. Without it none persists. Nobody else may use the disk.
+    pub state: Option<Arc<dyn Disk>>,
     /// The most entries of an I/O queue, 2 to 1,024.
     pub depth: u16,
     /// The most I/O queues of a controller, 1 to 128.
@@ -83,6 +86,7 @@ impl Config {
             hosts: Vec::new(),
             authentication_timeout: Duration::from_secs(30),
             disks,
+            state: None,
             depth: 128,
             io_queues: 16,
             controllers: 64,

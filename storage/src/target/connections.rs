@@ -192,7 +192,7 @@ impl Target {
             if matches!(stage, Stage::Memory | Stage::Room) {
                 // Its turn frees it.
                 self.let_have_turn(index);
-            } else if stage != Stage::Disk {
+            } else if !matches!(stage, Stage::Disk | Stage::Reservation) {
                 self.finish(index);
             }
         }

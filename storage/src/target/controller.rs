@@ -14,6 +14,7 @@ use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::features::Kept;
 use super::identity::{HostIdentity, Kind};
+use super::reservations::notices::Notices;
 
 /// The most Asynchronous Event Requests that may be outstanding.
 pub(crate) const MOST_EVENTS: usize = 4;
@@ -41,6 +42,8 @@ pub(crate) struct Controller {
     keep_alive: Duration,
     /// When the host was heard last, in nanoseconds of the platform's clock.
     heard: u64,
+    /// A command has come since (traffic based keep alive, base 2.0, 3.9.4).
+    pub(crate) has_traffic: bool,
     /// I/O queues that the host may connect.
     pub(crate) granted: u16,
     /// The I/O queues that are connected, a bit each by number.
@@ -57,6 +60,8 @@ pub(crate) struct Controller {
     has_changed: bool,
     /// A change was reported, and the host has not read the log page yet.
     is_masked: bool,
+    /// What the host has to hear of reservations.
+    pub(crate) reservation_notices: Notices,
     /// Commands that failed, and the last of them.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<ErrorEntry>,
@@ -86,6 +91,7 @@ impl Controller {
             is_resetting: false,
             keep_alive: Duration::ZERO,
             heard: now,
+            has_traffic: false,
             granted: 0,
             connected: [0; 4],
             kept: Kept::default(),
@@ -94,6 +100,7 @@ impl Controller {
             changed: heapless::Vec::new(),
             has_changed: false,
             is_masked: false,
+            reservation_notices: Notices::default(),
             errors: 0,
             last_error: None,
         }
@@ -132,6 +139,7 @@ impl Controller {
             self.kept = Kept::default();
             self.changed.clear();
             (self.has_changed, self.is_masked) = (false, false);
+            self.reservation_notices = Notices::default();
             change = Change::Reset;
         }
         if !old.is_enabled() && new.is_enabled() && !self.is_resetting {
@@ -197,11 +205,12 @@ impl Controller {
 
     /// Restarts the keep-alive timer.
     pub(crate) fn hear(&mut self, now: u64) {
-        self.heard = now;
+        (self.heard, self.has_traffic) = (now, false);
     }
 
-    /// Whether the host has been silent for too long.
-    pub(crate) fn has_expired(&self, now: u64) -> bool {
+    /// Whether the host has been silent for too long: no command of any queue came for as long as
+    /// the timer runs. One that came while it ran starts it again when it expires.
+    pub(crate) fn has_expired(&mut self, now: u64) -> bool {
         if self.is_settling() {
             return false;
         }
@@ -212,7 +221,12 @@ impl Controller {
             Kind::Io if !self.keep_alive.is_zero() => self.keep_alive,
             Kind::Io => return false,
         };
-        now.saturating_sub(self.heard) > patience.as_nanos() as u64
+        if now.saturating_sub(self.heard) <= patience.as_nanos() as u64 {
+            return false;
+        }
+        let is_silent = !self.has_traffic;
+        self.hear(now);
+        is_silent
     }
 
     /// Marks an I/O queue as connected; fails if it is.
@@ -305,6 +319,10 @@ mod tests {
             let mut controller = controller(Kind::Discovery);
             controller.set_keep_alive(timeout, 0);
             assert!(!controller.has_expired(after) && controller.has_expired(after + 1), "{timeout}");
+            assert!(!controller.has_expired(2 * after + 1), "the timer runs again");
+            controller.has_traffic = true;
+            assert!(!controller.has_expired(2 * after + 2), "a command has come");
+            assert!(controller.has_expired(3 * after + 3), "and no more");
         }
     }
 }

@@ -45,8 +45,13 @@ impl Target {
             self.answer(index);
             return true;
         }
+        // It may have been reserved since the command came.
+        if self.conflicts(index) {
+            self.respond(index, Status::RESERVATION_CONFLICT.dnr(), 0);
+            return true;
+        }
         let (operation, uses_second) = match self.commands[index].task {
-            Task::Read { block, .. } => (Operation::Read { block }, false),
+            Task::Read { block, .. } | Task::Verify { block, .. } => (Operation::Read { block }, false),
             Task::Write { block, fua, .. } => (Operation::Write { block, fua }, false),
             Task::Compare { block, .. } => (Operation::Read { block }, true),
             Task::Plain { operation, .. } => (operation, false),
@@ -57,7 +62,9 @@ impl Target {
                     return true;
                 }
             },
-            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => return true,
+            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect | Task::Reserve { .. } => {
+                return true;
+            }
             Task::AuthenticationSend | Task::AuthenticationReceive => return true,
         };
         let entry = &mut self.commands[index];
@@ -93,7 +100,10 @@ impl Target {
     fn submitted(&mut self, index: Index, place: usize, result: Result<(), block::Submit>) -> bool {
         let (entry, now) = (&mut self.commands[index], self.clock);
         match result {
-            Ok(()) => (entry.stage, entry.since) = (Stage::Disk, now),
+            Ok(()) => {
+                (entry.stage, entry.since) = (Stage::Disk, now);
+                entry.age = self.subsystem.namespaces[place].ages.begin();
+            }
             Err(block::Submit::Busy) => {
                 return false;
             }
@@ -141,6 +151,7 @@ impl Target {
             return;
         }
         namespace.on_disk -= 1;
+        namespace.ages.end(entry.age);
         namespace.finished += 1;
         if let Err(fault) = result {
             self.failed(index, place, fault);

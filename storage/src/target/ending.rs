@@ -33,7 +33,8 @@ impl Target {
         });
         // A host that is gone does not say goodbye. But a disk must not find its memory in use for
         // something else.
-        let is_busy = self.subsystem.namespaces.iter().any(|namespace| namespace.on_disk > 0);
+        let is_busy = self.subsystem.namespaces.iter().any(|namespace| namespace.on_disk > 0)
+            || self.reservations.is_busy();
         let failed = match ended {
             Ok(()) if is_busy => Err(Error::Config("a disk did not finish its requests")),
             ended => ended,
@@ -41,6 +42,7 @@ impl Target {
         for namespace in &self.subsystem.namespaces {
             namespace.disk.watch(None);
         }
+        self.reservations.close();
         // No command keeps its memory, unless the disk or the host did not end in time.
         let pools = || self.subsystem.namespaces.iter().map(|namespace| &namespace.pool);
         debug_assert!(self.commands.used() > 0 || pools().chain([&self.admin_pool]).all(Pool::is_whole));
@@ -61,7 +63,7 @@ impl Target {
             if holds(self) || self.platform.now() >= deadline {
                 return Ok(());
             }
-            if !self.round()? && !self.arm_disks() {
+            if !self.round()? && !self.arm_disks() && !self.reservations.arm() {
                 let next = deadline.min(self.platform.now() + TICK);
                 self.shared.attention.signal.wait(seen, Some(next));
             }

@@ -58,6 +58,8 @@ impl Controller {
                 return (Status::SUCCESS, value.into());
             }
             (id::KEEP_ALIVE_TIMER, _) => self.set_keep_alive(value, now),
+            // It is the one of the Connect command (fabrics 3.3).
+            (id::HOST_IDENTIFIER, Kind::Io) => return (Status::SEQUENCE_ERROR.dnr(), 0),
             // The cache is the disk's own.
             (id::VOLATILE_WRITE_CACHE, Kind::Io) => return (Status::FEATURE_NOT_CHANGEABLE.dnr(), 0),
             (id::ARBITRATION, Kind::Io) => self.kept.arbitration = value & 0xffff_ff07,

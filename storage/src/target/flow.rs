@@ -1,6 +1,6 @@
 //! A command's way, from its capsule to the response.
 
-use nvme::command::Command;
+use nvme::command::{Command, opcode};
 use nvme::completion::Completion;
 use nvme::sgl::Sgl;
 use nvme::status::Status;
@@ -11,6 +11,7 @@ use super::capsule::{COMMAND, Capsule};
 use super::commands::{Answer, HostData, Index, Stage};
 use super::pool::MOST_PIECES;
 use super::queue::Role;
+use super::reservations;
 use super::server::{RESPONSE, Target};
 use super::statistics::Counter;
 use super::task::Task;
@@ -107,13 +108,16 @@ impl Target {
             Role::Admin(id, is_io) => self.admin(id, is_io, index, &command)?,
             Role::Io(id) => {
                 let nsid = command.nsid.get();
-                let controller = self.subsystem.controllers.get(id);
-                let Some(controller) = controller.filter(|controller| controller.is_enabled()) else {
-                    return Err((Status::SEQUENCE_ERROR.dnr(), 0));
-                };
+                let controller = self.subsystem.controllers.get(id).filter(|one| one.is_enabled());
+                let Some(controller) = controller else { return Err((Status::SEQUENCE_ERROR.dnr(), 0)) };
+                controller.has_traffic = true;
                 let is_visible = controller.visible.has(nsid);
                 let place = self.subsystem.any_place(nsid).filter(|_| is_visible);
-                work::io(&command, place, &self.subsystem).map_err(|status| (status, 0))?
+                match (command.opcode, place) {
+                    (opcode::io::RESERVATION_REPORT, Some(place)) => self.report(place, &command),
+                    _ => work::io(&command, place, &self.subsystem),
+                }
+                .map_err(|status| (status, 0))?
             }
         };
         let entry = &mut self.commands[index];
@@ -122,15 +126,23 @@ impl Target {
             return Ok(());
         }
         // Without a bit in the field SGLS that allows longer ones, the length has to fit exactly.
-        // But Linux always names room for 256 ranges.
+        // But Linux always names room for 256 ranges, and two keys for a Reservation Release.
         let host = entry.host.len() as usize;
-        let is_longer = host > len && matches!(task, Task::Deallocate { .. });
+        let is_longer = host > len
+            && match task {
+                Task::Deallocate { .. } => true,
+                Task::Reserve { .. } => len > 0 && host <= reservations::MOST_KEYS,
+                _ => false,
+            };
         if host != len && !is_longer {
             return Err((Status::DATA_SGL_LENGTH_INVALID.dnr(), 0));
         }
         // Data to the host cannot go into a capsule.
         if len > 0 && !task.takes_data() && matches!(entry.host, HostData::Capsule { .. }) {
             return Err((Status::SGL_DESCRIPTOR_TYPE_INVALID.dnr(), 0));
+        }
+        if self.conflicts(index) {
+            return Err((Status::RESERVATION_CONFLICT.dnr(), 0));
         }
         Ok(())
     }
@@ -217,6 +229,7 @@ impl Target {
                     self.respond(index, status, result);
                 }
             }
+            Task::Reserve { .. } => self.reserve(index),
             Task::AuthenticationSend => {
                 let (status, result) = self.authentication_send(index);
                 self.respond(index, status, result);

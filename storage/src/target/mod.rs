@@ -14,11 +14,13 @@
 //! | `queue`, `commands`, `task` | hosts' queues; outstanding commands, and what they ask for |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
 //! | `work` | I/O commands |
-//! | `admin`, `features`, `reply` | admin commands, and their answers |
+//! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
+//! | `supported` | the log pages that say what there is |
 //! | `connect` | the Connect command |
 //! | `auth` | who a host is, and what it may see |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
+//! | `reservations` | hosts that share a namespace say which of them may use it |
 //! | `leftovers`, `earlier` | what an earlier connection of a host may still do to a disk |
 //! | `said` | lines for the terminal that outsiders cause |
 //!
@@ -32,6 +34,7 @@
 //!
 //! If the host's connection ends meanwhile, the entry stays until the disk is done with its memory.
 
+mod abort;
 mod admin;
 pub(crate) mod auth;
 mod capsule;
@@ -52,12 +55,14 @@ mod namespace;
 mod pool;
 mod queue;
 mod reply;
+mod reservations;
 mod said;
 mod server;
 mod shares;
 mod silence;
 mod statistics;
 mod subsystem;
+mod supported;
 mod task;
 mod timers;
 mod waiting;

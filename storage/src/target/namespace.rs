@@ -11,6 +11,7 @@ use super::commands::Index;
 use super::config::Export;
 use super::lending::Lending;
 use super::pool::{Pool, SMALL};
+use super::reservations::engine::Reservation;
 use super::shares::Shares;
 use super::silence::Silence;
 use super::task::Operation;
@@ -48,7 +49,49 @@ pub(crate) struct Namespace {
     pub(crate) finished: u64,
     /// How long the disk has had requests and finished none.
     silence: Silence,
+    pub(crate) ages: Ages,
+    /// Who is registered, and who has reserved it.
+    pub(crate) reservation: Reservation,
+    /// There is a place where that persists, and the blocks do, too.
+    pub(crate) can_persist: bool,
     pub(crate) presence: Presence,
+}
+
+/// The requests that a disk has, those before a point of time and those after it, so that a command
+/// can wait for the former.
+#[derive(Default)]
+pub(crate) struct Ages {
+    now: u8,
+    counts: [usize; 2],
+    /// The command that waits.
+    waits: Option<Index>,
+}
+
+impl Ages {
+    /// The disk gets a request; its age.
+    pub(crate) fn begin(&mut self) -> u8 {
+        self.counts[usize::from(self.now)] += 1;
+        self.now
+    }
+
+    /// The disk has ended a request of this age.
+    pub(crate) fn end(&mut self, age: u8) {
+        self.counts[usize::from(age & 1)] -= 1;
+    }
+
+    /// Whether all has ended that the disk had when the command asked for the first time. If others
+    /// wait, it asks for the first time when they have what they wait for.
+    pub(crate) fn have_passed(&mut self, command: Index) -> bool {
+        match self.waits {
+            Some(other) if other != command => return false,
+            Some(_) => {}
+            // What was before the last point of time has ended.
+            None => self.now ^= 1,
+        }
+        let is_over = self.counts[usize::from(self.now ^ 1)] == 0;
+        self.waits = (!is_over).then_some(command);
+        is_over
+    }
 }
 
 /// Whether a namespace's disk is there.
@@ -77,6 +120,9 @@ impl Namespace {
             on_disk: 0,
             finished: 0,
             silence: Silence::default(),
+            ages: Ages::default(),
+            reservation: Reservation::default(),
+            can_persist: false,
             presence: Presence::Serving,
         }
     }
@@ -130,5 +176,28 @@ impl Namespace {
         self.disk.submit(&request, u64::from(command.0))?;
         self.on_disk += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_waits_for_what_the_disk_had_before_it_and_for_nothing_later() {
+        let (mut ages, one, two) = (Ages::default(), Index(1), Index(2));
+        assert!(ages.have_passed(one));
+        let before = [ages.begin(), ages.begin()];
+        assert!(!ages.have_passed(one));
+        let later = ages.begin();
+        assert!(!ages.have_passed(two), "the other one waits");
+        ages.end(before[1]);
+        assert!(!ages.have_passed(one));
+        ages.end(before[0]);
+        assert!(!ages.have_passed(two) && ages.have_passed(one));
+        assert!(!ages.have_passed(two), "it waits for the later one");
+        let _last = ages.begin();
+        ages.end(later);
+        assert!(ages.have_passed(two));
     }
 }

@@ -4,10 +4,11 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use nvme::identify::{
-    self, ActiveList, Cmic, ControllerType, DescriptorWriter, Dlfeat, LbaFormat, Lpa, NamespaceId, Nmic,
-    Oaes, Oncs, Sgls, Vwc,
+    self, ActiveList, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, LbaFormat, Lpa, NamespaceId,
+    Nmic, Oaes, Oncs, Sgls, Vwc,
 };
 use nvme::log::{self, ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, Smart};
+use nvme::reservation::{NoticePage, Rescap};
 use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
 use rdma::Transport;
@@ -18,8 +19,11 @@ use super::commands::Index;
 use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
 use super::identity::{ControllerId, Kind};
 use super::server::{RESPONSE, Target};
+use super::supported;
 use super::task::Reply;
 
+/// How many Aborts may be outstanding, 0-based: each is answered at once.
+const MOST_ABORTS: u8 = 3;
 /// The bytes of a page, in which replies are made.
 const PAGE: usize = 4096;
 /// The bytes of a record of the discovery log, and of its header.
@@ -38,10 +42,13 @@ impl Target {
             self.admin_pool.write(&self.commands[index].buffer, offset, piece);
         }
         self.page = page;
-        if let Reply::Log { controller, kind, clears: true, .. } = reply
+        if let Reply::Log { controller, kind, page, clears: true, .. } = reply
             && let Some(controller) = self.controller(controller, kind)
         {
-            controller.unmask();
+            match page {
+                log::id::RESERVATION_NOTIFICATION => controller.reservation_notices.read(),
+                _ => controller.unmask(),
+            }
         }
     }
 
@@ -50,6 +57,27 @@ impl Target {
         match reply {
             Reply::Controller(id, kind) => {
                 copy(self.identify_controller(id, kind).as_bytes(), from as u64, piece)
+            }
+            Reply::NvmController => {
+                let mut page = identify::NvmController::new_zeroed();
+                page.vsl = self.transfer_pages();
+                copy(page.as_bytes(), from as u64, piece);
+            }
+            // All namespaces have the NVM command set, of which the structure says nothing more.
+            Reply::Nothing => {}
+            Reply::CommandSets => copy(&[1], from as u64, piece),
+            Reply::IndependentNamespace(nsid) => {
+                let whole = self.identify_namespace(nsid);
+                let mut page = identify::IndependentNamespace::new_zeroed();
+                (page.nmic, page.rescap, page.nsattr) = (whole.nmic, whole.rescap, whole.nsattr);
+                page.anagrpid = whole.anagrpid;
+                page.nstat = self.subsystem.place(nsid).is_some().into();
+                copy(page.as_bytes(), from as u64, piece);
+            }
+            Reply::HostIdentifier(id) => {
+                if let Some(controller) = self.subsystem.controllers.get(id) {
+                    copy(&controller.host.id, from as u64, piece);
+                }
             }
             Reply::Namespace(nsid) => copy(self.identify_namespace(nsid).as_bytes(), from as u64, piece),
             Reply::Active(id, after) => {
@@ -62,11 +90,13 @@ impl Target {
             }
             Reply::Descriptors(nsid) => {
                 if let Some(place) = self.subsystem.place(nsid) {
-                    // A page has room for one.
-                    let _ = DescriptorWriter::new(piece)
-                        .push(NamespaceId::Uuid(self.subsystem.namespaces[place].uuid));
+                    let mut writer = DescriptorWriter::new(piece);
+                    // A page has room for both.
+                    let _ = writer.push(NamespaceId::Uuid(self.subsystem.namespaces[place].uuid));
+                    let _ = writer.push(NamespaceId::Csi(0));
                 }
             }
+            Reply::Reservation(place) => self.write_report(place, from as u64, piece),
             Reply::Log { controller, kind, page, offset, .. } => {
                 self.log(controller, kind, page, offset.saturating_add(from as u64), piece);
             }
@@ -83,7 +113,8 @@ impl Target {
         // A shutdown takes as long as a disk may take, in microseconds.
         let shutdown = self.config.disk_timeout.as_micros() as u32 + 5_000_000;
         page.rtd3e = shutdown.into();
-        page.lpa = Lpa::EXTENDED_DATA.bits();
+        page.lpa = (Lpa::EXTENDED_DATA | Lpa::COMMAND_EFFECTS | Lpa::SUPPORTED_PAGES).bits();
+        page.acl = MOST_ABORTS;
         page.aerl = MOST_EVENTS as u8 - 1;
         page.kas = KEEP_ALIVE_STEP.into();
         page.maxcmd = self.config.depth.into();
@@ -109,7 +140,8 @@ impl Target {
         page.nn = (self.subsystem.namespaces.len() as u32).into();
         let any =
             |has: fn(&block::Geometry) -> bool| self.subsystem.namespaces.iter().any(|n| has(&n.geometry));
-        let mut commands = Oncs::COMPARE;
+        page.ctratt = (Ctratt::HOST_ID_128 | Ctratt::TRAFFIC_BASED_KEEP_ALIVE).bits().into();
+        let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY;
         commands.set(Oncs::DATASET_MANAGEMENT, any(|disk| disk.discard));
         commands.set(Oncs::WRITE_ZEROES, any(|disk| disk.write_zeroes));
         page.oncs = commands.bits().into();
@@ -133,6 +165,9 @@ impl Target {
         page.nmic = Nmic::SHARED.bits();
         page.nsattr = namespace.geometry.is_read_only.into();
         page.nguid = namespace.uuid;
+        let mut reservations = Rescap::ALL_TYPES | Rescap::IGNORES_KEY_1_3;
+        reservations.set(Rescap::PERSISTS, namespace.can_persist);
+        page.rescap = reservations.bits();
         if namespace.geometry.write_zeroes {
             page.dlfeat = Dlfeat::WRITE_ZEROES_DEALLOCATES.bits();
         }
@@ -144,11 +179,19 @@ impl Target {
     /// fits.
     pub(super) fn has_log(&self, kind: Kind, page: u8, nsid: u32) -> Result<(), Status> {
         let exists = match kind {
-            Kind::Discovery => page == log::id::DISCOVERY,
+            Kind::Discovery => matches!(page, log::id::SUPPORTED | log::id::DISCOVERY),
             Kind::Io => {
                 matches!(
                     page,
-                    log::id::ERROR | log::id::SMART | log::id::FIRMWARE_SLOT | log::id::CHANGED_NAMESPACES
+                    log::id::SUPPORTED
+                        | log::id::ERROR
+                        | log::id::SMART
+                        | log::id::FIRMWARE_SLOT
+                        | log::id::CHANGED_NAMESPACES
+                        | log::id::COMMAND_EFFECTS
+                        | log::id::FEATURE_EFFECTS
+                        | log::id::MANAGEMENT_EFFECTS
+                        | log::id::RESERVATION_NOTIFICATION
                 )
             }
         };
@@ -165,7 +208,22 @@ impl Target {
     /// Writes a piece of a log page. What lies beyond its end is zero.
     fn log(&mut self, id: ControllerId, kind: Kind, page: u8, offset: u64, piece: &mut [u8]) {
         match page {
+            log::id::SUPPORTED => {
+                let mut whole = [0; log::SUPPORTED_LEN];
+                self.supported_pages(kind, &mut whole);
+                copy(&whole, offset, piece);
+            }
             log::id::DISCOVERY if kind == Kind::Discovery => self.discovery_log(id, offset, piece),
+            log::id::COMMAND_EFFECTS => {
+                let mut whole = [0; log::EFFECTS_LEN];
+                self.effects(&mut whole);
+                copy(&whole, offset, piece);
+            }
+            log::id::FEATURE_EFFECTS => {
+                let mut whole = [0; log::SUPPORTED_LEN];
+                supported::features(&mut whole);
+                copy(&whole, offset, piece);
+            }
             log::id::ERROR => {
                 let errors = self.subsystem.controllers.get(id).map(|controller| controller.last_error);
                 if let Some(Some(last)) = errors {
@@ -195,6 +253,12 @@ impl Target {
                 set_ascii(&mut slots[8..], FIRMWARE);
                 copy(&slots, offset, piece);
             }
+            log::id::RESERVATION_NOTIFICATION => {
+                let controller = self.subsystem.controllers.get(id);
+                if let Some(notice) = controller.and_then(|one| one.reservation_notices.page()) {
+                    copy(notice.as_bytes(), offset, piece);
+                }
+            }
             log::id::CHANGED_NAMESPACES => {
                 let mut list = ChangedNamespaces::new_zeroed();
                 if let Some(controller) = self.subsystem.controllers.get(id) {
@@ -212,9 +276,12 @@ impl Target {
             log::id::DISCOVERY if kind == Kind::Discovery => {
                 ((1 + self.discovered(id).len()) * RECORD) as u64
             }
+            log::id::SUPPORTED | log::id::FEATURE_EFFECTS => log::SUPPORTED_LEN as u64,
+            log::id::COMMAND_EFFECTS | log::id::MANAGEMENT_EFFECTS => log::EFFECTS_LEN as u64,
             // The one entry that is kept.
             log::id::ERROR => size_of::<log::ErrorEntry>() as u64,
             log::id::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>() as u64,
+            log::id::RESERVATION_NOTIFICATION => size_of::<NoticePage>() as u64,
             _ => size_of::<Smart>() as u64,
         }
     }
@@ -256,12 +323,12 @@ impl Target {
 }
 
 /// Copies the part of a structure that a piece of its bytes from `offset` on has.
-fn copy(structure: &[u8], offset: u64, piece: &mut [u8]) {
+pub(super) fn copy(structure: &[u8], offset: u64, piece: &mut [u8]) {
     copy_at(structure, 0, offset, piece);
 }
 
 /// The same for a structure that begins at `at`.
-fn copy_at(structure: &[u8], at: u64, offset: u64, piece: &mut [u8]) {
+pub(super) fn copy_at(structure: &[u8], at: u64, offset: u64, piece: &mut [u8]) {
     let (skip, gap) = (offset.saturating_sub(at), at.saturating_sub(offset));
     let structure = usize::try_from(skip).ok().and_then(|skip| structure.get(skip..)).unwrap_or_default();
     let piece = usize::try_from(gap).ok().and_then(|gap| piece.get_mut(gap..)).unwrap_or_default();

@@ -21,6 +21,7 @@ use super::lending::{self, Lending};
 use super::namespace::{MEMORY, Namespace};
 use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
+use super::reservations::Reservations;
 use super::said::Said;
 use super::shares::Shares;
 use super::statistics::{Snapshot, Statistics};
@@ -123,6 +124,9 @@ pub struct Target {
     pub(super) for_earlier: VecDeque<Index>,
     /// Some of it has ended.
     pub(super) earlier_ended: bool,
+    pub(super) reservations: Reservations,
+    /// No Abort has looked for a command in this round.
+    pub(super) may_abort: bool,
     /// A controller's reset or shutdown may be complete.
     pub(super) may_settle: bool,
     /// Lines about connections that are refused, and about disks that fail.
@@ -175,6 +179,7 @@ impl Target {
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
         }
+        let reservations = Reservations::new(&config, &mut namespaces, &platform, &attention)?;
         let listener = nic.listen(config.port)?;
         listener.watch(attention.connection_waker());
         for namespace in &namespaces {
@@ -219,6 +224,8 @@ impl Target {
             leftovers: Leftovers::default(),
             for_earlier: VecDeque::with_capacity(config.commands),
             earlier_ended: false,
+            reservations,
+            may_abort: true,
             may_settle: false,
             said_refused: Said::default(),
             said_failed: Said::default(),
@@ -274,7 +281,7 @@ impl Target {
                 continue;
             }
             // Only now: the device sends no interrupts for what the thread finds anyway.
-            if self.arm() || self.arm_disks() {
+            if self.arm() || self.arm_disks() || self.reservations.arm() {
                 continue;
             }
             self.shared.attention.signal.wait(seen, Some(self.next_tick));
@@ -312,10 +319,12 @@ impl Target {
         let mut worked = self.take_connections();
         // Before the capsules, which need the entries of the commands that are complete.
         worked |= self.take_completions();
+        self.may_abort = true;
         self.take_postponed();
         worked |= self.take_capsules();
         worked |= self.take_disks();
         self.follow_earlier();
+        self.follow_reservations();
         self.serve_waiting();
         worked |= self.compute(worked);
         if now >= self.next_tick {

@@ -111,6 +111,26 @@ impl Shares {
         Some(first)
     }
 
+    /// Takes one of an owner's commands out of the order. False if it does not wait.
+    pub(crate) fn remove(&mut self, commands: &mut Commands, owner: u32, index: Index) -> bool {
+        let Some((first, last)) = self.share(owner).waiting else { return false };
+        if first == index {
+            return self.take(commands, owner).is_some();
+        }
+        let mut before = first;
+        while let Some(next) = commands[before].next {
+            if next == index {
+                commands[before].next = commands[index].next.take();
+                let last = if last == index { before } else { last };
+                self.share(owner).waiting = Some((first, last));
+                self.waiting -= 1;
+                return true;
+            }
+            before = next;
+        }
+        false
+    }
+
     /// Whether an owner may take so much of what is free: `None` while it has its share, and false
     /// if there is not enough.
     pub(crate) fn may_use(&self, owner: u32, count: usize, free: usize) -> Option<bool> {
@@ -156,6 +176,23 @@ mod tests {
         assert_eq!((shares.used(0), shares.used(1), free), (48, 24, 24));
         assert_eq!(shares.may_use(2, 8, free), Some(true));
         assert_eq!((shares.may_use(2, 25, free), shares.may_use(2, 24, free)), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn a_command_that_is_removed_leaves_the_others_in_their_order() {
+        for gone in 0..4 {
+            let (mut shares, mut commands) = (Shares::new(1), Commands::new(8));
+            (0..4).for_each(|index| shares.wait(&mut commands, 0, Index(index)));
+            assert!(shares.remove(&mut commands, 0, Index(gone)));
+            assert!(!shares.remove(&mut commands, 0, Index(gone)));
+            shares.wait(&mut commands, 0, Index(4));
+            let mut left = Vec::new();
+            while let Some(index) = shares.take(&mut commands, 0) {
+                left.push(index.0);
+            }
+            let expected: Vec<u32> = (0..5).filter(|&index| index != gone).collect();
+            assert_eq!((left, shares.has_waiting()), (expected, false));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a command asks for: of the target itself, or of a disk.
 
 use super::identity::{ControllerId, Kind};
+use super::reservations::order::Order;
 
 /// What a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,13 @@ pub(crate) enum Task {
     AuthenticationSend,
     /// To give the host the next such message.
     AuthenticationReceive,
+    /// To change registrations or a reservation. Its data are keys.
+    Reserve {
+        /// The namespace's place.
+        namespace: usize,
+        /// How.
+        order: Order,
+    },
     /// To read blocks.
     Read {
         /// The namespace's place.
@@ -45,6 +53,15 @@ pub(crate) enum Task {
         /// The first block.
         block: u64,
     },
+    /// To read blocks, and send nothing.
+    Verify {
+        /// The namespace's place.
+        namespace: usize,
+        /// The first block.
+        block: u64,
+        /// Bytes.
+        len: usize,
+    },
     /// Something without data.
     Plain {
         /// The namespace's place.
@@ -64,14 +81,15 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The place of its namespace; `None` if it is about none.
+    /// The place of the namespace whose blocks it is about; `None` if it is about none.
     pub(crate) fn namespace(&self) -> Option<usize> {
         match *self {
-            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect => None,
+            Task::Nothing | Task::Held | Task::Reply { .. } | Task::Connect | Task::Reserve { .. } => None,
             Task::AuthenticationSend | Task::AuthenticationReceive => None,
             Task::Read { namespace, .. }
             | Task::Write { namespace, .. }
             | Task::Compare { namespace, .. }
+            | Task::Verify { namespace, .. }
             | Task::Plain { namespace, .. }
             | Task::Deallocate { namespace, .. } => Some(namespace),
         }
@@ -79,7 +97,7 @@ impl Task {
 
     /// Whether its disk has to read; otherwise it has to change something.
     pub(crate) fn is_read(&self) -> bool {
-        matches!(self, Task::Read { .. } | Task::Compare { .. })
+        matches!(self, Task::Read { .. } | Task::Compare { .. } | Task::Verify { .. })
     }
 
     /// Whether it changes blocks.
@@ -93,14 +111,15 @@ impl Task {
 
     /// Whether it takes data from the host.
     pub(crate) fn takes_data(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Task::Connect
-                | Task::AuthenticationSend
-                | Task::Write { .. }
-                | Task::Compare { .. }
-                | Task::Deallocate { .. }
-        )
+            | Task::AuthenticationSend
+            | Task::Write { .. }
+            | Task::Compare { .. }
+            | Task::Deallocate { .. } => true,
+            Task::Reserve { order, .. } => !matches!(order, Order::Persist(_)),
+            _ => false,
+        }
     }
 }
 
@@ -113,8 +132,20 @@ pub(crate) enum Reply {
     Namespace(u32),
     /// Identify: the namespaces behind this one that a controller's host sees.
     Active(ControllerId, u32),
+    /// Identify: a namespace, independent of its command set.
+    IndependentNamespace(u32),
+    /// Identify: what the NVM command set says about the controller.
+    NvmController,
+    /// Identify: a structure in which all is zero.
+    Nothing,
+    /// Identify: the command sets.
+    CommandSets,
+    /// Get Features: the identifier of the controller's host.
+    HostIdentifier(ControllerId),
     /// Identify: a namespace's identifiers.
     Descriptors(u32),
+    /// A Reservation Report of the namespace at this place.
+    Reservation(usize),
     /// A log page, from an offset on.
     Log {
         /// Whose.

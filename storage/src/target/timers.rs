@@ -14,6 +14,7 @@ impl Target {
         self.report_events();
         self.take_new_hosts();
         self.look_at_gates(now);
+        self.report_notices();
         let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
         let response = self.config.response_timeout.as_nanos() as u64;
         for (number, queue) in self.queues.iter_mut() {
@@ -58,6 +59,7 @@ impl Target {
             }
         }
         self.look_at_leftovers(now, patience);
+        self.look_at_state_disk(now, patience);
     }
 
     /// Gives up a disk that does not answer. Its requests may still be carried out, so hosts get no

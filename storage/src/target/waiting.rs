@@ -59,7 +59,7 @@ impl Target {
     }
 
     /// The bytes of memory that a command needs: for its data, and in a Compare for the disk's.
-    fn needs(&self, index: Index) -> (usize, usize) {
+    pub(super) fn needs(&self, index: Index) -> (usize, usize) {
         let entry = &self.commands[index];
         let host = entry.host.len() as usize;
         match entry.task {
@@ -68,9 +68,10 @@ impl Target {
             Task::Deallocate { ranges, .. } => (ranges * RANGE, 0),
             // The disk takes the data from the capsule.
             Task::Write { .. } if matches!(entry.host, HostData::Capsule { .. }) => (0, 0),
-            Task::Connect | Task::Read { .. } | Task::Write { .. } => (host, 0),
+            Task::Connect | Task::Reserve { .. } | Task::Read { .. } | Task::Write { .. } => (host, 0),
             Task::AuthenticationSend | Task::AuthenticationReceive => (host, 0),
             Task::Compare { .. } => (host, host),
+            Task::Verify { len, .. } => (len, 0),
         }
     }
 

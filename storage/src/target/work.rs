@@ -5,6 +5,7 @@ use nvme::command::{Command, opcode};
 use nvme::dsm;
 use nvme::status::Status;
 
+use super::reservations::order::Order;
 use super::subsystem::Subsystem;
 use super::task::{Operation, Task};
 
@@ -21,6 +22,10 @@ pub(crate) fn io(
     let place = place.ok_or(Status::INVALID_NAMESPACE.dnr())?;
     let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
     namespace.refusal().map_or(Ok(()), Err)?;
+    if let Some(order) = Order::of(command) {
+        let (order, keys) = order?;
+        return Ok((Task::Reserve { namespace: place, order }, keys));
+    }
     let geometry = &namespace.geometry;
     let block = command.slba();
     // The blocks of a command that names some, and their bytes.
@@ -45,6 +50,7 @@ pub(crate) fn io(
             Ok((Task::Write { namespace: place, block, fua: command.fua() }, transfer()?))
         }
         opcode::io::COMPARE => Ok((Task::Compare { namespace: place, block }, transfer()?)),
+        opcode::io::VERIFY => Ok((Task::Verify { namespace: place, block, len: transfer()? }, 0)),
         opcode::io::FLUSH => Ok((Task::Plain { namespace: place, operation: Operation::Flush }, 0)),
         opcode::io::WRITE_ZEROES if geometry.write_zeroes => {
             writable()?;

@@ -68,7 +68,7 @@ fn log_pages_say_what_was_done_and_what_failed() {
     let sgl = admin.0.keyed(0, 512);
     for (page, status) in [
         (page(logs::DISCOVERY, 512, 0), Status::INVALID_LOG_PAGE),
-        (page(0, 512, 0), Status::INVALID_LOG_PAGE),
+        (page(6, 512, 0), Status::INVALID_LOG_PAGE),
         (page(0xff, 512, 0), Status::INVALID_LOG_PAGE),
         (page(logs::SMART, 512, 2), Status::INVALID_FIELD),
         // Behind the end of the page.
@@ -293,11 +293,16 @@ fn identify_and_abort_answer_or_say_what_is_wrong() {
     let sgl = admin.0.keyed(0, 512);
     let short = identify(cns::CONTROLLER, 0).with_sgl(sgl);
     assert_eq!(admin.status(short), Status::DATA_SGL_LENGTH_INVALID.dnr());
-    // Commands that are outstanding, that are not, and of a queue that is not: none is aborted.
-    admin.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(0x900).as_bytes());
+    // Commands that are not outstanding, and of a queue that is not: none is aborted.
     for (queue, command) in [(0, 0x900), (1, 5), (77, 5)] {
         let response = admin.ask(Command::abort(queue, command));
         assert_eq!((response.status(), response.result.get()), (Status::SUCCESS, 1));
+    }
+    admin.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(0x900).as_bytes());
+    admin.0.send(Command::abort(0, 0x900).with_cid(0x901).as_bytes());
+    for (cid, status) in [(0x900, Status::ABORT_REQUESTED), (0x901, Status::SUCCESS)] {
+        let response = admin.0.response().expect("a response");
+        assert_eq!((response.cid.get(), response.status(), response.result.get()), (cid, status, 0));
     }
     drop(admin);
     drop(io);

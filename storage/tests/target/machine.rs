@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use block::Disk;
 use block::ram::RamDisk;
-use platform::{DmaBuffer, Platform};
+use platform::{DmaBuffer, Platform, Privileged};
 use rdma::Nic;
 use storage::Error;
 use storage::initiator::{Initiator, Options, Region};
@@ -91,6 +91,10 @@ impl Machine {
         let (control, addresses) = (target.control(), target.addresses());
         let thread = std::thread::spawn(move || target.run());
         Running { control, address: addresses[0], thread }
+    }
+
+    pub fn privileged(&self) -> Privileged {
+        self.node.privileged
     }
 
     /// An opening of the second NIC.

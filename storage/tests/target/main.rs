@@ -11,4 +11,6 @@ mod order;
 mod protocol;
 mod raw;
 mod requests;
+mod reservations;
 mod shares;
+mod version2;

@@ -177,7 +177,7 @@ fn wrong_commands_get_their_status_and_change_nothing() {
     let mut last = [1; 512];
     io.0.memory.read(0, &mut last).unwrap();
     assert_eq!(last, [0; 512]);
-    for operation in [0x03, 0x04, 0x0a, 0x0d, 0x80, 0xff] {
+    for operation in [0x03, 0x04, 0x0a, 0x0f, 0x80, 0xff] {
         let command = Command { nsid: 1.into(), ..Command::new(operation) };
         assert_eq!(io.status(command), Status::INVALID_OPCODE.dnr());
     }

@@ -66,7 +66,12 @@ impl Queue {
 
     /// Makes this the admin queue of an enabled controller; returns the controller's identifier.
     pub fn begin(&mut self) -> u16 {
-        let response = self.connect(Connect::new(0, 31, 0), &data(CNTLID_DYNAMIC, NQN));
+        self.begin_as(&data(CNTLID_DYNAMIC, NQN))
+    }
+
+    /// The same with this data of the Connect.
+    pub fn begin_as(&mut self, data: &ConnectData) -> u16 {
+        let response = self.connect(Connect::new(0, 31, 0), data);
         assert_eq!(response.status(), Status::SUCCESS);
         self.enable();
         response.result.get() as u16

@@ -4,7 +4,8 @@
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
 //! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
-//! connect; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second;
+//! connect; `state`: the last virtio disk is none of these, but keeps reservations;
+//! `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second;
 //! `until-idle`, to end when the last host has left.
 //!
 //! When the launcher asks it to end, it disconnects all hosts, and ends.
@@ -25,6 +26,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
+use block::Disk;
 use block::ram::RamDisk;
 use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
@@ -55,6 +57,9 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let stop_request = kernel::listen_for_stop();
     let args = kernel::args();
     let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports(&boot)?);
+    if args.has("state") {
+        config.state = boot.disks.last().cloned();
+    }
     if let Some(port) = args.get("port") {
         config.port = port.parse().trying("port")?;
     }
@@ -116,7 +121,7 @@ fn exports(boot: &Boot) -> Result<Vec<Export>, Failure> {
     let args = kernel::args();
     let mut exports = Vec::new();
     let mut names = args.all("uuid");
-    for disk in &boot.disks {
+    for disk in exported(boot) {
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
         exports.push(Export { disk: disk.clone(), uuid: uuid(name) });
     }
@@ -132,6 +137,14 @@ fn exports(boot: &Boot) -> Result<Vec<Export>, Failure> {
         return Err(Failure::new("there are 64 disks at most"));
     }
     Ok(exports)
+}
+
+/// The virtio disks that are exported: all but the last one, if that keeps the state.
+fn exported(boot: &Boot) -> &[Arc<dyn Disk>] {
+    match boot.disks.split_last() {
+        Some((_, others)) if kernel::args().has("state") => others,
+        _ => &boot.disks,
+    }
 }
 
 /// A UUID of version 8 (RFC 9562), which the maker fills as it likes.

@@ -166,7 +166,7 @@ impl Target {
         let message = &mut message[..entry.buffer.len().min(MOST_BYTES as usize)];
         self.admin_pool.read(&entry.buffer, message);
         let (Some(number), Some(random)) = (entry.queue, self.jobs.random().cloned()) else { return wrong };
-        let Some(host) = self.host_of(number) else { return wrong };
+        let Some(host) = self.host_name_of(number) else { return wrong };
         let patience = self.patience();
         let now = self.clock;
         let Some(queue) = self.queues.get(number) else { return wrong };
@@ -196,7 +196,7 @@ impl Target {
         let (len, number) = (entry.buffer.len().min(MOST_BYTES as usize), entry.queue);
         let out_of_turn = (Status::SEQUENCE_ERROR.dnr(), 0);
         let Some(number) = number else { return out_of_turn };
-        let Some(host) = self.host_of(number) else { return out_of_turn };
+        let Some(host) = self.host_name_of(number) else { return out_of_turn };
         let (now, patience) = (self.clock, self.patience());
         let Some(queue) = self.queues.get(number) else { return out_of_turn };
         let Some(responder) = &mut queue.gate.responder else { return out_of_turn };
@@ -214,7 +214,7 @@ impl Target {
 
     /// A job of a queue is done.
     pub(super) fn computed(&mut self, number: u32, endpoint: u64, result: Option<Zeroizing<Box<[u8]>>>) {
-        let Some(host) = self.host_of(number) else { return };
+        let Some(host) = self.host_name_of(number) else { return };
         let (now, patience) = (self.clock, self.patience());
         let Some(queue) = self.queues.get(number) else { return };
         // The queue has ended otherwise, and its number is another one's.
@@ -257,7 +257,7 @@ impl Target {
     }
 
     /// The name of a queue's host.
-    fn host_of(&mut self, number: u32) -> Option<heapless::String<256>> {
+    fn host_name_of(&mut self, number: u32) -> Option<heapless::String<256>> {
         let (id, kind) = self.queues.get(number).and_then(|queue| controller_of(queue.role))?;
         Some(self.controller(id, kind)?.host.nqn.clone())
     }

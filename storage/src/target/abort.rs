@@ -1,0 +1,61 @@
+//! Abort: of commands that wait. One that the NIC or a disk has cannot be asked to stop.
+
+use nvme::status::Status;
+
+use super::commands::{Index, Stage};
+use super::identity::{ControllerId, Kind};
+use super::namespace::Waiting;
+use super::queue::Role;
+use super::server::Target;
+
+impl Target {
+    /// Aborts a command of a controller's queue, by its identifier; the command gets Command Abort
+    /// Requested. False if it does not wait, or is not there.
+    ///
+    /// A search takes a look at all commands, so there is one in a round; other Aborts of the round
+    /// abort nothing.
+    pub(super) fn abort(&mut self, id: ControllerId, queue: u16, command: u16) -> bool {
+        if !core::mem::take(&mut self.may_abort) {
+            return false;
+        }
+        let is_meant =
+            |role| if queue == 0 { role == Role::Admin(id, Kind::Io) } else { role == Role::Io(id) };
+        let found = {
+            let mut queues = self.queues.iter();
+            queues.find(|(_, one)| is_meant(one.role) && one.id == queue && !one.is_ending)
+        };
+        let Some(number) = found.map(|(number, _)| number) else { return false };
+        let waits = |index: &Index| {
+            let entry = &self.commands[*index];
+            entry.command.cid.get() == command
+                && matches!(entry.stage, Stage::Memory | Stage::Room | Stage::Event)
+        };
+        let Some(index) = self.commands.of_queue(number).find(waits) else { return false };
+        if !self.stops_waiting(index, id) {
+            return false;
+        }
+        self.respond(index, Status::ABORT_REQUESTED, 0);
+        true
+    }
+
+    /// Takes a command out of where it waits.
+    fn stops_waiting(&mut self, index: Index, id: ControllerId) -> bool {
+        let entry = &self.commands[index];
+        let (stage, owner) = (entry.stage, entry.owner_of_memory);
+        match (stage, entry.task.namespace()) {
+            (Stage::Event, _) => {
+                let Some(controller) = self.controller(id, Kind::Io) else { return false };
+                controller.waiting.retain(|&waiting| waiting != index);
+                true
+            }
+            (_, None) => self.admin_shares.remove(&mut self.commands, owner, index),
+            (_, Some(place)) => {
+                let is_room = stage == Stage::Room;
+                let (first, _) = self.needs(index);
+                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(first) };
+                let shares = &mut self.subsystem.namespaces[place].shares[kind];
+                shares.remove(&mut self.commands, owner, index)
+            }
+        }
+    }
+}

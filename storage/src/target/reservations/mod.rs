@@ -1,0 +1,391 @@
+//! Reservations: hosts that share a namespace say which of them may use it.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `engine` | the rules, without I/O |
+//! | `order` | what a command asks for |
+//! | `notices` | what a controller's host is told |
+//! | `state` | what persists, as bytes |
+//! | `store` | the disk on which it persists |
+//!
+//! One command that changes something is carried out at a time, of all namespaces. If what it
+//! changes persists, it is written and flushed before the change takes effect and the host gets its
+//! response. The response to an Acquire also waits for the requests that the disk has then: when
+//! the host has it, no write of a host that may not write follows. Commands that come later, or
+//! whose data were still fetched, are checked when the disk gets them.
+
+pub(super) mod engine;
+pub(super) mod notices;
+pub(super) mod order;
+mod state;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use block::Fault;
+use nvme::async_event::Event;
+use nvme::command::Command;
+use nvme::feature::{Capabilities, GetFeatures, Select, SetFeatures, id as fid};
+use nvme::reservation::{AcquireKeys, Mask, RegisterKeys, Registrant, Report, ReportHeader};
+use nvme::status::Status;
+use platform::{Instant, Platform};
+use zerocopy::{FromZeros, IntoBytes};
+
+use self::engine::{Access, HostId, Reservation};
+use self::order::Order;
+use self::store::Store;
+use super::commands::{Answer, Index, Stage};
+use super::config::Config;
+use super::identity::{ControllerId, Kind};
+use super::namespace::Namespace;
+use super::pool::{LONGEST, SMALL};
+use super::reply::{copy, copy_at};
+use super::server::Target;
+use super::task::{Reply, Task};
+use crate::Error;
+use crate::attention::Attention;
+
+/// The most bytes of a command's keys that the target takes: a page. Linux sends more than the
+/// structure has.
+pub(crate) const MOST_KEYS: usize = 4096;
+
+/// A change that is being written.
+struct Change {
+    index: Index,
+    place: usize,
+    next: Reservation,
+    notices: engine::Notices,
+}
+
+/// What the target has beside the state of each namespace.
+#[derive(Default)]
+pub(crate) struct Reservations {
+    store: Option<Store>,
+    /// Commands that were not carried out, oldest first.
+    waiting: VecDeque<Index>,
+    /// The one whose change is being written.
+    change: Option<Change>,
+    /// Acquires whose response waits for requests that a disk had before: with the namespace.
+    fences: VecDeque<(Index, usize)>,
+    /// The state disk did not answer: nothing persists any more.
+    is_lost: bool,
+}
+
+impl Reservations {
+    /// Opens the state disk, if there is one, and gives the namespaces what persists.
+    pub(crate) fn new(
+        config: &Config,
+        namespaces: &mut [Namespace],
+        platform: &Arc<dyn Platform>,
+        attention: &Arc<Attention>,
+    ) -> Result<Reservations, Error> {
+        let waiting = VecDeque::with_capacity(config.commands);
+        let mut reservations = Reservations { waiting, ..Reservations::default() };
+        let Some(disk) = &config.state else { return Ok(reservations) };
+        let deadline: Instant = platform.now() + config.disk_timeout;
+        let mut store = Store::open(disk, platform, attention, deadline)?;
+        for (export, namespace) in config.disks.iter().zip(namespaces) {
+            namespace.can_persist = namespace.disk.is_durable();
+            if let Some(reservation) = store.take(export).filter(|_| namespace.can_persist) {
+                namespace.reservation = reservation;
+            }
+        }
+        reservations.store = Some(store);
+        Ok(reservations)
+    }
+
+    /// Whether the state disk may have finished something.
+    pub(crate) fn arm(&self) -> bool {
+        self.store.as_ref().is_some_and(Store::arm)
+    }
+
+    /// Whether the state disk has a request.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.store.as_ref().is_some_and(Store::has_request)
+    }
+
+    /// Ends the calls of the state disk's routine.
+    pub(crate) fn close(&self) {
+        self.store.iter().for_each(Store::close);
+    }
+}
+
+/// What a task does to the blocks of its namespace; `None` for what no reservation concerns.
+fn access(task: &Task) -> Option<(usize, Access)> {
+    let place = task.namespace()?;
+    Some((place, if task.is_read() { Access::Read } else { Access::Write }))
+}
+
+/// What persists of a namespace.
+fn persistent(reservation: &Reservation) -> Option<&Reservation> {
+    Some(reservation).filter(|state| state.persists && !state.registrants.is_empty())
+}
+
+impl Target {
+    /// Whether a reservation keeps a command's host from what it asks for.
+    pub(super) fn conflicts(&mut self, index: Index) -> bool {
+        let Some((place, access)) = access(&self.commands[index].task) else { return false };
+        if self.subsystem.namespaces[place].reservation.held.is_none() {
+            return false;
+        }
+        let Some(host) = self.host_of(index) else { return false };
+        !self.subsystem.namespaces[place].reservation.allows(host, access)
+    }
+
+    /// The identifier of the host that has sent a command.
+    fn host_of(&mut self, index: Index) -> Option<HostId> {
+        let queue = self.commands[index].queue.and_then(|number| self.queues.get(number))?;
+        let id = queue.controller()?;
+        self.subsystem.controllers.get(id).map(|controller| controller.host.id)
+    }
+
+    /// Carries out a command, whose keys are in its buffer, or lets it wait for those before it.
+    pub(super) fn reserve(&mut self, index: Index) {
+        self.commands[index].stage = Stage::Reservation;
+        self.reservations.waiting.push_back(index);
+        self.carry_out_reservations();
+    }
+
+    /// Carries out commands until one has to be written.
+    fn carry_out_reservations(&mut self) {
+        while self.reservations.change.is_none() {
+            let Some(index) = self.reservations.waiting.pop_front() else { return };
+            let Task::Reserve { namespace: place, order } = self.commands[index].task else { continue };
+            let host = self.host_of(index);
+            let Some(host) = host.filter(|_| self.is_live(index)) else {
+                self.answer(index);
+                continue;
+            };
+            let mut keys = [0; size_of::<RegisterKeys>()];
+            self.admin_pool.read(&self.commands[index].buffer, &mut keys);
+            let namespace = &self.subsystem.namespaces[place];
+            let can_persist = namespace.can_persist && !self.reservations.is_lost;
+            let mut next = namespace.reservation.clone();
+            let result = match order {
+                Order::Register(arguments) => {
+                    let mut given = RegisterKeys::new_zeroed();
+                    given.as_mut_bytes().copy_from_slice(&keys);
+                    next.register(host, &arguments, &given, can_persist)
+                }
+                Order::Acquire(arguments) => {
+                    let mut given = AcquireKeys::new_zeroed();
+                    given.as_mut_bytes().copy_from_slice(&keys);
+                    next.acquire(host, &arguments, &given)
+                }
+                Order::Release(arguments) => {
+                    let key = keys.first_chunk().map_or(0, |key| u64::from_le_bytes(*key));
+                    next.release(host, &arguments, key)
+                }
+                Order::Persist(persists) => {
+                    next.persists = persists && can_persist;
+                    Ok(engine::Notices::new())
+                }
+            };
+            let notices = match result {
+                Ok(notices) => notices,
+                Err(status) => {
+                    self.respond(index, status, 0);
+                    continue;
+                }
+            };
+            let change = Change { index, place, next, notices };
+            let must_write = persistent(&change.next) != persistent(&namespace.reservation);
+            if must_write && self.reservations.is_lost {
+                self.respond(index, Status::INTERNAL_ERROR, 0);
+                continue;
+            }
+            match &mut self.reservations.store {
+                Some(store) if must_write => {
+                    let namespaces = self.subsystem.namespaces.iter().enumerate();
+                    let exported = namespaces.filter_map(|(number, namespace)| {
+                        let state = if number == place { &change.next } else { &namespace.reservation };
+                        Some((&namespace.uuid, persistent(state)?))
+                    });
+                    store.begin(exported, self.clock);
+                    self.reservations.change = Some(change);
+                }
+                _ => self.take_effect(change),
+            }
+        }
+    }
+
+    /// A change takes effect: it is durable, if it has to be.
+    fn take_effect(&mut self, change: Change) {
+        let Change { index, place, next, notices } = change;
+        let namespace = &mut self.subsystem.namespaces[place];
+        let holds_more = next.held.is_some() && next != namespace.reservation;
+        namespace.reservation = next;
+        for (host, notice) in notices {
+            for (_, controller) in self.subsystem.controllers.iter_mut() {
+                if controller.host.id == host {
+                    controller.reservation_notices.add(place as u32 + 1, notice);
+                }
+            }
+        }
+        let namespace = &mut self.subsystem.namespaces[place];
+        if holds_more && namespace.on_disk > 0 {
+            self.reservations.fences.push_back((index, place));
+            self.follow_fences();
+        } else {
+            self.respond(index, Status::SUCCESS, 0);
+        }
+    }
+
+    /// Goes on with what waits for the state disk, or for requests that disks had before an
+    /// Acquire.
+    pub(super) fn follow_reservations(&mut self) {
+        if let Some(store) = &mut self.reservations.store
+            && store.is_busy()
+            && let Some(result) = store.poll(self.clock)
+        {
+            self.written(result);
+        }
+        if !self.reservations.fences.is_empty() {
+            self.follow_fences();
+        }
+    }
+
+    /// A state is durable, or could not be written: then nothing changes.
+    fn written(&mut self, result: Result<(), Fault>) {
+        let Some(change) = self.reservations.change.take() else { return };
+        match result {
+            Ok(()) => self.take_effect(change),
+            Err(fault) => {
+                let now = self.clock;
+                self.said_failed.say(now, format_args!("the state disk failed: {fault}"));
+                self.respond(change.index, Status::INTERNAL_ERROR, 0);
+            }
+        }
+        self.carry_out_reservations();
+    }
+
+    /// Answers Acquires whose disks have ended what they had before.
+    fn follow_fences(&mut self) {
+        for _ in 0..self.reservations.fences.len() {
+            let Some((index, place)) = self.reservations.fences.pop_front() else { return };
+            let namespace = &mut self.subsystem.namespaces[place];
+            match namespace.ages.have_passed(index) {
+                true => self.respond(index, Status::SUCCESS, 0),
+                false => self.reservations.fences.push_back((index, place)),
+            }
+        }
+    }
+
+    /// Gives a state disk up that does not answer: what is to persist fails from then on.
+    pub(super) fn look_at_state_disk(&mut self, now: u64, patience: u64) {
+        let since = self.reservations.store.as_ref().and_then(Store::since);
+        if self.reservations.is_lost || since.is_none_or(|since| now.saturating_sub(since) <= patience) {
+            return;
+        }
+        log::error!("the state disk does not answer: reservations persist no more");
+        self.reservations.is_lost = true;
+        if let Some(change) = self.reservations.change.take() {
+            // What the disk has may still be written, so the host must not believe either.
+            self.respond(change.index, Status::INTERNAL_ERROR, 0);
+        }
+        self.carry_out_reservations();
+    }
+
+    /// What a Reservation Report asks for.
+    pub(super) fn report(&self, place: usize, command: &Command) -> Result<(Task, usize), Status> {
+        let report = Report::of(command);
+        if !report.is_extended {
+            return Err(Status::HOST_IDENTIFIER_INCONSISTENT.dnr());
+        }
+        let len = usize::try_from(report.bytes).ok().filter(|&len| len <= LONGEST);
+        let len = len.ok_or(Status::INVALID_FIELD.dnr())?;
+        // What lies behind the registrants is undefined: it takes no memory beyond a chunk.
+        Ok((Task::Reply { reply: Reply::Reservation(place), len: len.min(SMALL) }, len))
+    }
+
+    /// Writes a piece of a report.
+    pub(super) fn write_report(&self, place: usize, from: u64, piece: &mut [u8]) {
+        let state = &self.subsystem.namespaces[place].reservation;
+        let (kind, count) = (state.held.map(|held| held.kind), state.registrants.len() as u16);
+        copy(ReportHeader::new(state.generation, kind, count, state.persists).as_bytes(), from, piece);
+        for (n, registrant) in (1..).zip(&state.registrants) {
+            let is_holder = state.is_holder(registrant.host);
+            let entry = Registrant::new(is_holder, registrant.key, registrant.host);
+            copy_at(entry.as_bytes(), n * size_of::<Registrant>() as u64, from, piece);
+        }
+    }
+
+    /// Completes the Asynchronous Event Requests of controllers with notifications.
+    pub(super) fn report_notices(&mut self) {
+        let mut due: heapless::Vec<ControllerId, 16> = heapless::Vec::new();
+        for (id, controller) in self.subsystem.controllers.iter_mut() {
+            // Those for which there is no place here come in the next tick.
+            if !controller.waiting.is_empty() && !due.is_full() && controller.reservation_notices.take_due() {
+                let _ = due.push(id);
+            }
+        }
+        for id in due {
+            let controller = self.controller(id, Kind::Io);
+            let request = controller.filter(|one| !one.waiting.is_empty()).map(|one| one.waiting.remove(0));
+            if let Some(index) = request {
+                self.respond(index, Status::SUCCESS, Event::RESERVATION_NOTICE.result().into());
+            }
+        }
+    }
+
+    /// A Set Features of reservations; `None` for other features.
+    pub(super) fn set_reservation_feature(
+        &mut self,
+        id: ControllerId,
+        kind: Kind,
+        arguments: &SetFeatures,
+    ) -> Option<Result<(Task, usize), Answer>> {
+        let (place, nsid) = (self.subsystem.place(arguments.nsid), arguments.nsid);
+        let is_ours = matches!(arguments.fid, fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE);
+        if kind != Kind::Io || !is_ours {
+            return None;
+        }
+        Some(match (arguments.fid, place) {
+            _ if arguments.save => Err((Status::FEATURE_NOT_SAVEABLE.dnr(), 0)),
+            (fid::RESERVATION_MASK, place) if place.is_some() || nsid == nvme::NSID_ALL => {
+                if let Some(controller) = self.controller(id, kind) {
+                    controller.reservation_notices.set_mask(nsid, Mask::from_bits_truncate(arguments.value));
+                }
+                Err((Status::SUCCESS, 0))
+            }
+            (fid::RESERVATION_PERSISTENCE, Some(namespace)) => {
+                let order = Order::Persist(arguments.value & 1 != 0);
+                Ok((Task::Reserve { namespace, order }, 0))
+            }
+            _ => Err((Status::INVALID_NAMESPACE.dnr(), 0)),
+        })
+    }
+
+    /// A Get Features of reservations; `None` for other features.
+    pub(super) fn reservation_feature(
+        &mut self,
+        id: ControllerId,
+        kind: Kind,
+        arguments: &GetFeatures,
+    ) -> Option<Answer> {
+        let is_ours = matches!(arguments.fid, fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE);
+        if kind != Kind::Io || !is_ours {
+            return None;
+        }
+        let Some(place) = self.subsystem.place(arguments.nsid) else {
+            return Some((Status::INVALID_NAMESPACE.dnr(), 0));
+        };
+        let value = match arguments.select {
+            Select::SupportedCapabilities => {
+                (Capabilities::NAMESPACE_SPECIFIC | Capabilities::CHANGEABLE).bits()
+            }
+            Select::Default | Select::Saved => 0,
+            Select::Current if arguments.fid == fid::RESERVATION_PERSISTENCE => {
+                self.subsystem.namespaces[place].reservation.persists.into()
+            }
+            Select::Current => {
+                let controller = self.controller(id, kind)?;
+                controller.reservation_notices.mask(arguments.nsid).unwrap_or_default().bits()
+            }
+        };
+        Some((Status::SUCCESS, value.into()))
+    }
+}
