@@ -77,9 +77,31 @@ impl<F: Frontend> Fabric<F> {
         if let Err(step) = qp.load_work(nic, schedule) {
             return step;
         }
-        if qp.kind != QpType::Rc {
-            return self.step_unanswered(id);
+        match qp.kind {
+            QpType::Rc => self.step_connected(id, QpType::Rc),
+            _ => self.step_of_other(id),
         }
+    }
+
+    /// Executes the current work request of a queue pair that is no reliable connection, or the
+    /// next part of it. Out of line, to keep the code of reliable connections short.
+    #[inline(never)]
+    fn step_of_other(&mut self, id: QpId) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        if qp.kind == QpType::Uc {
+            return self.step_connected(id, QpType::Uc);
+        }
+        if let Some(outcome) = qp.execute_alone(nic) {
+            return qp.settle(nic, schedule, outcome);
+        }
+        self.step_datagram(id)
+    }
+
+    /// Executes the current work request of a connected queue pair on the short cut, or the next
+    /// part of it. Inlined, since each caller has a constant type.
+    #[inline(always)]
+    fn step_connected(&mut self, id: QpId, kind: QpType) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         let mut local = Spans::new();
         if let Err(outcome) = qp.attempt(nic, &mut local) {
             schedule.charge(qp.send.work.local_cost());
@@ -88,7 +110,7 @@ impl<F: Frontend> Fabric<F> {
         let way = qp.way;
         let request = qp.request(&local);
         let to = self.peer(id, way);
-        let answer = to.and_then(|to| self.ask(to, &request, QpType::Rc));
+        let answer = to.and_then(|to| self.ask(to, &request, kind));
         let garbled = request.garbled;
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         // If requester and responder are on the same NIC, the responder may have failed it.
@@ -105,21 +127,6 @@ impl<F: Frontend> Fabric<F> {
             None => Attempt::Lost,
         };
         qp.settle(nic, schedule, outcome)
-    }
-
-    /// Executes the current work request of a queue pair whose peer does not answer, or the next
-    /// part of it.
-    #[inline(never)]
-    fn step_unanswered(&mut self, id: QpId) -> Step {
-        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-        if let Some(outcome) = qp.execute_alone(nic) {
-            schedule.charge(qp.send.work.local_cost());
-            return qp.settle(nic, schedule, outcome);
-        }
-        match qp.kind {
-            QpType::Uc => self.step_message(id),
-            _ => self.step_datagram(id),
-        }
     }
 
     /// The NIC of a queue pair's peer, on the short cut.
@@ -175,10 +182,7 @@ impl<F: Frontend> Fabric<F> {
             return None;
         }
         let mut responder = Responder { nic, qp, schedule };
-        let answer = match kind {
-            QpType::Uc => responder.take_message(request, source),
-            _ => responder.respond(request, source),
-        };
+        let answer = responder.respond(request, source);
         target.fail_queue_pairs(schedule);
         Some(answer)
     }
@@ -264,6 +268,7 @@ impl Qp {
         if self.state == QpState::Error && !matches!(outcome, Attempt::Failed(..)) {
             return Step::Again;
         }
+        let outcome = self.noticed(nic, outcome);
         let work = &mut self.send.work;
         match outcome {
             Attempt::More => {
@@ -272,7 +277,7 @@ impl Qp {
             }
             Attempt::Done(length) => {
                 let large = work.total > u64::from(u16::MAX);
-                if self.kind == QpType::Rc {
+                if self.kind.is_connected() {
                     self.send_psn = self.send_psn.add(self.request_packets());
                 }
                 self.complete_request(nic, Status::Success, length, NO_FIELD);

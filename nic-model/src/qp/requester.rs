@@ -3,16 +3,18 @@
 
 use core::time::Duration;
 
+use nic_abi::admin::QpType;
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::wqe::{LinkFlags, Opcode};
 use platform::planted::{Bug, planted};
-use roce::transport::{Message, PostError, Status as Failure};
+use roce::transport::{Message, PostError, Service, Status as Failure, uc};
 
 use super::Qp;
 use super::completion::{Attempt, header_field, status_of};
 use super::message::{ATOMIC_BYTES, Reply, Request};
 use super::segments::KeyKind;
 use super::send::Work;
+use super::services::service;
 use super::vi::Descriptor;
 use crate::Frontend;
 use crate::keys::Span;
@@ -56,6 +58,15 @@ impl Qp {
         match self.send.work.total > self.max_message {
             true => Err((Status::LocalLength, NO_FIELD)),
             false => Ok(()),
+        }
+    }
+
+    /// Whether the connection takes this message.
+    #[inline(always)]
+    fn admit(&self, message: &Message) -> Result<(), PostError> {
+        match service(self.kind) {
+            Service::Rc => self.persistence.limits().admit(message),
+            Service::Uc => uc::admit(message),
         }
     }
 
@@ -110,8 +121,7 @@ impl Qp {
     pub fn check_request<F: Frontend>(&mut self, nic: &Nic<F>, local: &mut Spans) -> Result<(), Attempt> {
         let failed = |(status, field)| Attempt::Failed(status, field);
         self.check_length().map_err(failed)?;
-        let admitted = self.persistence.limits().admit(&self.send.work.message(0));
-        admitted.map_err(|error| failed(refused(error)))?;
+        self.admit(&self.send.work.message(0)).map_err(|error| failed(refused(error)))?;
         if self.vi.is_none() || self.copy_of(nic, &self.send.work).is_none() {
             self.check_memory(nic, &self.send.work, local).map_err(failed)?;
         }
@@ -168,7 +178,9 @@ impl Qp {
             Reply::SourceFault => return Attempt::Failed(Status::LocalProtection, NO_FIELD),
             _ => {}
         }
+        // Nothing comes back on an unreliable connection: the message has left.
         if self.faults.injected
+            && self.kind != QpType::Uc
             && let Some(outcome) = self.spoil_answer(nic)
         {
             return outcome;

@@ -294,10 +294,11 @@ impl<F: Frontend> Responder<'_, F> {
     /// request when its last part has been carried out.
     #[inline]
     pub fn respond(&mut self, request: &Request<'_>, source: Option<&Nic<F>>) -> Reply {
-        let Some(ResponderEngine::Reliable(engine)) = &mut self.qp.inbound.engine else {
-            return Reply::None;
-        };
-        if engine.expects(request.psn) && request.is_payload() && !request.garbled {
+        if let Some(ResponderEngine::Reliable(engine)) = &mut self.qp.inbound.engine
+            && engine.expects(request.psn)
+            && request.is_payload()
+            && !request.garbled
+        {
             return self.whole(request, source);
         }
         self.judged(request, source)
@@ -347,6 +348,10 @@ impl<F: Frontend> Responder<'_, F> {
         };
         let execution = match verdict {
             Verdict::Execute(execution) => execution,
+            Verdict::Nothing(reason) if self.qp.kind == QpType::Uc => {
+                self.nic.packets.count(reason);
+                return Reply::Ack;
+            }
             Verdict::Nothing(reason) => return self.repeat(request, source, reason),
             Verdict::Refused(reason) => return self.refuse(&Fault::invalid(reason)),
         };
@@ -367,6 +372,7 @@ impl<F: Frontend> Responder<'_, F> {
                 }
                 if atomic { Reply::Original(original) } else { Reply::Ack }
             }
+            Err(stop) if self.qp.kind == QpType::Uc => self.drop_execution(execution, stop),
             Err(stop) => self.stop(stop),
         }
     }

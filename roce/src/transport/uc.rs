@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use crate::{PathMtu, Psn};
 
 use super::message::{Executed, Execution, Open};
-use super::piece::{Extra, MAX_MESSAGE, Piece};
+use super::piece::{Extra, MAX_MESSAGE, Operation, Piece};
 use super::reason::Reason;
 use super::requester::{Event, Message, PostError, Status, Transmit};
 use super::responder::Verdict;
@@ -35,6 +35,23 @@ impl Work {
             Work::Message(message) => message.id,
         }
     }
+}
+
+/// Whether an unreliable connection takes this message: a Send or an RDMA Write, which invalidates
+/// nothing.
+pub fn admit(message: &Message) -> Result<(), PostError> {
+    if message.length > MAX_MESSAGE {
+        return Err(PostError::Length);
+    }
+    match carries_out(message.operation, message.extra) {
+        true => Ok(()),
+        false => Err(PostError::Operation),
+    }
+}
+
+/// Whether an unreliable connection has this operation.
+const fn carries_out(operation: Operation, extra: Extra) -> bool {
+    operation.carries_payload() && !matches!(extra, Extra::Invalidate(_))
 }
 
 /// The sending side. It is driven like [`super::Requester`], without answers and timers.
@@ -72,15 +89,10 @@ impl Requester {
         }
     }
 
-    /// Takes a work request: a Send or an RDMA Write, which invalidate nothing. A fence has no
-    /// meaning, since there are no RDMA Reads.
+    /// Takes a work request that [`admit`] admits. A fence has no meaning, since there are no RDMA
+    /// Reads.
     pub fn post(&mut self, message: Message) -> Result<(), PostError> {
-        if message.length > MAX_MESSAGE {
-            return Err(PostError::Length);
-        }
-        if !message.operation.carries_payload() || matches!(message.extra, Extra::Invalidate(_)) {
-            return Err(PostError::Operation);
-        }
+        admit(&message)?;
         self.push(Work::Message(message))
     }
 
@@ -267,7 +279,7 @@ impl Responder {
     }
 
     fn judge(&self, piece: &Piece) -> Result<Execution, Reason> {
-        if !piece.operation.carries_payload() || matches!(piece.extra, Extra::Invalidate(_)) {
+        if !carries_out(piece.operation, piece.extra) {
             return Err(Reason::UnsupportedRequest);
         }
         if self.open.is_none() && !piece.first {
