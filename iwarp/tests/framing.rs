@@ -126,3 +126,34 @@ fn an_fpdu_is_written_into_room_of_any_size() {
     assert!(Emission::new(&[0; 71], 0, true).is_none());
     assert!(Emission::new(&[0; 1], usize::MAX, true).is_none());
 }
+
+#[test]
+fn a_frame_of_the_set_up_is_no_first_fpdu() {
+    // As an FPDU its length would be 19,792 bytes, which the peer does not send.
+    let request = b"MPA ID Req Frame\x40\x01\0\0";
+    for crc in [false, true] {
+        for cut in 1..request.len() {
+            let mut receiver = Receiver::new(crc);
+            let mut parts = [&request[..cut], &request[cut..]];
+            let taken: Vec<_> = parts.iter_mut().map(|part| receiver.next(part).map(|_| ())).collect();
+            let field = Error::Field { field: "ULPDU_Length", value: 0x4d50 };
+            assert_eq!(taken[usize::from(cut < 4)], Err(field), "{cut}");
+            assert_eq!(taken[0].is_ok(), cut < 4, "{cut}");
+        }
+        // Nor is one that is as long.
+        let mut bytes = fpdu(&[0; 0x4d50], crc);
+        bytes[2..4].copy_from_slice(b"A ");
+        assert!(Receiver::new(crc).next(&mut &bytes[..]).is_err());
+        // Behind an FPDU it is judged as one.
+        let mut receiver = Receiver::new(crc);
+        let first = fpdu(b"segment", crc);
+        assert!(receiver.next(&mut &first[..]).unwrap().is_some());
+        assert_eq!(receiver.next(&mut &request[..]), Ok(None));
+        assert!(receiver.is_inside());
+        // In parts, too.
+        let mut receiver = Receiver::new(crc);
+        assert_eq!(receiver.next(&mut &first[..3]), Ok(None));
+        assert!(receiver.next(&mut &first[3..]).unwrap().is_some());
+        assert_eq!(receiver.next(&mut &request[..]), Ok(None));
+    }
+}

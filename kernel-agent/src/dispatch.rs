@@ -308,13 +308,14 @@ fn on_stream_ended(agent: &Agent, event: &Eqe) {
     let StreamEnding { fault, terminate, completes } = ending;
     let orderly = fault == StreamFault::InsideMessage && planted(Bug::FinTakenAsOrderly);
     let fault = if orderly { StreamFault::None } else { fault };
+    // What the end means for the connection comes first: the fault alone does not say.
+    if let Some(id) = breach.connection {
+        agent.mpa.stream_ended(id, fault);
+    }
     if fault != StreamFault::None {
         let (context, qpn) = (qp.context(), qp.qpn());
         let event = AsyncEvent::StreamEnded { context, qpn, fault, terminate, completes };
         qp.client().upcall(|up| up.asynchronous(event));
-    }
-    if let Some(id) = breach.connection {
-        agent.mpa.stream_ended(id, fault);
     }
 }
 

@@ -28,7 +28,8 @@ pub enum AsyncEvent {
         completes: bool,
     },
     /// The stream of an iWARP queue pair has ended for an error (IT-API affiliated event). The
-    /// queue pair is in ERROR. [`CmEventKind::Disconnected`] follows, not by the peer's client.
+    /// queue pair is in ERROR. The event of its connection came before: if it was established,
+    /// [`CmEventKind::Disconnected`], not by the peer's client.
     StreamEnded {
         /// The context given when the queue pair was created.
         context: u64,

@@ -354,6 +354,29 @@ fn an_end_before_the_first_message_is_that_of_an_accept() {
 }
 
 #[test]
+fn a_request_where_messages_are_to_come_breaks_the_connection() {
+    let request = frame(|_| ());
+    for (bytes, closes) in [(&request[..], false), (&request[..4], false), (b"GET /", true)] {
+        let (_machine, a, b) = sides();
+        a.post_receive();
+        let id = a.convert(&Conversion { frames: false, ..with_frames(Some(b"go on")) }).unwrap();
+        assert_eq!(b.read(5), b"go on");
+        b.say(bytes);
+        if closes {
+            b.stream.close().unwrap();
+        }
+        a.failed(id, CmEventKind::Disconnected { by_peer: false });
+    }
+    // The other end, which waits for a Reply, is not left without an answer.
+    let (_machine, a, b) = sides();
+    b.post_receive();
+    a.convert(&Conversion { frames: false, ..with_frames(Some(b"go on")) }).unwrap();
+    assert_eq!(b.read(5), b"go on");
+    let id = b.convert(&with_frames(None)).unwrap();
+    b.failed(id, rejected(Reason::INVALID_CLASS_VERSION));
+}
+
+#[test]
 fn a_conversion_is_given_up_by_a_disconnect_and_by_the_end_of_its_queue_pair() {
     for message in [Some(&b"go on"[..]), None] {
         let (_machine, a, b) = sides();

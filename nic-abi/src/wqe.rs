@@ -238,6 +238,9 @@ bitflags! {
         /// Peers may do atomic operations on it, whether or not they may read and write it. Not a
         /// right of queue pairs.
         const ATOMIC_ALONE = 1 << 6;
+        /// Windows of it may give peers the right to write, though it has no local write itself.
+        /// Not a right, but a property of the memory, which stays when rights are modified.
+        const WINDOWS_WRITE = 1 << 7;
         /// Addresses count from 0 at the first byte; otherwise from the base address.
         const RELATIVE = 1 << 8;
         /// The list's elements are pages: a power of two long, at least 4096 bytes, and aligned to

@@ -65,7 +65,9 @@ impl Ia {
     /// There is no time limit; [`Ia::ep_disconnect`] and [`Ia::ep_free`] give the conversion up. If
     /// it fails, the endpoint goes to NONOPERATIONAL, and a non-peer reject is queued:
     /// `BadConnParms` if the peer sent something else, `Timeout` if its NIC does not answer,
-    /// `Other` if it ended the stream. The descriptor then is good for [`Ia::socket_close`] alone.
+    /// `Other` if it ended the stream. A Conversion Initiator without Request and Reply whose peer
+    /// sends something else, such as a Request, gets the event of a broken connection. The
+    /// descriptor then is good for [`Ia::socket_close`] alone.
     ///
     /// Errors: `OpNotSupported` (not iWARP:
     /// [`IaInfo::socket_conversion_support`](crate::IaInfo::socket_conversion_support)),

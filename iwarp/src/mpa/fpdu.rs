@@ -12,6 +12,10 @@ use super::crc::{Crc32c, crc32c};
 const LENGTH: usize = 2;
 const CRC: usize = 4;
 
+/// What the keys of Requests and Replies begin with: the length of an FPDU, and the control bytes
+/// of DDP and RDMAP.
+const FRAME: [u8; 4] = *b"MPA ";
+
 /// The longest FPDU.
 pub const MAX: usize = length(u16::MAX as usize);
 
@@ -35,12 +39,14 @@ pub struct Receiver {
     held: Vec<u8>,
     /// What is held has been given out.
     spent: bool,
+    /// An FPDU has come.
+    begun: bool,
 }
 
 impl Receiver {
     /// A receiver of FPDUs, with CRCs or without.
     pub const fn new(crc: bool) -> Receiver {
-        Receiver { crc, held: Vec::new(), spent: false }
+        Receiver { crc, held: Vec::new(), spent: false, begun: false }
     }
 
     /// Whether a part of an FPDU has come.
@@ -53,7 +59,9 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// The CRC is wrong, or there is no memory. The stream cannot go on.
+    /// The CRC is wrong, there is no memory, or the first bytes are those of a Request or a Reply:
+    /// the peer is still at the set-up, and would wait for an answer while this end waits for the
+    /// rest of a long FPDU. The stream cannot go on.
     pub fn next<'a, 'b: 'a>(&'a mut self, bytes: &mut &'b [u8]) -> Result<Option<&'a [u8]>, Error> {
         if self.spent {
             self.spent = false;
@@ -65,20 +73,35 @@ impl Receiver {
         if self.held.is_empty() {
             if let Some((fpdu, rest)) = needed(bytes).and_then(|need| bytes.split_at_checked(need)) {
                 *bytes = rest;
+                self.is_no_frame(fpdu)?;
+                self.begun = true;
                 return verify(fpdu, self.crc).map(Some);
             }
             self.hold(bytes, usize::MAX)?;
-            return Ok(None);
+            return self.is_no_frame(&self.held).map(|()| None);
         }
         // The length first, then what it announces.
         self.hold(bytes, LENGTH)?;
         let Some(need) = needed(&self.held) else { return Ok(None) };
         self.hold(bytes, need)?;
+        self.is_no_frame(&self.held)?;
         if self.held.len() < need {
             return Ok(None);
         }
-        self.spent = true;
+        (self.spent, self.begun) = (true, true);
         verify(&self.held, self.crc).map(Some)
+    }
+
+    /// Fails if the first FPDU begins as a frame of the set-up does. By its header it would be of a
+    /// version of RDMAP that nobody takes.
+    fn is_no_frame(&self, fpdu: &[u8]) -> Result<(), Error> {
+        match fpdu.first_chunk() {
+            Some(&first) if !self.begun && first == FRAME => {
+                let [high, low, ..] = first;
+                Err(Error::Field { field: "ULPDU_Length", value: u16::from_be_bytes([high, low]).into() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes bytes until so many are held.

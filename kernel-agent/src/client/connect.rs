@@ -88,7 +88,8 @@ impl Client {
     /// [`Reason::INVALID_CLASS_VERSION`] if the peer sent something else,
     /// [`Reason::UNSUPPORTED_REQUEST`] if it has ended the stream. It is `CmEventKind::Unreachable`
     /// if the stream broke, and `CmEventKind::AcceptTimedOut` if it ended behind the Reply, or
-    /// behind the last message without frames.
+    /// behind the last message without frames. It is `CmEventKind::Disconnected`, as of a
+    /// connection that broke, if the peer answers that message by something else than messages.
     ///
     /// [`Error::StreamState`] if the stream is not connected, or the peer has closed it;
     /// [`Error::OutOfRange`] for a last message of no bytes, read depths beyond the port's, and

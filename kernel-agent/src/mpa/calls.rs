@@ -257,14 +257,14 @@ impl Protocol for Mpa {
             qp.common.set_connection(Some(id));
             tables.leave_crowd(id);
             // Before the queue pair has the stream: its first FPDU may come at once.
-            tables.end(client, id)?.state = State::Accepted { depths };
+            tables.end(client, id)?.state = State::Accepted { depths, frames: true };
             tables.rearm(id);
             (stream, reply, agreed, qp.clone())
         };
         // The Reply is the last that goes by the number of the stream. What the peer sends upon it
         // stays in the stream for the queue pair.
         let given = send(&stream, &reply).and_then(|()| {
-            stream.give_to(|number| queue_pair.modify(&to_rtr(&agreed, Side::Responder, number)))
+            stream.give_to(|number| queue_pair.modify(&to_rtr(&agreed, Side::Responder, true, number)))
         });
         let Err(error) = given else {
             // Refused if the stream has ended since, which the event of the queue pair reports.

@@ -416,14 +416,16 @@ impl Mpa {
             let Some(end) = tables.ends.get(&id) else { return };
             let State::Setup { stream, setup } = &end.state else { return };
             let Some(queue_pair) = &end.queue_pair else { return };
-            let (depths, private) = match setup.frame().filter(|_| !setup.converts()) {
+            let frame = setup.frame();
+            let frames = frame.is_some();
+            let (depths, private) = match frame.filter(|_| !setup.converts()) {
                 Some(frame) => (depths_of(&frame), frame.split().map_or(&[][..], |(_, private)| private)),
                 None => (ReadDepths::default(), &[][..]),
             };
-            (stream.clone(), queue_pair.clone(), depths, copy(private, &mut private_data))
+            (stream.clone(), queue_pair.clone(), depths, frames, copy(private, &mut private_data))
         };
-        let (stream, queue_pair, depths, length) = found;
-        let given = stream.give_to(|number| queue_pair.modify(&to_rtr(agreed, side, number)));
+        let (stream, queue_pair, depths, frames, length) = found;
+        let given = stream.give_to(|number| queue_pair.modify(&to_rtr(agreed, side, frames, number)));
         if given.is_err() {
             let report = match side {
                 Side::Initiator => Report::Rejected(Reason::UNSUPPORTED_REQUEST),
@@ -438,7 +440,7 @@ impl Mpa {
             let Some(end) = tables.ends.get_mut(&id) else { return };
             end.state = match side {
                 Side::Initiator => State::Established,
-                Side::Responder => State::Accepted { depths },
+                Side::Responder => State::Accepted { depths, frames },
             };
             tables.rearm(id);
         }
@@ -498,7 +500,7 @@ impl Mpa {
         let depths = {
             let mut tables = self.tables.lock();
             let Some(end) = tables.ends.get_mut(&id) else { return };
-            let State::Accepted { depths } = end.state else { return };
+            let State::Accepted { depths, .. } = end.state else { return };
             end.state = State::Established;
             depths
         };
@@ -510,7 +512,10 @@ impl Mpa {
         let end = self.tables.lock().remove(id);
         let Some(end) = end else { return };
         end.flush_qp();
+        let over = matches!(fault, StreamFault::None | StreamFault::Lost);
         let kind = match end.state {
+            // The peer may have sent a Request, which this end was not to expect.
+            State::Accepted { frames: false, .. } if !over => CmEventKind::Disconnected { by_peer: false },
             State::Accepted { .. } => CmEventKind::AcceptTimedOut,
             _ => CmEventKind::Disconnected { by_peer: fault == StreamFault::None },
         };

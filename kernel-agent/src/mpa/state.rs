@@ -113,6 +113,8 @@ pub(super) enum State {
     Accepted {
         /// The peer's read depths.
         depths: ReadDepths,
+        /// The ends have exchanged a Request and a Reply.
+        frames: bool,
     },
     /// It is established.
     Established,

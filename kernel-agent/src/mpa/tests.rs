@@ -111,14 +111,17 @@ fn both_ends_agree_wherever_their_frames_are_cut() {
 #[test]
 fn a_queue_pair_gets_its_stream_with_what_was_agreed_on() {
     let agreed = Agreed { crc: true, revision: 2, enhanced: true, ird: 4, ord: 5, first: None };
-    let modify = to_rtr(&agreed, Side::Initiator, 77);
+    let modify = to_rtr(&agreed, Side::Initiator, true, 77);
     let mask = QpMask::STATE | QpMask::STREAM | QpMask::MAX_RD_ATOMIC | QpMask::MAX_DEST_RD_ATOMIC;
     assert_eq!((modify.mask, modify.state), (mask.bits(), QpState::Rtr as u32));
     let flags = StreamFlags::CRC | StreamFlags::ANNOUNCE;
     assert_eq!((modify.stream, modify.stream_flags), (77, flags.bits()));
     assert_eq!((modify.max_dest_rd_atomic, modify.max_rd_atomic), (4, 5));
-    let modify = to_rtr(&Agreed { crc: false, ..agreed }, Side::Responder, 77);
+    let modify = to_rtr(&Agreed { crc: false, ..agreed }, Side::Responder, true, 77);
     assert_eq!(modify.stream_flags, (StreamFlags::RESPONDER | StreamFlags::UNASKED).bits());
+    // Without frames a peer that is silent may still wait for plain bytes.
+    let modify = to_rtr(&agreed, Side::Responder, false, 77);
+    assert_eq!(modify.stream_flags, (StreamFlags::RESPONDER | StreamFlags::CRC).bits());
     let modify = to_rts();
     assert_eq!((modify.mask, modify.state), (QpMask::STATE.bits(), QpState::Rts as u32));
 }

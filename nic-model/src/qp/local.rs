@@ -17,12 +17,18 @@ use crate::keys::{Bind, Key, Keys, Kind, REMOTE_RIGHTS, RIGHTS};
 use crate::lists::{ListError, ListSpec};
 use crate::nic::Nic;
 
-/// Form of a region's list and addressing.
-const FORMS: LinkFlags =
-    LinkFlags::RELATIVE.union(LinkFlags::PAGES).union(LinkFlags::VARIABLE).union(LinkFlags::CONTIGUOUS);
+/// Form of a region's list and addressing, and what its memory is good for.
+const FORMS: LinkFlags = LinkFlags::RELATIVE
+    .union(LinkFlags::PAGES)
+    .union(LinkFlags::VARIABLE)
+    .union(LinkFlags::CONTIGUOUS)
+    .union(LinkFlags::WINDOWS_WRITE);
 /// Rights that require local write (IBTA 10.6.6.2.2; it_lmr_link).
 const WRITES: LinkFlags =
     LinkFlags::REMOTE_WRITE.union(LinkFlags::REMOTE_ATOMIC).union(LinkFlags::ATOMIC_ALONE);
+
+/// What a region has one of, if windows of it may have the right to write.
+const WINDOW_WRITES: LinkFlags = LinkFlags::LOCAL_WRITE.union(LinkFlags::WINDOWS_WRITE);
 
 /// Whether a combination of a region's rights is allowed.
 pub(crate) fn rights_fit(flags: LinkFlags) -> bool {
@@ -149,7 +155,7 @@ impl Qp {
         }
         let may = region.flags;
         if !may.contains(LinkFlags::BIND)
-            || flags.intersects(WRITES) && !may.contains(LinkFlags::LOCAL_WRITE)
+            || flags.intersects(WRITES) && !may.intersects(WINDOW_WRITES)
             || flags.contains(LinkFlags::REMOTE_READ) && !may.contains(LinkFlags::LOCAL_READ)
         {
             return bad(flags_field);

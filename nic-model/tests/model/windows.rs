@@ -167,6 +167,22 @@ fn a_bind_that_is_wrong_fails() {
     }
 }
 
+#[test]
+fn windows_may_write_where_the_region_says_so_without_its_own_right() {
+    let (mut rig, _a, mut b, _, _) = windows();
+    let flags = LinkFlags::LOCAL_READ | LinkFlags::BIND | LinkFlags::WINDOWS_WRITE;
+    let (region, _) = rig.region_with(1, 4096, flags, 0x5000);
+    let bound = |rig: &mut Rig, b: &mut Qp, slot| {
+        let window = window(rig, 1, slot);
+        rig.post_args(b, bind(window, region, 0x5000, 64), bind_args(window, LinkFlags::REMOTE_WRITE));
+        status(&rig.sent(b))
+    };
+    assert_eq!(bound(&mut rig, &mut b, 2), Status::Success);
+    // It is not one of the rights, which a modification replaces.
+    let info = query(&mut rig, 1, region);
+    assert_eq!(LinkFlags::from_bits(info.flags), Some(flags | LinkFlags::CONTIGUOUS));
+}
+
 /// The number of narrow windows that the queue pair's owner has bound.
 fn bound(rig: &mut Rig, qp: &Qp) -> u32 {
     let result = rig.command(qp.nic, Opcode::QueryQp, qp.qpn, &()).expect("a queue pair");

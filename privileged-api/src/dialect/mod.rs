@@ -64,6 +64,9 @@ pub(crate) struct Facts {
     pub(crate) reads_write_remotely: bool,
     /// Whether the unlink of a wide RMR can have an unlink fence.
     pub(crate) fences_wide_unlinks: bool,
+    /// Whether links of RMRs have InfiniBand's two rules (it_rmr_link): remote write needs the
+    /// LMR's local write, and a narrow RMR that is linked to no bytes fails by its completion.
+    pub(crate) infinibands_links: bool,
     /// Whether endpoints and sockets can be converted to connections.
     pub(crate) sockets: bool,
 }

@@ -50,6 +50,7 @@ static FACTS: Facts = Facts {
     reads_write_remotely: true,
     // Each bind waits for what was posted before it.
     fences_wide_unlinks: true,
+    infinibands_links: false,
     sockets: true,
 };
 

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
 
-use kernel_agent::{Features, MemoryList, Region};
+use kernel_agent::{Features, LinkFlags, MemoryList, Region};
 use platform::sync::Mutex;
 use platform::{DmaBuffer, SleepLock, heap};
 use rdma::Context;
@@ -272,7 +272,22 @@ impl Core {
         base: usize,
         list: &MemoryList<'_>,
     ) -> Result<(Arc<Region>, bool)> {
-        let rights = rights(wanted.privs, wanted.addr_mode);
+        self.region_with(wanted, base, list, self.writes_of_windows())
+    }
+
+    /// Whether RMRs of memory that may be written need no local write of its region.
+    pub(super) fn writes_of_windows(&self) -> LinkFlags {
+        if self.facts().infinibands_links { LinkFlags::empty() } else { LinkFlags::WINDOWS_WRITE }
+    }
+
+    fn region_with(
+        &self,
+        wanted: &Wanted,
+        base: usize,
+        list: &MemoryList<'_>,
+        more: LinkFlags,
+    ) -> Result<(Arc<Region>, bool)> {
+        let rights = rights(wanted.privs, wanted.addr_mode) | more;
         if let Some(region) = self.share(wanted, list, base as u64, rights) {
             return Ok((region, true));
         }
@@ -280,9 +295,10 @@ impl Core {
         Ok((registered.map_err(|error| self.error(error))?, false))
     }
 
-    /// As [`Core::region`], for memory given by virtual addresses.
+    /// As [`Core::region`], for memory given by virtual addresses, which nobody may write but with
+    /// the region's own privileges.
     pub(super) fn virtual_region(&self, wanted: &Wanted, addr: usize) -> Result<(Arc<Region>, bool)> {
-        let region = |list: &MemoryList<'_>| self.region(wanted, addr, list);
+        let region = |list: &MemoryList<'_>| self.region_with(wanted, addr, list, LinkFlags::empty());
         self.agent().list_virtual(addr, wanted.length, region).map_err(|error| self.error(error))?
     }
 

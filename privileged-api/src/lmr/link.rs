@@ -79,7 +79,7 @@ impl Ia {
             return Ok(None);
         }
         let link = Link {
-            flags: rights(privs, addr_mode),
+            flags: rights(privs, addr_mode) | core.writes_of_windows(),
             base: absolute.unwrap_or_else(|| first_byte(iobl)) as u64,
             memory: memory_list(iobl, length),
         };

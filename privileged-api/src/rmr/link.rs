@@ -3,9 +3,10 @@
 //!
 //! A call reports faults of the range (`Address`, `InvalidLength`) in an LMR that was created with
 //! its memory. The device checks ranges in other LMRs, zones, rights, the LMR's addressing and the
-//! region's state when it executes the request, and the completion reports faults. The completion
-//! also reports a link of a narrow region with length 0 as a fault, as the page requires for
-//! InfiniBand.
+//! region's state when it executes the request, and the completion reports faults. For InfiniBand
+//! the page requires that the completion also reports a link of a narrow region with length 0, and
+//! one with remote write to an LMR without local write. On iWARP the call refuses the one, and the
+//! other is valid.
 
 use kernel_agent::{Bind, LinkFlags, Operation, Request, Shadow};
 
@@ -32,9 +33,9 @@ impl Ia {
     ///
     /// Errors: `InvalidEp`, `InvalidDtoFlags`, `InvalidRmr`, `InvalidLmr`, `InvalidAddrMode`
     /// (relative and not supported, or a wide region), `InvalidPrivs` (undefined bits), `Address`,
-    /// `InvalidLength` (past the end; 0 for a wide region), `InvalidEpState`, `InvalidEpType`,
-    /// `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called in callbacks.
-    /// Thread-safe. Page it_rmr_link.
+    /// `InvalidLength` (past the end; 0 for a wide region, and on iWARP), `InvalidEpState`,
+    /// `InvalidEpType`, `TooManyPosts`, `InvalidIa`, `IaCatastrophe`. Does not block. May be called
+    /// in callbacks. Thread-safe. Page it_rmr_link.
     #[doc(alias = "it_rmr_link")]
     #[expect(clippy::too_many_arguments, reason = "the page has them")]
     pub fn rmr_link(
@@ -61,7 +62,7 @@ impl Ia {
         if MemPriv::from_bits(privs.bits()).is_none() {
             return Err(Error::InvalidPrivs);
         }
-        if length == 0 && !rmr.narrow {
+        if length == 0 && !(rmr.narrow && core.facts().infinibands_links) {
             return Err(Error::InvalidLength);
         }
         let mut rights = remote_rights(privs);

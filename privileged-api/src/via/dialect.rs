@@ -57,6 +57,7 @@ static FACTS: Facts = Facts {
     passive_qualifiers: QUALIFIERS,
     reads_write_remotely: false,
     fences_wide_unlinks: false,
+    infinibands_links: true,
     sockets: false,
 };
 

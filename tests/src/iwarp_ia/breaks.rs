@@ -141,7 +141,7 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // Messages whose segments are not those that may come: another queue, a request of an RDMA Read
     // that is none, or that is not its message's last segment.
-    test("iwarp_ia::what_is_wrong_with_a_message", &["it_affiliated_event_t F35"], |f| {
+    test("iwarp_ia::what_is_wrong_with_a_message", &["it_affiliated_event_t F16 F35"], |f| {
         let f = f.over_iwarp()?;
         let evd = events(&f)?;
         for (case, code) in [Code::DDP_QUEUE, Code::DDP_QUEUE, Code::STREAM, Code::DDP_TOO_LONG, Code::DDP_MO]
@@ -180,7 +180,7 @@ pub(crate) const TESTS: &[Test] = &[
     // The stream itself fails: a wrong CRC, an FPDU that is too short, one that is cut, a reset.
     test(
         "iwarp_ia::the_stream_fails",
-        &["it_affiliated_event_t F36", "it_post_rdma_read V02", "it_post_rdma_read_to_rmr V02"],
+        &["it_affiliated_event_t F17 F36", "it_post_rdma_read V02", "it_post_rdma_read_to_rmr V02"],
         |f| {
             check_eq!(LLP.as_raw(), 0x4024);
             let f = f.over_iwarp()?;
@@ -211,7 +211,7 @@ pub(crate) const TESTS: &[Test] = &[
         },
     ),
     // A Terminate that says neither that memory is protected nor what is wrong with a Send.
-    test("iwarp_ia::a_terminate_of_the_peer", &["it_affiliated_event_t F37"], |f| {
+    test("iwarp_ia::a_terminate_of_the_peer", &["it_affiliated_event_t F18 F37"], |f| {
         let f = f.over_iwarp()?;
         let evd = events(&f)?;
         for code in [Code::LOCAL, Code::OPCODE, Code::STREAM, Code::MPA_CRC, Code::DDP_QUEUE] {

@@ -5,6 +5,7 @@ use core::result::Result;
 
 use iwarp::mpa::frame::{Kind, Repr};
 use iwarp::rdmap::Opcode;
+use iwarp::rdmap::terminate::Code;
 use privileged_api::*;
 use rdma::Nic;
 
@@ -156,6 +157,32 @@ pub(crate) const TESTS: &[Test] = &[
                 peer.hears_the_end()?;
             }
         }
+        // This end is the one without frames, and initiates: it hears a Request where messages are
+        // to come. The connection breaks, and the peer hears something that is no Reply.
+        for request in [plain(Kind::Request), enhanced(Kind::Request, &with_depths((1, 1), &[]))] {
+            for pieces in [Repr::HEADER, 1] {
+                let (peer, sd, _openings) = socket_of(&f)?;
+                let end = f.end(&f.b, &open())?;
+                f.b.post_recv(end.ep, &[], 70, DtoFlags::COMPLETION)?;
+                f.b.socket_convert(sd, end.ep, ScFlags::NO_REQ_REP, LINE)?;
+                check_eq!(peer.hear(LINE.len())?, LINE);
+                peer.say_frame_in(&request, pieces)?;
+                let event = end.expect(EventType::CM_MSG_CONN_BROKEN)?;
+                check!(matches!(event, Event::ConnBroken { ep, .. } if ep == end.ep));
+                check_eq!(end.state()?, EpStateRc::Nonoperational);
+                end.recv_done(70, DtoStatus::Flushed)?;
+                check_eq!(peer.terminated()?, Code::MPA_LENGTH);
+                peer.hears_the_end()?;
+            }
+        }
+        // With this NIC at both ends, each learns what the page says.
+        let ends = sockets(&f)?;
+        let (initiator, responder) = (f.end(&f.b, &open())?, f.end(&f.a, &open())?);
+        f.b.socket_convert(ends.b, initiator.ep, ScFlags::NO_REQ_REP, LINE)?;
+        f.a.post_recv(responder.ep, &[], 70, DtoFlags::COMPLETION)?;
+        f.a.socket_convert(ends.a, responder.ep, FRAMES, &[])?;
+        failed(&responder, RejectReason::BadConnParms)?;
+        initiator.expect(EventType::CM_MSG_CONN_BROKEN)?;
         // A Reply with IRD and ORD is none to a Request without.
         let (peer, sd, _openings) = socket_of(&f)?;
         let end = f.end(&f.b, &open())?;

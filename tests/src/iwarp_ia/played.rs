@@ -162,9 +162,18 @@ impl Played {
 
     #[track_caller]
     pub(super) fn say_frame(&self, frame: &Repr<'_>) -> Outcome {
+        self.say_frame_in(frame, MAX_FRAME)
+    }
+
+    /// Says a frame in pieces of so many bytes, or until the other end has had enough.
+    #[track_caller]
+    pub(super) fn say_frame_in(&self, frame: &Repr<'_>, piece: usize) -> Outcome {
         let mut bytes = [0; MAX_FRAME];
         let length = frame.emit(&mut bytes).map_err(failure)?;
-        self.say(bytes.get(..length).unwrap_or_default())
+        for part in bytes.get(..length).unwrap_or_default().chunks(piece) {
+            self.say(part)?;
+        }
+        Ok(())
     }
 
     /// The next bytes, so many.

@@ -100,6 +100,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_post_rdma_read_to_rmr IT_ERR_INVALID_EP_STATE IT_ERR_INVALID_NUM_SEGMENTS",
             "it_post_rdma_read_to_rmr IT_ERR_TOO_MANY_POSTS IT_ERR_OP_NOT_SUPPORTED",
             "it_ep_state_t S14",
+            "it_dto_flags_t B18",
         ],
         |outer| {
             let f = outer.over_iwarp()?;
@@ -113,13 +114,26 @@ pub(crate) const TESTS: &[Test] = &[
             let read = |ep, pieces: &[RmrTriplet], flags| {
                 f.a.post_rdma_read_to_rmr(ep, pieces, 1, flags, at, context)
             };
-            for flags in [
-                DtoFlags::SOLICITED_WAIT,
-                DtoFlags::UNLINK_FENCE,
-                DtoFlags::NOTIFY,
-                DtoFlags::from_bits_retain(1 << 30),
-            ] {
-                refused(read(end.ep, &[one], flags), Error::InvalidDtoFlags)?;
+            let never = DtoFlags::SOLICITED_WAIT | DtoFlags::UNLINK_FENCE;
+            refused(read(end.ep, &[one], DtoFlags::from_bits_retain(1 << 30)), Error::InvalidDtoFlags)?;
+            for flags in (0..0x100).map(DtoFlags::from_bits_retain) {
+                let alone = flags.contains(DtoFlags::NOTIFY) && !flags.contains(DtoFlags::COMPLETION);
+                if alone || flags.intersects(never | DtoFlags::from_bits_retain(0x80)) {
+                    refused(read(end.ep, &[one], flags), Error::InvalidDtoFlags)?;
+                    continue;
+                }
+                read(end.ep, &[one], flags)?;
+                // What was coalesced goes with it, and one that has no event is complete.
+                f.a.post_rdma_read(end.ep, &[own.segment(0, 8)], 2, READ_FLAGS, at, context)?;
+                if flags.contains(DtoFlags::COMPLETION) {
+                    end.done(1, DtoStatus::Success)?;
+                }
+                end.done(2, DtoStatus::Success)?;
+                let unlinks = flags.contains(DtoFlags::UNLINK_LOCAL_SINK);
+                check_eq!(f.a.rmr_query(rmr, RmrParamMask::LINKED)?.linked, !unlinks);
+                if unlinks {
+                    Link::of(rmr, own).made(end)?;
+                }
             }
             let unlinks = READ_FLAGS | DtoFlags::UNLINK_LOCAL_SINK;
             refused(read(end.ep, &[one, one], unlinks), Error::InvalidDtoFlags)?;
@@ -300,49 +314,53 @@ pub(crate) const TESTS: &[Test] = &[
         end.idle()
     }),
     // An RMR that cannot take the bytes is the local error of the Read. It is left as it was.
-    test("iwarp_ia::sinks_of_reads_to_rmrs", &["it_post_rdma_read_to_rmr B20 A15-A22"], |f| {
-        let f = f.over_iwarp()?;
-        for case in 0..6 {
-            let attr = if case == 4 { closed() } else { open() };
-            let scene = Scene::of(&f, &attr, &open())?;
-            let end = &scene.pair.a;
-            let sink = page(&f, end)?;
-            let other = f.end_in(&f.a, if case == 3 { end.pz } else { f.a.pz_create()? }, &open())?;
-            let rmr = match case {
-                // Not linked.
-                0 => f.a.rmr_create(end.pz, RmrType::Narrow)?,
-                // Without the right.
-                1 => linked(end, RmrType::Narrow, |rmr| Link {
-                    privs: MemPriv::REMOTE_READ,
-                    ..Link::of(rmr, &sink)
-                })?,
-                // Freed.
-                2 => {
-                    let rmr = linked(end, RmrType::Wide, |rmr| Link::of(rmr, &sink))?;
-                    f.a.rmr_free(rmr)?;
-                    rmr
-                }
-                // Of another endpoint.
-                3 => {
-                    let partner = f.end(&f.b, &open())?;
-                    f.connect(&other, &partner)?;
-                    linked(&other, RmrType::Narrow, |rmr| Link::of(rmr, &sink))?
-                }
-                _ => linked(end, RmrType::Narrow, |rmr| Link::of(rmr, &sink).part(0, 100))?,
-            };
-            let pieces = [piece(rmr, &sink, 0, if case == 5 { 101 } else { 100 })];
-            let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
-            scene.peer.fill(8);
-            f.a.post_rdma_read_to_rmr(end.ep, &pieces, 3, READ_FLAGS, at, context)?;
-            let done = end.reap()?;
-            check!(done.dto_status == DtoStatus::LocalProtection, "case {case}: {done:?}");
-            sink.untouched()?;
-            end.broken()?;
-            scene.pair.b.broken()?;
-            scene.end()?;
-        }
-        Ok(())
-    }),
+    test(
+        "iwarp_ia::sinks_of_reads_to_rmrs",
+        &["it_post_rdma_read_to_rmr B20 A15-A22", "it_dto_status_t A05"],
+        |f| {
+            let f = f.over_iwarp()?;
+            for case in 0..6 {
+                let attr = if case == 4 { closed() } else { open() };
+                let scene = Scene::of(&f, &attr, &open())?;
+                let end = &scene.pair.a;
+                let sink = page(&f, end)?;
+                let other = f.end_in(&f.a, if case == 3 { end.pz } else { f.a.pz_create()? }, &open())?;
+                let rmr = match case {
+                    // Not linked.
+                    0 => f.a.rmr_create(end.pz, RmrType::Narrow)?,
+                    // Without the right.
+                    1 => linked(end, RmrType::Narrow, |rmr| Link {
+                        privs: MemPriv::REMOTE_READ,
+                        ..Link::of(rmr, &sink)
+                    })?,
+                    // Freed.
+                    2 => {
+                        let rmr = linked(end, RmrType::Wide, |rmr| Link::of(rmr, &sink))?;
+                        f.a.rmr_free(rmr)?;
+                        rmr
+                    }
+                    // Of another endpoint.
+                    3 => {
+                        let partner = f.end(&f.b, &open())?;
+                        f.connect(&other, &partner)?;
+                        linked(&other, RmrType::Narrow, |rmr| Link::of(rmr, &sink))?
+                    }
+                    _ => linked(end, RmrType::Narrow, |rmr| Link::of(rmr, &sink).part(0, 100))?,
+                };
+                let pieces = [piece(rmr, &sink, 0, if case == 5 { 101 } else { 100 })];
+                let (at, context) = (scene.peer.remote(0), scene.peer.context()?);
+                scene.peer.fill(8);
+                f.a.post_rdma_read_to_rmr(end.ep, &pieces, 3, READ_FLAGS, at, context)?;
+                let done = end.reap()?;
+                check!(done.dto_status == DtoStatus::LocalProtection, "case {case}: {done:?}");
+                sink.untouched()?;
+                end.broken()?;
+                scene.pair.b.broken()?;
+                scene.end()?;
+            }
+            Ok(())
+        },
+    ),
     // With the flag to unlink its sink, a Read unlinks its RMR once the data is there.
     test("iwarp_ia::a_read_unlinks_its_rmr", &[], |f| {
         let f = f.over_iwarp()?;

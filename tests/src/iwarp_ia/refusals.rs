@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
     // end. Nothing is written.
     test(
         "iwarp_ia::writes_that_are_refused",
-        &["it_post_rdma_write A13", "it_affiliated_event_t F32 F38"],
+        &["it_post_rdma_write A13", "it_affiliated_event_t F19 F32 F38"],
         |f| {
             let f = f.over_iwarp()?;
             for case in 0..4 {
@@ -65,7 +65,7 @@ pub(crate) const TESTS: &[Test] = &[
     // event.
     test(
         "iwarp_ia::reads_that_are_refused",
-        &["it_post_rdma_read A12 A14", "it_affiliated_event_t F34", "it_dto_status_t F34 O01"],
+        &["it_post_rdma_read A12 A14", "it_affiliated_event_t F15 F34", "it_dto_status_t F34 O01"],
         |f| {
             let f = f.over_iwarp()?;
             for case in 0..3 {
@@ -91,10 +91,10 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "iwarp_ia::a_send_without_a_receive",
         &[
-            "it_post_send A07",
-            "it_post_recv A07",
-            "it_post_send_and_unlink A06",
-            "it_affiliated_event_t F33 F39",
+            "it_post_send A05 A07",
+            "it_post_recv A05 A07",
+            "it_post_send_and_unlink A04 A06",
+            "it_affiliated_event_t F14 F20 F33 F39",
         ],
         |f| {
             let f = f.over_iwarp()?;
@@ -119,7 +119,7 @@ pub(crate) const TESTS: &[Test] = &[
             "it_post_send A10",
             "it_post_recv A10",
             "it_post_send_and_unlink A09",
-            "it_affiliated_event_t F40",
+            "it_affiliated_event_t F21 F40",
             "it_dto_status_t F29",
         ],
         |f| {

@@ -6,11 +6,11 @@ use core::result::Result;
 use privileged_api::*;
 
 use super::{Scene, open, page};
-use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED};
+use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, pattern};
 use crate::memory::iobl::map;
 use crate::remote::link::{BASE, Link, PAGE_LEN, fails_on, unlinked};
 use crate::remote::rmr;
-use crate::{Failure, Outcome, Test, check, check_eq, test};
+use crate::{Failure, Outcome, Test, check, check_eq, refused, test};
 
 /// Links a page to a region without links, with what `spoil` changes, on an endpoint of `a`.
 #[track_caller]
@@ -34,9 +34,13 @@ fn refused_link(
     link.fails(&pair.b, DtoStatus::RmrOperationFailed)
 }
 
+/// Memory that nobody may write.
+static CONSTANTS: [u8; 64] = [7; 64];
+
 /// The tests of this module.
 pub(crate) const TESTS: &[Test] = &[
-    // A link of an RMR that is refused for its region, its RMR, its zone, its rights or its bounds.
+    // A link of an RMR that is refused for its region, its RMR, its zone or its bounds. Its rights
+    // are refused only of constants (`rmrs_need_no_local_write`).
     test("iwarp_ia::links_of_rmrs_that_fail", &["it_dto_status_t F33"], |f| {
         let f = f.over_iwarp()?;
         for rmr_type in rmr::TYPES {
@@ -49,10 +53,6 @@ pub(crate) const TESTS: &[Test] = &[
                 end.done(43, DtoStatus::Success)?;
                 Ok(rmr::Link { lmr, addr: BASE, length: PAGE_LEN + 1, ..link })
             })?;
-            refused_link(&f, rmr_type, |link, end| {
-                let plain = f.region(&f.b, end.pz, PAGE, MemPriv::LOCAL_READ)?;
-                Ok(rmr::Link::of(link.rmr, &plain))
-            })?;
             refused_link(&f, rmr_type, |link, _| {
                 let other = f.region(&f.b, f.b.pz_create()?, PAGE, OPEN)?;
                 Ok(rmr::Link::of(link.rmr, &other))
@@ -63,6 +63,66 @@ pub(crate) const TESTS: &[Test] = &[
             refused_link(&f, rmr_type, |link, end| {
                 Ok(rmr::Link { lmr: f.b.lmr_create_unlinked(end.pz, 1, LmrFlags::NONE, 0)?, ..link })
             })?;
+        }
+        Ok(())
+    }),
+    // What InfiniBand alone forbids: peers may write through an RMR whose LMR has no local write,
+    // unless it is a constant, which nobody may write.
+    test("iwarp_ia::rmrs_need_no_local_write", &[], |f| {
+        let f = f.over_iwarp()?;
+        for rmr_type in rmr::TYPES {
+            let (pair, _, rmr) = rmr::ready(&f, rmr_type)?;
+            let region = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
+            let link = rmr::Link::of(rmr, &region);
+            let context = rmr::Link { privs: MemPriv::REMOTE_WRITE, ..link }.made(&pair.b)?;
+            check_eq!(rmr::reaches(&f, &pair.a, true, region.remote(0), context, 64)?, DtoStatus::Success);
+            check_eq!(region.bytes(0, 64), pattern(3, 64));
+            // The region itself is as closed as before, and stays so when its rights are modified.
+            rmr::unlink(&pair.b, rmr)?;
+            let privs =
+                LmrParam { privs: MemPriv::LOCAL_READ, ..f.b.lmr_query(region.lmr, LmrParamMask::ALL)? };
+            f.b.lmr_modify(region.lmr, LmrParamMask::MEM_PRIV, &privs)?;
+            rmr::Link { privs: MemPriv::REMOTE_WRITE, ..link }.made(&pair.b)?;
+            rmr::unlink(&pair.b, rmr)?;
+            f.b.post_recv(pair.b.ep, &[region.segment(0, 64)], 9, DtoFlags::COMPLETION)?;
+            f.a.post_send(pair.a.ep, &[page(&f, &pair.a)?.segment(0, 1)], 8, DtoFlags::empty())?;
+            pair.b.recv_done(9, DtoStatus::LocalProtection)?;
+            // A region that was linked to a list.
+            let (pair, _, rmr) = rmr::ready(&f, rmr_type)?;
+            let buffer = f.buffer(PAGE)?;
+            let pages = [map(&f.b, &buffer)?];
+            let lmr = unlinked(&pair.b, 1)?;
+            Link { privs: MemPriv::LOCAL_READ, ..Link::pages(lmr, &pages) }.post(&pair.b, 43)?;
+            pair.b.done(43, DtoStatus::Success)?;
+            let link = rmr::Link { rmr, lmr, addr: BASE, length: 64, ..link };
+            rmr::Link { privs: MemPriv::REMOTE_WRITE, ..link }.made(&pair.b)?;
+            f.b.rmr_free(rmr)?;
+        }
+        refused_link(&f, RmrType::Narrow, |link, end| {
+            let (memory, mode) = (LmrMemory::Static(&CONSTANTS), AddrMode::Absolute);
+            match f.b.lmr_create(end.pz, memory, 64, mode, MemPriv::LOCAL_READ, LmrFlags::NONE, 0) {
+                // A device of the host reaches no constants.
+                Err(Error::Fault) => {
+                    let plain = f.region(&f.b, f.b.pz_create()?, PAGE, OPEN)?;
+                    Ok(rmr::Link::of(link.rmr, &plain))
+                }
+                made => {
+                    let addr = CONSTANTS.as_ptr().addr();
+                    Ok(rmr::Link { lmr: made?.0, addr, length: 64, ..link })
+                }
+            }
+        })
+    }),
+    // Nor is a link to no bytes one that fails later: the page says that the length must not be 0.
+    test("iwarp_ia::rmrs_are_not_linked_to_nothing", &[], |f| {
+        let f = f.over_iwarp()?;
+        for rmr_type in rmr::TYPES {
+            let (pair, region, rmr) = rmr::ready(&f, rmr_type)?;
+            let link = rmr::Link::of(rmr, &region).part(8, 0);
+            refused(link.post(&pair.b, 1), Error::InvalidLength)?;
+            check!(!f.b.rmr_query(rmr, RmrParamMask::LINKED)?.linked);
+            rmr::Link { length: 1, ..link }.made(&pair.b)?;
+            f.b.rmr_free(rmr)?;
         }
         Ok(())
     }),

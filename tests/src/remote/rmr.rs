@@ -485,8 +485,8 @@ pub(crate) const TESTS: &[Test] = &[
             }
             pair.b.idle()?;
             // Behind a link that fails, the context is not sent.
-            let bare = f.region(&f.b, pair.b.pz, 64, MemPriv::LOCAL_READ)?;
-            let bad = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &bare) };
+            let elsewhere = f.region(&f.b, f.b.pz_create()?, 64, MemPriv::LOCAL)?;
+            let bad = Link { flags: DtoFlags::empty(), ..Link::of(rmr, &elsewhere) };
             bad.post(&pair.b, 5)?;
             f.b.post_send(pair.b.ep, &[], 6, SIGNALLED)?;
             failed(&pair.b, 5, DtoStatus::RmrOperationFailed)?;

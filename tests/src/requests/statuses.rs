@@ -9,6 +9,7 @@ use privileged_api::*;
 
 use crate::datagrams::ud::two;
 use crate::fixture::{End, Fixture, OPEN, PAGE, Pair, Region, SIGNALLED, attributes};
+use crate::transport::Need;
 use crate::{Failure, Outcome, Test, Transport, check, check_eq, test};
 
 /// A request of the active side to a peer that has memory and Receives for it.
@@ -260,6 +261,8 @@ pub(crate) const TESTS: &[Test] = &[
     }),
     // A link that grants more than the region allows fails.
     test("statuses::links_beyond_what_the_region_allows", &["it_dto_status_t A16 A17"], |f| {
+        // iWARP has no such rule (iwarp_ia::rmrs_need_no_local_write).
+        Need::InfiniBand.of(&f.a)?;
         // Every region grants local read, so a link may always grant remote read.
         for (has, wants) in [
             (MemPriv::LOCAL_READ, MemPriv::REMOTE_WRITE),

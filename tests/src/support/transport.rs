@@ -50,7 +50,8 @@ pub enum Need {
     Immediate,
     /// Connection establishment in three steps.
     ThreeWay,
-    /// InfiniBand's addresses, paths, service IDs and messages of connections.
+    /// InfiniBand's addresses, paths, service IDs and messages of connections, or a rule that the
+    /// pages have for it alone.
     InfiniBand,
     /// That the device spoils packets of requests and answers, as the test tells it to.
     Faults,
@@ -66,7 +67,7 @@ impl Need {
             Need::Atomics => "iWARP has no atomic operations",
             Need::Immediate => "iWARP has no immediate data",
             Need::ThreeWay => "iWARP's connections are made in two steps",
-            Need::InfiniBand => "this is about InfiniBand's names, paths and messages",
+            Need::InfiniBand => "this is about InfiniBand's names, paths, messages and rules",
             Need::Faults => "the device spoils and loses InfiniBand's packets only",
             Need::Waiting => "over iWARP a Send does not wait for a Receive",
         }
