@@ -1,5 +1,7 @@
-//! Counters of packets: what was dropped, refused or repeated, and what was seen of congestion.
+//! Counters of packets: what was dropped, refused or repeated, and what was seen of congestion; and
+//! of connections over streams: why they ended.
 
+use nic_abi::eqe::StreamFault;
 use roce::transport::Reason;
 
 /// Why a packet is dropped that the port has taken for a good one.
@@ -136,5 +138,61 @@ impl PacketCounters {
     /// All reasons by their names, and how many packets were dropped for each.
     pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> {
         PacketDropped::ALL.iter().map(|&(why, name)| (name, self.dropped(why)))
+    }
+}
+
+/// Why the connections of a NIC's iWARP queue pairs ended by themselves, since it was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamEnds([u64; StreamEnds::ALL.len()]);
+
+impl StreamEnds {
+    /// All reasons, in the order of their numbers, with the names that they have in files of
+    /// counters.
+    pub const ALL: [(StreamFault, &str); 14] = [
+        (StreamFault::None, "iwarp_ended_by_peer"),
+        (StreamFault::Write, "iwarp_bad_write"),
+        (StreamFault::ReadSource, "iwarp_bad_read"),
+        (StreamFault::ReadSink, "iwarp_bad_read_sink"),
+        (StreamFault::Receive, "iwarp_no_receive"),
+        (StreamFault::ReceiveLength, "iwarp_too_long"),
+        (StreamFault::Invalidate, "iwarp_bad_invalidate"),
+        (StreamFault::Transport, "iwarp_bad_segment"),
+        (StreamFault::Opcode, "iwarp_bad_opcode"),
+        (StreamFault::Llp, "iwarp_bad_fpdu"),
+        (StreamFault::Local, "iwarp_failed_here"),
+        (StreamFault::Terminated, "iwarp_terminated_by_peer"),
+        (StreamFault::InsideMessage, "iwarp_ended_inside_message"),
+        (StreamFault::Lost, "iwarp_lost"),
+    ];
+
+    /// How often this was the reason.
+    pub const fn count(&self, fault: StreamFault) -> u64 {
+        self.0[fault as usize]
+    }
+
+    pub(crate) fn add(&mut self, fault: StreamFault) {
+        self.0[fault as usize] += 1;
+    }
+
+    /// All reasons by their names, and how often each was one.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        StreamEnds::ALL.iter().map(|&(fault, name)| (name, self.count(fault)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_of_an_end_has_its_own_number_and_name() {
+        for (number, (fault, name)) in StreamEnds::ALL.into_iter().enumerate() {
+            assert_eq!((fault as usize, StreamFault::from_byte(number as u8)), (number, Some(fault)));
+            let mut ends = StreamEnds::default();
+            ends.add(fault);
+            let counted: Vec<_> = ends.all().filter(|&(_, count)| count > 0).collect();
+            assert_eq!(counted, [(name, 1)]);
+        }
+        assert_eq!(StreamFault::from_byte(StreamEnds::ALL.len() as u8), None);
     }
 }

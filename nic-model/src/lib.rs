@@ -81,7 +81,7 @@ mod waiting;
 mod wire;
 
 pub use config::{NicConfig, Stats};
-pub use counters::{Congestion, PacketCounters, PacketDropped};
+pub use counters::{Congestion, PacketCounters, PacketDropped, StreamEnds};
 pub use error::{AddError, AttachError};
 pub use fabric::{Fabric, Progress};
 pub use frontend::Frontend;

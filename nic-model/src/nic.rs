@@ -12,7 +12,7 @@ use platform::{Instant, Secret};
 
 use crate::admin::command::AdminQueue;
 use crate::config::{NicConfig, Stats};
-use crate::counters::PacketCounters;
+use crate::counters::{PacketCounters, StreamEnds};
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::error::AddError;
@@ -74,6 +74,7 @@ pub(crate) struct Nic<F: Frontend> {
     pub bench: Option<BenchRun>,
     pub stats: Stats,
     pub packets: PacketCounters,
+    pub stream_ends: StreamEnds,
     /// Copies of what has left on Reliable Delivery.
     pub copies: Copies,
     /// Queue pairs that wait for room in the wire, or for the MAC of a neighbour.
@@ -142,6 +143,7 @@ impl<F: Frontend> Nic<F> {
             bench: None,
             stats: Stats::default(),
             packets: PacketCounters::default(),
+            stream_ends: StreamEnds::default(),
             copies: Copies::default(),
             waiting: Waiting::default(),
         };

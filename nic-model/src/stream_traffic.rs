@@ -203,7 +203,7 @@ impl<F: Frontend> Node<F> {
     fn tell_of_streams(&mut self, schedule: &mut Schedule) {
         for _ in 0..TOLD {
             let Some(streams) = &mut self.nic.streams else { return };
-            let Some(told) = streams.next_event(schedule.now) else { return };
+            let Some(told) = streams.next_event() else { return };
             schedule.charge(1);
             match told {
                 Told::Driver { eq, number, generation } => {

@@ -2,10 +2,10 @@
 //! it what happened. The connections themselves are [`tcp::Streams`].
 //!
 //! The driver uses a stream until a queue pair takes it, and with it the stream's number. A stream
-//! that a queue pair gives back is *drained*: this side's direction is closed, and what the peer
-//! still sends is dropped until it has closed its direction, too. A reset would overtake the
-//! Terminate that the peer has to read. A peer that sends on and on gets one after
-//! [`MAX_DRAINED`] bytes.
+//! that a queue pair gives back is *drained* ([`tcp::Streams::drain`]): this side's direction is
+//! closed, and what the peer still sends is dropped until it has closed its direction, too. A reset
+//! would overtake the Terminate that the peer has to read. A peer that sends on and on gets one
+//! after [`MAX_DRAINED`] bytes.
 //!
 //! When the driver has gone, by a reset of the device or because its machine has ended, connections
 //! that it has closed before go on to their ends for [`LEAVING`] at most. All others are reset.
@@ -52,8 +52,7 @@ pub(crate) enum Told {
     Driver { eq: u32, number: u32, generation: u32 },
     /// The queue pair in this slot.
     Qp(u32),
-    /// To nobody: the driver has an event already and has not queried yet, or the NIC drains the
-    /// stream.
+    /// To nobody: the driver has an event already and has not queried yet.
     Nobody,
 }
 
@@ -64,8 +63,6 @@ enum User {
     Driver(u32),
     /// The queue pair in this slot.
     Qp(u32),
-    /// Nobody: the peer may still send so many bytes, which are dropped.
-    Nobody { left: usize },
 }
 
 /// How long closed connections go on when their driver has gone; then their peers get resets.
@@ -203,16 +200,15 @@ impl Streams {
         let id = self.tcp.find(local, remote)?;
         match self.users.get(&id)? {
             User::Qp(slot) => Some((id, *slot)),
-            User::Driver(_) | User::Nobody { .. } => None,
+            User::Driver(_) => None,
         }
     }
 
     /// Takes a stream back from a queue pair: closes it, and drops what the peer still sends.
     pub fn drain(&mut self, id: StreamId, now: Instant) {
+        self.users.remove(&id);
         // It may have ended.
-        let _ = self.tcp.close(id, now);
-        self.users.insert(id, User::Nobody { left: MAX_DRAINED });
-        self.drain_more(id, now);
+        let _ = self.tcp.drain(id, MAX_DRAINED, now);
     }
 
     /// Takes a stream back from a queue pair, and resets it.
@@ -220,22 +216,6 @@ impl Streams {
         self.users.remove(&id);
         // It may have ended.
         let _ = self.tcp.abort(id);
-    }
-
-    /// Drops what has come on a stream that is drained, and gives it up if that was the last.
-    fn drain_more(&mut self, id: StreamId, now: Instant) {
-        let Some(User::Nobody { left }) = self.users.get_mut(&id) else { return };
-        while let Ok(count @ 1..) = self.tcp.receive(id, |bytes| (bytes.len(), bytes.len())) {
-            *left = left.saturating_sub(count);
-        }
-        let goes_on = *left > 0;
-        let open = self.tcp.info(id).is_ok_and(|info| info.end.is_none() && !info.peer_closed);
-        if goes_on && open {
-            return;
-        }
-        self.users.remove(&id);
-        // Neither fails: the stream exists.
-        let _ = if goes_on { self.tcp.release(id, now) } else { self.tcp.abort(id) };
     }
 
     /// What has happened since the last call. What happens next raises an event again.
@@ -304,7 +284,7 @@ impl Streams {
 
     /// Takes note of what happened next, and returns to whom the NIC reports it; `None` if nothing
     /// happened.
-    pub fn next_event(&mut self, now: Instant) -> Option<Told> {
+    pub fn next_event(&mut self) -> Option<Told> {
         let Some(next) = self.tcp.next_event() else {
             self.untold = false;
             return None;
@@ -313,10 +293,6 @@ impl Streams {
             Event::Stream(id, happened) => match self.users.get(&id) {
                 Some(&User::Driver(number)) => (number, told(happened)),
                 Some(&User::Qp(slot)) => return Some(Told::Qp(slot)),
-                Some(User::Nobody { .. }) => {
-                    self.drain_more(id, now);
-                    return Some(Told::Nobody);
-                }
                 None => return Some(Told::Nobody),
             },
             Event::Waiting(id) => match self.listeners.get(&id) {

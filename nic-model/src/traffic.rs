@@ -288,6 +288,14 @@ impl<F: Frontend> Fabric<F> {
         port.chain(self.packet_counters(nic).into_iter().flat_map(PacketCounters::all))
     }
 
+    /// What became of a NIC's TCP streams and of the connections over them, by name.
+    pub fn stream_counters(&self, nic: NicId) -> impl Iterator<Item = (&'static str, u64)> {
+        let nic = self.nodes.get(nic.index()).map(|node| &node.nic);
+        let streams = nic.and_then(|nic| nic.streams.as_deref());
+        let tcp = streams.into_iter().flat_map(|streams| streams.tcp.counters().all());
+        tcp.chain(nic.into_iter().flat_map(|nic| nic.stream_ends.all()))
+    }
+
     /// What the queue pairs of a NIC counted about packets: those that were dropped although the
     /// port had taken them, why requests failed or were repeated, and congestion.
     pub fn packet_counters(&self, nic: NicId) -> Option<&PacketCounters> {

@@ -70,6 +70,9 @@ fn of<F: Frontend<Wire: Link>>(fabric: &Fabric<F>, nic: NicId, doorbells: u64) -
             }
         }
     }
+    for (name, count) in fabric.stream_counters(nic) {
+        add(name, count);
+    }
     if let Some(wire) = fabric.wire(nic) {
         for (name, count) in wire.counters().iter() {
             add(&format!("link_{name}"), count);

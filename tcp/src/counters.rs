@@ -70,6 +70,8 @@ pub struct Counters {
     pub resets: u64,
     /// Answers that were not sent since too many went to the peer's group in a short time.
     pub answers_held: u64,
+    /// Streams that were given back, and made room for others before their peer had closed.
+    pub gave_way: u64,
     /// Records of former connections that made room for others before their time.
     pub formers_dropped: u64,
     dropped: [u64; Dropped::ALL.len()],
@@ -79,6 +81,24 @@ impl Counters {
     /// How many packets were dropped for a reason.
     pub const fn dropped(&self, why: Dropped) -> u64 {
         self.dropped[why as usize]
+    }
+
+    /// All counters by their names, but for the looks.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let carried = [
+            ("tcp_packets_in", self.packets_in),
+            ("tcp_packets_out", self.packets_out),
+            ("tcp_half_open", self.half_open),
+            ("tcp_half_open_lost", self.half_open_lost),
+            ("tcp_accepted", self.accepted),
+            ("tcp_ended_unaccepted", self.ended_unaccepted),
+            ("tcp_connected", self.connected),
+            ("tcp_resets", self.resets),
+            ("tcp_answers_held", self.answers_held),
+            ("tcp_gave_way", self.gave_way),
+            ("tcp_formers_dropped", self.formers_dropped),
+        ];
+        carried.into_iter().chain(self.drops())
     }
 
     /// All reasons by their names, and how many packets were dropped for each.

@@ -32,6 +32,8 @@ pub(crate) struct Stream {
     pub listener: Option<u32>,
     /// Its owner has given it back.
     pub orphan: bool,
+    /// How many more bytes its peer may send then, which are dropped.
+    pub drops: usize,
     /// Its owner has aborted it: only the reset is left to send.
     pub dying: bool,
     /// The peer was silent for too long: only the reset is left to send.
@@ -131,6 +133,7 @@ impl Stream {
             fin: false,
             listener: None,
             orphan: false,
+            drops: 0,
             dying: false,
             given_up: None,
             blocked: None,
@@ -265,6 +268,17 @@ impl Stream {
         self.progressed.taken += taken as u64;
         self.queued.0 = socket.recv_queue();
         Some((result.ok()?, taken > 0))
+    }
+
+    /// Drops what has arrived, as much as it may. Returns whether that was all.
+    pub fn drop_arrived(&mut self) -> bool {
+        while self.socket.get().recv_queue() > 0 {
+            let most = self.drops;
+            let taken = self.read(|bytes| (bytes.len().min(most), bytes.len().min(most)));
+            let Some((taken @ 1.., _)) = taken else { return false };
+            self.drops -= taken;
+        }
+        true
     }
 
     /// Takes the time of what the owner wrote.

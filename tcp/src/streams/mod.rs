@@ -180,6 +180,9 @@ pub struct Streams {
     large: Vec<u32>,
     hand: usize,
     timers: Timers,
+    /// When the streams that were given back end at the latest. The one that was given back first
+    /// is the first to end.
+    leaving: Timers,
     ready: VecDeque<u32>,
     /// The link took no packet when the first of `ready` had its turn.
     full: bool,
@@ -218,6 +221,7 @@ impl Streams {
             large: Vec::new(),
             hand: 0,
             timers: Timers::new(),
+            leaving: Timers::new(),
             ready: VecDeque::new(),
             full: false,
             events: VecDeque::new(),
@@ -317,20 +321,31 @@ impl Streams {
         self.numbers.hash([tuple.hash(&self.numbers), self.births])
     }
 
-    /// Whether there is a place and memory for one more stream. Large rings leave memory for the
-    /// small ones of all streams.
+    /// Whether there is a place and memory for one more stream, or one that gives way.
     fn has_room(&self) -> bool {
-        let places = self.slots.len() - self.free.len();
-        places < self.config.streams && self.memory + self.config.bytes(false) <= self.config.memory
+        self.room().is_ok() || self.leaving.first().is_some()
     }
 
-    /// A socket for a new stream.
-    fn socket(&mut self) -> Result<Socket, Error> {
+    /// Fails if there is no place or no memory for one more stream. Large rings leave memory for the
+    /// small ones of all streams.
+    fn room(&self) -> Result<(), Error> {
         if self.slots.len() - self.free.len() >= self.config.streams {
             return Err(Error::TooMany);
         }
-        if !self.has_room() {
+        if self.memory + self.config.bytes(false) > self.config.memory {
             return Err(Error::NoMemory);
+        }
+        Ok(())
+    }
+
+    /// A socket for a new stream. If there is no room for it, the stream gives way that was given
+    /// back first: an honest peer closes its direction within a round trip. The peer gets a reset
+    /// when it sends something.
+    fn socket(&mut self) -> Result<Socket, Error> {
+        if let Err(error) = self.room() {
+            let (_, oldest) = self.leaving.first().ok_or(error)?;
+            self.remove(oldest);
+            self.counters.gave_way += 1;
         }
         let (receive, send) = self.config.rings(false);
         Socket::new(receive, send)
@@ -347,7 +362,8 @@ impl Streams {
                     && self.free.try_reserve(count + 1).is_ok()
                     && self.ready.try_reserve(count + 1 - self.ready.len()).is_ok()
                     && self.events.try_reserve(count + 1 - self.events.len()).is_ok()
-                    && self.timers.reserve(count + 1);
+                    && self.timers.reserve(count + 1)
+                    && self.leaving.reserve(count + 1);
                 if !room {
                     return Err(Error::NoMemory);
                 }
@@ -478,19 +494,29 @@ impl Streams {
 
     /// Gives a stream back; its id is void. If the connection has not ended, it is closed as by
     /// [`Streams::close`], and the peer gets what was written. It gets a reset if it has sent
-    /// anything that the owner has not taken, or sends more.
+    /// anything that the owner has not taken, or sends more; and after [`Config::user_timeout`],
+    /// whatever it does.
     pub fn release(&mut self, id: StreamId, now: Instant) -> Result<(), Error> {
+        self.drain(id, 0, now)
+    }
+
+    /// As [`Streams::release`], but so many bytes of the peer are dropped before it gets a reset,
+    /// which would overtake what was written.
+    pub fn drain(&mut self, id: StreamId, drops: usize, now: Instant) -> Result<(), Error> {
+        let until = now + self.config.user_timeout;
         let stream = self.stream_mut(id)?;
         if stream.end.is_some() {
             self.remove(id.index);
             return Ok(());
         }
-        if !stream.open || stream.socket.get().recv_queue() > 0 {
+        stream.drops = drops;
+        if !stream.open || !stream.drop_arrived() {
             return self.abort(id);
         }
         stream.socket.get_mut().close();
         stream.progress = now;
         stream.orphan = true;
+        self.leaving.set(id.index, Some(until));
         self.disown(id.index);
         self.wake(id.index);
         Ok(())
@@ -544,6 +570,7 @@ impl Streams {
         let tuple = stream.tuple;
         self.table.remove(&tuple);
         self.timers.set(index, None);
+        self.leaving.set(index, None);
         self.unpark(index);
         self.disown(index);
         self.wake(index);
@@ -560,6 +587,7 @@ impl Streams {
     fn remove(&mut self, index: u32) {
         self.unpark(index);
         self.timers.set(index, None);
+        self.leaving.set(index, None);
         self.disown(index);
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|slot| slot.stream.take()) else {
             return;

@@ -42,7 +42,8 @@ impl Streams {
             return Some(Instant::ZERO);
         }
         let streams = self.timers.first().map(|(at, _)| at);
-        [streams, self.halves.deadline(), self.formers.deadline()].into_iter().flatten().min()
+        let leaving = self.leaving.first().map(|(at, _)| at);
+        [streams, leaving, self.halves.deadline(), self.formers.deadline()].into_iter().flatten().min()
     }
 
     /// Does what is due, and lets streams send: `budget` steps at most, each of which is a packet,
@@ -57,6 +58,12 @@ impl Streams {
             left -= 1;
             self.timers.set(index, None);
             self.wake(index);
+        }
+        while left > 0
+            && let Some((_, index)) = self.leaving.first().filter(|(at, _)| *at <= now)
+        {
+            left -= 1;
+            self.doom(index);
         }
         while left > 0
             && let Some((index, again)) = self.halves.due(now)
@@ -178,14 +185,16 @@ impl Streams {
         else {
             return;
         };
+        let dropped = stream.orphan && stream.socket.get().recv_queue() > 0;
+        // Nobody will take what is left.
+        let is_left = dropped && !stream.drop_arrived();
         let due = self.engine.due(&stream.socket, &stream.tuple, now);
         let was_open = stream.open;
         let next = stream.look(rst, due, now, &self.config);
         if stream.open && !was_open && stream.listener.is_none() {
             self.counters.connected += 1;
         }
-        if stream.orphan && stream.socket.get().recv_queue() > 0 && matches!(next, Next::Wait(_)) {
-            // Nobody will take this.
+        if is_left && matches!(next, Next::Wait(_)) {
             self.doom(index);
             return;
         }
@@ -208,6 +217,10 @@ impl Streams {
                 self.keep_former(tuple, sent.end, ack, now);
                 return self.finish(index, End::Closed);
             }
+        }
+        if dropped {
+            // The peer may have to learn of a larger window.
+            self.wake(index);
         }
         self.tell(index);
     }

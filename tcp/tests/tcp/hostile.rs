@@ -392,3 +392,100 @@ fn numbers_and_ports_do_not_follow_from_those_before() {
     ports.dedup();
     assert_eq!(ports.len(), 500);
 }
+
+#[test]
+fn a_stream_that_was_given_back_ends_in_time_whatever_its_peer_does() {
+    let config =
+        Config { linger: Duration::from_secs(5), user_timeout: Duration::from_secs(20), ..config(1) };
+    // The peer takes a byte now and then, or sends one.
+    for takes in [true, false] {
+        let mut peer = Peer::new(config.clone());
+        let listener = peer.streams.listen(None, 80, 8).unwrap();
+        let (id, mut seq, ack) = peer.open(listener);
+        if takes {
+            peer.write(id, &[7; 100]);
+        }
+        peer.streams.drain(id, 1000, peer.now).unwrap();
+        let last = if takes { 0 } else { 1 };
+        let mut ended = None;
+        for n in 1..=10 {
+            peer.pass(Duration::from_secs(2));
+            let acked = if takes { n } else { last };
+            let answer = segment(TcpControl::Psh, seq, Some(ack.wrapping_add(acked)), b"x");
+            seq += 1;
+            if peer.send(&answer) == Err(Dropped::NoConnection) {
+                ended = Some(n);
+                break;
+            }
+        }
+        // What it sends gives it no time; what it takes does, for so long in all.
+        assert_eq!(ended, Some(if takes { 10 } else { 4 }));
+        assert_eq!((peer.streams.names(), peer.streams.memory()), (0, 0));
+        assert!(peer.sent().iter().any(|seen| seen.control == TcpControl::Rst));
+    }
+}
+
+#[test]
+fn what_a_peer_sends_to_a_stream_that_is_drained_is_dropped_up_to_a_number() {
+    let mut peer = Peer::new(Config { receive_ring: 2048, ..config(1) });
+    let listener = peer.streams.listen(None, 80, 8).unwrap();
+    let (id, seq, ack) = peer.open(listener);
+    peer.send(&segment(TcpControl::Psh, seq, Some(ack), &[1; 1000])).unwrap();
+    peer.streams.drain(id, 5000, peer.now).unwrap();
+    assert_eq!(peer.one().control, TcpControl::Fin);
+    for n in 1..5 {
+        let more = segment(TcpControl::Psh, seq + n * 1000, Some(ack + 1), &[1; 1000]);
+        peer.send(&more).unwrap();
+        peer.pass(Duration::from_millis(50));
+        let answered = peer.sent();
+        assert_eq!(answered.last().unwrap().ack, Some(seq + (n + 1) * 1000));
+        assert!(answered.iter().all(|seen| seen.control == TcpControl::None && seen.window > 1000));
+    }
+    peer.send(&segment(TcpControl::Psh, seq + 5000, Some(ack + 1), b"x")).unwrap();
+    assert_eq!(peer.one().control, TcpControl::Rst);
+    assert_eq!((peer.streams.names(), peer.streams.memory()), (0, 0));
+    // The end behind the number is an end in good order.
+    peer.peer.set_port(5001);
+    let (id, seq, ack) = peer.open(listener);
+    peer.streams.drain(id, 10, peer.now).unwrap();
+    assert_eq!(peer.one().control, TcpControl::Fin);
+    peer.send(&segment(TcpControl::Fin, seq, Some(ack + 1), &[1; 10])).unwrap();
+    peer.pass(Duration::from_millis(50));
+    assert_eq!((peer.one().ack, peer.streams.former()), (Some(seq + 11), 1));
+}
+
+#[test]
+fn peers_that_do_not_close_keep_nobody_out() {
+    let limits = [Config { streams: 3, ..config(1) }, Config { memory: 3 * (128 << 10), ..config(1) }];
+    for config in limits {
+        let mut peer = Peer::new(config);
+        let listener = peer.streams.listen(None, 80, 8).unwrap();
+        let mut ends = Vec::new();
+        for n in 0..3 {
+            peer.peer.set_port(1000 + n);
+            ends.push(peer.open(listener));
+            peer.pass(Duration::from_millis(1));
+        }
+        // A stream with an owner does not give way.
+        for &(id, ..) in &ends[1..] {
+            peer.streams.release(id, peer.now).unwrap();
+            peer.pass(Duration::from_millis(1));
+        }
+        peer.sent();
+        peer.peer.set_port(2000);
+        peer.open(listener);
+        assert_eq!(peer.streams.counters().gave_way, 1);
+        // The one that was given back first has gone, and its peer learns it.
+        peer.peer.set_port(1001);
+        let (_, seq, ack) = ends[1];
+        let closes = segment(TcpControl::Fin, seq, Some(ack + 1), &[]);
+        assert_eq!(peer.send(&closes), Err(Dropped::NoConnection));
+        assert_eq!(peer.one().control, TcpControl::Rst);
+        let to = SocketAddr::new(address(1), 80);
+        peer.streams.connect(address(0), None, to, peer.now).unwrap();
+        peer.sent();
+        assert_eq!(peer.streams.counters().gave_way, 2);
+        assert!(peer.streams.connect(address(0), None, to, peer.now).is_err());
+        assert_eq!(peer.streams.info(ends[0].0).unwrap().end, None);
+    }
+}

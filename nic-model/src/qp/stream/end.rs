@@ -144,6 +144,7 @@ impl Qp {
         fault: StreamFault,
         detail: u32,
     ) {
+        nic.stream_ends.add(fault);
         let event = event(EventType::StreamEnded, self.qpn, self.generation, detail);
         nic.post_event(self.eq, Eqe { status: fault as u8, ..event });
     }
