@@ -53,6 +53,8 @@ pub mod opcode {
         pub const RESERVATION_ACQUIRE: u8 = 0x11;
         /// Reservation Release.
         pub const RESERVATION_RELEASE: u8 = 0x15;
+        /// Copy.
+        pub const COPY: u8 = 0x19;
     }
 }
 

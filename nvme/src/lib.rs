@@ -11,7 +11,8 @@
 //!   [`private_data`]: what the connection manager's messages carry; [`nqn`]: names.
 //! - [`identify`], [`feature`], [`log`], [`async_event`]: what the admin commands transfer.
 //! - [`auth`]: what the authentication of hosts and controllers transfers, and computes.
-//! - [`dsm`]: what Dataset Management transfers; [`reservation`]: the commands of reservations.
+//! - [`dsm`], [`copy`]: what Dataset Management and Copy transfer; [`reservation`]: the commands of
+//!   reservations.
 //!
 //! What a target or a host does with these formats is in `storage`, and disks are in `block`.
 //!
@@ -28,6 +29,7 @@ pub mod async_event;
 pub mod auth;
 pub mod command;
 pub mod completion;
+pub mod copy;
 pub mod dsm;
 pub mod fabrics;
 pub mod feature;

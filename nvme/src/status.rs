@@ -191,6 +191,8 @@ impl Status {
     pub const CONFLICTING_ATTRIBUTES: Status = Status(0x180);
     /// Invalid Protection Information.
     pub const INVALID_PROTECTION_INFORMATION: Status = Status(0x181);
+    /// Command Size Limit Exceeded (Copy).
+    pub const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status(0x183);
     /// Attempted Write to Read Only Range.
     pub const WRITE_TO_READ_ONLY_RANGE: Status = Status(0x182);
 }

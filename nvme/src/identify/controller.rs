@@ -145,7 +145,8 @@ pub struct Controller {
     pub nwpc: u8,
     /// Atomic Compare & Write Unit in logical blocks, 0-based.
     pub acwu: U16,
-    _reserved_534: [u8; 2],
+    /// Optional Copy Formats Supported: bit 0 for format 0.
+    pub ocfs: U16,
     /// SGL Support: [`Sgls`].
     pub sgls: U32,
     /// Maximum Number of Allowed Namespaces.

@@ -60,7 +60,13 @@ pub struct Namespace {
     pub npda: U16,
     /// Namespace Optimal Write Size in logical blocks, 0-based.
     pub nows: U16,
-    _reserved_74: [u8; 18],
+    /// Maximum Single Source Range Length of a Copy in logical blocks.
+    pub mssrl: U16,
+    /// Maximum Copy Length in logical blocks.
+    pub mcl: U32,
+    /// Maximum Source Range Count of a Copy, 0-based.
+    pub msrc: u8,
+    _reserved_81: [u8; 11],
     /// ANA Group Identifier.
     pub anagrpid: U32,
     _reserved_96: [u8; 3],

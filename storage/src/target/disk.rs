@@ -50,6 +50,8 @@ impl Target {
             self.respond(index, Status::RESERVATION_CONFLICT.dnr(), 0);
             return true;
         }
+        // The bytes of the memory that the request has.
+        let mut limit = usize::MAX;
         let (operation, uses_second) = match self.commands[index].task {
             Task::Read { block, .. } | Task::Verify { block, .. } => (Operation::Read { block }, false),
             Task::Write { block, fua, .. } => (Operation::Write { block, fua }, false),
@@ -57,6 +59,16 @@ impl Target {
             Task::Plain { operation, .. } => (operation, false),
             Task::Deallocate { ranges, next, .. } => match self.range(index, place, ranges, next) {
                 Some(operation) => (operation, false),
+                None => {
+                    self.respond(index, Status::SUCCESS, 0);
+                    return true;
+                }
+            },
+            Task::Copy { ranges, progress, .. } => match self.next_of_copy(index, place, ranges, progress) {
+                Some((operation, len)) => {
+                    limit = len;
+                    (operation, true)
+                }
                 None => {
                     self.respond(index, Status::SUCCESS, 0);
                     return true;
@@ -86,7 +98,9 @@ impl Target {
             _ => {
                 let buffer = if uses_second { &entry.second } else { &entry.buffer };
                 let has_data = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
-                let pieces = if has_data { buffer.pieces() } else { Default::default() };
+                let mut pieces = if has_data { buffer.pieces() } else { Default::default() };
+                // Only a Copy has less than the first piece.
+                pieces.iter_mut().take(1).for_each(|piece| piece.len = piece.len.min(limit));
                 namespace.submit(index, operation, None, &pieces)
             }
         };
@@ -163,12 +177,20 @@ impl Target {
         }
         let entry = &mut self.commands[index];
         if let Err(fault) = result {
-            let status = work::status(fault, entry.task.is_read());
+            let is_read = match entry.task {
+                Task::Copy { progress, .. } => !progress.is_read,
+                task => task.is_read(),
+            };
+            let status = work::status(fault, is_read);
             return self.respond(index, status, 0);
         }
         match &mut entry.task {
             Task::Deallocate { next, .. } => {
                 *next += 1;
+                self.submit(index);
+            }
+            Task::Copy { .. } => {
+                self.advance_copy(index, place);
                 self.submit(index);
             }
             Task::Compare { .. } => {

@@ -238,6 +238,10 @@ impl Target {
                 let (status, result) = self.authentication_receive(index);
                 self.respond(index, status, result);
             }
+            Task::Copy { namespace, ranges, .. } => match self.check_copy(index, namespace, ranges) {
+                Ok(()) => self.submit(index),
+                Err(status) => self.respond(index, status, 0),
+            },
             _ => self.submit(index),
         }
     }

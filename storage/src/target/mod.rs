@@ -13,7 +13,7 @@
 //! | `identity` | names and identifiers of hosts and controllers |
 //! | `queue`, `commands`, `task` | hosts' queues; outstanding commands, and what they ask for |
 //! | `subsystem`, `controller`, `namespace` | what hosts see |
-//! | `work` | I/O commands |
+//! | `work`, `copy` | I/O commands |
 //! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
 //! | `supported` | the log pages that say what there is |
 //! | `connect` | the Connect command |
@@ -43,6 +43,7 @@ mod config;
 mod connect;
 mod connections;
 mod controller;
+mod copy;
 mod disk;
 mod earlier;
 mod ending;

@@ -141,7 +141,8 @@ impl Target {
         let any =
             |has: fn(&block::Geometry) -> bool| self.subsystem.namespaces.iter().any(|n| has(&n.geometry));
         page.ctratt = (Ctratt::HOST_ID_128 | Ctratt::TRAFFIC_BASED_KEEP_ALIVE).bits().into();
-        let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY;
+        let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY | Oncs::COPY;
+        page.ocfs = 1.into();
         commands.set(Oncs::DATASET_MANAGEMENT, any(|disk| disk.discard));
         commands.set(Oncs::WRITE_ZEROES, any(|disk| disk.write_zeroes));
         page.oncs = commands.bits().into();
@@ -165,6 +166,9 @@ impl Target {
         page.nmic = Nmic::SHARED.bits();
         page.nsattr = namespace.geometry.is_read_only.into();
         page.nguid = namespace.uuid;
+        let (most_of_range, most) = super::copy::limits(namespace);
+        (page.mssrl, page.mcl) = ((most_of_range as u16).into(), (most as u32).into());
+        page.msrc = (nvme::copy::MAX_RANGES - 1) as u8;
         let mut reservations = Rescap::ALL_TYPES | Rescap::IGNORES_KEY_1_3;
         reservations.set(Rescap::PERSISTS, namespace.can_persist);
         page.rescap = reservations.bits();

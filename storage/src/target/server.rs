@@ -306,6 +306,13 @@ impl Target {
         self.arrivals.arm() || has_completed
     }
 
+    /// Does what [`Target::run`] does again and again, once: for a test or a benchmark in which the
+    /// target has no thread.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn step(&mut self) -> Result<(), Error> {
+        self.round().map(|_| ())
+    }
+
     /// Looks everywhere once. True if there was something to do.
     pub(super) fn round(&mut self) -> Result<bool, Error> {
         let now = self.platform.now();

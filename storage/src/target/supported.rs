@@ -28,6 +28,7 @@ const IO: &[(u8, bool)] = &[
     (opcode::io::READ, false),
     (opcode::io::COMPARE, false),
     (opcode::io::VERIFY, false),
+    (opcode::io::COPY, true),
     (opcode::io::RESERVATION_REGISTER, false),
     (opcode::io::RESERVATION_REPORT, false),
     (opcode::io::RESERVATION_ACQUIRE, false),

@@ -69,6 +69,15 @@ pub(crate) enum Task {
         /// What.
         operation: Operation,
     },
+    /// To copy ranges of blocks, which are the command's data.
+    Copy {
+        /// The namespace's place.
+        namespace: usize,
+        /// How many ranges there are.
+        ranges: usize,
+        /// How far it has come.
+        progress: Progress,
+    },
     /// To deallocate ranges of blocks, which are the command's data.
     Deallocate {
         /// The namespace's place.
@@ -90,6 +99,7 @@ impl Task {
             | Task::Write { namespace, .. }
             | Task::Compare { namespace, .. }
             | Task::Verify { namespace, .. }
+            | Task::Copy { namespace, .. }
             | Task::Plain { namespace, .. }
             | Task::Deallocate { namespace, .. } => Some(namespace),
         }
@@ -104,7 +114,7 @@ impl Task {
     pub(crate) fn changes(&self) -> bool {
         match self {
             Task::Plain { operation, .. } => *operation != Operation::Flush,
-            Task::Write { .. } | Task::Deallocate { .. } => true,
+            Task::Write { .. } | Task::Copy { .. } | Task::Deallocate { .. } => true,
             _ => false,
         }
     }
@@ -116,11 +126,23 @@ impl Task {
             | Task::AuthenticationSend
             | Task::Write { .. }
             | Task::Compare { .. }
+            | Task::Copy { .. }
             | Task::Deallocate { .. } => true,
             Task::Reserve { order, .. } => !matches!(order, Order::Persist(_)),
             _ => false,
         }
     }
+}
+
+/// How far a Copy has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The range, how many of its blocks are copied, and how many of all ranges.
+    pub(crate) range: u16,
+    pub(crate) done: u32,
+    pub(crate) total: u32,
+    /// The blocks on their way are read, and are to be written.
+    pub(crate) is_read: bool,
 }
 
 /// What the target itself answers with data.

@@ -7,7 +7,7 @@ use nvme::status::Status;
 
 use super::commands::{HostData, Index, Stage};
 use super::namespace::{MEMORY, Waiting};
-use super::pool::{LONGEST, Pool};
+use super::pool::{LONGEST, Pool, SMALL};
 use super::server::Target;
 use super::task::Task;
 use super::work::RANGE;
@@ -72,6 +72,8 @@ impl Target {
             Task::AuthenticationSend | Task::AuthenticationReceive => (host, 0),
             Task::Compare { .. } => (host, host),
             Task::Verify { len, .. } => (len, 0),
+            // Both are small chunks.
+            Task::Copy { .. } => (host, SMALL),
         }
     }
 

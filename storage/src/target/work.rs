@@ -5,9 +5,10 @@ use nvme::command::{Command, opcode};
 use nvme::dsm;
 use nvme::status::Status;
 
+use super::copy;
 use super::reservations::order::Order;
 use super::subsystem::Subsystem;
-use super::task::{Operation, Task};
+use super::task::{Operation, Progress, Task};
 
 /// The bytes of a range of a Dataset Management.
 pub(crate) const RANGE: usize = size_of::<dsm::Range>();
@@ -50,6 +51,12 @@ pub(crate) fn io(
             Ok((Task::Write { namespace: place, block, fua: command.fua() }, transfer()?))
         }
         opcode::io::COMPARE => Ok((Task::Compare { namespace: place, block }, transfer()?)),
+        opcode::io::COPY => {
+            writable()?;
+            let ranges = nvme::copy::ranges(command).map_err(Status::dnr)?;
+            let task = Task::Copy { namespace: place, ranges, progress: Progress::default() };
+            Ok((task, ranges * copy::RANGE))
+        }
         opcode::io::VERIFY => Ok((Task::Verify { namespace: place, block, len: transfer()? }, 0)),
         opcode::io::FLUSH => Ok((Task::Plain { namespace: place, operation: Operation::Flush }, 0)),
         opcode::io::WRITE_ZEROES if geometry.write_zeroes => {

@@ -2,6 +2,7 @@
 
 use block::Fault;
 use nvme::command::{Command, opcode};
+use nvme::copy::Range;
 use nvme::feature::{self, GetFeatures, Select, SetFeatures};
 use nvme::identify::{self, Identify, IndependentNamespace, NvmController, cns};
 use nvme::log::{self, Effects, FeatureEffects, GetLogPage};
@@ -9,7 +10,7 @@ use nvme::{Status, fabrics};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::disks;
-use crate::machine::Machine;
+use crate::machine::{Machine, pattern};
 use crate::raw::{Queue, controller};
 
 fn bytes<const N: usize>(queue: &mut Queue, command: Command) -> [u8; N] {
@@ -148,6 +149,50 @@ fn a_verify_reads_and_sends_nothing() {
         assert_eq!(io.status(Command::blocks(opcode::io::VERIFY, 1, block, blocks)), status, "{block}");
     }
     assert_eq!(target.control.statistics().reads, 0);
+    drop((admin, io));
+    machine.stop(target);
+}
+
+#[test]
+fn a_copy_takes_many_ranges_and_wrong_ones_copy_nothing() {
+    let machine = Machine::new();
+    let disk = disks::disk(1);
+    let target = machine.target(vec![disk.clone()]);
+    let (admin, mut io) = controller(&machine, &target);
+    let written = pattern(1, 64 * 512);
+    io.0.memory.write(0, &written).unwrap();
+    let write = Command::blocks(opcode::io::WRITE, 1, 100, 64).with_sgl(io.0.keyed(0, 64 * 512));
+    assert_eq!(io.status(write), Status::SUCCESS);
+    let mut copy = |to: u64, ranges: &[(u64, u32)]| {
+        let bytes: Vec<u8> =
+            ranges.iter().flat_map(|&(from, count)| Range::new(from, count).as_bytes().to_vec()).collect();
+        io.0.memory.write(0, &bytes).unwrap();
+        let sgl = io.0.keyed(0, bytes.len());
+        io.status(nvme::copy::command(1, to, ranges.len()).with_sgl(sgl))
+    };
+    assert_eq!(copy(1000, &[(130, 3), (100, 40), (163, 1)]), Status::SUCCESS);
+    let found: Vec<u8> = (1000..1044).flat_map(|block| disk.contents(block)).collect();
+    let expected = [&written[30 * 512..33 * 512], &written[..40 * 512], &written[63 * 512..]].concat();
+    assert!(found == expected);
+    let many: Vec<_> = (0..256).map(|n| (100 + n % 64, 1)).collect();
+    assert_eq!(copy(2000, &many), Status::SUCCESS);
+    assert!((0..256).all(|n| disk.contents(2000 + n) == written[(n % 64) as usize * 512..][..512]));
+    for (to, ranges, status) in [
+        (3000, &[(100, 1), (4096, 1)][..], Status::LBA_OUT_OF_RANGE),
+        (3000, &[(100, 1), (4095, 2)], Status::LBA_OUT_OF_RANGE),
+        (3000, &[(u64::MAX, 1)], Status::LBA_OUT_OF_RANGE),
+        (4095, &[(100, 1), (100, 1)], Status::LBA_OUT_OF_RANGE),
+        (u64::MAX, &[(100, 1)], Status::LBA_OUT_OF_RANGE),
+        (3000, &[(0, 2049)], Status::COMMAND_SIZE_LIMIT_EXCEEDED),
+    ] {
+        assert_eq!(copy(to, ranges), status.dnr(), "{to} {ranges:?}");
+    }
+    assert!((3000..3010).chain([4095]).all(|block| disk.contents(block) == [0; 512]), "nothing was copied");
+    disk.fail(110..111, Fault::Media);
+    assert_eq!(copy(3000, &[(100, 20)]), Status::UNRECOVERED_READ.dnr());
+    disk.repair();
+    disk.fail(3005..3006, Fault::Media);
+    assert_eq!(copy(3000, &[(100, 20)]), Status::WRITE_FAULT);
     drop((admin, io));
     machine.stop(target);
 }
