@@ -1,7 +1,6 @@
 //! The errors that more than one call returns, and those of the stack below in DAT's terms.
 
 use kernel_agent::PostError;
-use rdma::Ended;
 
 use crate::ret::{Error, ErrorType, Subtype};
 
@@ -32,31 +31,8 @@ pub(crate) const IN_UPCALL: Error = state(Subtype::None);
 /// A queue of events cannot be that long, or is full.
 pub(crate) const EVENTS: Error = resources(Subtype::ResourceTevd);
 
-impl From<Ended> for Error {
-    fn from(ended: Ended) -> Error {
-        match ended {
-            Ended::Disabled => ErrorType::InternalError.into(),
-            Ended::Freed => CLOSED,
-        }
-    }
-}
-
-impl From<rdma::OutOfResources> for Error {
-    fn from(_: rdma::OutOfResources) -> Error {
-        NO_MEMORY
-    }
-}
-
-impl From<platform::OutOfMemory> for Error {
-    fn from(_: platform::OutOfMemory) -> Error {
-        NO_MEMORY
-    }
-}
-
-impl From<alloc::collections::TryReserveError> for Error {
-    fn from(_: alloc::collections::TryReserveError) -> Error {
-        NO_MEMORY
-    }
+rdma::common_errors! {
+    Error: out of resources NO_MEMORY, disabled ErrorType::InternalError.into(), freed CLOSED
 }
 
 /// The error of a request that was not posted, unless the endpoint's state or its end is the

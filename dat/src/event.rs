@@ -9,37 +9,7 @@ use crate::handle::{AhHandle, CrHandle, EpHandle, EvdHandle, Handle, RmrHandle};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventNumber(pub u32);
 
-macro_rules! numbers {
-    ($type:ident: $($(#[$doc:meta])* $name:ident = $value:expr, $alias:literal;)*) => {
-        impl $type {
-            $($(#[$doc])* #[doc(alias = $alias)] pub const $name: $type = $type($value);)*
-
-            /// The name of the number in DAT's headers, if they define it.
-            pub const fn name(self) -> Option<&'static str> {
-                match self.0 {
-                    $(n if n == $type::$name.0 => Some($alias),)*
-                    _ => None,
-                }
-            }
-
-            /// The number.
-            pub const fn as_raw(self) -> u32 {
-                self.0
-            }
-        }
-
-        impl core::fmt::Debug for $type {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match self.name() {
-                    Some(name) => f.write_str(name),
-                    None => write!(f, concat!(stringify!($type), "({:#x})"), self.0),
-                }
-            }
-        }
-    };
-}
-
-numbers! { EventNumber:
+rdma::constants! { EventNumber:
     /// A work request is complete.
     DTO_COMPLETION = 0x00001, "DAT_DTO_COMPLETION_EVENT";
     /// A bind of a remote memory region is complete.
@@ -108,7 +78,7 @@ impl EventNumber {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Dto(pub u32);
 
-numbers! { Dto:
+rdma::constants! { Dto:
     /// Send.
     SEND = 0, "DAT_DTO_SEND";
     /// RDMA Write.
@@ -139,58 +109,39 @@ numbers! { Dto:
     IB_RECV_UD_IMMED = 15, "DAT_IB_DTO_RECV_UD_IMMED";
 }
 
-/// The result of a work request.
-#[doc(alias = "DAT_DTO_COMPLETION_STATUS")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum DtoStatus {
-    /// Done.
-    #[default]
-    #[doc(alias = "DAT_DTO_SUCCESS")]
-    Success = 0,
-    /// The endpoint had failed or was disconnected before the request began.
-    #[doc(alias = "DAT_DTO_ERR_FLUSHED")]
-    Flushed = 1,
-    /// A message did not fit its buffer, or is too long for the endpoint.
-    #[doc(alias = "DAT_DTO_ERR_LOCAL_LENGTH")]
-    LocalLength = 2,
-    /// An error of the local endpoint.
-    #[doc(alias = "DAT_DTO_ERR_LOCAL_EP")]
-    LocalEp = 3,
-    /// A local segment is not in its region, or the region lacks the privilege or is of another
-    /// zone.
-    #[doc(alias = "DAT_DTO_ERR_LOCAL_PROTECTION")]
-    LocalProtection = 4,
-    /// The peer's answer violated the protocol.
-    #[doc(alias = "DAT_DTO_ERR_BAD_RESPONSE")]
-    BadResponse = 5,
-    /// The peer's region does not allow the access.
-    #[doc(alias = "DAT_DTO_ERR_REMOTE_ACCESS")]
-    RemoteAccess = 6,
-    /// The peer could not do the operation.
-    #[doc(alias = "DAT_DTO_ERR_REMOTE_RESPONDER")]
-    RemoteResponder = 7,
-    /// The peer did not acknowledge.
-    #[doc(alias = "DAT_DTO_ERR_TRANSPORT")]
-    Transport = 8,
-    /// The peer had no Receive for the message.
-    #[doc(alias = "DAT_DTO_ERR_RECEIVER_NOT_READY")]
-    ReceiverNotReady = 9,
-    /// Only a part of the data arrived. Does not occur on InfiniBand.
-    #[doc(alias = "DAT_DTO_ERR_PARTIAL_PACKET")]
-    PartialPacket = 10,
-    /// A bind failed.
-    #[doc(alias = "DAT_RMR_OPERATION_FAILED")]
-    RmrOperationFailed = 11,
-    /// A memory management operation failed.
-    #[doc(alias = "DAT_DTO_ERR_LOCAL_MM_ERROR")]
-    LocalMmError = 12,
-}
-
-impl DtoStatus {
-    /// DAT's number.
-    pub const fn as_raw(self) -> u32 {
-        self as u32
+rdma::enumeration! {
+    /// The result of a work request.
+    #[doc(alias = "DAT_DTO_COMPLETION_STATUS")]
+    #[derive(Default)]
+    pub enum DtoStatus: u32 {
+        /// Done.
+        #[default]
+        Success = 0, "DAT_DTO_SUCCESS";
+        /// The endpoint had failed or was disconnected before the request began.
+        Flushed = 1, "DAT_DTO_ERR_FLUSHED";
+        /// A message did not fit its buffer, or is too long for the endpoint.
+        LocalLength = 2, "DAT_DTO_ERR_LOCAL_LENGTH";
+        /// An error of the local endpoint.
+        LocalEp = 3, "DAT_DTO_ERR_LOCAL_EP";
+        /// A local segment is not in its region, or the region lacks the privilege or is of another
+        /// zone.
+        LocalProtection = 4, "DAT_DTO_ERR_LOCAL_PROTECTION";
+        /// The peer's answer violated the protocol.
+        BadResponse = 5, "DAT_DTO_ERR_BAD_RESPONSE";
+        /// The peer's region does not allow the access.
+        RemoteAccess = 6, "DAT_DTO_ERR_REMOTE_ACCESS";
+        /// The peer could not do the operation.
+        RemoteResponder = 7, "DAT_DTO_ERR_REMOTE_RESPONDER";
+        /// The peer did not acknowledge.
+        Transport = 8, "DAT_DTO_ERR_TRANSPORT";
+        /// The peer had no Receive for the message.
+        ReceiverNotReady = 9, "DAT_DTO_ERR_RECEIVER_NOT_READY";
+        /// Only a part of the data arrived. Does not occur on InfiniBand.
+        PartialPacket = 10, "DAT_DTO_ERR_PARTIAL_PACKET";
+        /// A bind failed.
+        RmrOperationFailed = 11, "DAT_RMR_OPERATION_FAILED";
+        /// A memory management operation failed.
+        LocalMmError = 12, "DAT_DTO_ERR_LOCAL_MM_ERROR";
     }
 }
 
@@ -316,62 +267,48 @@ pub enum EventData {
     Software(usize),
 }
 
-/// What kind of data an extension's event has.
-#[doc(alias = "DAT_IB_EXT_TYPE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum IbExtType {
-    /// A completed fetch and add.
-    #[doc(alias = "DAT_IB_FETCH_AND_ADD")]
-    FetchAndAdd = 0,
-    /// A completed compare and swap.
-    #[doc(alias = "DAT_IB_CMP_AND_SWAP")]
-    CmpAndSwap = 1,
-    /// A completed RDMA Write with immediate data, at the initiator.
-    #[doc(alias = "DAT_IB_RDMA_WRITE_IMMED")]
-    RdmaWriteImmed = 2,
-    /// The immediate data of an RDMA Write, at the target.
-    #[doc(alias = "DAT_IB_RDMA_WRITE_IMMED_DATA")]
-    RdmaWriteImmedData = 3,
-    /// The immediate data of a message or a datagram.
-    #[doc(alias = "DAT_IB_RECV_IMMED_DATA")]
-    RecvImmedData = 4,
-    /// A request for a datagram endpoint.
-    #[doc(alias = "DAT_IB_UD_CONNECT_REQUEST")]
-    UdConnectRequest = 5,
-    /// The address handle of the endpoint that this side asked for.
-    #[doc(alias = "DAT_IB_UD_REMOTE_AH")]
-    UdRemoteAh = 6,
-    /// The address handle of the endpoint that asked this side.
-    #[doc(alias = "DAT_IB_UD_PASSIVE_REMOTE_AH")]
-    UdPassiveRemoteAh = 7,
-    /// A datagram that was sent.
-    #[doc(alias = "DAT_IB_UD_SEND")]
-    UdSend = 8,
-    /// A datagram that was received.
-    #[doc(alias = "DAT_IB_UD_RECV")]
-    UdRecv = 9,
-    /// The peer's consumer refused.
-    #[doc(alias = "DAT_IB_UD_CONNECT_REJECT")]
-    UdConnectReject = 10,
-    /// The peer could not answer, or did not answer in time.
-    #[doc(alias = "DAT_IB_UD_CONNECT_ERROR")]
-    UdConnectError = 11,
+rdma::enumeration! {
+    /// What kind of data an extension's event has.
+    #[doc(alias = "DAT_IB_EXT_TYPE")]
+    pub enum IbExtType: u32 {
+        /// A completed fetch and add.
+        FetchAndAdd = 0, "DAT_IB_FETCH_AND_ADD";
+        /// A completed compare and swap.
+        CmpAndSwap = 1, "DAT_IB_CMP_AND_SWAP";
+        /// A completed RDMA Write with immediate data, at the initiator.
+        RdmaWriteImmed = 2, "DAT_IB_RDMA_WRITE_IMMED";
+        /// The immediate data of an RDMA Write, at the target.
+        RdmaWriteImmedData = 3, "DAT_IB_RDMA_WRITE_IMMED_DATA";
+        /// The immediate data of a message or a datagram.
+        RecvImmedData = 4, "DAT_IB_RECV_IMMED_DATA";
+        /// A request for a datagram endpoint.
+        UdConnectRequest = 5, "DAT_IB_UD_CONNECT_REQUEST";
+        /// The address handle of the endpoint that this side asked for.
+        UdRemoteAh = 6, "DAT_IB_UD_REMOTE_AH";
+        /// The address handle of the endpoint that asked this side.
+        UdPassiveRemoteAh = 7, "DAT_IB_UD_PASSIVE_REMOTE_AH";
+        /// A datagram that was sent.
+        UdSend = 8, "DAT_IB_UD_SEND";
+        /// A datagram that was received.
+        UdRecv = 9, "DAT_IB_UD_RECV";
+        /// The peer's consumer refused.
+        UdConnectReject = 10, "DAT_IB_UD_CONNECT_REJECT";
+        /// The peer could not answer, or did not answer in time.
+        UdConnectError = 11, "DAT_IB_UD_CONNECT_ERROR";
+    }
 }
 
-/// The result of an extended operation.
-#[doc(alias = "DAT_IB_STATUS")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum IbStatus {
-    /// It succeeded.
-    #[default]
-    #[doc(alias = "DAT_IB_OP_SUCCESS")]
-    #[doc(alias = "DAT_OP_SUCCESS")]
-    Success = 0,
-    /// It failed; the status of the completion says why.
-    #[doc(alias = "DAT_IB_OP_ERR")]
-    Err = 1,
+rdma::enumeration! {
+    /// The result of an extended operation.
+    #[doc(alias = "DAT_IB_STATUS")]
+    #[derive(Default)]
+    pub enum IbStatus: u32 {
+        /// It succeeded.
+        #[default]
+        Success = 0, "DAT_IB_OP_SUCCESS" or "DAT_OP_SUCCESS";
+        /// It failed; the status of the completion says why.
+        Err = 1, "DAT_IB_OP_ERR";
+    }
 }
 
 /// The address of a remote datagram endpoint.

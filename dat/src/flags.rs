@@ -2,8 +2,6 @@
 //!
 //! Undefined bits can be made with `from_bits_retain`; calls refuse them.
 
-use bitflags::bitflags;
-
 /// A timeout that never expires. Timeouts are in microseconds.
 #[doc(alias = "DAT_TIMEOUT_INFINITE")]
 pub const TIMEOUT_INFINITE: u32 = !0;
@@ -21,40 +19,22 @@ pub const SRQ_LW_DEFAULT: i32 = 0;
 #[doc(alias = "DAT_NAME_MAX_LENGTH")]
 pub const NAME_MAX_LENGTH: usize = 256;
 
-/// The method `as_raw` of enumerations with C's numbers.
-macro_rules! as_raw {
-    ($($name:ident),* $(,)?) => {$(
-        impl $name {
-            /// The number in C's headers.
-            pub const fn as_raw(self) -> u32 {
-                self as u32
-            }
-        }
-    )*};
-}
-pub(crate) use as_raw;
-
-bitflags! {
+rdma::flags! {
     /// How work requests complete: options of one, or attributes of an endpoint.
     #[doc(alias = "DAT_COMPLETION_FLAGS")]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    #[derive(Default)]
     pub struct CompletionFlags: u32 {
         /// A request that succeeds makes no event.
-        #[doc(alias = "DAT_COMPLETION_SUPPRESS_FLAG")]
-        const SUPPRESS = 0x01;
+        SUPPRESS = 0x01, "DAT_COMPLETION_SUPPRESS_FLAG";
         /// The peer decides whether the completion of its matching receive notifies.
-        #[doc(alias = "DAT_COMPLETION_SOLICITED_WAIT_FLAG")]
-        const SOLICITED_WAIT = 0x02;
+        SOLICITED_WAIT = 0x02, "DAT_COMPLETION_SOLICITED_WAIT_FLAG";
         /// The event does not notify.
-        #[doc(alias = "DAT_COMPLETION_UNSIGNALLED_FLAG")]
-        const UNSIGNALLED = 0x04;
+        UNSIGNALLED = 0x04, "DAT_COMPLETION_UNSIGNALLED_FLAG";
         /// The request does not start before earlier RDMA Reads are complete.
-        #[doc(alias = "DAT_COMPLETION_BARRIER_FENCE_FLAG")]
-        const BARRIER_FENCE = 0x08;
+        BARRIER_FENCE = 0x08, "DAT_COMPLETION_BARRIER_FENCE_FLAG";
         /// Only as an attribute of an endpoint: the threshold of a wait decides when completions
         /// notify.
-        #[doc(alias = "DAT_COMPLETION_EVD_THRESHOLD_FLAG")]
-        const EVD_THRESHOLD = 0x10;
+        EVD_THRESHOLD = 0x10, "DAT_COMPLETION_EVD_THRESHOLD_FLAG";
     }
 }
 
@@ -64,36 +44,26 @@ impl CompletionFlags {
     pub const DEFAULT: CompletionFlags = CompletionFlags::empty();
 }
 
-bitflags! {
+rdma::flags! {
     /// Which event streams may feed an EVD.
     #[doc(alias = "DAT_EVD_FLAGS")]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct EvdFlags: u32 {
         /// Software events.
-        #[doc(alias = "DAT_EVD_SOFTWARE_FLAG")]
-        const SOFTWARE = 0x001;
+        SOFTWARE = 0x001, "DAT_EVD_SOFTWARE_FLAG";
         /// Connection requests.
-        #[doc(alias = "DAT_EVD_CR_FLAG")]
-        const CR = 0x010;
+        CR = 0x010, "DAT_EVD_CR_FLAG";
         /// Completions of data transfers.
-        #[doc(alias = "DAT_EVD_DTO_FLAG")]
-        const DTO = 0x020;
+        DTO = 0x020, "DAT_EVD_DTO_FLAG";
         /// Connection events.
-        #[doc(alias = "DAT_EVD_CONNECTION_FLAG")]
-        const CONNECTION = 0x040;
+        CONNECTION = 0x040, "DAT_EVD_CONNECTION_FLAG";
         /// Completions of RMR binds.
-        #[doc(alias = "DAT_EVD_RMR_BIND_FLAG")]
-        const RMR_BIND = 0x080;
+        RMR_BIND = 0x080, "DAT_EVD_RMR_BIND_FLAG";
         /// Asynchronous events.
-        #[doc(alias = "DAT_EVD_ASYNC_FLAG")]
-        const ASYNC = 0x100;
+        ASYNC = 0x100, "DAT_EVD_ASYNC_FLAG";
         /// All streams but software events.
-        #[doc(alias = "DAT_EVD_DEFAULT_FLAG")]
-        const DEFAULT = 0x1f0;
+        DEFAULT = 0x1f0, "DAT_EVD_DEFAULT_FLAG";
         /// Events of the InfiniBand extensions.
-        #[doc(alias = "DAT_IB_EVD_EXTENSION_FLAG")]
-        #[doc(alias = "DAT_EVD_EXTENSION_BASE")]
-        const IB_EXTENSION = 0x200;
+        IB_EXTENSION = 0x200, "DAT_IB_EVD_EXTENSION_FLAG" or "DAT_EVD_EXTENSION_BASE";
     }
 }
 
@@ -103,63 +73,47 @@ impl Default for EvdFlags {
     }
 }
 
-bitflags! {
+rdma::flags! {
     /// State of an EVD: one of enabled and disabled, one of waitable and unwaitable, and what
     /// notifies.
     ///
     /// What notifies is a field of two bits, [`EvdState::CONFIG_THRESHOLD`]; take it out with `&`
     /// before comparing it.
     #[doc(alias = "DAT_EVD_STATE")]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    #[derive(Default)]
     pub struct EvdState: u32 {
         /// Events notify the CNO.
-        #[doc(alias = "DAT_EVD_STATE_ENABLED")]
-        const ENABLED = 0x01;
+        ENABLED = 0x01, "DAT_EVD_STATE_ENABLED";
         /// Events do not notify the CNO.
-        #[doc(alias = "DAT_EVD_STATE_DISABLED")]
-        const DISABLED = 0x02;
+        DISABLED = 0x02, "DAT_EVD_STATE_DISABLED";
         /// A thread can wait on it.
-        #[doc(alias = "DAT_EVD_STATE_WAITABLE")]
-        const WAITABLE = 0x04;
+        WAITABLE = 0x04, "DAT_EVD_STATE_WAITABLE";
         /// No thread can wait on it.
-        #[doc(alias = "DAT_EVD_STATE_UNWAITABLE")]
-        const UNWAITABLE = 0x08;
+        UNWAITABLE = 0x08, "DAT_EVD_STATE_UNWAITABLE";
         /// Each event notifies unless its request was unsignalled.
-        #[doc(alias = "DAT_EVD_STATE_CONFIG_NOTIFY")]
-        const CONFIG_NOTIFY = 0x10;
+        CONFIG_NOTIFY = 0x10, "DAT_EVD_STATE_CONFIG_NOTIFY";
         /// Only solicited events notify.
-        #[doc(alias = "DAT_EVD_STATE_CONFIG_SOLICITED")]
-        const CONFIG_SOLICITED = 0x20;
+        CONFIG_SOLICITED = 0x20, "DAT_EVD_STATE_CONFIG_SOLICITED";
         /// The threshold of the wait notifies.
-        #[doc(alias = "DAT_EVD_STATE_CONFIG_THRESHOLD")]
-        const CONFIG_THRESHOLD = 0x30;
+        CONFIG_THRESHOLD = 0x30, "DAT_EVD_STATE_CONFIG_THRESHOLD";
     }
-}
 
-bitflags! {
     /// Privileges on a region.
     #[doc(alias = "DAT_MEM_PRIV_FLAGS")]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    #[derive(Default)]
     pub struct MemPriv: u32 {
         /// Source of local sends and RDMA Writes.
-        #[doc(alias = "DAT_MEM_PRIV_LOCAL_READ_FLAG")]
-        const LOCAL_READ = 0x01;
+        LOCAL_READ = 0x01, "DAT_MEM_PRIV_LOCAL_READ_FLAG";
         /// Source of incoming RDMA Reads.
-        #[doc(alias = "DAT_MEM_PRIV_REMOTE_READ_FLAG")]
-        const REMOTE_READ = 0x02;
+        REMOTE_READ = 0x02, "DAT_MEM_PRIV_REMOTE_READ_FLAG";
         /// Sink of local receives and RDMA Reads.
-        #[doc(alias = "DAT_MEM_PRIV_LOCAL_WRITE_FLAG")]
-        const LOCAL_WRITE = 0x10;
+        LOCAL_WRITE = 0x10, "DAT_MEM_PRIV_LOCAL_WRITE_FLAG";
         /// Sink of incoming RDMA Writes.
-        #[doc(alias = "DAT_MEM_PRIV_REMOTE_WRITE_FLAG")]
-        const REMOTE_WRITE = 0x20;
+        REMOTE_WRITE = 0x20, "DAT_MEM_PRIV_REMOTE_WRITE_FLAG";
         /// All of these, without atomic operations.
-        #[doc(alias = "DAT_MEM_PRIV_ALL_FLAG")]
-        const ALL = 0x33;
+        ALL = 0x33, "DAT_MEM_PRIV_ALL_FLAG";
         /// Target of incoming atomic operations.
-        #[doc(alias = "DAT_IB_MEM_PRIV_REMOTE_ATOMIC")]
-        #[doc(alias = "DAT_MEM_PRIV_EXTENSION_BASE")]
-        const IB_REMOTE_ATOMIC = 0x40;
+        IB_REMOTE_ATOMIC = 0x40, "DAT_IB_MEM_PRIV_REMOTE_ATOMIC" or "DAT_MEM_PRIV_EXTENSION_BASE";
     }
 }
 
@@ -169,23 +123,19 @@ impl MemPriv {
     pub const NONE: MemPriv = MemPriv::empty();
 }
 
-bitflags! {
+rdma::flags! {
     /// Quality of service.
     #[doc(alias = "DAT_QOS")]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    #[derive(Default)]
     pub struct Qos: u32 {
         /// High throughput.
-        #[doc(alias = "DAT_QOS_HIGH_THROUGHPUT")]
-        const HIGH_THROUGHPUT = 0x01;
+        HIGH_THROUGHPUT = 0x01, "DAT_QOS_HIGH_THROUGHPUT";
         /// Low latency.
-        #[doc(alias = "DAT_QOS_LOW_LATENCY")]
-        const LOW_LATENCY = 0x02;
+        LOW_LATENCY = 0x02, "DAT_QOS_LOW_LATENCY";
         /// Neither low latency nor high throughput.
-        #[doc(alias = "DAT_QOS_ECONOMY")]
-        const ECONOMY = 0x04;
+        ECONOMY = 0x04, "DAT_QOS_ECONOMY";
         /// Both low latency and high throughput.
-        #[doc(alias = "DAT_QOS_PREMIUM")]
-        const PREMIUM = 0x08;
+        PREMIUM = 0x08, "DAT_QOS_PREMIUM";
     }
 }
 
@@ -215,192 +165,157 @@ impl ServiceType {
     }
 }
 
-/// What a region is made of.
-#[doc(alias = "DAT_MEM_TYPE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum MemType {
-    /// Virtual memory of the consumer.
-    #[default]
-    #[doc(alias = "DAT_MEM_TYPE_VIRTUAL")]
-    Virtual = 0x00,
-    /// The memory of another region.
-    #[doc(alias = "DAT_MEM_TYPE_LMR")]
-    Lmr = 0x01,
-    /// Virtual memory that consumers share, and register once.
-    #[doc(alias = "DAT_MEM_TYPE_SHARED_VIRTUAL")]
-    SharedVirtual = 0x02,
+rdma::enumeration! {
+    /// What a region is made of.
+    #[doc(alias = "DAT_MEM_TYPE")]
+    #[derive(Default)]
+    pub enum MemType: u32 {
+        /// Virtual memory of the consumer.
+        #[default]
+        Virtual = 0x00, "DAT_MEM_TYPE_VIRTUAL";
+        /// The memory of another region.
+        Lmr = 0x01, "DAT_MEM_TYPE_LMR";
+        /// Virtual memory that consumers share, and register once.
+        SharedVirtual = 0x02, "DAT_MEM_TYPE_SHARED_VIRTUAL";
+    }
 }
 
-/// How requests address a region.
-#[doc(alias = "DAT_VA_TYPE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum VaType {
-    /// By virtual address.
-    #[default]
-    #[doc(alias = "DAT_VA_TYPE_VA")]
-    Va = 0,
-    /// By offset: the first byte has the address 0.
-    #[doc(alias = "DAT_VA_TYPE_ZB")]
-    Zb = 1,
+rdma::enumeration! {
+    /// How requests address a region.
+    #[doc(alias = "DAT_VA_TYPE")]
+    #[derive(Default)]
+    pub enum VaType: u32 {
+        /// By virtual address.
+        #[default]
+        Va = 0, "DAT_VA_TYPE_VA";
+        /// By offset: the first byte has the address 0.
+        Zb = 1, "DAT_VA_TYPE_ZB";
+    }
 }
 
-/// How an IA is closed, or an endpoint disconnected.
-#[doc(alias = "DAT_CLOSE_FLAGS")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum CloseFlags {
-    /// At once: the IA's objects are freed, and requests in progress are flushed.
-    #[default]
-    #[doc(alias = "DAT_CLOSE_ABRUPT_FLAG")]
-    #[doc(alias = "DAT_CLOSE_DEFAULT")]
-    Abrupt = 0,
-    /// For an IA: only if it has no objects. For an endpoint: when its requests are complete.
-    #[doc(alias = "DAT_CLOSE_GRACEFUL_FLAG")]
-    Graceful = 1,
+rdma::enumeration! {
+    /// How an IA is closed, or an endpoint disconnected.
+    #[doc(alias = "DAT_CLOSE_FLAGS")]
+    #[derive(Default)]
+    pub enum CloseFlags: u32 {
+        /// At once: the IA's objects are freed, and requests in progress are flushed.
+        #[default]
+        Abrupt = 0, "DAT_CLOSE_ABRUPT_FLAG" or "DAT_CLOSE_DEFAULT";
+        /// For an IA: only if it has no objects. For an endpoint: when its requests are complete.
+        Graceful = 1, "DAT_CLOSE_GRACEFUL_FLAG";
+    }
 }
 
-/// Paths of a connection.
-#[doc(alias = "DAT_CONNECT_FLAGS")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum ConnectFlags {
-    /// One path.
-    #[default]
-    #[doc(alias = "DAT_CONNECT_DEFAULT_FLAG")]
-    Default = 0,
-    /// Several paths if possible.
-    #[doc(alias = "DAT_CONNECT_MULTIPATH_REQUESTED_FLAG")]
-    #[doc(alias = "DAT_CONNECT_MULTIPATH_FLAG")]
-    MultipathRequested = 1,
-    /// Several paths.
-    #[doc(alias = "DAT_CONNECT_MULTIPATH_REQUIRED_FLAG")]
-    MultipathRequired = 2,
+rdma::enumeration! {
+    /// Paths of a connection.
+    #[doc(alias = "DAT_CONNECT_FLAGS")]
+    #[derive(Default)]
+    pub enum ConnectFlags: u32 {
+        /// One path.
+        #[default]
+        Default = 0, "DAT_CONNECT_DEFAULT_FLAG";
+        /// Several paths if possible.
+        MultipathRequested = 1, "DAT_CONNECT_MULTIPATH_REQUESTED_FLAG" or "DAT_CONNECT_MULTIPATH_FLAG";
+        /// Several paths.
+        MultipathRequired = 2, "DAT_CONNECT_MULTIPATH_REQUIRED_FLAG";
+    }
 }
 
-/// Who creates the endpoints of a public service point.
-#[doc(alias = "DAT_PSP_FLAGS")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum PspFlags {
-    /// The consumer, before it accepts.
-    #[default]
-    #[doc(alias = "DAT_PSP_CONSUMER_FLAG")]
-    Consumer = 0,
-    /// The provider, before the event of the connection request.
-    #[doc(alias = "DAT_PSP_PROVIDER_FLAG")]
-    Provider = 1,
+rdma::enumeration! {
+    /// Who creates the endpoints of a public service point.
+    #[doc(alias = "DAT_PSP_FLAGS")]
+    #[derive(Default)]
+    pub enum PspFlags: u32 {
+        /// The consumer, before it accepts.
+        #[default]
+        Consumer = 0, "DAT_PSP_CONSUMER_FLAG";
+        /// The provider, before the event of the connection request.
+        Provider = 1, "DAT_PSP_PROVIDER_FLAG";
+    }
 }
 
-/// State of an endpoint.
-#[doc(alias = "DAT_EP_STATE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum EpState {
-    /// Neither connected nor establishing a connection.
-    #[default]
-    #[doc(alias = "DAT_EP_STATE_UNCONNECTED")]
-    Unconnected = 0,
-    /// Unconnected, and not configured.
-    #[doc(alias = "DAT_EP_STATE_UNCONFIGURED_UNCONNECTED")]
-    UnconfiguredUnconnected = 1,
-    /// A reserved service point has it.
-    #[doc(alias = "DAT_EP_STATE_RESERVED")]
-    Reserved = 2,
-    /// Reserved, and not configured.
-    #[doc(alias = "DAT_EP_STATE_UNCONFIGURED_RESERVED")]
-    UnconfiguredReserved = 3,
-    /// A connection request came to its reserved service point.
-    #[doc(alias = "DAT_EP_STATE_PASSIVE_CONNECTION_PENDING")]
-    PassiveConnectionPending = 4,
-    /// Passive connection pending, and not configured.
-    #[doc(alias = "DAT_EP_STATE_UNCONFIGURED_PASSIVE")]
-    UnconfiguredPassive = 5,
-    /// It asked for a connection.
-    #[doc(alias = "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING")]
-    ActiveConnectionPending = 6,
-    /// The provider made it for a connection request.
-    #[doc(alias = "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING")]
-    TentativeConnectionPending = 7,
-    /// Tentative connection pending, and not configured.
-    #[doc(alias = "DAT_EP_STATE_UNCONFIGURED_TENTATIVE")]
-    UnconfiguredTentative = 8,
-    /// Connected.
-    #[doc(alias = "DAT_EP_STATE_CONNECTED")]
-    Connected = 9,
-    /// The endpoint disconnects when its requests are complete.
-    #[doc(alias = "DAT_EP_STATE_DISCONNECT_PENDING")]
-    DisconnectPending = 10,
-    /// No longer connected: all requests are flushed.
-    #[doc(alias = "DAT_EP_STATE_DISCONNECTED")]
-    #[doc(alias = "DAT_EP_STATE_ERROR")]
-    Disconnected = 11,
-    /// The endpoint accepted a request, and waits until the connection is established.
-    #[doc(alias = "DAT_EP_STATE_COMPLETION_PENDING")]
-    CompletionPending = 12,
-    /// Connected by one path of several.
-    #[doc(alias = "DAT_EP_STATE_CONNECTED_SINGLE_PATH")]
-    ConnectedSinglePath = 13,
-    /// Connected by several paths.
-    #[doc(alias = "DAT_EP_STATE_CONNECTED_MULTI_PATH")]
-    ConnectedMultiPath = 14,
+rdma::enumeration! {
+    /// State of an endpoint.
+    #[doc(alias = "DAT_EP_STATE")]
+    #[derive(Default)]
+    pub enum EpState: u32 {
+        /// Neither connected nor establishing a connection.
+        #[default]
+        Unconnected = 0, "DAT_EP_STATE_UNCONNECTED";
+        /// Unconnected, and not configured.
+        UnconfiguredUnconnected = 1, "DAT_EP_STATE_UNCONFIGURED_UNCONNECTED";
+        /// A reserved service point has it.
+        Reserved = 2, "DAT_EP_STATE_RESERVED";
+        /// Reserved, and not configured.
+        UnconfiguredReserved = 3, "DAT_EP_STATE_UNCONFIGURED_RESERVED";
+        /// A connection request came to its reserved service point.
+        PassiveConnectionPending = 4, "DAT_EP_STATE_PASSIVE_CONNECTION_PENDING";
+        /// Passive connection pending, and not configured.
+        UnconfiguredPassive = 5, "DAT_EP_STATE_UNCONFIGURED_PASSIVE";
+        /// It asked for a connection.
+        ActiveConnectionPending = 6, "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING";
+        /// The provider made it for a connection request.
+        TentativeConnectionPending = 7, "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING";
+        /// Tentative connection pending, and not configured.
+        UnconfiguredTentative = 8, "DAT_EP_STATE_UNCONFIGURED_TENTATIVE";
+        /// Connected.
+        Connected = 9, "DAT_EP_STATE_CONNECTED";
+        /// The endpoint disconnects when its requests are complete.
+        DisconnectPending = 10, "DAT_EP_STATE_DISCONNECT_PENDING";
+        /// No longer connected: all requests are flushed.
+        Disconnected = 11, "DAT_EP_STATE_DISCONNECTED" or "DAT_EP_STATE_ERROR";
+        /// The endpoint accepted a request, and waits until the connection is established.
+        CompletionPending = 12, "DAT_EP_STATE_COMPLETION_PENDING";
+        /// Connected by one path of several.
+        ConnectedSinglePath = 13, "DAT_EP_STATE_CONNECTED_SINGLE_PATH";
+        /// Connected by several paths.
+        ConnectedMultiPath = 14, "DAT_EP_STATE_CONNECTED_MULTI_PATH";
+    }
 }
 
-/// State of a shared receive queue.
-#[doc(alias = "DAT_SRQ_STATE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum SrqState {
-    /// Failed: endpoints get no buffers from it.
-    #[doc(alias = "DAT_SRQ_STATE_ERROR")]
-    Error = 0,
-    /// Endpoints get buffers from it.
-    #[default]
-    #[doc(alias = "DAT_SRQ_STATE_OPERATIONAL")]
-    Operational = 1,
-    /// Shut down: no endpoint can be created on it.
-    #[doc(alias = "DAT_SRQ_STATE_SHUTDOWN")]
-    Shutdown = 2,
+rdma::enumeration! {
+    /// State of a shared receive queue.
+    #[doc(alias = "DAT_SRQ_STATE")]
+    #[derive(Default)]
+    pub enum SrqState: u32 {
+        /// Failed: endpoints get no buffers from it.
+        Error = 0, "DAT_SRQ_STATE_ERROR";
+        /// Endpoints get buffers from it.
+        #[default]
+        Operational = 1, "DAT_SRQ_STATE_OPERATIONAL";
+        /// Shut down: no endpoint can be created on it.
+        Shutdown = 2, "DAT_SRQ_STATE_SHUTDOWN";
+    }
 }
 
-/// What a CNO does when an EVD notifies it, besides waking a waiter.
-#[doc(alias = "DAT_PROXY_TYPE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum CnoProxyType {
-    /// Nothing.
-    #[default]
-    #[doc(alias = "DAT_PROXY_TYPE_NONE")]
-    None = 0,
-    /// It calls its agent.
-    #[doc(alias = "DAT_PROXY_TYPE_AGENT")]
-    Agent = 1,
-    /// Its file descriptor becomes readable.
-    #[doc(alias = "DAT_PROXY_TYPE_FD")]
-    Fd = 2,
+rdma::enumeration! {
+    /// What a CNO does when an EVD notifies it, besides waking a waiter.
+    #[doc(alias = "DAT_PROXY_TYPE")]
+    #[derive(Default)]
+    pub enum CnoProxyType: u32 {
+        /// Nothing.
+        #[default]
+        None = 0, "DAT_PROXY_TYPE_NONE";
+        /// It calls its agent.
+        Agent = 1, "DAT_PROXY_TYPE_AGENT";
+        /// Its file descriptor becomes readable.
+        Fd = 2, "DAT_PROXY_TYPE_FD";
+    }
 }
 
-/// Which extensions an IA has.
-#[doc(alias = "DAT_EXTENSION")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum ExtensionAttr {
-    /// None.
-    #[default]
-    #[doc(alias = "DAT_EXTENSION_NONE")]
-    None = 0,
-    /// The InfiniBand extensions.
-    #[doc(alias = "DAT_EXTENSION_IB")]
-    Ib = 1,
-    /// The iWARP extensions.
-    #[doc(alias = "DAT_EXTENSION_IW")]
-    Iw = 2,
-}
-
-as_raw! {
-    MemType, VaType, CloseFlags, ConnectFlags, PspFlags, EpState, SrqState, CnoProxyType,
-    ExtensionAttr,
+rdma::enumeration! {
+    /// Which extensions an IA has.
+    #[doc(alias = "DAT_EXTENSION")]
+    #[derive(Default)]
+    pub enum ExtensionAttr: u32 {
+        /// None.
+        #[default]
+        None = 0, "DAT_EXTENSION_NONE";
+        /// The InfiniBand extensions.
+        Ib = 1, "DAT_EXTENSION_IB";
+        /// The iWARP extensions.
+        Iw = 2, "DAT_EXTENSION_IW";
+    }
 }
 
 #[cfg(test)]

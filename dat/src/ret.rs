@@ -40,58 +40,10 @@ pub const fn is_warning(raw: u32) -> bool {
     raw & CLASS_WARNING != 0
 }
 
-/// An enumeration with C's numbers and names. The doc comment of a variant is also its text.
-macro_rules! numbered {
-    ($(#[$meta:meta])* $name:ident: $repr:ident {
-        $(
-            #[doc = $text:literal]
-            $variant:ident = $number:literal, $c:literal $(or $other:literal)?;
-        )*
-    }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr($repr)]
-        pub enum $name {
-            $(
-                #[doc = $text]
-                #[doc(alias = $c)]
-                $(#[doc(alias = $other)])?
-                $variant = $number,
-            )*
-        }
-
-        impl $name {
-            #[cfg(test)]
-            const ALL: &[$name] = &[$($name::$variant),*];
-
-            const fn from_number(number: u32) -> Option<$name> {
-                match number {
-                    $($number => Some($name::$variant),)*
-                    _ => None,
-                }
-            }
-
-            /// The name in C's headers.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $($name::$variant => $c,)*
-                }
-            }
-
-            /// What it means, as a sentence.
-            const fn text(self) -> &'static str {
-                match self {
-                    $($name::$variant => $text.trim_ascii(),)*
-                }
-            }
-        }
-    };
-}
-
-numbered! {
+rdma::enumeration! {
     /// The type of an error.
     #[doc(alias = "DAT_RETURN_TYPE")]
-    ErrorType: u32 {
+    pub enum ErrorType: u32 {
         /// The operation ended early, because an object that it needs was freed.
         Abort = 0x0001_0000, "DAT_ABORT";
         /// Another service point has the connection qualifier.
@@ -143,10 +95,10 @@ numbered! {
     }
 }
 
-numbered! {
+rdma::enumeration! {
     /// What an error concerns.
     #[doc(alias = "DAT_RETURN_SUBTYPE")]
-    Subtype: u16 {
+    pub enum Subtype: u16 {
         /// Nothing in particular.
         None = 0, "DAT_NO_SUBTYPE";
         /// The call was interrupted.

@@ -20,18 +20,17 @@ pub const THRESHOLD_DISABLE: usize = 0;
 #[doc(alias = "IT_TIMEOUT_INFINITE")]
 pub const TIMEOUT_INFINITE: u64 = u64::MAX;
 
-/// The addressing mode of a region.
-#[doc(alias = "it_addr_mode_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum AddrMode {
-    /// Absolute addresses: the first byte has the base address.
-    #[default]
-    #[doc(alias = "IT_ADDR_MODE_ABSOLUTE")]
-    Absolute = 0,
-    /// Offsets: the first byte has the address 0.
-    #[doc(alias = "IT_ADDR_MODE_RELATIVE")]
-    Relative = 1,
+rdma::enumeration! {
+    /// The addressing mode of a region.
+    #[doc(alias = "it_addr_mode_t")]
+    #[derive(Default)]
+    pub enum AddrMode: u32 {
+        /// Absolute addresses: the first byte has the base address.
+        #[default]
+        Absolute = 0, "IT_ADDR_MODE_ABSOLUTE";
+        /// Offsets: the first byte has the address 0.
+        Relative = 1, "IT_ADDR_MODE_RELATIVE";
+    }
 }
 
 /// State of an endpoint.
@@ -44,46 +43,38 @@ pub enum EpState {
     Ud(EpStateUd),
 }
 
-/// State of an RC endpoint.
-#[doc(alias = "it_ep_state_rc_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum EpStateRc {
-    /// Neither connected nor establishing a connection.
-    #[default]
-    #[doc(alias = "IT_EP_STATE_UNCONNECTED")]
-    Unconnected = 0,
-    /// The active side asked for a connection.
-    #[doc(alias = "IT_EP_STATE_ACTIVE1_CONNECTION_PENDING")]
-    Active1ConnectionPending = 1,
-    /// The passive side accepted (three-way).
-    #[doc(alias = "IT_EP_STATE_ACTIVE2_CONNECTION_PENDING")]
-    Active2ConnectionPending = 2,
-    /// The passive side accepted, and waits until the connection is established.
-    #[doc(alias = "IT_EP_STATE_PASSIVE_CONNECTION_PENDING")]
-    PassiveConnectionPending = 3,
-    /// Connected.
-    #[doc(alias = "IT_EP_STATE_CONNECTED")]
-    Connected = 4,
-    /// Not operational: all requests are flushed.
-    #[doc(alias = "IT_EP_STATE_NONOPERATIONAL")]
-    Nonoperational = 5,
-    /// iWARP only.
-    #[doc(alias = "IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ")]
-    PassiveWaitRdmaTransReq = 6,
+rdma::enumeration! {
+    /// State of an RC endpoint.
+    #[doc(alias = "it_ep_state_rc_t")]
+    #[derive(Default)]
+    pub enum EpStateRc: u32 {
+        /// Neither connected nor establishing a connection.
+        #[default]
+        Unconnected = 0, "IT_EP_STATE_UNCONNECTED";
+        /// The active side asked for a connection.
+        Active1ConnectionPending = 1, "IT_EP_STATE_ACTIVE1_CONNECTION_PENDING";
+        /// The passive side accepted (three-way).
+        Active2ConnectionPending = 2, "IT_EP_STATE_ACTIVE2_CONNECTION_PENDING";
+        /// The passive side accepted, and waits until the connection is established.
+        PassiveConnectionPending = 3, "IT_EP_STATE_PASSIVE_CONNECTION_PENDING";
+        /// Connected.
+        Connected = 4, "IT_EP_STATE_CONNECTED";
+        /// Not operational: all requests are flushed.
+        Nonoperational = 5, "IT_EP_STATE_NONOPERATIONAL";
+        /// iWARP only.
+        PassiveWaitRdmaTransReq = 6, "IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ";
+    }
 }
 
-/// State of a UD endpoint.
-#[doc(alias = "it_ep_state_ud_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum EpStateUd {
-    /// Not operational: all requests are flushed.
-    #[doc(alias = "IT_EP_STATE_UD_NONOPERATIONAL")]
-    Nonoperational = 0,
-    /// Operational.
-    #[doc(alias = "IT_EP_STATE_UD_OPERATIONAL")]
-    Operational = 1,
+rdma::enumeration! {
+    /// State of a UD endpoint.
+    #[doc(alias = "it_ep_state_ud_t")]
+    pub enum EpStateUd: u32 {
+        /// Not operational: all requests are flushed.
+        Nonoperational = 0, "IT_EP_STATE_UD_NONOPERATIONAL";
+        /// Operational.
+        Operational = 1, "IT_EP_STATE_UD_OPERATIONAL";
+    }
 }
 
 /// Attributes of RC endpoints only.
@@ -276,21 +267,19 @@ pub struct LmrParam {
     pub iobl_type: IoblTypes,
 }
 
-/// Type of a remote memory region.
-#[doc(alias = "it_rmr_type_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum RmrType {
-    /// A type that the IA supports; only for the creation of a region.
-    #[default]
-    #[doc(alias = "IT_RMR_TYPE_DEFAULT")]
-    Default = 0,
-    /// While linked, it serves the endpoint that linked it.
-    #[doc(alias = "IT_RMR_TYPE_NARROW")]
-    Narrow = 1,
-    /// While linked, it serves all endpoints in its protection zone.
-    #[doc(alias = "IT_RMR_TYPE_WIDE")]
-    Wide = 2,
+rdma::enumeration! {
+    /// Type of a remote memory region.
+    #[doc(alias = "it_rmr_type_t")]
+    #[derive(Default)]
+    pub enum RmrType: u32 {
+        /// A type that the IA supports; only for the creation of a region.
+        #[default]
+        Default = 0, "IT_RMR_TYPE_DEFAULT";
+        /// While linked, it serves the endpoint that linked it.
+        Narrow = 1, "IT_RMR_TYPE_NARROW";
+        /// While linked, it serves all endpoints in its protection zone.
+        Wide = 2, "IT_RMR_TYPE_WIDE";
+    }
 }
 
 /// Parameters of a remote memory region.

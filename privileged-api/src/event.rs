@@ -15,85 +15,103 @@ pub struct EventType(pub u32);
 #[doc(alias = "IT_EVENT_STREAM_MASK")]
 pub const EVENT_STREAM_MASK: u32 = 0xff000;
 
-macro_rules! event_types {
-    ($($name:ident = $value:literal, $alias:literal, $doc:literal;)*) => {
-        impl EventType {
-            $(#[doc = $doc] #[doc(alias = $alias)] pub const $name: EventType = EventType($value);)*
-
-            /// The name in the specification, if the number is defined.
-            pub const fn name(self) -> Option<&'static str> {
-                match self.0 {
-                    $($value => Some($alias),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-event_types! {
-    DTO_EVENT_STREAM = 0x00000, "IT_DTO_EVENT_STREAM", "Stream: completed work requests.";
-    DTO_SEND_CMPL = 0x00001, "IT_DTO_SEND_CMPL_EVENT", "A Send is complete.";
-    DTO_RC_RECV_CMPL = 0x00002, "IT_DTO_RC_RECV_CMPL_EVENT", "A Receive of an RC endpoint is complete.";
-    DTO_UD_RECV_CMPL = 0x00003, "IT_DTO_UD_RECV_CMPL_EVENT", "A Receive of a UD endpoint is complete.";
-    DTO_RDMA_WRITE_CMPL = 0x00004, "IT_DTO_RDMA_WRITE_CMPL_EVENT", "An RDMA Write is complete.";
-    DTO_RDMA_READ_CMPL = 0x00005, "IT_DTO_RDMA_READ_CMPL_EVENT", "An RDMA Read is complete.";
-    RMR_LINK_CMPL = 0x00006, "IT_RMR_LINK_CMPL_EVENT", "An RMR link or unlink is complete.";
-    DTO_FETCH_ADD_CMPL = 0x00007, "IT_DTO_FETCH_ADD_CMPL_EVENT", "A fetch-and-add is complete.";
-    DTO_CMP_SWAP_CMPL = 0x00008, "IT_DTO_CMP_SWAP_CMPL_EVENT", "A compare-and-swap is complete.";
-    LMR_LINK_CMPL = 0x00009, "IT_LMR_LINK_CMPL_EVENT", "An LMR link or unlink is complete.";
-    CM_REQ_EVENT_STREAM = 0x01000, "IT_CM_REQ_EVENT_STREAM", "Stream: requests of peers.";
-    CM_REQ_CONN_REQUEST = 0x01001, "IT_CM_REQ_CONN_REQUEST_EVENT", "A peer requests a connection.";
-    CM_REQ_UD_SERVICE_REQUEST = 0x01002, "IT_CM_REQ_UD_SERVICE_REQUEST_EVENT",
-        "A peer requests a UD service.";
-    CM_MSG_EVENT_STREAM = 0x02000, "IT_CM_MSG_EVENT_STREAM", "Stream: changes of connections.";
-    CM_MSG_CONN_ACCEPT_ARRIVAL = 0x02001, "IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT",
-        "The passive side accepted, in a three-way handshake.";
-    CM_MSG_CONN_ESTABLISHED = 0x02002, "IT_CM_MSG_CONN_ESTABLISHED_EVENT", "The connection is established.";
-    CM_MSG_CONN_DISCONNECT = 0x02003, "IT_CM_MSG_CONN_DISCONNECT_EVENT", "One of the consumers disconnected.";
-    CM_MSG_CONN_PEER_REJECT = 0x02004, "IT_CM_MSG_CONN_PEER_REJECT_EVENT", "The peer's consumer rejected it.";
-    CM_MSG_CONN_NONPEER_REJECT = 0x02005, "IT_CM_MSG_CONN_NONPEER_REJECT_EVENT",
-        "The connection could not be established.";
-    CM_MSG_CONN_BROKEN = 0x02006, "IT_CM_MSG_CONN_BROKEN_EVENT", "The connection broke.";
-    CM_MSG_UD_SERVICE_REPLY = 0x02007, "IT_CM_MSG_UD_SERVICE_REPLY_EVENT",
-        "The answer to a UD service request.";
-    ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM",
-        "Stream: asynchronous events of an object.";
-    ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE", "An EVD overflowed.";
-    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE",
-        "An endpoint failed, and no completion reports the reason.";
-    ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE",
-        "A peer's request was malformed.";
-    ASYNC_AFF_EP_REQ_DROPPED = 0x04005, "IT_ASYNC_AFF_EP_REQ_DROPPED", "A Send found no Receive (not on IB).";
-    ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x04006, "IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x04007, "IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA", "Not on IB.";
-    ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x04008, "IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION",
-        "A peer's request violated access rights of local memory.";
-    ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x04022, "IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x04023, "IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR", "Not on IB.";
-    ASYNC_AFF_EP_L_LLP_ERROR = 0x04024, "IT_ASYNC_AFF_EP_L_LLP_ERROR", "Not on IB.";
-    ASYNC_AFF_EP_R_ERROR = 0x04040, "IT_ASYNC_AFF_EP_R_ERROR", "Not on IB.";
-    ASYNC_AFF_EP_R_ACCESS_VIOLATION = 0x04041, "IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION = 0x04042, "IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION", "Not on IB.";
-    ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x04043, "IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR", "Not on IB.";
-    ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK", "Not on IB.";
-    ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK",
-        "A shared receive queue holds fewer Receives than its low watermark.";
-    ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM",
-        "Stream: asynchronous events of the IA.";
-    ASYNC_UNAFF_SPIGOT_ONLINE = 0x08002, "IT_ASYNC_UNAFF_SPIGOT_ONLINE", "A spigot came up.";
-    ASYNC_UNAFF_SPIGOT_OFFLINE = 0x08003, "IT_ASYNC_UNAFF_SPIGOT_OFFLINE", "A spigot went down.";
-    ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE",
-        "The EVD for affiliated events overflowed.";
-    SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM",
-        "Stream: software events, which the consumer posts.";
-    SOFTWARE = 0x10001, "IT_SOFTWARE_EVENT", "An event that the consumer posted.";
-    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM",
-        "Stream: the notifications of an aggregate event dispatcher.";
-    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT",
-        "A simple event dispatcher notified its aggregate.";
+rdma::constants! { EventType:
+    /// Stream: completed work requests.
+    DTO_EVENT_STREAM = 0x00000, "IT_DTO_EVENT_STREAM";
+    /// A Send is complete.
+    DTO_SEND_CMPL = 0x00001, "IT_DTO_SEND_CMPL_EVENT";
+    /// A Receive of an RC endpoint is complete.
+    DTO_RC_RECV_CMPL = 0x00002, "IT_DTO_RC_RECV_CMPL_EVENT";
+    /// A Receive of a UD endpoint is complete.
+    DTO_UD_RECV_CMPL = 0x00003, "IT_DTO_UD_RECV_CMPL_EVENT";
+    /// An RDMA Write is complete.
+    DTO_RDMA_WRITE_CMPL = 0x00004, "IT_DTO_RDMA_WRITE_CMPL_EVENT";
+    /// An RDMA Read is complete.
+    DTO_RDMA_READ_CMPL = 0x00005, "IT_DTO_RDMA_READ_CMPL_EVENT";
+    /// An RMR link or unlink is complete.
+    RMR_LINK_CMPL = 0x00006, "IT_RMR_LINK_CMPL_EVENT";
+    /// A fetch-and-add is complete.
+    DTO_FETCH_ADD_CMPL = 0x00007, "IT_DTO_FETCH_ADD_CMPL_EVENT";
+    /// A compare-and-swap is complete.
+    DTO_CMP_SWAP_CMPL = 0x00008, "IT_DTO_CMP_SWAP_CMPL_EVENT";
+    /// An LMR link or unlink is complete.
+    LMR_LINK_CMPL = 0x00009, "IT_LMR_LINK_CMPL_EVENT";
+    /// Stream: requests of peers.
+    CM_REQ_EVENT_STREAM = 0x01000, "IT_CM_REQ_EVENT_STREAM";
+    /// A peer requests a connection.
+    CM_REQ_CONN_REQUEST = 0x01001, "IT_CM_REQ_CONN_REQUEST_EVENT";
+    /// A peer requests a UD service.
+    CM_REQ_UD_SERVICE_REQUEST = 0x01002, "IT_CM_REQ_UD_SERVICE_REQUEST_EVENT";
+    /// Stream: changes of connections.
+    CM_MSG_EVENT_STREAM = 0x02000, "IT_CM_MSG_EVENT_STREAM";
+    /// The passive side accepted, in a three-way handshake.
+    CM_MSG_CONN_ACCEPT_ARRIVAL = 0x02001, "IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT";
+    /// The connection is established.
+    CM_MSG_CONN_ESTABLISHED = 0x02002, "IT_CM_MSG_CONN_ESTABLISHED_EVENT";
+    /// One of the consumers disconnected.
+    CM_MSG_CONN_DISCONNECT = 0x02003, "IT_CM_MSG_CONN_DISCONNECT_EVENT";
+    /// The peer's consumer rejected it.
+    CM_MSG_CONN_PEER_REJECT = 0x02004, "IT_CM_MSG_CONN_PEER_REJECT_EVENT";
+    /// The connection could not be established.
+    CM_MSG_CONN_NONPEER_REJECT = 0x02005, "IT_CM_MSG_CONN_NONPEER_REJECT_EVENT";
+    /// The connection broke.
+    CM_MSG_CONN_BROKEN = 0x02006, "IT_CM_MSG_CONN_BROKEN_EVENT";
+    /// The answer to a UD service request.
+    CM_MSG_UD_SERVICE_REPLY = 0x02007, "IT_CM_MSG_UD_SERVICE_REPLY_EVENT";
+    /// Stream: asynchronous events of an object.
+    ASYNC_AFF_EVENT_STREAM = 0x04000, "IT_ASYNC_AFF_EVENT_STREAM";
+    /// An EVD overflowed.
+    ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x04001, "IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE";
+    /// An endpoint failed, and no completion reports the reason.
+    ASYNC_AFF_EP_FAILURE = 0x04002, "IT_ASYNC_AFF_EP_FAILURE";
+    /// A peer's request was malformed.
+    ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x04003, "IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE";
+    /// A Send found no Receive (not on IB).
+    ASYNC_AFF_EP_REQ_DROPPED = 0x04005, "IT_ASYNC_AFF_EP_REQ_DROPPED";
+    /// Not on IB.
+    ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x04006, "IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION";
+    /// Not on IB.
+    ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x04007, "IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA";
+    /// Not on IB.
+    ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x04008, "IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION";
+    /// A peer's request violated access rights of local memory.
+    ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x04020, "IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION";
+    /// Not on IB.
+    ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x04021, "IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION";
+    /// Not on IB.
+    ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x04022, "IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION";
+    /// Not on IB.
+    ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x04023, "IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR";
+    /// Not on IB.
+    ASYNC_AFF_EP_L_LLP_ERROR = 0x04024, "IT_ASYNC_AFF_EP_L_LLP_ERROR";
+    /// Not on IB.
+    ASYNC_AFF_EP_R_ERROR = 0x04040, "IT_ASYNC_AFF_EP_R_ERROR";
+    /// Not on IB.
+    ASYNC_AFF_EP_R_ACCESS_VIOLATION = 0x04041, "IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION";
+    /// Not on IB.
+    ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION = 0x04042, "IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION";
+    /// Not on IB.
+    ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x04043, "IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR";
+    /// Not on IB.
+    ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x04060, "IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK";
+    /// A shared receive queue holds fewer Receives than its low watermark.
+    ASYNC_AFF_SRQ_LOW_WATERMARK = 0x04100, "IT_ASYNC_AFF_SRQ_LOW_WATERMARK";
+    /// Stream: asynchronous events of the IA.
+    ASYNC_UNAFF_EVENT_STREAM = 0x08000, "IT_ASYNC_UNAFF_EVENT_STREAM";
+    /// A spigot came up.
+    ASYNC_UNAFF_SPIGOT_ONLINE = 0x08002, "IT_ASYNC_UNAFF_SPIGOT_ONLINE";
+    /// A spigot went down.
+    ASYNC_UNAFF_SPIGOT_OFFLINE = 0x08003, "IT_ASYNC_UNAFF_SPIGOT_OFFLINE";
+    /// The EVD for affiliated events overflowed.
+    ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x08004, "IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE";
+    /// Stream: software events, which the consumer posts.
+    SOFTWARE_EVENT_STREAM = 0x10000, "IT_SOFTWARE_EVENT_STREAM";
+    /// An event that the consumer posted.
+    SOFTWARE = 0x10001, "IT_SOFTWARE_EVENT";
+    /// Stream: the notifications of an aggregate event dispatcher.
+    AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, "IT_AEVD_NOTIFICATION_EVENT_STREAM";
+    /// A simple event dispatcher notified its aggregate.
+    AEVD_NOTIFICATION = 0x20001, "IT_AEVD_NOTIFICATION_EVENT";
 }
 
 impl EventType {
@@ -108,73 +126,40 @@ impl EventType {
     pub const fn stream(self) -> EventType {
         EventType(self.0 & !0xfff)
     }
-
-    /// The value in the specification's enumeration.
-    pub const fn as_raw(self) -> u32 {
-        self.0
-    }
 }
 
-impl core::fmt::Debug for EventType {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "EventType({:#x})", self.0),
-        }
-    }
-}
-
-/// The result of a work request.
-#[doc(alias = "it_dto_status_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u16)]
-pub enum DtoStatus {
-    /// The operation succeeded.
-    #[default]
-    #[doc(alias = "IT_DTO_SUCCESS")]
-    Success = 0,
-    /// A message was longer than the endpoint's payload size or the Receive's buffers.
-    #[doc(alias = "IT_DTO_ERR_LOCAL_LENGTH")]
-    LocalLength = 1,
-    /// The endpoint's state is inconsistent.
-    #[doc(alias = "IT_DTO_ERR_LOCAL_EP")]
-    LocalEp = 2,
-    /// A local segment does not allow this access.
-    #[doc(alias = "IT_DTO_ERR_LOCAL_PROTECTION")]
-    LocalProtection = 3,
-    /// The endpoint became non-operational before the operation was done.
-    #[doc(alias = "IT_DTO_ERR_FLUSHED")]
-    Flushed = 4,
-    /// An RMR operation violated memory protection.
-    #[doc(alias = "IT_RMR_OPERATION_FAILED")]
-    RmrOperationFailed = 5,
-    /// The peer's response was invalid.
-    #[doc(alias = "IT_DTO_ERR_BAD_RESPONSE")]
-    BadResponse = 6,
-    /// The peer's memory does not allow this access.
-    #[doc(alias = "IT_DTO_ERR_REMOTE_ACCESS")]
-    RemoteAccess = 7,
-    /// The peer could not complete the operation.
-    #[doc(alias = "IT_DTO_ERR_REMOTE_RESPONDER")]
-    RemoteResponder = 8,
-    /// The peer did not acknowledge, even after all retries.
-    #[doc(alias = "IT_DTO_ERR_TRANSPORT")]
-    Transport = 9,
-    /// The peer was not ready to receive, even after all retries.
-    #[doc(alias = "IT_DTO_ERR_RECEIVER_NOT_READY")]
-    ReceiverNotReady = 10,
-    /// Data was truncated. Does not occur on InfiniBand.
-    #[doc(alias = "IT_DTO_ERR_PARTIAL_PACKET")]
-    PartialPacket = 11,
-    /// A link or unlink failed.
-    #[doc(alias = "IT_DTO_ERR_LOCAL_MM_OPERATION")]
-    LocalMmOperation = 12,
-}
-
-impl DtoStatus {
-    /// The value in the specification's enumeration.
-    pub const fn as_raw(self) -> u32 {
-        self as u32
+rdma::enumeration! {
+    /// The result of a work request.
+    #[doc(alias = "it_dto_status_t")]
+    #[derive(Default)]
+    pub enum DtoStatus: u16 {
+        /// The operation succeeded.
+        #[default]
+        Success = 0, "IT_DTO_SUCCESS";
+        /// A message was longer than the endpoint's payload size or the Receive's buffers.
+        LocalLength = 1, "IT_DTO_ERR_LOCAL_LENGTH";
+        /// The endpoint's state is inconsistent.
+        LocalEp = 2, "IT_DTO_ERR_LOCAL_EP";
+        /// A local segment does not allow this access.
+        LocalProtection = 3, "IT_DTO_ERR_LOCAL_PROTECTION";
+        /// The endpoint became non-operational before the operation was done.
+        Flushed = 4, "IT_DTO_ERR_FLUSHED";
+        /// An RMR operation violated memory protection.
+        RmrOperationFailed = 5, "IT_RMR_OPERATION_FAILED";
+        /// The peer's response was invalid.
+        BadResponse = 6, "IT_DTO_ERR_BAD_RESPONSE";
+        /// The peer's memory does not allow this access.
+        RemoteAccess = 7, "IT_DTO_ERR_REMOTE_ACCESS";
+        /// The peer could not complete the operation.
+        RemoteResponder = 8, "IT_DTO_ERR_REMOTE_RESPONDER";
+        /// The peer did not acknowledge, even after all retries.
+        Transport = 9, "IT_DTO_ERR_TRANSPORT";
+        /// The peer was not ready to receive, even after all retries.
+        ReceiverNotReady = 10, "IT_DTO_ERR_RECEIVER_NOT_READY";
+        /// Data was truncated. Does not occur on InfiniBand.
+        PartialPacket = 11, "IT_DTO_ERR_PARTIAL_PACKET";
+        /// A link or unlink failed.
+        LocalMmOperation = 12, "IT_DTO_ERR_LOCAL_MM_OPERATION";
     }
 }
 

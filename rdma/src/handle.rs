@@ -96,6 +96,89 @@ macro_rules! handles {
     )*};
 }
 
+/// Defines a face's handle of any type of object, and the handles of each type, whose tags are the
+/// numbers of the face's enumeration. `null` is the specification's name of the null handle.
+#[macro_export]
+macro_rules! typed_handles {
+    (
+        $(#[$any_doc:meta])* $any:ident of $kinds:ident, null $null:literal;
+        $($(#[$doc:meta])* $name:ident: $kind:ident;)*
+    ) => {
+        $crate::handles! { $($(#[$doc])* $name = $crate::handle::Tag::new($kinds::$kind as u32);)* }
+
+        $(#[$any_doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $any(u64);
+
+        impl $any {
+            /// No object.
+            #[doc(alias = $null)]
+            pub const NULL: $any = $any(0);
+
+            /// The handle with this word; every use checks it.
+            pub const fn from_raw(word: u64) -> $any {
+                $any(word)
+            }
+
+            /// The word.
+            pub const fn as_raw(self) -> u64 {
+                self.0
+            }
+
+            /// Whether it is the null handle.
+            pub const fn is_null(self) -> bool {
+                self.0 == 0
+            }
+
+            /// The same word as a handle of one type, which it may not be: a table finds nothing
+            /// then.
+            #[inline(always)]
+            pub(crate) fn typed<H: $crate::handle::ObjectHandle>(self) -> H {
+                H::from_word(self.0)
+            }
+
+            /// The type that the word claims. `Ia::get_handle_type` also checks that such an object
+            /// exists.
+            pub(crate) const fn claimed_type(self) -> Option<$kinds> {
+                match $crate::handle::tag(self.0) {
+                    $(Some(number) if number == $kinds::$kind as u32 => Some($kinds::$kind),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl ::core::fmt::Debug for $any {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                match self.claimed_type() {
+                    None if self.is_null() => f.write_str("NULL"),
+                    None => write!(f, "Handle({:#x})", self.0),
+                    Some(kind) => write!(
+                        f,
+                        "{kind:?}({} of IA {}, generation {})",
+                        $crate::handle::index(self.0),
+                        $crate::handle::adapter(self.0),
+                        $crate::handle::generation(self.0)
+                    ),
+                }
+            }
+        }
+
+        $(
+            impl From<$name> for $any {
+                fn from(handle: $name) -> $any {
+                    $any(handle.0)
+                }
+            }
+
+            impl ::core::fmt::Debug for $name {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    $any(self.0).fmt(f)
+                }
+            }
+        )*
+    };
+}
+
 /// The handle of entry `index` of a type's table in an adapter.
 pub const fn word(tag: Tag, adapter: u32, index: u32, generation: u32) -> u64 {
     (index & ((1 << INDEX_BITS) - 1)) as u64

@@ -61,6 +61,7 @@ mod listener;
 mod memory;
 #[cfg(all(test, ferrovia_model))]
 mod models;
+pub mod named;
 mod nic;
 pub mod numbers;
 mod owners;

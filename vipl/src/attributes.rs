@@ -12,23 +12,19 @@ use crate::handle::PtagHandle;
 /// The bytes of a NIC's name in C's structure, the terminating NUL counted.
 pub const NAME_SIZE: usize = 64;
 
-/// The state of a virtual interface (9.10.7).
-#[doc(alias = "VIP_VI_STATE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ViState {
-    /// Not connected.
-    #[doc(alias = "VIP_STATE_IDLE")]
-    Idle = 0,
-    /// Connected.
-    #[doc(alias = "VIP_STATE_CONNECTED")]
-    Connected = 1,
-    /// A connection is being made.
-    #[doc(alias = "VIP_STATE_CONNECT_PENDING")]
-    ConnectPending = 2,
-    /// The connection broke.
-    #[doc(alias = "VIP_STATE_ERROR")]
-    Error = 3,
+rdma::enumeration! {
+    /// The state of a virtual interface (9.10.7).
+    #[doc(alias = "VIP_VI_STATE")]
+    pub enum ViState: u32 {
+        /// Not connected.
+        Idle = 0, "VIP_STATE_IDLE";
+        /// Connected.
+        Connected = 1, "VIP_STATE_CONNECTED";
+        /// A connection is being made.
+        ConnectPending = 2, "VIP_STATE_CONNECT_PENDING";
+        /// The connection broke.
+        Error = 3, "VIP_STATE_ERROR";
+    }
 }
 
 /// A quality of service: the priority of the connection's packets, from 0 (best effort) to 7.

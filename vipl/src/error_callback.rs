@@ -25,58 +25,45 @@ use crate::vi::Vi;
 /// The errors of one virtual interface that wait for delivery; further ones are lost, and counted.
 const MOST_OF_VI: u32 = 32;
 
-/// What caused an error (VIP_RESOURCE_CODE).
-#[doc(alias = "VIP_RESOURCE_CODE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ResourceCode {
-    /// The NIC: it is dead, or its port is down.
-    #[doc(alias = "VIP_RESOURCE_NIC")]
-    Nic = 0,
-    /// A virtual interface.
-    #[doc(alias = "VIP_RESOURCE_VI")]
-    Vi = 1,
-    /// A completion queue.
-    #[doc(alias = "VIP_RESOURCE_CQ")]
-    Cq = 2,
-    /// A descriptor.
-    #[doc(alias = "VIP_RESOURCE_DESCRIPTOR")]
-    Descriptor = 3,
+rdma::enumeration! {
+    /// What caused an error (VIP_RESOURCE_CODE).
+    #[doc(alias = "VIP_RESOURCE_CODE")]
+    pub enum ResourceCode: u32 {
+        /// The NIC: it is dead, or its port is down.
+        Nic = 0, "VIP_RESOURCE_NIC";
+        /// A virtual interface.
+        Vi = 1, "VIP_RESOURCE_VI";
+        /// A completion queue.
+        Cq = 2, "VIP_RESOURCE_CQ";
+        /// A descriptor.
+        Descriptor = 3, "VIP_RESOURCE_DESCRIPTOR";
+    }
 }
 
-/// Which error it is (VIP_ERROR_CODE). The page lists VIP_ERROR_RDMAW_PROT twice; the second one is
-/// the protection error of an RDMA Read.
-#[doc(alias = "VIP_ERROR_CODE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ErrorCode {
-    /// The address and the memory handle of a posted descriptor were not valid.
-    #[doc(alias = "VIP_ERROR_POST_DESC")]
-    PostDesc = 0,
-    /// The connection was lost; of the NIC: the NIC is dead, or its port is down.
-    #[doc(alias = "VIP_ERROR_CONN_LOST")]
-    ConnLost = 1,
-    /// A message was dropped because no Receive was posted.
-    #[doc(alias = "VIP_ERROR_RECVQ_EMPTY")]
-    RecvqEmpty = 2,
-    /// A descriptor was posted to a full queue.
-    #[doc(alias = "VIP_ERROR_VI_OVERRUN")]
-    ViOverrun = 3,
-    /// The peer's RDMA Write reached for memory that it may not write.
-    #[doc(alias = "VIP_ERROR_RDMAW_PROT")]
-    RdmawProt = 4,
-    /// The data of the peer's RDMA Write was corrupt.
-    #[doc(alias = "VIP_ERROR_RDMAW_DATA")]
-    RdmawData = 5,
-    /// A part of the peer's RDMA Write was missing.
-    #[doc(alias = "VIP_ERROR_RDMAW_ABORT")]
-    RdmawAbort = 6,
-    /// The peer's RDMA Read reached for memory that it may not read.
-    #[doc(alias = "VIP_ERROR_RDMAR_PROT")]
-    RdmarProt = 7,
-    /// The status of a descriptor could not be written.
-    #[doc(alias = "VIP_ERROR_COMP_PROT")]
-    CompProt = 8,
+rdma::enumeration! {
+    /// Which error it is (VIP_ERROR_CODE). The page lists VIP_ERROR_RDMAW_PROT twice; the second
+    /// one is the protection error of an RDMA Read.
+    #[doc(alias = "VIP_ERROR_CODE")]
+    pub enum ErrorCode: u32 {
+        /// The address and the memory handle of a posted descriptor were not valid.
+        PostDesc = 0, "VIP_ERROR_POST_DESC";
+        /// The connection was lost; of the NIC: the NIC is dead, or its port is down.
+        ConnLost = 1, "VIP_ERROR_CONN_LOST";
+        /// A message was dropped because no Receive was posted.
+        RecvqEmpty = 2, "VIP_ERROR_RECVQ_EMPTY";
+        /// A descriptor was posted to a full queue.
+        ViOverrun = 3, "VIP_ERROR_VI_OVERRUN";
+        /// The peer's RDMA Write reached for memory that it may not write.
+        RdmawProt = 4, "VIP_ERROR_RDMAW_PROT";
+        /// The data of the peer's RDMA Write was corrupt.
+        RdmawData = 5, "VIP_ERROR_RDMAW_DATA";
+        /// A part of the peer's RDMA Write was missing.
+        RdmawAbort = 6, "VIP_ERROR_RDMAW_ABORT";
+        /// The peer's RDMA Read reached for memory that it may not read.
+        RdmarProt = 7, "VIP_ERROR_RDMAR_PROT";
+        /// The status of a descriptor could not be written.
+        CompProt = 8, "VIP_ERROR_COMP_PROT";
+    }
 }
 
 impl From<ViError> for ErrorCode {

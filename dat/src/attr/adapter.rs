@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::IaAddress;
-use crate::flags::{CompletionFlags, ExtensionAttr, Qos, as_raw};
+use crate::flags::{CompletionFlags, ExtensionAttr, Qos};
 
 /// A named attribute.
 #[doc(alias = "DAT_NAMED_ATTR")]
@@ -94,72 +94,64 @@ pub struct IaAttr {
     pub extension_version: u32,
 }
 
-/// Who owns a post's list of segments after the call has returned, until the request is complete.
-#[doc(alias = "DAT_IOV_OWNERSHIP")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum IovOwnership {
-    /// The consumer.
-    #[default]
-    #[doc(alias = "DAT_IOV_CONSUMER")]
-    Consumer = 0,
-    /// The provider, which does not modify it.
-    #[doc(alias = "DAT_IOV_PROVIDER_NOMOD")]
-    ProviderNomod = 1,
-    /// The provider, which may modify it.
-    #[doc(alias = "DAT_IOV_PROVIDER_MOD")]
-    ProviderMod = 2,
+rdma::enumeration! {
+    /// Who owns a post's list of segments after the call has returned, until the request is
+    /// complete.
+    #[doc(alias = "DAT_IOV_OWNERSHIP")]
+    #[derive(Default)]
+    pub enum IovOwnership: u32 {
+        /// The consumer.
+        #[default]
+        Consumer = 0, "DAT_IOV_CONSUMER";
+        /// The provider, which does not modify it.
+        ProviderNomod = 1, "DAT_IOV_PROVIDER_NOMOD";
+        /// The provider, which may modify it.
+        ProviderMod = 2, "DAT_IOV_PROVIDER_MOD";
+    }
 }
 
-/// Whether the provider creates endpoints for a public service point.
-#[doc(alias = "DAT_EP_CREATOR_FOR_PSP")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum EpCreator {
-    /// Never.
-    #[default]
-    #[doc(alias = "DAT_PSP_CREATES_EP_NEVER")]
-    Never = 0,
-    /// With [`PspFlags::Provider`](crate::PspFlags::Provider).
-    #[doc(alias = "DAT_PSP_CREATES_EP_IFASKED")]
-    IfAsked = 1,
-    /// Always.
-    #[doc(alias = "DAT_PSP_CREATES_EP_ALWAYS")]
-    Always = 2,
+rdma::enumeration! {
+    /// Whether the provider creates endpoints for a public service point.
+    #[doc(alias = "DAT_EP_CREATOR_FOR_PSP")]
+    #[derive(Default)]
+    pub enum EpCreator: u32 {
+        /// Never.
+        #[default]
+        Never = 0, "DAT_PSP_CREATES_EP_NEVER";
+        /// With [`PspFlags::Provider`](crate::PspFlags::Provider).
+        IfAsked = 1, "DAT_PSP_CREATES_EP_IFASKED";
+        /// Always.
+        Always = 2, "DAT_PSP_CREATES_EP_ALWAYS";
+    }
 }
 
-/// What kind of protection a protection zone gives.
-#[doc(alias = "DAT_PZ_SUPPORT")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum PzSupport {
-    /// Each protection zone is a separate one.
-    #[default]
-    #[doc(alias = "DAT_PZ_UNIQUE")]
-    Unique = 0,
-    /// Protection zones can be shared.
-    #[doc(alias = "DAT_PZ_SHAREABLE")]
-    Shareable = 1,
+rdma::enumeration! {
+    /// What kind of protection a protection zone gives.
+    #[doc(alias = "DAT_PZ_SUPPORT")]
+    #[derive(Default)]
+    pub enum PzSupport: u32 {
+        /// Each protection zone is a separate one.
+        #[default]
+        Unique = 0, "DAT_PZ_UNIQUE";
+        /// Protection zones can be shared.
+        Shareable = 1, "DAT_PZ_SHAREABLE";
+    }
 }
 
-/// Which requests may use a remote memory region.
-#[doc(alias = "DAT_RMR_SCOPE")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum RmrScope {
-    /// Those that come to one endpoint.
-    #[doc(alias = "DAT_RMR_SCOPE_EP")]
-    Ep = 0,
-    /// Requests that arrive at any endpoint of one protection zone.
-    #[default]
-    #[doc(alias = "DAT_RMR_SCOPE_PZ")]
-    Pz = 1,
-    /// Only as a provider's attribute: the provider has both kinds.
-    #[doc(alias = "DAT_RMR_SCOPE_ANY")]
-    Any = 2,
+rdma::enumeration! {
+    /// Which requests may use a remote memory region.
+    #[doc(alias = "DAT_RMR_SCOPE")]
+    #[derive(Default)]
+    pub enum RmrScope: u32 {
+        /// Those that come to one endpoint.
+        Ep = 0, "DAT_RMR_SCOPE_EP";
+        /// Requests that arrive at any endpoint of one protection zone.
+        #[default]
+        Pz = 1, "DAT_RMR_SCOPE_PZ";
+        /// Only as a provider's attribute: the provider has both kinds.
+        Any = 2, "DAT_RMR_SCOPE_ANY";
+    }
 }
-
-as_raw! { IovOwnership, EpCreator, PzSupport, RmrScope }
 
 /// A provider and what it supports, as a query returns it.
 #[doc(alias = "DAT_PROVIDER_ATTR")]

@@ -11,17 +11,15 @@ use crate::ia::Ia;
 use crate::iobl::LmrTriplet;
 use crate::status::{Error, Result};
 
-/// What an atomic operation does.
-#[doc(alias = "it_atomic_op_t")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum AtomicOp {
-    /// Stores another value if the present one is equal to the compared one.
-    #[doc(alias = "IT_COMPARE_AND_SWAP")]
-    CompareAndSwap = 0,
-    /// Adds, with wrap-around.
-    #[doc(alias = "IT_FETCH_AND_ADD")]
-    FetchAndAdd = 1,
+rdma::enumeration! {
+    /// What an atomic operation does.
+    #[doc(alias = "it_atomic_op_t")]
+    pub enum AtomicOp: u32 {
+        /// Stores another value if the present one is equal to the compared one.
+        CompareAndSwap = 0, "IT_COMPARE_AND_SWAP";
+        /// Adds, with wrap-around.
+        FetchAndAdd = 1, "IT_FETCH_AND_ADD";
+    }
 }
 
 /// Bytes of an atomic operation.
