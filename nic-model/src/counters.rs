@@ -182,6 +182,8 @@ impl StreamEnds {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]

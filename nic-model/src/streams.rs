@@ -233,14 +233,10 @@ impl Streams {
         for (id, _) in core::mem::take(&mut self.listeners) {
             let _ = self.tcp.stop(id);
         }
-        let tcp = &mut self.tcp;
-        self.users.retain(|id, user| {
-            let is_closed = matches!(user, User::Nobody { .. });
-            if !is_closed {
-                let _ = tcp.abort(*id);
-            }
-            is_closed
-        });
+        // Those that were given back are nobody's here, and go on.
+        for (id, _) in core::mem::take(&mut self.users) {
+            let _ = self.tcp.abort(id);
+        }
         self.objects = Table::new();
         self.takes = false;
         // A second reset gives no more time.
@@ -256,7 +252,6 @@ impl Streams {
     pub fn leave(&mut self, now: Instant) -> bool {
         let is_last = self.leaving.is_some_and(|until| until <= now);
         if is_last {
-            self.users.clear();
             self.tcp.abort_all();
         }
         is_last
