@@ -404,7 +404,7 @@ impl Inner {
         private_data: Option<PrivateData>,
     ) {
         let arrived = |conn_qual, point| Arrived { asked, remote, conn_qual, private_data, point };
-        let origin = Origin::Dispatcher;
+        let origin = Origin::Upcall;
         let psp = PspHandle::from_raw(context);
         if let Some(psp) = self.psps.get(psp) {
             let arrived = arrived(psp.listening.conn_qual, SpHandle::Psp(psp.handle));

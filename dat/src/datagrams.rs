@@ -243,7 +243,7 @@ impl Inner {
         let evd = self.eps.get(asked.ep).and_then(|ep| ep.connect.clone());
         if let Some(evd) = evd {
             let answer = Answer { context, outcome, private_data };
-            self.deliver(&evd, Entry::Resolved(answer), Origin::Dispatcher);
+            self.deliver(&evd, Entry::Resolved(answer), Origin::Upcall);
         }
     }
 

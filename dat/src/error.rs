@@ -37,7 +37,7 @@ rdma::common_errors! {
 
 /// The error of a request that was not posted, unless the endpoint's state or its end is the
 /// reason.
-pub(crate) const fn not_posted(error: PostError) -> Error {
+pub(crate) const fn of_post(error: PostError) -> Error {
     match error {
         PostError::QueueFull => resources(Subtype::ResourceTep),
         PostError::LinksInFlight => NO_MEMORY,
@@ -61,7 +61,7 @@ mod tests {
             (PostError::Gone, handle(Subtype::InvalidHandleEp)),
             (PostError::Segments, parameter(Subtype::None)),
         ] {
-            assert_eq!(not_posted(error), expected, "{error:?}");
+            assert_eq!(of_post(error), expected, "{error:?}");
         }
     }
 }

@@ -195,7 +195,7 @@ impl Ia {
             let operation = Operation::Write { to, immediate };
             let request =
                 request(operation, completion::Operation::WriteImmediate, user_cookie, completion_flags);
-            ep.post(inner, &request, local_iov, ep.write_segments())
+            ep.post(inner, &request, local_iov, ep.segments.write)
         })
     }
 
@@ -293,7 +293,7 @@ impl Ia {
                 completion::OF_REQUESTS.difference(CompletionFlags::BARRIER_FENCE);
             ep.check_flags(completion_flags, ALLOWED)?;
             let vector = inner.addresses.with(ah.ah, |address| address.to(ah.qpn, ah.qkey, ep.zone()));
-            if local_iov.len() > ep.send_segments() {
+            if local_iov.len() > ep.segments.send as usize {
                 return Err(parameter(Subtype::None));
             }
             let to = vector.flatten().ok_or(handle(Subtype::InvalidHandle2))?;

@@ -544,7 +544,7 @@ impl Inner {
     fn stop_upcalls(&self) -> Result<()> {
         // From here on no upcall begins: see `Evd::run`.
         self.closing.store(true, Ordering::Release);
-        if self.evds.all().any(|evd| evd.runs()) {
+        if self.evds.all().any(|evd| evd.dispatcher.runs()) {
             self.closing.store(false, Ordering::Release);
             // Those that became due while `closing` was set could not begin. Schedule them.
             for evd in self.evds.all() {
@@ -572,7 +572,7 @@ impl Face for Inner {
 
     fn wake_all(&self) {
         for evd in self.evds.all() {
-            evd.wake();
+            evd.dispatcher.wake();
         }
         if self.adapter.is_freed() {
             self.cnos.all().for_each(|cno| cno.end(FREED));

@@ -127,7 +127,7 @@ impl Ia {
         let shadow = Shadow { cookie: user_cookie, data };
         let post = || match found.qp.post_bind(&rmr.window, to, flags, shadow) {
             Ok(key) => Ok(key),
-            Err(error) => Err(inner.not_posted(ep, error)),
+            Err(error) => Err(inner.not_posted_to(ep, error)),
         };
         let key = found.bind(Bind { rmr: rmr.handle, suppressed }, post)?;
         Ok(if unbinds { 0 } else { key.to_be() })

@@ -9,7 +9,7 @@ use rdma::Context;
 
 use crate::attr::{SrqAttr, SrqParam};
 use crate::completion::Operation;
-use crate::error::{MODEL, NO_MEMORY, handle, not_posted, parameter, state};
+use crate::error::{MODEL, NO_MEMORY, handle, of_post, parameter, state};
 use crate::flags::{SRQ_LW_DEFAULT, SrqState, VALUE_UNKNOWN};
 use crate::handle::{PzHandle, SrqHandle};
 use crate::ia::{Ia, Inner};
@@ -54,7 +54,7 @@ impl Srq {
         self.srq.post_receive(false, segments, |piece| inner.segment(piece), shadow).map_err(|error| {
             match error {
                 PostError::Gone => INVALID,
-                other => not_posted(other),
+                other => of_post(other),
             }
         })
     }

@@ -11,12 +11,12 @@ use crate::objects::evd::Origin;
 impl Upcalls for Inner {
     fn completion(&self, cq_context: u64) {
         if let Some(evd) = self.evds.get(EvdHandle::from_raw(cq_context)) {
-            self.announce(&evd, Origin::Dispatcher);
+            self.announce(&evd, Origin::Upcall);
         }
     }
 
     fn asynchronous(&self, event: AsyncEvent) {
-        let origin = Origin::Dispatcher;
+        let origin = Origin::Upcall;
         match event {
             AsyncEvent::Qp { context, qpn, event, completes, .. } => {
                 self.queue_pair(EpHandle::from_raw(context), qpn, event, completes);
@@ -25,7 +25,7 @@ impl Upcalls for Inner {
                 if let Some(evd) = self.evds.get(EvdHandle::from_raw(context)) {
                     self.completions_lost(&evd, origin);
                     self.lose_endpoints(&evd, origin);
-                    evd.wake();
+                    evd.dispatcher.wake();
                 }
             }
             AsyncEvent::Srq { context, event: NicEvent::SrqLimit } => {
@@ -73,9 +73,9 @@ impl Inner {
         };
         // Change the endpoint's state before the event is queued, so that a consumer that takes the
         // event sees the new state.
-        self.broken(ep, Some(qpn), Origin::Dispatcher);
+        self.broken(ep, Some(qpn), Origin::Upcall);
         if let Some(reason) = reported {
-            self.report_error(EventNumber::ASYNC_ERROR_EP_BROKEN, ep, reason, Origin::Dispatcher);
+            self.report_error(EventNumber::ASYNC_ERROR_EP_BROKEN, ep, reason, Origin::Upcall);
         }
     }
 }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::hint::cold_path;
 
 use nic_abi::wqe::Segment;
-use nic_hal::{Next, Outstanding, Refused, SendQueue, Transfer, Unposted};
+use nic_hal::{Direction, Next, Outstanding, Refused, SendQueue, Transfer, Unposted};
 
 use crate::PostError;
 use crate::slot::QueueSlot;
@@ -53,6 +53,21 @@ pub struct SegmentLimits {
 }
 
 impl SegmentLimits {
+    /// Of a transfer in this direction.
+    #[inline(always)]
+    pub fn of(&self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Send => self.send,
+            Direction::Write => self.write,
+            Direction::Read => self.read,
+        }
+    }
+
+    /// Of any transfer.
+    pub fn most(&self) -> u32 {
+        self.send.max(self.write).max(self.read)
+    }
+
     /// These limits, but none above that of the queue, for which its ring has room.
     pub(crate) fn at_most(self, most: u32) -> SegmentLimits {
         let SegmentLimits { send, write, read } = self;

@@ -137,6 +137,20 @@ pub struct Transfer {
     pub shadow: Shadow,
 }
 
+impl Transfer {
+    /// The same as a request for the slow path.
+    #[inline(always)]
+    pub fn request(&self, direction: Direction) -> Request {
+        let at = self.remote.remote();
+        let operation = match direction {
+            Direction::Send => Operation::Send { immediate: None },
+            Direction::Write => Operation::Write { to: at, immediate: None },
+            Direction::Read => Operation::Read { from: at },
+        };
+        Request { operation, flags: self.head.flags(), shadow: self.shadow }
+    }
+}
+
 /// A [`Remote`] in the form of the header's second and third word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteWords {
@@ -171,6 +185,11 @@ pub enum Direction {
     Write,
     /// Reads from the peer's memory.
     Read,
+}
+
+impl Direction {
+    /// All three.
+    pub const ALL: [Direction; 3] = [Direction::Send, Direction::Write, Direction::Read];
 }
 
 /// Operation and options of a [`Transfer`]: the lower half of the header's first word, as it is for

@@ -232,7 +232,7 @@ impl Core {
             private_data: facts.received(event.private_data),
         };
         let path = Path { spigot_id: SPIGOT, timeout: DEFAULT_TIMEOUT_US, remote };
-        self.request(event.connection, path, request, &listen, Origin::Dispatcher(ia));
+        self.request(event.connection, path, request, &listen, Origin::Upcall(ia));
     }
 
     fn endpoint_event(&self, ep: &Ep, event: &CmEvent<'_>, ia: &Ia) {
@@ -244,7 +244,7 @@ impl Core {
             CmEventKind::Established { depths } => {
                 let private_data = self.facts().received(event.private_data);
                 let depths = self.facts().shown(depths);
-                self.established(ep, event.connection, depths, private_data, Origin::Dispatcher(ia));
+                self.established(ep, event.connection, depths, private_data, Origin::Upcall(ia));
             }
             CmEventKind::Rejected { reason } => {
                 let (evd, handle) = (ep.connect.handle(), ep.handle);
@@ -260,7 +260,7 @@ impl Core {
                     let dst_path = bad.then(|| self.suggested(&asked, reason, event.information));
                     Event::ConnNonpeerReject { evd, ep: handle, reject_reason_code, dst_path }
                 };
-                self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
+                self.not_established(ep, event.connection, result, Origin::Upcall(ia));
             }
             CmEventKind::Unreachable | CmEventKind::AcceptTimedOut => {
                 let reason = match event.kind {
@@ -268,7 +268,7 @@ impl Core {
                     _ => RejectReason::Timeout,
                 };
                 let result = nonpeer(ep, reason);
-                self.not_established(ep, event.connection, result, Origin::Dispatcher(ia));
+                self.not_established(ep, event.connection, result, Origin::Upcall(ia));
             }
             CmEventKind::Disconnected { by_peer } => self.disconnected(ep, event, by_peer, ia),
             // Their context is the listening point's, which names no endpoint. The agent refuses an
@@ -311,7 +311,7 @@ impl Core {
             };
             ep.connect.queue(&mut control, arrival)
         };
-        self.queued(ep, queued, Origin::Dispatcher(ia));
+        self.queued(ep, queued, Origin::Upcall(ia));
     }
 
     /// Moves the endpoint to CONNECTED and queues the event, unless another thread has done so.
@@ -386,7 +386,7 @@ impl Core {
             };
             ep.connect.queue(&mut control, end)
         };
-        self.queued(ep, queued, Origin::Dispatcher(ia));
+        self.queued(ep, queued, Origin::Upcall(ia));
     }
 }
 

@@ -87,7 +87,7 @@ impl Core {
             spigot_id: SPIGOT,
             private_data: self.facts().received(event.private_data),
         });
-        let origin = Origin::Dispatcher(ia);
+        let origin = Origin::Upcall(ia);
         match self.listens.with(listen.handle, |_| evd.push(event)) {
             Some(true) => return self.announce(evd, origin),
             Some(false) => self.overflow(evd, EventStreams::REQUESTS, origin),
@@ -151,7 +151,7 @@ impl Core {
     /// Queues an event of a request handle, unless the handle is freed: no event of it is queued
     /// once it_ud_service_request_handle_free has returned.
     fn tell_asker(&self, asked: &UdSvcReq, event: Event, ia: &Ia) {
-        let (evd, origin) = (&*asked.feed, Origin::Dispatcher(ia));
+        let (evd, origin) = (&*asked.feed, Origin::Upcall(ia));
         match self.ud_svc_reqs.with(asked.handle, |_| evd.push(event)) {
             Some(true) => self.announce(evd, origin),
             Some(false) => self.overflow(evd, EventStreams::MESSAGES, origin),

@@ -17,12 +17,12 @@ impl Upcalls for Core {
     fn completion(&self, cq_context: u64) {
         let Some(evd) = self.evds.get(EvdHandle::from_raw(cq_context)) else { return };
         let Some(ia) = self.ia() else { return };
-        self.announce(&evd, Origin::Dispatcher(&ia));
+        self.announce(&evd, Origin::Upcall(&ia));
     }
 
     fn asynchronous(&self, event: AsyncEvent) {
         let Some(ia) = self.ia() else { return };
-        let origin = Origin::Dispatcher(&ia);
+        let origin = Origin::Upcall(&ia);
         match event {
             AsyncEvent::Qp { context, qpn, event, completes, .. } => {
                 self.queue_pair(EpHandle::from_raw(context), qpn, event, completes, &ia);
@@ -95,7 +95,7 @@ impl Core {
 
     /// A queue pair has failed, which this event reports if there is one.
     fn failed(&self, ep: EpHandle, qpn: u32, reported: Option<EventType>, ia: &Ia) {
-        let origin = Origin::Dispatcher(ia);
+        let origin = Origin::Upcall(ia);
         // Change the endpoint's state before the event is queued, so that a consumer that takes the
         // event sees the new state.
         self.broken(ep, Some(qpn), origin);
@@ -108,7 +108,7 @@ impl Core {
     /// connection. The loss of a connection itself is no such error: an event of the connection
     /// follows, which says whether the peer's consumer ended it.
     fn virtual_interface(&self, ep: EpHandle, number: u32, error: ViError, ia: &Ia) {
-        let origin = Origin::Dispatcher(ia);
+        let origin = Origin::Upcall(ia);
         let same = |ep: Arc<Ep>| self.as_it_is(&ep).is_ok_and(|ep| ep.pair.number() == number);
         let Some(event_number) = via::status::event(error) else { return };
         if self.eps.get(ep).is_some_and(same) {

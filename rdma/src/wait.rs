@@ -1,6 +1,7 @@
 //! Waiting, the same for each face. Who waits for a queue first spins for a moment, since a
 //! completion often arrives soon. Then it arms the queue, looks once more, and sleeps.
 
+use core::fmt;
 use core::time::Duration;
 
 use platform::planted::{Bug, planted};
@@ -10,6 +11,35 @@ use crate::error::TimedOut;
 
 /// How long a waiter spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(10);
+
+/// The failure of a wait for an event, with a face's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitError<E> {
+    /// The reason.
+    pub error: E,
+    /// The number of events that are queued. Defined only if the wait has timed out.
+    pub nmore: usize,
+}
+
+impl<E: fmt::Display> fmt::Display for WaitError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} events are queued)", self.error, self.nmore)
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> core::error::Error for WaitError<E> {}
+
+impl<E> From<E> for WaitError<E> {
+    fn from(error: E) -> WaitError<E> {
+        WaitError { error, nmore: 0 }
+    }
+}
+
+impl<E: PartialEq> PartialEq<E> for WaitError<E> {
+    fn eq(&self, other: &E) -> bool {
+        self.error == *other
+    }
+}
 
 /// The moment at which a wait of this length ends; without a length it has no end.
 pub fn deadline(platform: &dyn Platform, timeout: Option<Duration>) -> Option<Instant> {

@@ -197,7 +197,7 @@ impl Inner {
         let waits = core::mem::take(&mut ep.control.lock().draining);
         if waits {
             // Fails only if the connection has ended by itself.
-            let _ = self.end_connection(&ep, Origin::Dispatcher);
+            let _ = self.end_connection(&ep, Origin::Upcall);
         }
     }
 
@@ -347,7 +347,7 @@ impl Inner {
         let request = Request { operation, flags, shadow: Shadow { cookie: 0, data } };
         let posted = ep.takes_requests().and_then(|()| {
             let posted = ep.qp.post_plain(&request);
-            posted.map(drop).map_err(|error| self.not_posted(ep.handle, error))
+            posted.map(drop).map_err(|error| self.not_posted_to(ep.handle, error))
         });
         posted.inspect_err(|_| ep.control.lock().draining = false)
     }

@@ -15,7 +15,7 @@ use crate::error::{MODEL, NO_MEMORY, handle, parameter};
 use crate::flags::{CompletionFlags, Qos, ServiceType, WATERMARK_INFINITE};
 use crate::handle::{EpHandle, EvdHandle, PzHandle, SrqHandle};
 use crate::ia::{Ia, Inner};
-use crate::objects::ep::{Common, Control, Datagrams, Ep, Most, Phase, STATE};
+use crate::objects::ep::{Common, Control, Datagrams, Ep, Phase, STATE};
 use crate::objects::evd::Evd;
 use crate::objects::pz::{InZone, Pz};
 use crate::objects::srq::Srq;
@@ -363,11 +363,6 @@ impl Inner {
         let word = common.handle.as_raw();
         // The slot begins closed, because the endpoint's state takes no requests.
         let slot_params = SlotParams { slot: &common.slot, handle: word, closed: STATE };
-        let most = SegmentLimits {
-            send: attr.max_request_iov as u32,
-            write: attr.max_rdma_write_iov as u32,
-            read: attr.max_rdma_read_iov as u32,
-        };
         let (recv_dtos, recv_iov) =
             if srq.is_some() { (0, 0) } else { (attr.max_recv_dtos, attr.max_recv_iov) };
         let attributes = QpAttributes {
@@ -385,7 +380,7 @@ impl Inner {
             context: word,
             owner: word,
             reads_write: false,
-            slot: (!datagrams).then_some((slot_params, most)),
+            slot: (!datagrams).then_some((slot_params, segment_limits(attr))),
         };
         let qp = self.client()?.create_qp(&attributes).map_err(|error| self.error(error))?;
         let ready = match datagrams {
@@ -441,14 +436,8 @@ impl Parts {
             unwanted: self.unwanted.clone(),
             datagrams: attr.service_type == ServiceType::IB_UD,
             receive: operation as u32,
-            most: Most {
-                send: attr.max_request_iov,
-                // With a shared receive queue, the queue pair refuses every Receive, whatever its
-                // segments.
-                receive: if self.srq { usize::MAX } else { attr.max_recv_iov },
-                write: attr.max_rdma_write_iov,
-                read: attr.max_rdma_read_iov,
-            },
+            segments: segment_limits(attr),
+            receive_segments: if self.srq { usize::MAX } else { attr.max_recv_iov },
             receives: attr.recv_completion_flags,
             requests: attr.request_completion_flags,
             common,
@@ -474,8 +463,17 @@ impl Ep {
             recv: self.recv.clone(),
             connect: self.connect.clone(),
             unwanted: self.unwanted.clone(),
-            srq: self.most.receive == usize::MAX,
+            srq: self.receive_segments == usize::MAX,
         }
+    }
+}
+
+/// The most segments of each kind of request.
+fn segment_limits(attr: &EpAttr) -> SegmentLimits {
+    SegmentLimits {
+        send: attr.max_request_iov as u32,
+        write: attr.max_rdma_write_iov as u32,
+        read: attr.max_rdma_read_iov as u32,
     }
 }
 

@@ -46,7 +46,7 @@ impl Inner {
     /// The agent's upcall about the connection of an endpoint. In the dispatcher thread.
     pub(crate) fn connection_event(&self, event: &CmEvent<'_>) {
         let Some(ep) = self.eps.get(EpHandle::from_raw(event.context)) else { return };
-        let (connection, origin) = (event.connection, Origin::Dispatcher);
+        let (connection, origin) = (event.connection, Origin::Upcall);
         let not_made = |number, data| self.not_established(&ep, connection, number, data, origin);
         let failed = |number| match ep.control.lock().passive {
             true => EventNumber::CONNECTION_ACCEPT_COMPLETION_ERROR,
@@ -129,7 +129,7 @@ impl Inner {
                 false => ep.queue(EventNumber::CONNECTION_BROKEN, None),
             }
         };
-        self.queued(ep, queued, Origin::Dispatcher);
+        self.queued(ep, queued, Origin::Upcall);
     }
 
     /// An endpoint has failed: its present queue pair, or, with a number, the one of that number.

@@ -10,9 +10,7 @@
 
 use core::hint::cold_path;
 
-use kernel_agent::{
-    Direction, Head, Operation, PostError, Remote, RemoteWords, Request, SegmentLimits, Shadow, Transfer,
-};
+use kernel_agent::{Direction, Head, PostError, RemoteWords, Request, SegmentLimits, Shadow, Transfer};
 use rdma::events::NOTIFY;
 
 use crate::completion::{self, COMBINATIONS, data, send_flags};
@@ -20,21 +18,23 @@ use crate::error::{parameter, state};
 use crate::flags::CompletionFlags;
 use crate::handle::EpHandle;
 use crate::ia::{Ia, Inner};
-use crate::objects::ep::{Ep, INVALID, Most, wrong};
+use crate::objects::ep::{Ep, INVALID, wrong};
 use crate::ret::{Error, Result, Subtype};
 use crate::segment::{LmrTriplet, RmrTriplet};
 
 /// A kind of transfer. A type for each, so that each kind has code of its own, in which nothing of
 /// the choice is left.
 trait Kind {
+    /// What the device does.
+    const DIRECTION: Direction;
     /// What the flags of a call become, by their bits.
     const FLAGS: [Encoded; COMBINATIONS];
-    /// What the device does.
-    fn operation(remote: Remote) -> Operation;
+
     /// The endpoint's limit of segments.
-    fn segments(most: &Most) -> usize;
-    /// That limit in the slot, for the fast path.
-    fn in_slot(limits: &SegmentLimits) -> u32;
+    #[inline(always)]
+    fn limit(limits: &SegmentLimits) -> u32 {
+        limits.of(Self::DIRECTION)
+    }
 }
 
 /// The flags of a request in the forms in which they go on, looked up in a table instead of moved
@@ -80,56 +80,20 @@ fn usual(flags: CompletionFlags, table: &[Encoded; COMBINATIONS]) -> Option<Enco
 
 enum Send {}
 impl Kind for Send {
-    const FLAGS: [Encoded; COMBINATIONS] = encoded(Direction::Send, completion::Operation::Send, true);
-
-    fn operation(_: Remote) -> Operation {
-        Operation::Send { immediate: None }
-    }
-
-    fn segments(most: &Most) -> usize {
-        most.send
-    }
-
-    #[inline(always)]
-    fn in_slot(limits: &SegmentLimits) -> u32 {
-        limits.send
-    }
+    const DIRECTION: Direction = Direction::Send;
+    const FLAGS: [Encoded; COMBINATIONS] = encoded(Self::DIRECTION, completion::Operation::Send, true);
 }
 
 enum Write {}
 impl Kind for Write {
-    const FLAGS: [Encoded; COMBINATIONS] = encoded(Direction::Write, completion::Operation::Write, false);
-
-    fn operation(to: Remote) -> Operation {
-        Operation::Write { to, immediate: None }
-    }
-
-    fn segments(most: &Most) -> usize {
-        most.write
-    }
-
-    #[inline(always)]
-    fn in_slot(limits: &SegmentLimits) -> u32 {
-        limits.write
-    }
+    const DIRECTION: Direction = Direction::Write;
+    const FLAGS: [Encoded; COMBINATIONS] = encoded(Self::DIRECTION, completion::Operation::Write, false);
 }
 
 enum Read {}
 impl Kind for Read {
-    const FLAGS: [Encoded; COMBINATIONS] = encoded(Direction::Read, completion::Operation::Read, false);
-
-    fn operation(from: Remote) -> Operation {
-        Operation::Read { from }
-    }
-
-    fn segments(most: &Most) -> usize {
-        most.read
-    }
-
-    #[inline(always)]
-    fn in_slot(limits: &SegmentLimits) -> u32 {
-        limits.read
-    }
+    const DIRECTION: Direction = Direction::Read;
+    const FLAGS: [Encoded; COMBINATIONS] = encoded(Self::DIRECTION, completion::Operation::Read, false);
 }
 
 impl Ep {
@@ -149,9 +113,9 @@ impl Ep {
         inner: &Inner,
         request: &Request,
         segments: &[LmrTriplet],
-        most: usize,
+        most: u32,
     ) -> Result<()> {
-        if segments.len() > most {
+        if segments.len() > most as usize {
             return Err(parameter(Subtype::None));
         }
         self.takes_requests()?;
@@ -161,22 +125,12 @@ impl Ep {
         }
     }
 
-    /// The most segments of an RDMA Write.
-    pub(crate) fn write_segments(&self) -> usize {
-        self.most.write
-    }
-
-    /// The most segments of a Send.
-    pub(crate) fn send_segments(&self) -> usize {
-        self.most.send
-    }
-
     /// The error of a request that was not posted although the endpoint is there.
     #[cold]
     pub(crate) fn not_posted(&self, error: PostError) -> Error {
         match error {
             PostError::State | PostError::Gone => wrong(self.control.lock().state()),
-            other => crate::error::not_posted(other),
+            other => crate::error::of_post(other),
         }
     }
 
@@ -195,7 +149,7 @@ impl Ep {
     fn post_recv(&self, inner: &Inner, segments: &[LmrTriplet], shadow: Shadow) -> Result<()> {
         // A datagram comes behind a header, for which there has to be room.
         let too_few = segments.is_empty() && self.is_ud();
-        if too_few || segments.len() > self.most.receive {
+        if too_few || segments.len() > self.receive_segments {
             return Err(parameter(Subtype::None));
         }
         let posted = self.qp.post_receive(false, segments, |piece| inner.segment(piece), shadow);
@@ -211,7 +165,7 @@ impl Inner {
     /// The error of a request that was not posted, by a call that does not hold the endpoint's
     /// table entry.
     #[cold]
-    pub(crate) fn not_posted(&self, ep: EpHandle, error: PostError) -> Error {
+    pub(crate) fn not_posted_to(&self, ep: EpHandle, error: PostError) -> Error {
         let error = match self.eps.get(ep) {
             Some(ep) => ep.not_posted(error),
             None => INVALID,
@@ -257,7 +211,7 @@ impl Ia {
             // Two calls: in the first one the number of segments is known and takes no register.
             (Some(slot), [one]) => slot.post_single(
                 handle,
-                |limits| K::in_slot(limits) > 0,
+                |limits| K::limit(limits) > 0,
                 || {
                     // The segment first: its look-up takes more registers.
                     let segment = inner.keys.segment(one)?;
@@ -265,7 +219,7 @@ impl Ia {
                 },
             ),
             (Some(slot), several) => transfer().and_then(|transfer| {
-                slot.post_many(handle, K::in_slot, &transfer, several, |piece| inner.keys.segment(piece))
+                slot.post_many(handle, K::limit, &transfer, several, |piece| inner.keys.segment(piece))
             }),
             (None, _) => None,
         };
@@ -293,9 +247,8 @@ impl Ia {
             ep.check_flags(flags, completion::OF_REQUESTS)?;
             let encoded = K::FLAGS.get(flags.bits() as usize).filter(|encoded| encoded.data != REFUSED);
             let Encoded { data, head } = *encoded.ok_or(parameter(Subtype::None))?;
-            let operation = K::operation(remote.remote());
-            let request = Request { operation, flags: head.flags(), shadow: Shadow { cookie, data } };
-            ep.post(inner, &request, segments, K::segments(&ep.most))
+            let transfer = Transfer { head, remote, shadow: Shadow { cookie, data } };
+            ep.post(inner, &transfer.request(K::DIRECTION), segments, K::limit(&ep.segments))
         })
     }
 

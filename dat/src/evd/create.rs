@@ -228,7 +228,7 @@ impl Inner {
         let made = self.new_evd(most.max(1), EvdFlags::DTO, true);
         let evd = made.map_err(|error| if error == EVENTS { parameter(argument) } else { error })?;
         // Cannot fail: nothing else knows it.
-        let _ = evd.queue.attach(Routine::Discard);
+        let _ = evd.dispatcher.attach(Routine::Discard);
         self.after_taking(&evd, false);
         Ok(evd)
     }
@@ -239,7 +239,7 @@ impl Inner {
     }
 
     fn resize(&self, evd: &Evd, qlen: usize) -> Result<()> {
-        evd.queue.queue().resize(self.platform(), qlen).map_err(|why| match why {
+        evd.dispatcher.queue().resize(self.platform(), qlen).map_err(|why| match why {
             NotResized::Occupied => state(Subtype::None),
             NotResized::OutOfResources => EVENTS,
             NotResized::Dead => self.dead(),
@@ -271,7 +271,12 @@ impl Inner {
             gone: false,
         };
         let evd = heap::arc(Evd {
-            queue: Dispatcher::new(self.platform().clone(), EventQueue::new(completions, made), 1, false),
+            dispatcher: Dispatcher::new(
+                self.platform().clone(),
+                EventQueue::new(completions, made),
+                1,
+                false,
+            ),
             handle,
             flags,
             hidden,
@@ -308,7 +313,7 @@ impl Inner {
 
     /// Frees an event dispatcher that nothing uses, whether or not an upcall runs.
     pub(crate) fn end_evd(&self, evd: &Evd) {
-        let closed = evd.queue.close(|_| Ok::<_, ()>(()), |_| ());
+        let closed = evd.dispatcher.close(|_| Ok::<_, ()>(()), |_| ());
         if let Ok(remains) = closed {
             self.end_closed_evd(evd, remains);
         }
@@ -319,9 +324,9 @@ impl Inner {
             cno.leave(evd.handle);
         }
         let removed = self.evds.invalidate(evd.handle).is_some();
-        evd.queue.end(remains);
+        evd.dispatcher.end(remains);
         evd.destroy_queue();
-        if let Some(made) = evd.queue.queue().made() {
+        if let Some(made) = evd.dispatcher.queue().made() {
             // The events are lost, and with them the requests that they report.
             while let Some(entry) = made.pop() {
                 if let Entry::Arrived(arrived) = entry {
@@ -338,7 +343,7 @@ impl Inner {
 
 impl Evd {
     fn destroy_queue(&self) {
-        if let Some(queue) = self.queue.queue().completions() {
+        if let Some(queue) = self.dispatcher.queue().completions() {
             // Nothing uses the CQ, so this fails only if the device is dead, and then the CQ is
             // destroyed with the device.
             let _ = queue.source().destroy();

@@ -18,7 +18,7 @@ const REPORTED: u8 = COMPLETIONS_BIT | 1 << MESSAGE | 1 << AFFILIATED;
 impl Inner {
     /// Queues the event of a call on a datagram endpoint, for which room is kept.
     pub(crate) fn fill_event(&self, evd: &Evd, made: Made) {
-        evd.queue.queue().fill(Entry::Datagrams(made));
+        evd.dispatcher.queue().fill(Entry::Datagrams(made));
         self.announce(evd, Origin::Call);
     }
 

@@ -24,26 +24,26 @@ impl Inner {
     /// Called after an event was queued: wakes the waiter, and runs or schedules the upcall if it
     /// is due.
     pub(crate) fn announce(&self, evd: &Evd, origin: Origin) {
-        evd.queue.announce(|| self.run_or_schedule(evd, origin));
+        evd.dispatcher.announce(|| self.run_or_schedule(evd, origin));
     }
 
     /// Called after events may have been taken. `empty`: none was found.
     pub(super) fn after_taking(&self, evd: &Evd, empty: bool) {
-        if evd.queue.drained(empty) {
+        if evd.dispatcher.drained(empty) {
             self.run_or_schedule(evd, Origin::Call);
         }
     }
 
     fn run_or_schedule(&self, evd: &Evd, origin: Origin) {
         match origin {
-            Origin::Dispatcher => self.run(evd),
+            Origin::Upcall => self.run(evd),
             Origin::Call => self.adapter.schedule(evd.place()),
         }
     }
 
     /// Runs the upcall if it is scheduled, and again as long as it became due while it ran.
     pub(crate) fn run(&self, evd: &Evd) {
-        evd.queue.run(
+        evd.dispatcher.run(
             || self.makes_upcalls(),
             |routine| {
                 let _inside = self.interfaces.callbacks().enter();
@@ -66,7 +66,7 @@ impl Inner {
         };
         if let Some(former) = former {
             // An upcall that runs already finds that the event dispatcher has left the CNO.
-            evd.queue.detach();
+            evd.dispatcher.detach();
             former.leave(evd.handle);
         }
         match cno {
@@ -78,18 +78,14 @@ impl Inner {
     /// Attaches the upcall that triggers a CNO. Returns the CNO if events are queued already.
     fn attach(&self, evd: &Evd, cno: Arc<Cno>) -> Option<Arc<Cno>> {
         // Fails only if the event dispatcher has ended with the IA.
-        evd.queue.attach(Routine::Trigger(cno.clone())).ok()?;
+        evd.dispatcher.attach(Routine::Trigger(cno.clone())).ok()?;
         self.after_taking(evd, false);
         (evd.queued() > 0).then_some(cno)
     }
 
-    /// Lets a waiter take the events.
-    pub(super) fn begin_wait(&self, evd: &Evd) {
-        evd.queue.detach();
-    }
-
-    /// Ends what [`Inner::begin_wait`] began. Returns the CNO if it is to be triggered.
-    pub(super) fn end_wait(&self, evd: &Evd) -> Option<Arc<Cno>> {
+    /// Attaches the upcall again that was detached for a wait. Returns the CNO if it is to be
+    /// triggered.
+    pub(super) fn reattach(&self, evd: &Evd) -> Option<Arc<Cno>> {
         let cno = evd.control.lock().cno.clone()?;
         self.attach(evd, cno)
     }
@@ -100,8 +96,8 @@ impl Inner {
     pub(super) fn close_evd(&self, evd: &Evd) -> core::result::Result<Left, Option<Arc<Cno>>> {
         let cno = evd.control.lock().cno.clone();
         // Once the routine is detached no upcall begins.
-        evd.queue.detach();
-        let close = || evd.queue.close(|runs| if runs { Err(()) } else { Ok(()) }, |_| ());
+        evd.dispatcher.detach();
+        let close = || evd.dispatcher.close(|runs| if runs { Err(()) } else { Ok(()) }, |_| ());
         let mut closed = close();
         if closed.is_err() && self.only_triggers(evd, cno.as_deref()) {
             let signal = Signal::new(self.platform().clone());

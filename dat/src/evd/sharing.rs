@@ -68,7 +68,7 @@ impl Inner {
 
     fn set_mode(&self, evd: &Evd, mode: CompletionFlags) {
         // With a threshold of 0, only completions that ask for a notification notify.
-        evd.queue.set_threshold(usize::from(!selects(mode)));
+        evd.dispatcher.set_threshold(usize::from(!selects(mode)));
         self.announce(evd, Origin::Call);
     }
 }

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
+use kernel_agent::{Behind, Completion, Took, TookAny};
 use rdma::events::{Refused, Stream, Taken, closed};
 
 use crate::completion::{Completed, ordinary};
@@ -25,31 +25,11 @@ const MOST_DROPPED: usize = 64;
 const MOST_DISCARDED: usize = 1 << 20;
 
 /// The failure of an [`Ia::evd_wait`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitError {
-    /// What went wrong.
-    pub error: Error,
-    /// The number of events that are queued.
-    pub nmore: usize,
-}
-
-impl core::fmt::Display for WaitError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} ({} events are queued)", self.error, self.nmore)
-    }
-}
-
-impl core::error::Error for WaitError {}
+pub type WaitError = rdma::wait::WaitError<Error>;
 
 impl From<WaitError> for Error {
     fn from(failure: WaitError) -> Error {
         failure.error
-    }
-}
-
-impl From<Error> for WaitError {
-    fn from(error: Error) -> WaitError {
-        WaitError { error, nmore: 0 }
     }
 }
 
@@ -99,9 +79,9 @@ impl Ia {
         inner.live()?;
         inner.not_in_upcall()?;
         let evd = inner.evd(evd, Subtype::InvalidHandle1)?;
-        let wait_for = inner.begin(&evd, threshold)?;
+        let wait_for = inner.begin_wait(&evd, threshold)?;
         let waited = inner.wait(&evd, wait_for, timeout);
-        inner.end(&evd);
+        inner.end_wait(&evd);
         waited
     }
 }
@@ -168,7 +148,7 @@ impl Inner {
         }
         for _ in 0..MOST_DROPPED {
             let mut made = None;
-            let taken = evd.queue.queue().take(&mut made);
+            let taken = evd.dispatcher.queue().take(&mut made);
             self.after_taking(&evd, taken.is_none());
             let Some(taken) = taken else { break };
             if let Some(event) = self.taken(&evd, taken, made) {
@@ -182,7 +162,7 @@ impl Inner {
     pub(super) fn discard(&self, evd: &Evd) {
         for _ in 0..MOST_DISCARDED {
             let mut made = None;
-            let taken = evd.queue.queue().take(&mut made);
+            let taken = evd.dispatcher.queue().take(&mut made);
             self.after_taking(evd, taken.is_none());
             match taken {
                 Some(taken) => drop(self.taken(evd, taken, made)),
@@ -195,7 +175,7 @@ impl Inner {
     fn taken(&self, evd: &Evd, taken: Taken, made: Option<Entry>) -> Option<Event> {
         match taken {
             Taken::Completion(completion) => {
-                self.completion_failed(&completion);
+                self.break_by(&completion);
                 self.event(evd.handle, Completed::of(&completion))
             }
             Taken::Made => {
@@ -206,10 +186,9 @@ impl Inner {
         }
     }
 
-    /// A failed completion breaks the endpoint, before later completions are taken. One that is
-    /// flushed says that it is broken already, and another event the reason.
-    fn completion_failed(&self, completion: &Completion) {
-        if !matches!(completion.status, CompletionStatus::Success | CompletionStatus::Flushed) {
+    /// Breaks the endpoint of a request that failed, before later completions are taken.
+    fn break_by(&self, completion: &Completion) {
+        if rdma::events::breaks_endpoint(completion) {
             let ep = EpHandle::from_raw(completion.context);
             self.broken(ep, Some(completion.qpn), Origin::Call);
         }
@@ -264,7 +243,8 @@ impl Inner {
         }
     }
 
-    fn begin(&self, evd: &Evd, threshold: usize) -> Result<WaitFor> {
+    /// Keeps other waits, dequeues and the CNO out.
+    fn begin_wait(&self, evd: &Evd, threshold: usize) -> Result<WaitFor> {
         if threshold == 0 {
             return Err(parameter(Subtype::InvalidArg3));
         }
@@ -286,19 +266,18 @@ impl Inner {
             };
             control.waiter = true;
             drop(control);
-            // Keeps dequeues of other threads out.
-            evd.queue.set_closed(closed::RESERVED, || true);
-            self.begin_wait(evd);
+            evd.dispatcher.set_closed(closed::RESERVED, || true);
+            evd.dispatcher.detach();
             Ok(wait_for)
         }
     }
 
-    fn end(&self, evd: &Evd) {
+    fn end_wait(&self, evd: &Evd) {
         let due = {
             let _changes = evd.changes.lock(self.platform());
-            evd.queue.set_closed(closed::RESERVED, || false);
+            evd.dispatcher.set_closed(closed::RESERVED, || false);
             evd.control.lock().waiter = false;
-            self.end_wait(evd)
+            self.reattach(evd)
         };
         if let Some(cno) = due {
             cno.trigger(evd.handle);
@@ -310,7 +289,7 @@ impl Inner {
         let began = platform.now();
         let length = (timeout != TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout.into()));
         let deadline = rdma::wait::deadline(&**platform, length);
-        let waiter = evd.queue.enter(false, || true).map_err(not_waited)?;
+        let waiter = evd.dispatcher.enter(false, || true).map_err(not_waited)?;
         let look = |_| loop {
             let mut made = None;
             let Some(taken) = evd.take_if_due(wait_for, &mut made) else {
@@ -357,9 +336,9 @@ fn not_waited(why: Refused) -> Error {
 impl Evd {
     /// Takes the oldest event if what a waiter waits for is there.
     fn take_if_due(&self, wait_for: WaitFor, made: &mut Option<Entry>) -> Option<Taken> {
-        let queue = self.queue.queue();
+        let queue = self.dispatcher.queue();
         match wait_for {
-            WaitFor::Notification => queue.take_if_notified(self.queue.threshold(), made),
+            WaitFor::Notification => queue.take_if_notified(self.dispatcher.threshold(), made),
             // A queue that became smaller than what is wanted is due when it is full.
             WaitFor::Events(wanted)
                 if wanted == 1 || queue.queued() >= wanted.min(queue.total_capacity()) =>

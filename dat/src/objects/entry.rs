@@ -70,7 +70,7 @@ pub(crate) fn streams(flags: EvdFlags) -> usize {
 
 impl Evd {
     fn entries(&self) -> &EventQueue<Entry> {
-        self.queue.queue()
+        self.dispatcher.queue()
     }
 
     /// Queues an entry; false if its stream's share of the queue is full.

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use kernel_agent::{Qp, SendSlot};
+use kernel_agent::{Qp, SegmentLimits, SendSlot};
 use platform::SleepLock;
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,19 +42,13 @@ pub(crate) struct Ep {
     pub(crate) datagrams: bool,
     /// The word that is posted with a Receive, but for [`rdma::events::NOTIFY`].
     pub(crate) receive: u32,
-    /// The segments of a Send, a Receive, an RDMA Write and an RDMA Read at most.
-    pub(crate) most: Most,
+    /// The segments of a request at most.
+    pub(crate) segments: SegmentLimits,
+    /// Of a Receive; with a shared receive queue any number, as the queue pair refuses each.
+    pub(crate) receive_segments: usize,
     pub(crate) receives: CompletionFlags,
     pub(crate) requests: CompletionFlags,
     pub(crate) common: Arc<Common>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Most {
-    pub(crate) send: usize,
-    pub(crate) receive: usize,
-    pub(crate) write: usize,
-    pub(crate) read: usize,
 }
 
 /// What of an endpoint stays.

@@ -1,6 +1,7 @@
 //! An event dispatcher.
 
 use alloc::sync::Arc;
+use core::convert::Infallible;
 
 use platform::SleepLock;
 use platform::sync::Mutex;
@@ -16,8 +17,8 @@ use crate::handle::EvdHandle;
 /// In which thread something happened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The agent's dispatcher thread, which runs upcalls itself.
-    Dispatcher,
+    /// An upcall of the agent, whose thread runs the upcalls of event dispatchers itself.
+    Upcall,
     /// A consumer's.
     Call,
 }
@@ -30,10 +31,8 @@ pub(crate) enum Routine {
     Discard,
 }
 
-pub(crate) type Queue = Dispatcher<EventQueue<Entry>, Routine, core::convert::Infallible>;
-
 pub(crate) struct Evd {
-    pub(crate) queue: Queue,
+    pub(crate) dispatcher: Dispatcher<EventQueue<Entry>, Routine, Infallible>,
     pub(crate) handle: EvdHandle,
     pub(crate) flags: EvdFlags,
     /// Made for completions that the consumer does not want, and does not know.
@@ -68,7 +67,7 @@ pub(crate) const REQUESTS: EvdFlags = EvdFlags::CR.union(EvdFlags::IB_EXTENSION)
 impl Evd {
     /// The NIC's queue of completions, if this event dispatcher has one.
     pub(crate) fn cq(&self) -> Option<&Arc<kernel_agent::Cq>> {
-        self.queue.queue().completions()?.cq()
+        self.dispatcher.queue().completions()?.cq()
     }
 
     /// Whether completions were lost.
@@ -76,19 +75,9 @@ impl Evd {
         self.overflowed.load(Ordering::Acquire) & COMPLETIONS_BIT != 0
     }
 
-    /// Whether an upcall runs now.
-    pub(crate) fn runs(&self) -> bool {
-        self.queue.runs()
-    }
-
-    /// Wakes the thread that waits.
-    pub(crate) fn wake(&self) {
-        self.queue.wake();
-    }
-
     /// Keeps the fast path out, because the IA has ended.
     pub(crate) fn disable(&self) {
-        self.queue.set_closed(closed::DISABLED, || true);
+        self.dispatcher.set_closed(closed::DISABLED, || true);
     }
 
     /// The place in the table.
@@ -97,10 +86,10 @@ impl Evd {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.queue.queue().capacity()
+        self.dispatcher.queue().capacity()
     }
 
     pub(crate) fn queued(&self) -> usize {
-        self.queue.queue().queued()
+        self.dispatcher.queue().queued()
     }
 }

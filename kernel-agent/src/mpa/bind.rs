@@ -20,23 +20,23 @@ pub(crate) trait Bound: Send + Sync {
 
 /// Which end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Role {
     Initiator,
     Responder,
 }
 
 /// INIT to RTR: the queue pair gets a stream. `frames`: the ends have exchanged a Request and a
 /// Reply.
-pub(super) fn to_rtr(agreed: &Agreed, side: Side, frames: bool, stream: u32) -> ModifyQp {
+pub(super) fn to_rtr(agreed: &Agreed, role: Role, frames: bool, stream: u32) -> ModifyQp {
     let mask = QpMask::STATE | QpMask::STREAM | QpMask::MAX_RD_ATOMIC | QpMask::MAX_DEST_RD_ATOMIC;
     let mut flags = StreamFlags::empty();
     flags.set(StreamFlags::CRC, agreed.crc && !planted(Bug::FpduCrcIgnored));
-    flags.set(StreamFlags::RESPONDER, side == Side::Responder);
+    flags.set(StreamFlags::RESPONDER, role == Role::Responder);
     // The passive side's consumer may be the one who speaks first.
-    flags.set(StreamFlags::ANNOUNCE, side == Side::Initiator);
+    flags.set(StreamFlags::ANNOUNCE, role == Role::Initiator);
     // Another initiator may not announce itself, and listen. Without frames nothing says that it
     // does not wait for plain bytes any more.
-    flags.set(StreamFlags::UNASKED, side == Side::Responder && frames);
+    flags.set(StreamFlags::UNASKED, role == Role::Responder && frames);
     let depth = |count: u16| count.try_into().unwrap_or(u8::MAX);
     ModifyQp {
         mask: mask.bits(),

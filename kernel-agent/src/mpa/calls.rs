@@ -13,7 +13,7 @@ use platform::heap;
 use roce::ServiceId;
 use roce::cm::rej::Reason;
 
-use super::bind::{Bound, Side, to_rtr, to_rts};
+use super::bind::{Bound, Role, to_rtr, to_rts};
 use super::drive::{MEMORY, send};
 use super::setup::{Setup, depths_of};
 use super::state::{End, Listening, Mpa, Notice, State};
@@ -264,7 +264,7 @@ impl Protocol for Mpa {
         // The Reply is the last that goes by the number of the stream. What the peer sends upon it
         // stays in the stream for the queue pair.
         let given = send(&stream, &reply).and_then(|()| {
-            stream.give_to(|number| queue_pair.modify(&to_rtr(&agreed, Side::Responder, true, number)))
+            stream.give_to(|number| queue_pair.modify(&to_rtr(&agreed, Role::Responder, true, number)))
         });
         let Err(error) = given else {
             // Refused if the stream has ended since, which the event of the queue pair reports.

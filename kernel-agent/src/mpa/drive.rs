@@ -17,7 +17,7 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::{Gid, PKey, Path, PathMtu};
 
-use super::bind::{Side, to_rtr, to_rts};
+use super::bind::{Role, to_rtr, to_rts};
 use super::setup::{BAD_REQUEST, Report, Setup, Step, Wants, depths_of};
 use super::state::{End, Mpa, Notice, State, Tables};
 use crate::cm::{ConnectionId, ListenId};
@@ -311,7 +311,7 @@ impl Mpa {
         match step {
             Step::Wait => return true,
             Step::Ask => self.ask(id),
-            Step::Bind(side, agreed) => self.bind(id, side, &agreed),
+            Step::Bind(role, agreed) => self.bind(id, role, &agreed),
             Step::Answer(agreed) => self.answer(id, &agreed),
             Step::Over(answer, report) => self.finish(id, answer, report),
         }
@@ -400,7 +400,7 @@ impl Mpa {
         if self.is_setup(id) && reply.is_some_and(|reply| send(&stream, &reply).is_err()) {
             return self.finish(id, Answer::Close, Report::Unconfirmed);
         }
-        self.bind(id, Side::Responder, agreed);
+        self.bind(id, Role::Responder, agreed);
     }
 
     fn is_setup(&self, id: ConnectionId) -> bool {
@@ -409,7 +409,7 @@ impl Mpa {
 
     /// Gives the stream to the queue pair. On the active side it reports that the connection is
     /// established; on the passive side the first FPDU says so.
-    fn bind(&self, id: ConnectionId, side: Side, agreed: &Agreed) {
+    fn bind(&self, id: ConnectionId, role: Role, agreed: &Agreed) {
         let mut private_data = [0; MAX_PRIVATE_DATA];
         let found = {
             let tables = self.tables.lock();
@@ -425,11 +425,11 @@ impl Mpa {
             (stream.clone(), queue_pair.clone(), depths, frames, copy(private, &mut private_data))
         };
         let (stream, queue_pair, depths, frames, length) = found;
-        let given = stream.give_to(|number| queue_pair.modify(&to_rtr(agreed, side, frames, number)));
+        let given = stream.give_to(|number| queue_pair.modify(&to_rtr(agreed, role, frames, number)));
         if given.is_err() {
-            let report = match side {
-                Side::Initiator => Report::Rejected(Reason::UNSUPPORTED_REQUEST),
-                Side::Responder => Report::Unconfirmed,
+            let report = match role {
+                Role::Initiator => Report::Rejected(Reason::UNSUPPORTED_REQUEST),
+                Role::Responder => Report::Unconfirmed,
             };
             return self.finish(id, Answer::Close, report);
         }
@@ -438,13 +438,13 @@ impl Mpa {
         {
             let mut tables = self.tables.lock();
             let Some(end) = tables.ends.get_mut(&id) else { return };
-            end.state = match side {
-                Side::Initiator => State::Established,
-                Side::Responder => State::Accepted { depths, frames },
+            end.state = match role {
+                Role::Initiator => State::Established,
+                Role::Responder => State::Accepted { depths, frames },
             };
             tables.rearm(id);
         }
-        if side == Side::Initiator {
+        if role == Role::Initiator {
             self.report_established(id, depths, private_data.get(..length).unwrap_or_default());
         }
     }

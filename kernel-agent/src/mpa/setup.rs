@@ -20,7 +20,7 @@ use platform::Instant;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 
-use super::bind::Side;
+use super::bind::Role;
 use crate::Error;
 
 /// How long a responder waits for the Request, as Linux does.
@@ -67,7 +67,7 @@ pub(crate) enum Step {
     Ask,
     /// The queue pair gets the stream: of an initiator, since the responder accepts; of a
     /// conversion without frames.
-    Bind(Side, Agreed),
+    Bind(Role, Agreed),
     /// Conversion, responder: the client is told, the peer gets the Reply, and the queue pair the
     /// stream, unless there are bytes behind the Request.
     Answer(Agreed),
@@ -96,7 +96,7 @@ pub(crate) const BAD_REQUEST: Report = Report::Rejected(Reason::INVALID_CLASS_VE
 
 /// What sets a conversion apart.
 struct Converts {
-    side: Side,
+    role: Role,
     /// The ends exchange a Request and a Reply.
     frames: bool,
     /// What is left of the last message of the client.
@@ -164,20 +164,20 @@ impl Setup {
         frames: bool,
     ) -> Result<Setup, Error> {
         let mut copy = Vec::new();
-        let (side, kind) = match message {
+        let (role, kind) = match message {
             Some([]) => return Err(Error::OutOfRange("last message")),
             Some(message) => {
                 copy.try_reserve_exact(message.len()).map_err(|_| Error::OutOfMemory)?;
                 copy.extend_from_slice(message);
-                (Side::Responder, Kind::Request)
+                (Role::Responder, Kind::Request)
             }
-            None => (Side::Initiator, Kind::Reply),
+            None => (Role::Initiator, Kind::Reply),
         };
-        let (phase, request) = match side {
-            Side::Initiator if frames => (Phase::Opening, Some(negotiation::plain_request(crc))),
+        let (phase, request) = match role {
+            Role::Initiator if frames => (Phase::Opening, Some(negotiation::plain_request(crc))),
             _ => (Phase::LastMessage, None),
         };
-        let converts = Some(Converts { side, frames, message: copy });
+        let converts = Some(Converts { role, frames, message: copy });
         let (parser, wishes) = (Parser::new(kind), wishes(depths, crc));
         Ok(Setup { phase, converts, parser, wishes, request, deadline: None, limit: None })
     }
@@ -210,7 +210,7 @@ impl Setup {
         self.phase = Phase::Over;
         let Wishes { ird, ord, crc, .. } = self.wishes;
         let agreed = Agreed { crc, revision: 1, enhanced: false, ird, ord, first: None };
-        Step::Bind(converts.side, agreed)
+        Step::Bind(converts.role, agreed)
     }
 
     /// When [`Setup::expired`] has to be called.
@@ -272,7 +272,7 @@ impl Setup {
         match concluded {
             Ok((agreed, _)) => {
                 self.phase = Phase::Over;
-                Step::Bind(Side::Initiator, agreed)
+                Step::Bind(Role::Initiator, agreed)
             }
             Err(refusal) => {
                 let reason = match refusal {

@@ -19,7 +19,7 @@ use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use zerocopy::FromZeros;
 
-use super::bind::{Side, to_rtr, to_rts};
+use super::bind::{Role, to_rtr, to_rts};
 use super::setup::{
     ANSWER_TIME, BAD_REQUEST, REPLY_TIME, REQUEST_TIME, Report, Setup, Step, Wants, depths_of,
 };
@@ -100,7 +100,7 @@ fn both_ends_agree_wherever_their_frames_are_cut() {
             // What is behind the Reply stays in the stream.
             let stream = [bytes(&reply), vec![0xee; behind]].concat();
             let (step, left) = feed(&mut initiator, &stream, piece);
-            let Step::Bind(Side::Initiator, agreed) = step else { panic!("{step:?}") };
+            let Step::Bind(Role::Initiator, agreed) = step else { panic!("{step:?}") };
             assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 5, true, behind));
             assert_eq!(depths_of(&initiator.frame().unwrap()), THEIRS);
             assert_eq!(initiator.closed(StreamEnd::Reset), Step::Wait, "the queue pair has the stream");
@@ -111,16 +111,16 @@ fn both_ends_agree_wherever_their_frames_are_cut() {
 #[test]
 fn a_queue_pair_gets_its_stream_with_what_was_agreed_on() {
     let agreed = Agreed { crc: true, revision: 2, enhanced: true, ird: 4, ord: 5, first: None };
-    let modify = to_rtr(&agreed, Side::Initiator, true, 77);
+    let modify = to_rtr(&agreed, Role::Initiator, true, 77);
     let mask = QpMask::STATE | QpMask::STREAM | QpMask::MAX_RD_ATOMIC | QpMask::MAX_DEST_RD_ATOMIC;
     assert_eq!((modify.mask, modify.state), (mask.bits(), QpState::Rtr as u32));
     let flags = StreamFlags::CRC | StreamFlags::ANNOUNCE;
     assert_eq!((modify.stream, modify.stream_flags), (77, flags.bits()));
     assert_eq!((modify.max_dest_rd_atomic, modify.max_rd_atomic), (4, 5));
-    let modify = to_rtr(&Agreed { crc: false, ..agreed }, Side::Responder, true, 77);
+    let modify = to_rtr(&Agreed { crc: false, ..agreed }, Role::Responder, true, 77);
     assert_eq!(modify.stream_flags, (StreamFlags::RESPONDER | StreamFlags::UNASKED).bits());
     // Without frames a peer that is silent may still wait for plain bytes.
-    let modify = to_rtr(&agreed, Side::Responder, false, 77);
+    let modify = to_rtr(&agreed, Role::Responder, false, 77);
     assert_eq!(modify.stream_flags, (StreamFlags::RESPONDER | StreamFlags::CRC).bits());
     let modify = to_rts();
     assert_eq!((modify.mask, modify.state), (QpMask::STATE.bits(), QpState::Rts as u32));
@@ -313,7 +313,7 @@ fn both_ends_of_a_conversion_agree_wherever_their_frames_are_cut() {
             let reply = bytes(&iwarp::mpa::negotiation::accept(&agreed, b"").unwrap());
             assert_eq!((reply.len(), reply[17]), (Repr::HEADER, 1));
             let (step, left) = feed(&mut active, &[reply, vec![0xee; behind]].concat(), piece);
-            let Step::Bind(Side::Initiator, agreed) = step else { panic!("{step:?}") };
+            let Step::Bind(Role::Initiator, agreed) = step else { panic!("{step:?}") };
             assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 6, crcs[1], behind));
             assert_eq!((active.deadline(), passive.deadline()), (None, None));
             for mut setup in [active, passive] {
@@ -347,12 +347,12 @@ fn nothing_is_read_before_the_last_message_has_left() {
 
 #[test]
 fn without_frames_the_queue_pair_gets_the_stream_behind_the_last_message() {
-    for (message, side) in [(Some(&b"go on"[..]), Side::Responder), (None, Side::Initiator)] {
+    for (message, role) in [(Some(&b"go on"[..]), Role::Responder), (None, Role::Initiator)] {
         let mut setup = Setup::conversion(OURS, true, message, false).unwrap();
         assert!(setup.opened(START).is_none());
         assert_eq!(setup.take_message().as_deref(), Some(message.unwrap_or_default()));
-        let Step::Bind(as_side, agreed) = setup.message_sent(vec![]) else { panic!() };
-        assert_eq!((as_side, agreed.ird, agreed.ord, agreed.crc), (side, 4, 6, true));
+        let Step::Bind(as_role, agreed) = setup.message_sent(vec![]) else { panic!() };
+        assert_eq!((as_role, agreed.ird, agreed.ord, agreed.crc), (role, 4, 6, true));
         assert_eq!((setup.wants(), setup.deadline()), (Wants::Nothing, None));
         assert_eq!((setup.closed(StreamEnd::Reset), setup.message_sent(vec![])), (Step::Wait, Step::Wait));
     }

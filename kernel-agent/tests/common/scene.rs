@@ -157,9 +157,9 @@ impl Slotted {
         to(&self.qp, state);
     }
 
-    pub fn post(&self, pass: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<()> {
+    pub fn post(&self, handle: u64, limit: fn(&SegmentLimits) -> u32, cookie: u64) -> Option<()> {
         let segment = Segment { addr: 0, length: 100, key: 0 };
-        self.sends.post_single(pass, |limits| limit(limits) > 0, || Some((read(cookie, 3), segment)))
+        self.sends.post_single(handle, |limits| limit(limits) > 0, || Some((read(cookie, 3), segment)))
     }
 
     /// Completes the request with this tag.

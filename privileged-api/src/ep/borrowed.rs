@@ -63,12 +63,8 @@ impl Ia {
         let limits = core.rc(ep)?.limits;
         let slot = core.ep_slots.get(ep.as_raw()).ok_or(Error::InvalidEp)?;
         let mut singles = [NONE; 3];
-        for (direction, segments) in [
-            (Direction::Send, limits.send_segments),
-            (Direction::Write, limits.write_segments),
-            (Direction::Read, limits.read_segments as usize),
-        ] {
-            if segments > 0 {
+        for direction in Direction::ALL {
+            if limits.segments.of(direction) > 0 {
                 singles[direction as usize] = ep.as_raw();
             }
         }
@@ -333,5 +329,5 @@ fn write_any<K: Kind>(
 ) -> core::result::Result<(), PostError> {
     let (flags, remote) = packed.open();
     let Ok(transfer) = K::transfer(cookie, flags, remote) else { return Err(PostError::Kind) };
-    batch.write(K::in_slot, &transfer, segments, |triplet| core.segment(triplet))
+    batch.write(K::limit, &transfer, segments, |triplet| core.segment(triplet))
 }

@@ -101,12 +101,14 @@ impl Core {
         self.check_privilege(ep_attr)?;
         self.check_limits(&attr)?;
         let limits = Limits {
-            send_segments: ep_attr.max_send_segments,
+            segments: SegmentLimits {
+                send: ep_attr.max_send_segments as u32,
+                write: ep_attr.rc.max_rdma_write_segments as u32,
+                read: ep_attr.rc.max_rdma_read_segments as u32,
+            },
             receive_segments: attr.max_recv_segments,
             // With an SRQ, the queue pair refuses every Receive, whatever its segments.
             recv_end: if srq.is_some() { u32::MAX } else { attr.max_recv_segments as u32 + 1 },
-            read_segments: ep_attr.rc.max_rdma_read_segments as u32,
-            write_segments: ep_attr.rc.max_rdma_write_segments,
         };
         let common = heap::arc(Common {
             handle,
@@ -128,8 +130,8 @@ impl Core {
 
 impl Limits {
     /// The most segments that a request in the send queue can have.
-    fn most_send_segments(&self) -> usize {
-        self.send_segments.max(self.read_segments as usize).max(self.write_segments).max(1)
+    fn most_send_segments(&self) -> u32 {
+        self.segments.most().max(1)
     }
 }
 
@@ -200,7 +202,8 @@ impl Core {
             return Err(Error::InvalidEvdType);
         };
         let entries = [attr.max_request_dtos.max(1) as u32, attr.max_recv_dtos.max(1) as u32];
-        let sizes = Sizes { entries, segments: [limits.most_send_segments(), limits.receive_segments] };
+        let sizes =
+            Sizes { entries, segments: [limits.most_send_segments() as usize, limits.receive_segments] };
         let attributes = ViAttributes {
             reliability: via::LEVEL,
             max_transfer: attr.max_dto_payload_size as u64,
@@ -227,14 +230,9 @@ impl Core {
         // The slot begins closed, because the endpoint's state takes no requests.
         let slot_params =
             SlotParams { slot: &common.slot, handle: common.handle.as_raw(), closed: closed::STATE };
-        let most = SegmentLimits {
-            send: limits.send_segments as u32,
-            write: limits.write_segments as u32,
-            read: limits.read_segments,
-        };
         let attributes = QpAttributes {
-            max_send_segments: limits.most_send_segments() as u32,
-            slot: Some((slot_params, most)),
+            max_send_segments: limits.most_send_segments(),
+            slot: Some((slot_params, limits.segments)),
             ..self.qp_attributes(kind, common, attr)?
         };
         let created = self.client()?.create_qp(&attributes);

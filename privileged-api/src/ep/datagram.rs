@@ -35,7 +35,7 @@ impl Ep {
         if !self.is_ud() {
             return Err(Error::InvalidEpType);
         }
-        if segments.len() > self.limits.send_segments {
+        if segments.len() > self.limits.segments.send as usize {
             return Err(Error::InvalidNumSegments);
         }
         let DgRemoteEpAddr::IbUd { addr, ep_info: RemoteEpInfo { ud_ep_id, ud_ep_key } } = *remote;

@@ -40,8 +40,8 @@ impl Ia {
             let operation = Operation::Send { immediate: Some(immediate) };
             let request = request(operation, cookie, dto_flags, EventType::DTO_SEND_CMPL)?;
             match ep.pair.vi() {
-                None => ep.post(core, &request, local_segments, ep.limits.send_segments),
-                Some(_) => ep.post_slowly(core, &request, local_segments, ep.limits.send_segments),
+                None => ep.post(core, &request, local_segments, ep.limits.segments.send),
+                Some(_) => ep.post_slowly(core, &request, local_segments, ep.limits.segments.send),
             }
         })
     }
@@ -79,7 +79,7 @@ impl Ia {
         // Not by `post_to`: compilers make a routine of a closure that two callers pass.
         let posted = match core.eps.lock(ep).as_ref().and_then(|entry| entry.object()) {
             Some(ep) => request(operation, cookie, dto_flags, EventType::DTO_RDMA_WRITE_CMPL)
-                .and_then(|request| ep.post(core, &request, local_segments, ep.limits.write_segments)),
+                .and_then(|request| ep.post(core, &request, local_segments, ep.limits.segments.write)),
             None => Err(Error::InvalidEp),
         };
         core.posted(posted)

@@ -13,8 +13,8 @@ use core::slice::from_ref;
 use core::sync::atomic::Ordering;
 
 use kernel_agent::{
-    Direction, Head, Operation, PostError, Remote, RemoteWords, Request, Segment, SegmentLimits, SendFlags,
-    SendSlot, Shadow, Transfer,
+    Direction, Head, Operation, PostError, RemoteWords, Request, Segment, SegmentLimits, SendFlags, SendSlot,
+    Shadow, Transfer,
 };
 use rdma::WorkQueues;
 
@@ -26,7 +26,7 @@ use crate::flags::DtoFlags;
 use crate::handle::{EpHandle, Handle, HandleType, LmrHandle};
 use crate::ia::{Core, Ia};
 use crate::iobl::LmrTriplet;
-use crate::objects::ep::{Common, Ep, Limits};
+use crate::objects::ep::{Common, Ep};
 use crate::status::{Error, Result};
 use rdma::Keys;
 
@@ -35,12 +35,6 @@ use rdma::Keys;
 pub(crate) trait Kind {
     /// What the device does.
     const DIRECTION: Direction;
-    /// For requests that take the slow path.
-    fn operation(remote: Remote) -> Operation;
-    /// The endpoint's limit of segments.
-    fn segments(limits: &Limits) -> usize;
-    /// That limit in the slot, for the fast path.
-    fn in_slot(limits: &SegmentLimits) -> u32;
 
     /// What the flags of a call become, by their bits.
     const FLAGS: [Encoded; 1 << FLAG_BITS];
@@ -52,22 +46,21 @@ pub(crate) trait Kind {
         Ok(Transfer { head, remote, shadow: Shadow { cookie, data } })
     }
 
-    /// As [`Kind::transfer`], for the slow path.
+    /// The endpoint's limit of segments.
     #[inline(always)]
-    fn request(cookie: u64, flags: DtoFlags, remote: RemoteWords) -> Result<Request> {
-        let Transfer { head, remote, shadow } = Self::transfer(cookie, flags, remote)?;
-        Ok(Request { operation: Self::operation(remote.remote()), flags: head.flags(), shadow })
+    fn limit(limits: &SegmentLimits) -> u32 {
+        limits.of(Self::DIRECTION)
     }
 
-    /// As [`Kind::request`], with what depends on the IA and the segments.
-    fn request_with(
+    /// As [`Kind::transfer`], for the slow path, with what depends on the IA and the segments.
+    fn request(
         _core: &Core,
         _segments: &[LmrTriplet],
         cookie: u64,
         flags: DtoFlags,
         remote: RemoteWords,
     ) -> Result<Request> {
-        Self::request(cookie, flags, remote)
+        Ok(Self::transfer(cookie, flags, remote)?.request(Self::DIRECTION))
     }
 }
 
@@ -81,7 +74,7 @@ pub(super) fn read_request(
     remote: RemoteWords,
 ) -> Result<Request> {
     let plain = flags.difference(DtoFlags::UNLINK_LOCAL_SINK);
-    let mut request = Read::request(cookie, plain, remote)?;
+    let mut request = Read::transfer(cookie, plain, remote)?.request(Direction::Read);
     if plain != flags {
         if !core.facts().reads_write_remotely {
             return Err(Error::InvalidDtoFlags);
@@ -158,40 +151,12 @@ pub(crate) enum Send {}
 impl Kind for Send {
     const DIRECTION: Direction = Direction::Send;
     const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Self::DIRECTION, EventType::DTO_SEND_CMPL, SEND_FLAGS);
-
-    #[inline(always)]
-    fn operation(_: Remote) -> Operation {
-        Operation::Send { immediate: None }
-    }
-
-    fn segments(limits: &Limits) -> usize {
-        limits.send_segments
-    }
-
-    #[inline(always)]
-    fn in_slot(limits: &SegmentLimits) -> u32 {
-        limits.send
-    }
 }
 
 pub(crate) enum Write {}
 impl Kind for Write {
     const DIRECTION: Direction = Direction::Write;
     const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Self::DIRECTION, EventType::DTO_RDMA_WRITE_CMPL, EACH);
-
-    #[inline(always)]
-    fn operation(to: Remote) -> Operation {
-        Operation::Write { to, immediate: None }
-    }
-
-    fn segments(limits: &Limits) -> usize {
-        limits.write_segments
-    }
-
-    #[inline(always)]
-    fn in_slot(limits: &SegmentLimits) -> u32 {
-        limits.write
-    }
 }
 
 pub(crate) enum Read {}
@@ -199,12 +164,7 @@ impl Kind for Read {
     const DIRECTION: Direction = Direction::Read;
     const FLAGS: [Encoded; 1 << FLAG_BITS] = encoded(Self::DIRECTION, EventType::DTO_RDMA_READ_CMPL, EACH);
 
-    #[inline(always)]
-    fn operation(from: Remote) -> Operation {
-        Operation::Read { from }
-    }
-
-    fn request_with(
+    fn request(
         core: &Core,
         segments: &[LmrTriplet],
         cookie: u64,
@@ -216,15 +176,6 @@ impl Kind for Read {
             _ => None,
         };
         read_request(core, sink, cookie, flags, remote)
-    }
-
-    fn segments(limits: &Limits) -> usize {
-        limits.read_segments as usize
-    }
-
-    #[inline(always)]
-    fn in_slot(limits: &SegmentLimits) -> u32 {
-        limits.read
     }
 }
 
@@ -322,9 +273,9 @@ impl Ep {
         core: &Core,
         request: &Request,
         segments: &[LmrTriplet],
-        most: usize,
+        most: u32,
     ) -> Result<()> {
-        if segments.len() > most {
+        if segments.len() > most as usize {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
@@ -342,10 +293,10 @@ impl Ep {
         core: &Core,
         request: &Request,
         segments: &[LmrTriplet],
-        most: usize,
+        most: u32,
     ) -> Result<()> {
         let Some(vi) = self.pair.vi() else { return self.post(core, request, segments, most) };
-        if segments.len() > most {
+        if segments.len() > most as usize {
             return Err(Error::InvalidNumSegments);
         }
         self.takes_requests()?;
@@ -465,7 +416,7 @@ impl Ia {
             // Two calls: in the first one the number of segments is known and takes no register.
             [one] => {
                 let (core, handle) = (self.core(), ep.as_raw());
-                let enough = |limits: &SegmentLimits| K::in_slot(limits) > 0;
+                let enough = |limits: &SegmentLimits| K::limit(limits) > 0;
                 if let Some(slot) = core.ep_slots.get(handle)
                     && post_single::<K>(slot, &core.keys, handle, enough, one, cookie, flags, remote)
                         .is_some()
@@ -528,10 +479,10 @@ impl Ia {
         remote: RemoteWords,
         segment: impl Fn(&LmrTriplet) -> Option<Segment>,
     ) -> Option<()> {
-        let (core, pass) = (self.core(), ep.as_raw());
-        let slot = core.ep_slots.get(pass)?;
+        let (core, handle) = (self.core(), ep.as_raw());
+        let slot = core.ep_slots.get(handle)?;
         let transfer = K::transfer(cookie, flags, remote).ok()?;
-        slot.post_many(pass, K::in_slot, &transfer, segments, segment)
+        slot.post_many(handle, K::limit, &transfer, segments, segment)
     }
 
     /// Posts a request through the endpoint's table entry, with every check.
@@ -546,8 +497,8 @@ impl Ia {
     ) -> Result<()> {
         let core = self.live()?;
         let (flags, remote) = packed.open();
-        let request = K::request_with(core, segments, cookie, flags, remote);
-        core.post_to(ep, |ep| ep.post_slowly(core, &request?, segments, K::segments(&ep.limits)))
+        let request = K::request(core, segments, cookie, flags, remote);
+        core.post_to(ep, |ep| ep.post_slowly(core, &request?, segments, K::limit(&ep.limits.segments)))
     }
 
     /// Posts a Send of all segments, in order, as one message; no segments make an empty one.
@@ -713,6 +664,8 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use kernel_agent::Remote;
+
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use kernel_agent::{Features, Qp, QpChanges, QpType};
+use kernel_agent::{Features, Qp, QpChanges, QpType, SegmentLimits};
 use platform::sync::Mutex;
 use platform::{SleepLock, heap};
 use rdma::{Context, WorkQueues};
@@ -83,12 +83,14 @@ impl Ia {
         let reservation = core.eps.reserve()?;
         let handle = reservation.handle();
         let limits = Limits {
-            send_segments: ep_attr.max_send_segments,
+            // RDMA is refused for the type of the endpoint, not for the segments.
+            segments: SegmentLimits {
+                send: ep_attr.max_send_segments as u32,
+                write: u32::MAX,
+                read: u32::MAX,
+            },
             receive_segments: ep_attr.max_recv_segments,
             recv_end: 0,
-            // RDMA is refused for the type of the endpoint, not for the segments.
-            read_segments: u32::MAX,
-            write_segments: usize::MAX,
         };
         let attr = EpAttributes { rc: NO_RC, ..*ep_attr };
         heap::room_for_arc::<kernel_agent::SendSlot>()?;

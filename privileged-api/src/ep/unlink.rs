@@ -28,7 +28,7 @@ impl Ep {
         let shadow = Shadow { cookie, data: data(flags, EventType::DTO_SEND_CMPL) };
         let operation = Operation::SendInvalidate { key: context.key() };
         let request = Request { operation, flags: send_flags(flags), shadow };
-        self.post(core, &request, segments, self.limits.send_segments)
+        self.post(core, &request, segments, self.limits.segments.send)
     }
 }
 
@@ -100,7 +100,7 @@ impl Ia {
                 _ => None,
             };
             let request = read_request(core, sink, cookie, dto_flags, remote(rdma_addr, rmr_context))?;
-            if local_segments.len() > ep.limits.read_segments as usize {
+            if local_segments.len() > ep.limits.segments.read as usize {
                 return Err(Error::InvalidNumSegments);
             }
             ep.takes_requests()?;

@@ -30,7 +30,7 @@ impl Core {
     /// Runs a callback that is due, or hands it to the callback thread.
     pub(crate) fn run_or_schedule(&self, evd: &Evd, origin: Origin<'_>) {
         match origin {
-            Origin::Dispatcher(ia) => evd.run_callback(ia),
+            Origin::Upcall(ia) => evd.run_callback(ia),
             Origin::Call => self.adapter.schedule(evd.place()),
         }
     }
@@ -39,8 +39,8 @@ impl Core {
 /// Where an event was queued.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin<'a> {
-    /// In the agent's dispatcher thread, which holds no locks: it runs callbacks itself.
-    Dispatcher(&'a Ia),
+    /// In an upcall of the agent, whose thread holds no locks: it runs callbacks itself.
+    Upcall(&'a Ia),
     /// In a consumer's call: the IA's callback thread runs callbacks.
     Call,
 }

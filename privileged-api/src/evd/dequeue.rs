@@ -1,7 +1,7 @@
 //! Taking events (page it_evd_dequeue): a single event, or many completions at once; and the
 //! effects of a failed completion.
 
-use kernel_agent::{Behind, Completion, CompletionStatus, Took, TookAny};
+use kernel_agent::{Behind, Completion, Took, TookAny};
 
 use super::callback::Origin;
 use super::dto;
@@ -84,7 +84,7 @@ impl Ia {
             *place = dto::event(&completion, evd.handle, &core.owners);
             taken += 1;
             // Apply the effects of a failure before later completions are taken.
-            core.completion_failed(&completion);
+            core.break_by(&completion);
         }
         // If `into` is not full, the queue was empty.
         core.after_taking(&evd, taken < into.len());
@@ -190,15 +190,9 @@ impl Core {
         }
     }
 
-    /// Applies the effect of a failed completion: the connection breaks. Does nothing for a
-    /// success.
-    pub(crate) fn completion_failed(&self, completion: &Completion) {
-        if completion.status == CompletionStatus::Success {
-            return;
-        }
-        // A flushed request means that the endpoint is already non-operational; another event
-        // reports the reason.
-        if completion.status != CompletionStatus::Flushed {
+    /// Breaks the connection of a request that failed. Does nothing for a success.
+    pub(crate) fn break_by(&self, completion: &Completion) {
+        if rdma::events::breaks_endpoint(completion) {
             let ep = EpHandle::from_raw(completion.context);
             self.broken(ep, Some(completion.qpn), Origin::Call);
         }
@@ -216,7 +210,7 @@ impl Core {
             Taken::Completion(sevd, completion) => {
                 let event = dto::event(completion, *sevd, &self.owners);
                 if event.dto_status != DtoStatus::Success {
-                    self.completion_failed(completion);
+                    self.break_by(completion);
                 }
                 Some(F::completed(event, F::beside(completion)))
             }

@@ -19,38 +19,11 @@ use crate::objects::evd::{Evd, Feed, Queue};
 use crate::status::Error;
 
 /// The failure of an [`Ia::evd_wait`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitError {
-    /// The reason.
-    pub error: Error,
-    /// The number of events that are queued. Defined only if the error is
-    /// [`Error::TimeoutExpired`].
-    pub nmore: usize,
-}
-
-impl core::fmt::Display for WaitError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} ({} events are queued)", self.error, self.nmore)
-    }
-}
-
-impl core::error::Error for WaitError {}
+pub type WaitError = rdma::wait::WaitError<Error>;
 
 impl From<WaitError> for Error {
     fn from(failure: WaitError) -> Error {
         failure.error
-    }
-}
-
-impl From<Error> for WaitError {
-    fn from(error: Error) -> WaitError {
-        WaitError { error, nmore: 0 }
-    }
-}
-
-impl PartialEq<Error> for WaitError {
-    fn eq(&self, other: &Error) -> bool {
-        self.error == *other
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use kernel_agent::{ConnectionId, LinkFlags, Qp, SendSlot};
+use kernel_agent::{ConnectionId, LinkFlags, Qp, SegmentLimits, SendSlot};
 use platform::sync::{Mutex, MutexGuard};
 use platform::{SleepLock, heap};
 use rdma::{Context, Tracked, WorkQueues};
@@ -48,12 +48,10 @@ pub(crate) struct Queued(pub(crate) Option<bool>);
 /// What the data path checks; fixed at creation.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    pub(crate) send_segments: usize,
+    pub(crate) segments: SegmentLimits,
     pub(crate) receive_segments: usize,
-    pub(crate) write_segments: usize,
     /// The limit of segments of it_post_recv plus one; 0 if the call is not for the endpoint.
     pub(crate) recv_end: u32,
-    pub(crate) read_segments: u32,
 }
 
 /// The state of an endpoint that changes.

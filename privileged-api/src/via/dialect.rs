@@ -184,7 +184,7 @@ impl Dialect for Via {
             Ok(()) | Err(kernel_agent::Error::ConnectionState) => {}
             Err(_) => {
                 let result = nonpeer(ep, RejectReason::Other);
-                core.not_established(ep, connection, result, Origin::Dispatcher(ia));
+                core.not_established(ep, connection, result, Origin::Upcall(ia));
             }
         }
     }

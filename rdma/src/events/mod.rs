@@ -24,7 +24,7 @@ mod notifier;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use kernel_agent::Completion;
+use kernel_agent::{Completion, CompletionStatus};
 use platform::Platform;
 
 pub use completions::{Completions, NOTIFY, Source};
@@ -71,6 +71,12 @@ pub enum NotResized {
     OutOfResources,
     /// The device is dead.
     Dead,
+}
+
+/// Whether this completion breaks the connection of its endpoint: it has failed. A request that was
+/// flushed says that the connection is broken already, and another event the reason.
+pub fn breaks_endpoint(completion: &Completion) -> bool {
+    !matches!(completion.status, CompletionStatus::Success | CompletionStatus::Flushed)
 }
 
 /// An event that was taken.
