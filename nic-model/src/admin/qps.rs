@@ -479,69 +479,54 @@ impl Qp {
     }
 }
 
-/// Copies the attributes that the mask names.
+/// Copies the attributes that the mask names, and applies them.
 fn set_attributes(qp: &mut Qp, mask: QpMask, a: &ModifyQp) {
     let attributes = &mut qp.attributes;
-    if mask.contains(QpMask::ACCESS) {
-        attributes.access = a.access;
+    macro_rules! copy {
+        ($($bit:ident: $($field:ident)*;)*) => {$(
+            if mask.contains(QpMask::$bit) {
+                $(attributes.$field = a.$field;)*
+            }
+        )*};
+    }
+    copy! {
+        ACCESS: access;
+        PATH: remote_gid source_gid hop_limit traffic_class flow_label;
+        REMOTE_QPN: remote_qpn;
+        MTU: mtu;
+        SEND_PSN: send_psn;
+        RECEIVE_PSN: receive_psn;
+        TIMEOUT: timeout;
+        RETRY_COUNT: retry_count;
+        RNR_RETRY: rnr_retry;
+        MIN_RNR_TIMER: min_rnr_timer;
+        MAX_RD_ATOMIC: max_rd_atomic;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        STREAM: stream stream_flags;
+        WATERMARKS: soft_watermark hard_watermark;
     }
     if mask.contains(QpMask::QKEY) && qp.kind != QpType::Gsi {
         attributes.qkey = a.qkey;
     }
-    if mask.contains(QpMask::PATH) {
-        attributes.remote_gid = a.remote_gid;
-        attributes.source_gid = a.source_gid;
-        attributes.hop_limit = a.hop_limit;
-        attributes.traffic_class = a.traffic_class;
-        attributes.flow_label = a.flow_label;
-        // What is under way keeps its way.
-        if qp.requests.is_none() {
-            qp.way = Way::Unknown;
-        }
-    }
-    if mask.contains(QpMask::REMOTE_QPN) {
-        attributes.remote_qpn = a.remote_qpn;
+    // What is under way keeps its way.
+    if mask.contains(QpMask::PATH) && qp.requests.is_none() {
+        qp.way = Way::Unknown;
     }
     if mask.contains(QpMask::MTU) {
-        attributes.mtu = a.mtu;
         qp.mtu = PathMtu::at_most(a.mtu);
     }
     if mask.contains(QpMask::SEND_PSN) {
-        attributes.send_psn = a.send_psn;
         qp.send_psn = Psn::new(a.send_psn);
     }
-    if mask.contains(QpMask::RECEIVE_PSN) {
-        attributes.receive_psn = a.receive_psn;
+    if mask.contains(QpMask::MAX_RD_ATOMIC)
+        && let Some(stream) = &mut qp.stream
+    {
+        stream.set_ord(a.max_rd_atomic);
     }
-    if mask.contains(QpMask::TIMEOUT) {
-        attributes.timeout = a.timeout;
-    }
-    if mask.contains(QpMask::RETRY_COUNT) {
-        attributes.retry_count = a.retry_count;
-    }
-    if mask.contains(QpMask::RNR_RETRY) {
-        attributes.rnr_retry = a.rnr_retry;
-    }
-    if mask.contains(QpMask::MIN_RNR_TIMER) {
-        attributes.min_rnr_timer = a.min_rnr_timer;
-    }
-    if mask.contains(QpMask::MAX_RD_ATOMIC) {
-        attributes.max_rd_atomic = a.max_rd_atomic;
-        if let Some(stream) = &mut qp.stream {
-            stream.set_ord(a.max_rd_atomic);
-        }
-    }
-    if mask.contains(QpMask::MAX_DEST_RD_ATOMIC) {
-        attributes.max_dest_rd_atomic = a.max_dest_rd_atomic;
-        if let Some(engine) = &mut qp.inbound.engine {
-            engine.set_resources(a.max_dest_rd_atomic);
-        }
-    }
-    if mask.contains(QpMask::STREAM) {
-        (attributes.stream, attributes.stream_flags) = (a.stream, a.stream_flags);
-    }
-    if mask.contains(QpMask::WATERMARKS) {
-        (attributes.soft_watermark, attributes.hard_watermark) = (a.soft_watermark, a.hard_watermark);
+    if mask.contains(QpMask::MAX_DEST_RD_ATOMIC)
+        && let Some(engine) = &mut qp.inbound.engine
+    {
+        engine.set_resources(a.max_dest_rd_atomic);
     }
     if mask.contains(QpMask::MAX_MESSAGE) {
         qp.max_message = a.max_message;

@@ -19,6 +19,16 @@ pub(super) const fn service(kind: QpType) -> Service {
     }
 }
 
+/// The same call of the engine of either service.
+macro_rules! by_service {
+    ($engines:expr, $engine:ident => $call:expr) => {
+        match $engines {
+            Self::Reliable($engine) => $call,
+            Self::Unreliable($engine) => $call,
+        }
+    };
+}
+
 /// What receives messages.
 pub(crate) enum ResponderEngine {
     Reliable(transport::Responder),
@@ -41,17 +51,11 @@ impl ResponderEngine {
     }
 
     pub const fn expected(&self) -> Psn {
-        match self {
-            ResponderEngine::Reliable(engine) => engine.expected(),
-            ResponderEngine::Unreliable(engine) => engine.expected(),
-        }
+        by_service!(self, engine => engine.expected())
     }
 
     pub fn receive(&mut self, piece: &Piece) -> Verdict {
-        match self {
-            ResponderEngine::Reliable(engine) => engine.receive(piece),
-            ResponderEngine::Unreliable(engine) => engine.receive(piece),
-        }
+        by_service!(self, engine => engine.receive(piece))
     }
 
     /// How many messages of an unreliable connection were begun and dropped.
@@ -72,10 +76,7 @@ impl ResponderEngine {
     }
 
     pub fn executed(&mut self, execution: Execution, outcome: Executed) {
-        match self {
-            ResponderEngine::Reliable(engine) => engine.executed(execution, outcome),
-            ResponderEngine::Unreliable(engine) => engine.executed(execution, outcome),
-        }
+        by_service!(self, engine => engine.executed(execution, outcome))
     }
 
     pub fn unreadable(&mut self, answer: &Answer, reason: Reason) -> bool {
@@ -118,10 +119,7 @@ impl RequesterEngine {
     }
 
     pub fn post(&mut self, message: Message) -> Result<(), PostError> {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.post(message),
-            RequesterEngine::Unreliable(engine) => engine.post(message),
-        }
+        by_service!(self, engine => engine.post(message))
     }
 
     pub fn post_local(&mut self, id: u32, fence: bool) -> Result<(), PostError> {
@@ -132,38 +130,23 @@ impl RequesterEngine {
     }
 
     pub fn has_room(&self) -> bool {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.has_room(),
-            RequesterEngine::Unreliable(engine) => engine.has_room(),
-        }
+        by_service!(self, engine => engine.has_room())
     }
 
     pub fn is_empty(&self) -> bool {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.is_empty(),
-            RequesterEngine::Unreliable(engine) => engine.is_empty(),
-        }
+        by_service!(self, engine => engine.is_empty())
     }
 
     pub fn next_psn(&self) -> Psn {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.next_psn(),
-            RequesterEngine::Unreliable(engine) => engine.next_psn(),
-        }
+        by_service!(self, engine => engine.next_psn())
     }
 
     pub fn drain(&mut self, draining: bool) {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.drain(draining),
-            RequesterEngine::Unreliable(engine) => engine.drain(draining),
-        }
+        by_service!(self, engine => engine.drain(draining))
     }
 
     pub fn is_drained(&self) -> bool {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.is_drained(),
-            RequesterEngine::Unreliable(engine) => engine.is_drained(),
-        }
+        by_service!(self, engine => engine.is_drained())
     }
 
     /// The work request that begins with the next packet, if earlier ones may still be in progress.
@@ -229,17 +212,11 @@ impl RequesterEngine {
     }
 
     pub fn poll(&mut self) -> Option<Event> {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.poll(),
-            RequesterEngine::Unreliable(engine) => engine.poll(),
-        }
+        by_service!(self, engine => engine.poll())
     }
 
     pub fn abort(&mut self, id: u32) {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.abort(id),
-            RequesterEngine::Unreliable(engine) => engine.abort(id),
-        }
+        by_service!(self, engine => engine.abort(id))
     }
 
     /// Continues after a failure that the connection survives.
@@ -250,9 +227,6 @@ impl RequesterEngine {
     }
 
     pub fn flush(&mut self) -> Option<u32> {
-        match self {
-            RequesterEngine::Reliable(engine) => engine.flush(),
-            RequesterEngine::Unreliable(engine) => engine.flush(),
-        }
+        by_service!(self, engine => engine.flush())
     }
 }
