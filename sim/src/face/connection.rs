@@ -195,32 +195,8 @@ impl Connection {
             }
             incoming.accept(b).await.map(|_| ()).map_err(|error| error.to_string())
         };
-        let mut both = (Box::pin(asks), Box::pin(accepts));
-        let mut ends: [Option<Result<(), String>>; 2] = [None, None];
-        let done = scene.block_on(std::future::poll_fn(|context| {
-            for (end, poll) in ends.iter_mut().zip([0, 1]) {
-                if end.is_none() {
-                    let looked =
-                        if poll == 0 { both.0.as_mut().poll(context) } else { both.1.as_mut().poll(context) };
-                    if let std::task::Poll::Ready(result) = looked {
-                        *end = Some(result);
-                    }
-                }
-            }
-            let failed = ends.iter().flatten().any(Result::is_err);
-            if failed || ends.iter().all(Option::is_some) {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
-        }));
-        done?;
-        for end in ends.into_iter().flatten() {
-            if scene.value(end, "connecting")?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let connected = scene.both(asks, accepts)?;
+        Ok(scene.value(connected, "connecting")?.is_some())
     }
 
     /// Posts something, or looks for what has completed.
@@ -263,6 +239,10 @@ impl Connection {
                 let work = match other {
                     Kind::Write(piece, _) => Work::write(slice, peer.from(piece * PIECE as u64)),
                     Kind::Read(piece, _) => Work::read(slice, peer.from(piece * PIECE as u64)),
+                    // Nobody else changes the counter, so the two do the same.
+                    Kind::Add(former) if scene.random.rarely(3) => {
+                        Work::compare_swap(slice, peer.from(COUNTER), *former, former + 1)
+                    }
                     Kind::Add(_) => Work::fetch_add(slice, peer.from(COUNTER), 1),
                     _ => Work::send(slice),
                 };

@@ -16,11 +16,14 @@
 //! |---|---|
 //! | `connection` | a connection, its requests, its end |
 //! | `datagrams` | two endpoints for datagrams |
+//! | `streams` | a stream of bytes, which may become a connection |
 
 mod connection;
 mod datagrams;
+mod streams;
 
 use std::fmt::Display;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -141,7 +144,7 @@ impl Scene {
         }
         let raise = Arc::new(Raise(Signal::new(self.shared.platform.clone())));
         let waker = Waker::from(raise.clone());
-        let mut future = std::pin::pin!(future);
+        let mut future = pin!(future);
         let deadline = self.shared.platform.now() + PATIENCE;
         loop {
             let seen = raise.0.value();
@@ -151,6 +154,41 @@ impl Scene {
             hold!(self.shared.platform.now() < deadline, "a task waits for ever");
             raise.0.wait(seen, Some(deadline));
         }
+    }
+
+    /// Runs two tasks in this thread, until both have ended or one has failed.
+    fn both<A, B>(
+        &self,
+        a: impl Future<Output = Result<A, String>>,
+        b: impl Future<Output = Result<B, String>>,
+    ) -> Step<Result<(A, B), String>> {
+        let (mut a, mut b) = (pin!(a), pin!(b));
+        let mut ends = (None, None);
+        self.block_on(std::future::poll_fn(|context| {
+            if ends.0.is_none()
+                && let Poll::Ready(end) = a.as_mut().poll(context)
+            {
+                match end {
+                    Ok(end) => ends.0 = Some(end),
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            if ends.1.is_none()
+                && let Poll::Ready(end) = b.as_mut().poll(context)
+            {
+                match end {
+                    Ok(end) => ends.1 = Some(end),
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            match (ends.0.take(), ends.1.take()) {
+                (Some(a), Some(b)) => Poll::Ready(Ok((a, b))),
+                some => {
+                    ends = some;
+                    Poll::Pending
+                }
+            }
+        }))
     }
 
     fn pause(&self, nanos: u64) {
@@ -231,7 +269,10 @@ fn live(shared: Arc<Shared>, number: u32, random: Random, story: Story) -> Step<
     let iwarp = if shared.iwarp { open(Transport::Iwarp)? } else { None };
     let mut scene = Scene { shared, nics, iwarp, random, story, tally: Tally::default(), number: 0 };
     for _ in 0..1 + scene.random.small(3) {
-        if scene.random.rarely(4) {
+        let streams = scene.iwarp.clone().filter(|_| scene.random.rarely(4));
+        if let Some(nics) = streams {
+            streams::live(&mut scene, &nics, 6000 + number as u16)?;
+        } else if scene.random.rarely(4) {
             datagrams::live(&mut scene, 4000 + number as u16)?;
         } else {
             connection::live(&mut scene, 5000 + number as u16)?;
