@@ -2,6 +2,8 @@
 
 use std::ops::AddAssign;
 
+use crate::Fault;
+
 /// Why a frame was dropped, or what else went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
@@ -65,12 +67,8 @@ pub struct Counters {
     pub replaced: u64,
     /// Copies of frames that a switch passed from one peer to another.
     pub forwarded: u64,
-    /// Frames that impairment duplicated.
-    pub duplicated: u64,
-    /// Frames that later frames overtook by impairment.
-    pub reordered: u64,
-    /// Frames in which impairment changed a bit.
-    pub corrupted: u64,
+    /// Frames by the fault of impairment that they met, but for those that were lost.
+    faults: [u64; Fault::ALL.len()],
     dropped: [u64; Dropped::ALL.len()],
 }
 
@@ -85,6 +83,14 @@ impl Counters {
         self.dropped.iter().sum()
     }
 
+    /// How many frames met this fault of impairment.
+    pub const fn met(&self, fault: Fault) -> u64 {
+        match fault {
+            Fault::Loss => self.dropped(Dropped::Lost),
+            _ => self.faults[fault as usize],
+        }
+    }
+
     /// Every counter with its name.
     pub fn iter(&self) -> impl Iterator<Item = (String, u64)> + use<> {
         let carried = [
@@ -95,13 +101,17 @@ impl Counters {
             ("peers", self.peers),
             ("replaced", self.replaced),
             ("forwarded", self.forwarded),
-            ("duplicated", self.duplicated),
-            ("reordered", self.reordered),
-            ("corrupted", self.corrupted),
         ];
         let counters = *self;
+        // Frames that were lost are among those that were dropped.
+        let faults = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Loss);
+        let faults = faults.map(move |fault| (fault.counter().to_owned(), counters.met(fault)));
         let dropped = Dropped::ALL.map(|(why, name)| (format!("dropped_{name}"), counters.dropped(why)));
-        carried.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(dropped)
+        carried.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(faults).chain(dropped)
+    }
+
+    pub(crate) fn suffer(&mut self, fault: Fault) {
+        self.faults[fault as usize] += 1;
     }
 
     pub(crate) fn drop(&mut self, why: Dropped) {
@@ -153,9 +163,9 @@ impl AddAssign for Counters {
         self.peers += more.peers;
         self.replaced += more.replaced;
         self.forwarded += more.forwarded;
-        self.duplicated += more.duplicated;
-        self.reordered += more.reordered;
-        self.corrupted += more.corrupted;
+        for (sum, more) in self.faults.iter_mut().zip(more.faults) {
+            *sum += more;
+        }
         for (sum, more) in self.dropped.iter_mut().zip(more.dropped) {
             *sum += more;
         }
@@ -182,6 +192,7 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), counters.iter().count());
+        assert!(Fault::ALL.iter().all(|fault| names.iter().any(|name| name == fault.counter())));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub use rustix::event::PollFd;
 pub use capture::{Capture, Captured, Missing};
 pub use counters::{Counters, Dropped};
 pub use error::{OpenError, SpecError};
-pub use impair::{Chance, Impaired, Impairment, Rate};
+pub use impair::{Chance, Fault, Impaired, Impairment, Rate};
 pub use none::Unplugged;
 pub use pair::{PairEnd, pair};
 pub use spec::LinkSpec;

@@ -78,9 +78,8 @@ pub struct Network {
     #[arg(long, global = true, value_name = "FILE", help_heading = "Network")]
     pub pcap: Option<PathBuf>,
 
-    /// Let the link lose, duplicate, reorder, corrupt or delay frames, in both directions:
-    /// loss=1%,dup=1%,reorder=1%,corrupt=1%,delay=2ms,rate=100Mbit,seed=7, or some of these
-    #[arg(long, global = true, value_name = "SPEC", help_heading = "Network")]
+    /// The link's impairment.
+    #[arg(long, global = true, value_name = "SPEC", help_heading = "Network", help = Impairment::help())]
     pub impair: Option<Impairment>,
 
     /// Write the NICs' counters to FILE as JSON, once a second and at the end

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use links::Fault;
 use pcap_file::pcap::PcapReader;
 use running::{Running, launcher};
 use serde_json::Value;
@@ -107,8 +108,8 @@ fn a_file_arrives_intact_over_a_link_that_loses_and_changes_frames() {
     let line = format!("pair --link stream --impair {impair} --counters @/counters transfer @/file");
     let said = succeed(folder.path(), &line, "B: transfer direct: ");
     assert!(said.ends_with(&format!(" sha256 {digest}")), "{said}");
-    for name in ["link_dropped_lost", "link_duplicated", "link_reordered", "link_corrupted"] {
-        let count = counter(&folder.path().join("counters"), name);
+    for name in Fault::ALL.map(Fault::counter) {
+        let count = counter(&folder.path().join("counters"), &format!("link_{name}"));
         assert!(count > Some(0), "{name}: {count:?}");
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use links::{Chance, Counters, Dropped, Impaired, Impairment, Link, PairEnd, Rate, pair};
+use links::{Chance, Counters, Dropped, Fault, Impaired, Impairment, Link, PairEnd, Rate, pair};
 use nic_model::{Wire, port};
 use platform::random::Random;
 use platform::{Instant, Secret};
@@ -36,14 +36,8 @@ pub enum Network {
 pub struct NetworkFaults {
     /// Frames that arrived.
     pub frames: u64,
-    /// Frames that were lost, by chance, in a partition, or while the link was down.
-    pub lost: u64,
-    /// Frames that arrived twice.
-    pub duplicated: u64,
-    /// Frames that others overtook.
-    pub reordered: u64,
-    /// Frames with a wrong bit.
-    pub corrupted: u64,
+    /// Frames that met each fault. Frames get lost in a partition, too, or while the link is down.
+    pub met: [u64; Fault::ALL.len()],
     /// Times at which all frames were lost for a while.
     pub partitions: u64,
     /// Times at which the link went down and came up again.
@@ -91,7 +85,7 @@ impl End {
                 match event {
                     Event::Partition => {
                         self.partitions += 1;
-                        self.link.set(Impairment { loss: Chance::ALWAYS, ..self.usual });
+                        self.link.set(self.usual.with(Fault::Loss, Chance::ALWAYS));
                     }
                     Event::Flap => {
                         self.flaps += 1;
@@ -194,10 +188,10 @@ pub(crate) fn faults_of(seen: &[Seen]) -> NetworkFaults {
     for (n, end) in seen.iter().enumerate() {
         let (counters, partitions, flaps) = *end.lock().unwrap_or_else(PoisonError::into_inner);
         all.frames += counters.received;
-        all.lost += counters.dropped(Dropped::Lost) + counters.dropped(Dropped::NoPeer);
-        all.duplicated += counters.duplicated;
-        all.reordered += counters.reordered;
-        all.corrupted += counters.corrupted;
+        for fault in Fault::ALL {
+            all.met[fault as usize] += counters.met(fault);
+        }
+        all.met[Fault::Loss as usize] += counters.dropped(Dropped::NoPeer);
         if n == 0 {
             all.partitions = partitions;
             all.flaps = flaps;
@@ -208,23 +202,31 @@ pub(crate) fn faults_of(seen: &[Seen]) -> NetworkFaults {
 
 /// A choice of faults: some seeds have one kind, others several.
 fn faults(random: &mut Random) -> Impairment {
-    let mut chance = |often: u64, most: u32| match random.rarely(often) {
-        true => Chance::of(1 + random.small(most), 1000),
-        false => Chance::default(),
-    };
-    let (loss, dup) = (chance(2, 60), chance(3, 60));
-    let (reorder, corrupt) = (chance(3, 100), chance(3, 30));
+    let chosen = Fault::ALL.into_iter().fold(Impairment::default(), |chosen, fault| {
+        // Under one seed in how many it happens, and to how many frames of a thousand at most.
+        let (often, most) = match fault {
+            Fault::Loss => (2, 60),
+            Fault::Dup => (3, 60),
+            Fault::Reorder => (3, 100),
+            Fault::Corrupt => (3, 30),
+        };
+        match random.rarely(often) {
+            true => chosen.with(fault, Chance::of(1 + random.small(most), 1000)),
+            false => chosen,
+        }
+    });
     let delay = if random.rarely(3) { random.below(2_000_000) } else { random.below(20_000) };
     let rate = if random.rarely(4) { Rate::bits(100_000_000 << random.below(7)) } else { None };
-    Impairment { loss, dup, reorder, corrupt, delay: Duration::from_nanos(delay), rate, seed: random.word() }
+    Impairment { delay: Duration::from_nanos(delay), rate, seed: random.word(), ..chosen }
 }
 
 /// Faults with which a request still fails almost never: each at most once in a hundred frames.
 fn seldom(random: &mut Random) -> Impairment {
-    let mut chance = || Chance::of(random.small(11), 1000);
-    let (loss, dup, reorder, corrupt) = (chance(), chance(), chance(), chance());
+    let chosen = Fault::ALL
+        .into_iter()
+        .fold(Impairment::default(), |chosen, fault| chosen.with(fault, Chance::of(random.small(11), 1000)));
     let delay = Duration::from_nanos(random.below(50_000));
-    Impairment { loss, dup, reorder, corrupt, delay, rate: None, seed: random.word() }
+    Impairment { delay, seed: random.word(), ..chosen }
 }
 
 /// When the link loses everything or goes down: the latest first.
@@ -262,7 +264,7 @@ mod tests {
     fn a_perfect_wire_loses_nothing() {
         let mut cable = Cable::new(Network::Wire, 3);
         assert!((0..50).all(|millis| arrive(&mut cable.ends, millis) == 1));
-        assert_eq!(faults_of(&cable.seen).lost, 0);
+        assert_eq!(faults_of(&cable.seen).met, [0; Fault::ALL.len()]);
         assert!(Cable::new(Network::ShortCut, 3).ends.is_empty());
     }
 
@@ -277,15 +279,11 @@ mod tests {
             };
             let fired = run();
             assert_eq!(fired, run());
-            all.lost += fired.lost;
-            all.duplicated += fired.duplicated;
-            all.reordered += fired.reordered;
-            all.corrupted += fired.corrupted;
+            all.met.iter_mut().zip(fired.met).for_each(|(sum, times)| *sum += times);
             all.partitions += fired.partitions;
             all.flaps += fired.flaps;
         }
-        let each = [all.lost, all.duplicated, all.reordered, all.corrupted, all.partitions, all.flaps];
-        assert!(each.iter().all(|&times| times > 10), "{all:?}");
+        assert!(all.met.iter().chain([&all.partitions, &all.flaps]).all(|&times| times > 10), "{all:?}");
     }
 
     #[test]
@@ -295,14 +293,13 @@ mod tests {
             let mut cable = Cable::new(Network::Lossy, seed);
             (0..400).for_each(|millis| _ = arrive(&mut cable.ends, millis));
             let fired = faults_of(&cable.seen);
-            assert!(fired.lost < 20 && (fired.partitions, fired.flaps) == (0, 0), "{fired:?}");
-            all.lost += fired.lost;
-            all.duplicated += fired.duplicated;
-            all.reordered += fired.reordered;
-            all.corrupted += fired.corrupted;
+            assert!(
+                fired.met[Fault::Loss as usize] < 20 && (fired.partitions, fired.flaps) == (0, 0),
+                "{fired:?}"
+            );
+            all.met.iter_mut().zip(fired.met).for_each(|(sum, times)| *sum += times);
         }
-        let each = [all.lost, all.duplicated, all.reordered, all.corrupted];
-        assert!(each.iter().all(|&times| times > 10), "{all:?}");
+        assert!(all.met.iter().all(|&times| times > 10), "{all:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod seeds;
 mod workers;
 
+use links::Fault;
 use sim::workload;
 
 const SEEDS: u64 = 1000;
@@ -69,9 +70,8 @@ fn streams_over_iwarp_keep_the_rules() {
     ] {
         assert!(all.done.get(what).is_some_and(|&times| times > 20), "too few: {what}\n{all}");
     }
-    for what in ["lost", "duplicated", "reordered", "corrupted"] {
-        let fault = format!("network: frames {what}");
-        assert!(all.faults.get(&*fault).is_some_and(|&times| times > 20), "too few: {what}\n{all}");
+    for what in Fault::ALL.map(Fault::tally) {
+        assert!(all.faults.get(what).is_some_and(|&times| times > 20), "too few: {what}\n{all}");
     }
 }
 

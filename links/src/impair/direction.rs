@@ -8,7 +8,7 @@ use platform::Instant;
 use platform::random::Random;
 use roce::wire::ethernet;
 
-use super::Impairment;
+use super::{Fault, Impairment};
 use crate::{Counters, Dropped, MAX_FRAME};
 
 /// The most frames in flight, and the most bytes of them.
@@ -84,22 +84,21 @@ impl Direction {
     pub fn enter(&mut self, frame: &[u8], now: Instant, counters: &mut Counters) {
         // All chances are drawn for each frame, so that changing one probability does not change
         // the outcome of another.
-        let wish = self.impairment;
-        let [loss, corrupt, dup, reorder] =
-            [wish.loss, wish.corrupt, wish.dup, wish.reorder].map(|chance| chance.draw(&mut self.random));
+        let [loss, corrupt, dup, reorder] = [Fault::Loss, Fault::Corrupt, Fault::Dup, Fault::Reorder]
+            .map(|fault| self.impairment.chance(fault).draw(&mut self.random));
         let (bit, overtakers) = (self.random.word() as usize, 1 + self.random.small(OVERTAKERS));
         if loss {
             return counters.drop(Dropped::Lost);
         }
         let mut frame: Box<[u8]> = frame.into();
         if corrupt {
-            counters.corrupted += 1;
+            counters.suffer(Fault::Corrupt);
             if !flip(&mut frame, bit) {
                 return counters.drop(Dropped::Lost);
             }
         }
         if dup && self.takes(&frame) {
-            counters.duplicated += 1;
+            counters.suffer(Fault::Dup);
             self.line_up(frame.clone(), now, None, counters);
         }
         self.line_up(frame, now, reorder.then_some(overtakers), counters);
@@ -137,7 +136,7 @@ impl Direction {
     fn overtake(&mut self, due: Instant, counters: &mut Counters) {
         let Some(held) = &mut self.held else { return };
         if held.overtaken == 0 {
-            counters.reordered += 1;
+            counters.suffer(Fault::Reorder);
         }
         held.overtaken += 1;
         if held.overtaken == held.overtakers {

@@ -1,12 +1,14 @@
 //! Impairment: a wrapper that loses, duplicates, reorders, corrupts, delays and slows frames.
 
 mod direction;
+mod fault;
 mod spec;
 
 use platform::Instant;
 
 use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd, Wire};
 use direction::Direction;
+pub use fault::Fault;
 pub use spec::{Chance, Impairment, Rate};
 
 /// The most frames that one call takes from the link below.

@@ -6,21 +6,14 @@ use std::time::Duration;
 
 use platform::random::Random;
 
+use super::Fault;
 use crate::SpecError;
 
-/// The impairment of a link. Without loss, duplication, reordering, corruption, delay and rate it
-/// is a perfect link.
+/// The impairment of a link. Without faults, delay and rate it is a perfect link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Impairment {
-    /// A frame is lost.
-    pub loss: Chance,
-    /// A frame arrives twice.
-    pub dup: Chance,
-    /// One to four later frames overtake a frame.
-    pub reorder: Chance,
-    /// One bit after the Ethernet header changes. A frame of ARP, which only Ethernet's checksum
-    /// protects, is lost instead.
-    pub corrupt: Chance,
+    /// How often each fault happens.
+    pub faults: [Chance; Fault::ALL.len()],
     /// The additional time that each frame takes.
     pub delay: Duration,
     /// The highest rate of the link.
@@ -30,9 +23,94 @@ pub struct Impairment {
 }
 
 impl Impairment {
+    /// How often a fault happens.
+    pub const fn chance(&self, fault: Fault) -> Chance {
+        self.faults[fault as usize]
+    }
+
+    /// The same impairment, but for the chance of this fault.
+    pub const fn with(mut self, fault: Fault, chance: Chance) -> Impairment {
+        self.faults[fault as usize] = chance;
+        self
+    }
+
     /// Whether frames may get lost, arrive twice, or arrive late.
     pub fn is_lossy(&self) -> bool {
-        [self.loss, self.dup, self.reorder, self.corrupt].iter().any(|chance| *chance > Chance::default())
+        self.faults.iter().any(|chance| *chance > Chance::default())
+    }
+
+    /// An example of each setting, as the command line has them.
+    pub fn examples() -> String {
+        let all = Setting::all();
+        let one = |setting: &Setting| format!("{}={}", setting.name(), setting.example());
+        all.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+
+    /// What the command line's help says of a description.
+    pub fn help() -> String {
+        let verbs = Fault::ALL.map(Fault::verb).join(", ");
+        format!(
+            "Let the link {verbs}, delay or slow frames, in both directions: {}, or some of these",
+            Impairment::examples()
+        )
+    }
+}
+
+/// A setting of an impairment.
+#[derive(Clone, Copy)]
+enum Setting {
+    Chance(Fault),
+    Delay,
+    Rate,
+    Seed,
+}
+
+impl Setting {
+    /// All settings, in the order in which they are written.
+    fn all() -> Vec<Setting> {
+        let faults = Fault::ALL.into_iter().map(Setting::Chance);
+        faults.chain([Setting::Delay, Setting::Rate, Setting::Seed]).collect()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Setting::Chance(fault) => fault.name(),
+            Setting::Delay => "delay",
+            Setting::Rate => "rate",
+            Setting::Seed => "seed",
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Setting::Chance(_) => "1%",
+            Setting::Delay => "2ms",
+            Setting::Rate => "100Mbit",
+            Setting::Seed => "7",
+        }
+    }
+
+    fn read(self, text: &str, into: &mut Impairment) -> Result<(), SpecError> {
+        match self {
+            Setting::Chance(fault) => into.faults[fault as usize] = text.parse()?,
+            Setting::Delay => into.delay = duration(text)?,
+            Setting::Rate => into.rate = Some(text.parse()?),
+            Setting::Seed => {
+                let wrong = |_| SpecError(format!("{text:?} is no seed; write a number from 0 to 2^64-1"));
+                into.seed = text.parse().map_err(wrong)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value in an impairment, unless that is to have none.
+    fn written(self, of: &Impairment) -> Option<String> {
+        match self {
+            Setting::Chance(fault) => Some(of.chance(fault).to_string()),
+            Setting::Delay => Some(format!("{}ns", of.delay.as_nanos())),
+            Setting::Rate => of.rate.map(|Rate(bits)| format!("{bits}bit")),
+            Setting::Seed => Some(of.seed.to_string()),
+        }
     }
 }
 
@@ -151,25 +229,13 @@ impl FromStr for Impairment {
         for part in text.split(',').map(str::trim) {
             let wrong = || {
                 SpecError(format!(
-                    "{part:?} is no impairment; write loss=1%, dup=1%, reorder=1%, corrupt=1%, delay=2ms, \
-                     rate=100Mbit or seed=7, with commas between several"
+                    "{part:?} is no impairment; write {}, with commas between several",
+                    Impairment::examples().replace(',', ", ")
                 ))
             };
             let (name, value) = part.split_once('=').ok_or_else(wrong)?;
-            match name {
-                "loss" => all.loss = value.parse()?,
-                "dup" => all.dup = value.parse()?,
-                "reorder" => all.reorder = value.parse()?,
-                "corrupt" => all.corrupt = value.parse()?,
-                "delay" => all.delay = duration(value)?,
-                "rate" => all.rate = Some(value.parse()?),
-                "seed" => {
-                    let wrong =
-                        |_| SpecError(format!("{value:?} is no seed; write a number from 0 to 2^64-1"));
-                    all.seed = value.parse().map_err(wrong)?;
-                }
-                _ => return Err(wrong()),
-            }
+            let setting = Setting::all().into_iter().find(|setting| setting.name() == name);
+            setting.ok_or_else(wrong)?.read(value, &mut all)?;
             if seen.contains(&name) {
                 return Err(SpecError(format!("{name} is there twice; write it once")));
             }
@@ -189,12 +255,8 @@ impl fmt::Display for Chance {
 /// In the form of the command line.
 impl fmt::Display for Impairment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Impairment { loss, dup, reorder, corrupt, delay, rate, seed } = self;
-        write!(f, "loss={loss},dup={dup},reorder={reorder},corrupt={corrupt},delay={}ns", delay.as_nanos())?;
-        if let Some(Rate(bits)) = rate {
-            write!(f, ",rate={bits}bit")?;
-        }
-        write!(f, ",seed={seed}")
+        let one = |setting: Setting| Some(format!("{}={}", setting.name(), setting.written(self)?));
+        f.write_str(&Setting::all().into_iter().filter_map(one).collect::<Vec<_>>().join(","))
     }
 }
 
@@ -207,15 +269,26 @@ mod tests {
         let all =
             "loss=1%,dup=0.5%, reorder=0.25,corrupt=100%,delay=2.5ms,rate=1.5Gbit,seed=18446744073709551615";
         let all: Impairment = all.parse().unwrap();
-        assert_eq!(all.loss, Chance::of(1, 100));
-        assert_eq!(all.dup, Chance::of(1, 200));
-        assert_eq!((all.reorder, all.corrupt), (Chance::of(1, 4), Chance::ALWAYS));
+        let chances = [Chance::of(1, 100), Chance::of(1, 200), Chance::of(1, 4), Chance::ALWAYS];
+        assert_eq!(Fault::ALL.map(|fault| all.chance(fault)), chances);
         assert_eq!(all.delay, Duration::from_micros(2500));
         assert_eq!((all.rate, all.seed), (Rate::bits(1_500_000_000), u64::MAX));
         assert_eq!(all.to_string().parse(), Ok(all));
         assert_eq!(Impairment::default().to_string().parse(), Ok(Impairment::default()));
         let one: Impairment = "loss=1".parse().unwrap();
-        assert_eq!(one, Impairment { loss: Chance::ALWAYS, ..Impairment::default() });
+        assert_eq!(one, Impairment::default().with(Fault::Loss, Chance::ALWAYS));
+        assert!(Impairment::examples().parse::<Impairment>().is_ok_and(|all| all.is_lossy()));
+    }
+
+    #[test]
+    fn help_and_readme_name_every_setting() {
+        let readme = include_str!("../../../README.md");
+        for text in [Impairment::help().as_str(), readme] {
+            assert!(text.contains(&Impairment::examples()), "{}", Impairment::examples());
+            for verb in Fault::ALL.map(Fault::verb) {
+                assert!(text.contains(verb), "{verb}");
+            }
+        }
     }
 
     #[test]

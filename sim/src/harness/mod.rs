@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kernel_agent::{Agent, Config, Counts};
+use links::Fault;
 use platform::sync::atomic::{AtomicU32, Ordering};
 use platform::{Platform, Privileged};
 use privileged_api::{Ia, ObjectCounts, Provider};
@@ -179,10 +180,9 @@ impl Nodes {
             tally.fault("receiver not ready", stats.not_ready);
         }
         let net = world.network_faults();
-        tally.fault("network: frames lost", net.lost);
-        tally.fault("network: frames duplicated", net.duplicated);
-        tally.fault("network: frames reordered", net.reordered);
-        tally.fault("network: frames corrupted", net.corrupted);
+        for fault in Fault::ALL {
+            tally.fault(fault.tally(), net.met[fault as usize]);
+        }
         tally.fault("network: partitions", net.partitions);
         tally.fault("network: flaps", net.flaps);
         tally.done("network: frames", net.frames);
