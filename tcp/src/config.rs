@@ -60,15 +60,15 @@ pub struct Config {
 
 impl Config {
     /// The configuration for a link of this MTU: 4,096 streams with two rings of 4 KiB each, which
-    /// become 64 KiB with use, 128 MiB in all.
+    /// become 256 KiB with use, 128 MiB in all.
     pub const fn new(mtu: usize, secret: Secret) -> Config {
         Config {
             mtu,
             secret,
             streams: 4096,
             memory: 128 << 20,
-            send_ring: 64 << 10,
-            receive_ring: 64 << 10,
+            send_ring: 256 << 10,
+            receive_ring: 256 << 10,
             small_ring: 4 << 10,
             connect_timeout: Duration::from_secs(10),
             user_timeout: Duration::from_secs(30),

@@ -96,9 +96,10 @@ pub fn config(seed: u64) -> Config {
     Config { small_ring: MAX_RING, ..growing(seed) }
 }
 
-/// The configuration of an end whose streams get large rings with use.
+/// The configuration of an end whose streams get large rings with use, of 64 KiB.
 pub fn growing(seed: u64) -> Config {
-    Config { small_ring: MIN_RING, ..Config::new(MTU, Secret::new([seed, 7])) }
+    let (send_ring, receive_ring) = (64 << 10, 64 << 10);
+    Config { small_ring: MIN_RING, send_ring, receive_ring, ..Config::new(MTU, Secret::new([seed, 7])) }
 }
 
 /// The two ends and the link.
