@@ -298,7 +298,7 @@ fn a_reset_of_the_stream_or_of_its_device_ends_the_peers() {
 
 /// Two NICs with a connection, and whether the packets of either are lost. Questions for MACs are
 /// not.
-fn on_a_lossy_wire() -> (Rig, [Rc<Cell<bool>>; 2]) {
+pub(crate) fn on_a_lossy_wire() -> (Rig, [Rc<Cell<bool>>; 2]) {
     let lossy = [(); 2].map(|()| Rc::new(Cell::new(false)));
     let mut ends = cable().into_iter().zip(&lossy).map(|(end, lossy)| {
         let lossy = lossy.clone();
@@ -317,8 +317,8 @@ fn on_a_lossy_wire() -> (Rig, [Rc<Cell<bool>>; 2]) {
 }
 
 /// What ends a driver.
-type Gone = fn(&mut Rig);
-const GONE: [Gone; 3] = [
+pub(crate) type Gone = fn(&mut Rig);
+pub(crate) const GONE: [Gone; 3] = [
     |rig| rig.fabric.power_off(rig.nics[0].id),
     |rig| rig.fabric.power_cycle(rig.nics[0].id),
     |rig| _ = rig.control(0, CONTROL_RESET),

@@ -6,8 +6,8 @@ use nic_abi::eqe::{NOT_COMPLETED, StreamFault, TERMINATE_RECEIVED, TERMINATE_SEN
 use nic_abi::wqe::{Header, LinkFlags, Opcode};
 use nic_model::testing::{CableEnd, Qp, Rig, cable, header, rdma, segment, status};
 
-use super::{both, ends, pair_on, pairs, rig_on, spec, wait};
-use crate::streams::{ACTIVE, PASSIVE, connect_again, connect_on, settle};
+use super::{both, ends, join, pair_on, pairs, rig_on, spec, wait};
+use crate::streams::{ACTIVE, GONE, PASSIVE, connect_again, connect_on, on_a_lossy_wire, settle};
 
 #[test]
 fn a_disconnect_is_told_to_the_peer_and_both_flush() {
@@ -25,6 +25,27 @@ fn a_disconnect_is_told_to_the_peer_and_both_flush() {
             rig.post(qp, header(Opcode::Send, 8), &[]);
             assert_eq!(status(&rig.sent(qp)), Status::Flushed);
         }
+    }
+}
+
+#[test]
+fn a_disconnect_is_told_although_the_driver_or_its_machine_has_gone() {
+    for gone in GONE {
+        let (mut rig, [lossy, _]) = on_a_lossy_wire();
+        let (a, b) = (rig.create_qp(0, spec()), rig.create_qp(1, spec()));
+        join(&mut rig, &b, PASSIVE, StreamFlags::CRC | StreamFlags::RESPONDER);
+        join(&mut rig, &a, ACTIVE, StreamFlags::CRC);
+        rig.run();
+        lossy.set(true);
+        rig.set_state(&a, QpState::Error).expect("ERROR");
+        gone(&mut rig);
+        assert_eq!(ends(&mut rig, 1), []);
+        lossy.set(false);
+        for _ in 0..20 {
+            rig.advance(100_000_000);
+        }
+        assert_eq!(ends(&mut rig, 1), [(b.qpn, StreamFault::None, 0)]);
+        assert!(!rig.fabric.is_leaving());
     }
 }
 
