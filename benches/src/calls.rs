@@ -12,6 +12,8 @@ use privileged_api::{
     Iobl, LmrHandle, LmrTriplet, RdmaAddr, RmrContext,
 };
 
+use storage::target::Target;
+
 use crate::world::ALL;
 
 /// Arguments of posts. The compiler cannot know their values.
@@ -27,6 +29,12 @@ pub struct Arguments {
 pub fn write(ia: &Ia, ep: EpHandle, with: &Arguments) {
     let Arguments { segments, cookie, flags, to, context } = with;
     assert!(ia.post_rdma_write(ep, segments, *cookie, *flags, *to, *context).is_ok());
+}
+
+/// A round of a storage target.
+#[inline(never)]
+pub fn target_round(target: &mut Target) {
+    assert!(target.step().is_ok());
 }
 
 /// With an endpoint that was looked up before.

@@ -9,6 +9,7 @@ mod heap;
 mod packets;
 mod rdma;
 mod regions;
+mod storage;
 mod touched;
 mod vipl;
 
@@ -37,6 +38,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "device", rows: device::ROWS, unit: INSTRUCTIONS, count: device::count },
     Group { name: "packets", rows: packets::ROWS, unit: INSTRUCTIONS, count: packets::count },
     Group { name: "regions", rows: &["ep_free"], unit: INSTRUCTIONS, count: regions::count },
+    Group { name: "storage", rows: storage::ROWS, unit: INSTRUCTIONS, count: storage::count },
     Group { name: "lines", rows: touched::LINES, unit: Some(Unit::Lines), count: touched::lines },
     Group { name: "pages", rows: touched::PAGES, unit: Some(Unit::Pages), count: touched::pages },
     Group { name: "heap", rows: &["endpoint_heap"], unit: None, count: heap::count },
