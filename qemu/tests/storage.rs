@@ -43,7 +43,7 @@ fn as_many_disks_as_there_may_be_start_with_the_default_memory() {
 #[test]
 fn too_little_memory_is_said_with_the_option_for_more() {
     let folder = tempfile::tempdir().expect("a folder");
-    let words = ["storage", "--ram-disk", "1M", "--ram-disk", "1M", "--memory", "96M"];
+    let words = ["storage", "--ram-disk", "20M", "--ram-disk", "20M", "--memory", "96M"];
     let target = command(&words, "stream", &folder.path().join("link"), 1).output().expect("it starts");
     let said = String::from_utf8(target.stdout).expect("text");
     assert_eq!(target.status.code(), Some(1), "{said}");
