@@ -9,6 +9,7 @@ use crate::disks;
 use crate::error::{Error, Result};
 use crate::frontend::ivshmem::Ivshmem;
 use crate::guests::{Guest, Guests};
+use crate::handed::{self, Handed};
 use crate::images;
 use crate::options::Options;
 use crate::progress;
@@ -23,6 +24,7 @@ pub struct Launcher {
     image: std::path::PathBuf,
     symbols: Symbols,
     options: Options,
+    module: Option<Handed>,
 }
 
 /// How one of several guests starts.
@@ -52,7 +54,17 @@ impl Launcher {
         let qemu = qemu(options)?;
         let image = images::build(name, &manifest)?;
         let symbols = Symbols::load(&image);
-        Ok(Launcher { qemu, image, symbols, options: options.clone() })
+        let module = match &options.module {
+            Some(path) => Some(Handed::new(handed::read(path)?.as_bytes())?),
+            None => None,
+        };
+        Ok(Launcher { qemu, image, symbols, options: options.clone(), module })
+    }
+
+    /// Hands guests this file in place of the one that the options name, if there is one.
+    pub(crate) fn with_module(mut self, module: Option<Handed>) -> Launcher {
+        self.module = module.or(self.module);
+        self
     }
 
     /// Starts a guest with `words` on its command line.
@@ -82,6 +94,7 @@ impl Launcher {
             nics: usize::try_from(options.nics()).unwrap_or(usize::MAX),
             disks: options.disks(),
             command_line,
+            module: self.module.clone(),
             patience: Patience::default(),
             held: false,
         }

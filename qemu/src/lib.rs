@@ -45,6 +45,7 @@ pub mod disks;
 pub mod error;
 pub mod frontend;
 pub mod guests;
+pub mod handed;
 pub mod images;
 pub mod launch;
 pub mod linux;

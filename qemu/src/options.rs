@@ -66,6 +66,11 @@ pub struct Options {
     #[arg(skip)]
     pub failing_sector: Option<u64>,
 
+    /// Hand FILE to the guest, beside its command line, which all users of this machine can read:
+    /// for keys (docs/storage.md)
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Machine")]
+    pub module: Option<PathBuf>,
+
     /// Have the guest's kernel log messages of this level and above
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", help_heading = "Machine")]
     #[arg(value_parser = PossibleValuesParser::new(LEVELS))]
@@ -94,6 +99,7 @@ impl Default for Options {
             read_only: false,
             state: None,
             failing_sector: None,
+            module: None,
             log: "warn".into(),
             timeout: None,
             network: Network::default(),
@@ -127,6 +133,7 @@ impl Options {
         add("--qemu", self.qemu.clone().map(PathBuf::into_os_string));
         add("--cpus", self.cpus.map(|cpus| cpus.to_string().into()));
         add("--memory", self.memory.map(|size| size.to_string().into()));
+        add("--module", self.module.clone().map(PathBuf::into_os_string));
         add("--timeout", self.timeout.map(|seconds| seconds.to_string().into()));
         arguments.extend(self.network.of_an_end(number, socket));
         arguments

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::handed::{self, Handed};
 use crate::launch::{Launcher, Output};
 use crate::options::{DEFAULT_MEMORY, Options, Size};
 use crate::progress::Progress;
@@ -24,6 +25,10 @@ pub struct Exports {
     /// Let only this host connect (repeatable; without it any host may)
     #[arg(long = "allow-host", value_name = "NQN", value_parser = word)]
     allowed: Vec<String>,
+    /// Let these hosts connect: a line for each, with its name, its key, and what it sees; without
+    /// this and --allow-host any host may (docs/storage.md)
+    #[arg(long = "hosts", value_name = "FILE", conflicts_with = "module")]
+    hosts: Option<PathBuf>,
     /// Keep hosts' reservations in this file, which is made if there is none: so those persist that
     /// a host wants to
     #[arg(long, value_name = "FILE")]
@@ -65,7 +70,9 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
         words.push(format!("uuid={}", names.uuid(disk)?));
     }
     words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
-    let launcher = Launcher::prepare(&options, "storage")?;
+    // Before anything that takes time, and once: it may be a pipe.
+    let hosts = exports.hosts.as_deref().map(hosts).transpose()?;
+    let launcher = Launcher::prepare(&options, "storage")?.with_module(hosts);
     let mut output = Output::new(launcher.symbols());
     let progress = Progress::begin("storage");
     progress.message("booting");
@@ -99,6 +106,21 @@ fn make_state(path: &Path) -> Result<()> {
         Ok(file) => file.set_len(STATE).map_err(failed),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(failed(error)),
+    }
+}
+
+/// A file of hosts, unless the target would not take it.
+fn hosts(path: &Path) -> Result<Handed> {
+    let text = handed::read(path)?;
+    let wrong = |what: &dyn std::fmt::Display| Error::Usage(format!("--hosts {}: {what}", path.display()));
+    let mut count = 0;
+    for host in nvme::auth::hosts::parse(&text) {
+        host.map_err(|error| wrong(&error))?;
+        count += 1;
+    }
+    match count {
+        0 => Err(wrong(&"it names no host")),
+        _ => Handed::new(text.as_bytes()),
     }
 }
 
@@ -231,6 +253,27 @@ mod tests {
         }
         assert_eq!(Names::on("machine", None).serial(), names.serial(), "at each start");
         assert!(names.serial().len() == 16 && first.len() == 32);
+    }
+
+    #[test]
+    fn a_file_of_hosts_with_a_fault_is_refused_with_its_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("hosts");
+        let key = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+        let right = format!("nqn.2026-01.org.x:a key={key}\n");
+        std::fs::write(&path, &right).expect("write");
+        hosts(&path).expect("hosts");
+        let wrong = right.replace("AAEC", "AAED");
+        for (text, said) in [
+            (format!("{right}\n{wrong}"), "line 3: key=: the checksum of a key is wrong"),
+            (format!("{right}{right}"), "line 2: this host is there twice"),
+            ("# nobody\n".into(), "it names no host"),
+        ] {
+            std::fs::write(&path, text).expect("write");
+            let error = hosts(&path).expect_err("a fault").to_string();
+            assert!(error.ends_with(said), "{error}");
+            assert!(!error.contains("AAE"), "{error}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::disk_watch::DiskWatch;
 use crate::disks::{self, Disk};
 use crate::error::{Error, Result};
 use crate::frontend::{Attachment, Frontend};
+use crate::handed::Handed;
 use crate::memory::GuestRam;
 use crate::monitor::{Monitor, Report};
 use crate::process;
@@ -73,6 +74,8 @@ pub struct Config {
     pub disks: Vec<Disk>,
     /// The kernel's command line.
     pub command_line: String,
+    /// A file that the guest finds as a module.
+    pub module: Option<Handed>,
     /// How long it may be silent.
     pub patience: Patience,
     /// Whether its CPUs are stopped until it is released.
@@ -184,10 +187,12 @@ impl Prepared {
         let ports_of_qemu = [&qemu_serial, &qemu_debug, &qemu_monitor].map(|stream| stream.as_raw_fd());
         let mut inherited = vec![ram.fd().as_raw_fd()];
         inherited.extend(ports_of_qemu);
+        inherited.extend(config.module.as_ref().map(Handed::descriptor));
         inherited.extend(attachments.iter().flat_map(|a| a.inherited()));
 
         let mut command = Command::new(&config.qemu.path);
         command.args(arguments(&config, &ram, ports_of_qemu)).arg("-kernel").arg(&config.image);
+        command.args(config.module.iter().flat_map(Handed::arguments));
         command.args(attachments.iter().flat_map(|a| a.arguments()));
         command.args(disks::arguments(&config.disks));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);

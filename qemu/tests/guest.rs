@@ -60,6 +60,7 @@ fn config(path: PathBuf, patience: Patience) -> Config {
         nics: 2,
         disks: Vec::new(),
         command_line: "log=warn one two".into(),
+        module: None,
         patience,
     }
 }

@@ -23,9 +23,6 @@ use crate::nqn::{Nqn, NqnError};
 /// The most hosts of a file.
 pub const MOST_HOSTS: usize = 1024;
 
-/// The most bytes of a file.
-pub const MOST_BYTES: usize = 1 << 20;
-
 /// What a line says of a host.
 #[derive(Clone, Debug)]
 pub struct Host<'a> {

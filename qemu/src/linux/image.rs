@@ -27,8 +27,33 @@ const PACKAGES: [&str; 9] = [
     "perftest",
     "rdmacm-utils",
 ];
-/// The package that depends on the current kernel.
-const KERNEL: &str = "linux-image-amd64";
+/// A kernel of the release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// The one that the release has had from the beginning.
+    Stable,
+    /// A newer one, which authenticates NVMe hosts and controllers. It comes without siw.
+    Newer,
+}
+
+impl Kernel {
+    /// The package that depends on the current version.
+    fn package(self) -> &'static str {
+        match self {
+            Kernel::Stable => "linux-image-amd64",
+            Kernel::Newer => "linux-image-6.12-amd64",
+        }
+    }
+
+    /// The folder with the finished image.
+    fn folder(self) -> &'static str {
+        match self {
+            Kernel::Stable => "linux",
+            Kernel::Newer => "linux-6.12",
+        }
+    }
+}
+
 /// The modules that the guest loads when it boots.
 const MODULES: [&str; 9] = [
     "virtio_pci",
@@ -44,7 +69,19 @@ const MODULES: [&str; 9] = [
 ];
 /// Modules that `modprobe` loads when they are wanted ([`super::storage`],
 /// [`super::Linux::use_iwarp`]).
-const ON_DEMAND: [&str; 6] = ["brd", "ext4", "nvme_rdma", "nvmet_rdma", "siw", "virtio_blk"];
+const ON_DEMAND: [&str; 10] = [
+    "brd",
+    // What nvme_auth requests under other names.
+    "dh_generic",
+    "ext4",
+    "hmac",
+    "nvme_rdma",
+    "nvmet_rdma",
+    "sha256_generic",
+    "sha512_generic",
+    "siw",
+    "virtio_blk",
+];
 /// The folders of the packages that go into the guest.
 const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc"];
 /// Prefixes of the names of files and folders in these that the guest does not need.
@@ -69,8 +106,13 @@ pub struct Image {
 impl Image {
     /// Finds the image, or builds it if there is none with these packages and modules.
     pub fn find() -> Result<Image> {
+        Image::with(Kernel::Stable)
+    }
+
+    /// The same with this kernel.
+    pub fn with(kernel: Kernel) -> Result<Image> {
         let folder = images::target_folder()?.join("tmp");
-        let cache = folder.join("linux");
+        let cache = folder.join(kernel.folder());
         let image = Image { kernel: cache.join("vmlinuz"), initrd: cache.join("initrd") };
         let stamp = cache.join("made-of");
         let made_of =
@@ -81,9 +123,9 @@ impl Image {
         setup::ensure_tools_for_modules()?;
         complain!("ferrovia: downloading and building the Linux guest, once");
         let progress = Progress::begin("building the Linux guest");
-        let work = Work::begin(folder.join(format!("linux-{}", std::process::id())));
-        let built =
-            work.and_then(|work| build(&work.0, &image, &progress)).and_then(|()| fs::write(stamp, made_of));
+        let work = Work::begin(folder.join(format!("{}-{}", kernel.folder(), std::process::id())));
+        let built = work.and_then(|work| build(&work.0, kernel, &image, &progress));
+        let built = built.and_then(|()| fs::write(stamp, made_of));
         drop(progress);
         built.map(|()| image).map_err(|e| Error::system("build the Linux guest", e))
     }
@@ -105,7 +147,7 @@ impl Drop for Work {
     }
 }
 
-fn build(work: &Path, image: &Image, progress: &Progress) -> io::Result<()> {
+fn build(work: &Path, kernel: Kernel, image: &Image, progress: &Progress) -> io::Result<()> {
     let stage = work.join("stage");
     for folder in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64"] {
         fs::create_dir_all(stage.join(folder))?;
@@ -115,7 +157,7 @@ fn build(work: &Path, image: &Image, progress: &Progress) -> io::Result<()> {
     }
     progress.message("downloading Debian's packages");
     let apt = Apt::begin(work)?;
-    let packages = download(&apt)?;
+    let packages = download(&apt, kernel)?;
     progress.message("unpacking and compiling");
     for package in packages.programs {
         unpack(&package, &stage)?;
@@ -130,12 +172,14 @@ fn build(work: &Path, image: &Image, progress: &Progress) -> io::Result<()> {
     let all_modules = stage.join("lib/modules").join(&version);
     if let Some(cache) = image.kernel.parent() {
         fs::create_dir_all(cache)?;
-        // It takes most of the download, and is the same until the kernel is another one.
-        let kept = cache.join(format!("siw-{}.ko", packages.exact_version));
-        if !kept.is_file() {
-            make_siw(&apt, work, &stage, &version, &kept, progress)?;
+        if kernel == Kernel::Stable {
+            // It takes most of the download, and is the same until the kernel is another one.
+            let kept = cache.join(format!("siw-{}.ko", packages.exact_version));
+            if !kept.is_file() {
+                make_siw(&apt, work, &stage, &version, &kept, progress)?;
+            }
+            fs::copy(kept, all_modules.join("siw.ko"))?;
         }
-        fs::copy(kept, all_modules.join("siw.ko"))?;
     }
     progress.message("packing");
     fs::copy(stage.join(format!("boot/vmlinuz-{version}")), &image.kernel)?;
@@ -220,19 +264,20 @@ struct Packages {
 }
 
 /// Downloads the packages and all their dependencies.
-fn download(apt: &Apt) -> io::Result<Packages> {
+fn download(apt: &Apt, kernel: Kernel) -> io::Result<Packages> {
+    let meta = kernel.package();
     let archives = apt.state.join("archives");
     run(apt
         .in_folder("archives", "apt-get")
         .args(["-qq", "-y", "--download-only", "install"])
         .args(PACKAGES))?;
-    let depends = apt.depends(KERNEL)?;
+    let depends = apt.depends(meta)?;
     let mut words = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    let version = words.find_map(|name| name.strip_prefix("linux-image-")).ok_or_else(|| missing(KERNEL))?;
+    let version = words.find_map(|name| name.strip_prefix("linux-image-")).ok_or_else(|| missing(meta))?;
     let kernel = apt.download("kernel", &[format!("linux-image-{version}")])?;
     // NAME_VERSION_ARCHITECTURE.deb
     let file = kernel.first().and_then(|file| file.file_name()?.to_str());
-    let exact_version = file.and_then(|file| file.split('_').nth(1)).ok_or_else(|| missing(KERNEL))?;
+    let exact_version = file.and_then(|file| file.split('_').nth(1)).ok_or_else(|| missing(meta))?;
     Ok(Packages {
         version: version.to_owned(),
         exact_version: exact_version.to_owned(),

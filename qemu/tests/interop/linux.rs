@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use qemu::linux::Outcome;
-use qemu::linux::image::Image;
+use qemu::linux::image::{Image, Kernel};
 use qemu::linux::{self, Device, Side, storage};
 use qemu::setup::Qemu;
 
@@ -66,6 +66,18 @@ impl Linux {
     /// Boots such a guest as one of several on a switch: `mac` is the last byte of its MAC.
     pub fn boot_on_switch(link: &Path, addresses: &[&str], mtu: u32, mac: u8) -> Linux {
         Linux::boot_host(Device { side: Side::Connect, link, addresses, mtu, mac })
+    }
+
+    /// Boots a guest with the kernel that can prove who it is.
+    pub fn boot_to_authenticate(link: &Path, addresses: &[&str], mtu: u32) -> Linux {
+        static IMAGE: OnceLock<Image> = OnceLock::new();
+        let image = IMAGE.get_or_init(|| Image::with(Kernel::Newer).expect("the Linux guest's image"));
+        let device = Device { side: Side::Connect, link, addresses, mtu, mac: 2 };
+        let mut linux = Linux(storage::boot(&qemu(), image, &device).expect("the guest is ready"));
+        // Some of these are parts of the kernel.
+        linux.run("for name in hmac sha256_generic sha512_generic dh_generic; do modprobe $name; done", STEP);
+        linux.succeed("grep dhchap_secret /dev/nvme-fabrics", STEP);
+        linux
     }
 
     fn boot_host(device: Device<'_>) -> Linux {

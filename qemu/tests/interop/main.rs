@@ -8,6 +8,7 @@
 
 extern crate ferrovia_qemu as qemu;
 
+mod auth;
 mod clients;
 mod faults;
 mod linux;

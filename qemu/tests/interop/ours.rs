@@ -78,6 +78,22 @@ impl Ours {
         }
     }
 
+    /// Waits for so many lines with this text in them, after those that were waited for before.
+    #[track_caller]
+    pub fn wait_for_text(&mut self, text: &str, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut found = 0;
+        while found < count {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    found += usize::from(line.contains(text));
+                    self.seen.push(line);
+                }
+                Err(error) => panic!("our side wrote {found} lines with {text:?}, not {count}: {error}"),
+            }
+        }
+    }
+
     /// Waits until the image has ended, which has to succeed.
     #[track_caller]
     pub fn succeed(&mut self) {

@@ -35,7 +35,7 @@ fn boot_over(transport: Transport, folder: &Path, arguments: &[&str]) -> (Ours, 
 }
 
 /// Makes a file system on a device, writes a file, and checks that all of it comes back.
-fn keeps_a_file(linux: &mut Linux, device: &str, folder: &str) {
+pub(crate) fn keeps_a_file(linux: &mut Linux, device: &str, folder: &str) {
     let linux = linux.storage();
     linux.make_file_system(device).expect("mkfs");
     linux.mount(device, folder).expect("mount");

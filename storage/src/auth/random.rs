@@ -11,7 +11,7 @@ use crate::Error;
 pub(crate) struct Random(Arc<dyn Platform>);
 
 impl Random {
-    /// The platform's source. Fails if it has none, or one that repeats itself.
+    /// The platform's source. Fails if it has none, or one that does not work.
     pub(crate) fn new(platform: &Arc<dyn Platform>) -> Result<Random, Error> {
         let random = Random(platform.clone());
         let mut words = [0; 3];
@@ -20,9 +20,9 @@ impl Random {
                 "authentication needs random numbers fit for keys, which this CPU does not make (RDRAND)",
             ),
         )?;
-        let [a, b, c] = words;
-        match a == b || b == c {
-            true => Err(Error::Config("the generator of random numbers repeats itself")),
+        // Some CPUs return the same bits for ever after they slept.
+        match words.iter().all(|&word| word == 0 || word == u64::MAX) {
+            true => Err(Error::Config("the CPU's generator of random numbers (RDRAND) does not work")),
             false => Ok(random),
         }
     }

@@ -8,6 +8,10 @@
 //! `span=0` bytes of the namespace, 0 for all; `seed=1`; and the word `unchecked`, without which
 //! patterns are written and checked. **What the namespace held is lost**, unless `writes=0`.
 //!
+//! The first module, if there is one, is a file of hosts in the form that `nvme::auth::hosts`
+//! describes: the line of the host itself has the keys by which it and the controller prove who
+//! they are.
+//!
 //! For measurements: `seconds=N` ends after this time instead of after so many requests; each
 //! `plan=BYTES,DEPTH,WRITES` is a workload, in the place of the one by `bytes`, `depth` and
 //! `writes`; `figures` has the line `@load READS WRITES BYTES NANOSECONDS` written after each, for
@@ -25,7 +29,8 @@ use core::time::Duration;
 
 use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
-use storage::initiator::{Initiator, Options};
+use storage::initiator::{Authentication, Initiator, Options};
+use storage::target::Host;
 use storage::workload::{self, Done, Plan, Trouble};
 
 /// The name of the target's subsystem unless the user gives another: that of our own image.
@@ -68,6 +73,7 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
     if let Some(host) = args.get("host") {
         options.host = host.into();
     }
+    options.authentication = authentication(&options.host)?;
     let loads = Loads::read()?;
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?.over(args.get("transport"))?;
     let platform = node.platform.clone();
@@ -89,6 +95,18 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
     })?;
     host.disconnect();
     Ok(())
+}
+
+/// How the host proves who it is, if the launcher's file has a key for it.
+fn authentication(host: &str) -> Result<Option<Authentication>, Failure> {
+    let Some(module) = kernel::modules().next() else { return Ok(None) };
+    let text = core::str::from_utf8(module.data).trying("the file of hosts")?;
+    let hosts = Host::parse_all(text).trying("the file of hosts")?;
+    let known = hosts.into_iter().find(|known| known.nqn == host);
+    Ok(known.and_then(|known| {
+        let Host { controller_key, hashes, groups, .. } = known;
+        Some(Authentication { key: known.key?, controller_key, hashes, groups })
+    }))
 }
 
 fn on_disk(boot: Boot) -> Result<(), Failure> {

@@ -8,6 +8,9 @@
 //! `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second;
 //! `until-idle`, to end when the last host has left.
 //!
+//! The first module, if there is one, names hosts with their keys, in the form that
+//! `nvme::auth::hosts` describes.
+//!
 //! When the launcher asks it to end, it disconnects all hosts, and ends.
 //!
 //! Lines: `ready: ADDRESS:PORT` for each address; `connect:` with the command for a Linux host;
@@ -31,7 +34,7 @@ use block::ram::RamDisk;
 use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
 use platform::Platform;
-use storage::target::{Config, Control, Export, MOST_NAMESPACES, Target};
+use storage::target::{Config, Control, Export, Host, MOST_NAMESPACES, Target};
 
 /// The subsystem's name unless the user gives another.
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
@@ -68,6 +71,7 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     }
     let allowed: Vec<String> = args.all("allow-host").map(String::from).collect();
     config.allowed = (!allowed.is_empty()).then_some(allowed);
+    config.hosts = hosts()?;
     config.serial = match args.get("serial") {
         Some(serial) => String::from(serial),
         None => format!("{:016x}", kernel::random_u64()),
@@ -100,6 +104,13 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let reports = Box::new(move || report(&*platform, &control));
     node.platform.spawn("statistics", reports).map_err(|_| "out of memory").trying("a thread")?;
     target.run().trying("the target")
+}
+
+/// The hosts that the launcher's file names, if there is one.
+fn hosts() -> Result<Vec<Host>, Failure> {
+    let Some(module) = kernel::modules().next() else { return Ok(Vec::new()) };
+    let text = core::str::from_utf8(module.data).trying("the file of hosts")?;
+    Host::parse_all(text).trying("the file of hosts")
 }
 
 /// What to say when there is too little memory for so many disks.

@@ -1,0 +1,112 @@
+//! Linux proves to our target who it is, and the target to Linux.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use qemu::linux::storage::Connect;
+
+use crate::linux::Linux;
+use crate::ours::{Ours, link};
+use crate::storage::keeps_a_file;
+use crate::{LIMIT, LINUX, MTU};
+
+const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
+const HOST: (&str, &str) = ("nqn.2026-01.org.example:one", "11111111-2222-3333-4444-555555555555");
+/// Keys of 32 and 48 bytes; the second one is transformed by SHA-384.
+const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const CONTROLLER_KEY: &str =
+    "DHHC-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
+
+/// Our target with a line for the host, and Linux on its link.
+fn boot(folder: &Path, words: &str) -> (Ours, Linux) {
+    let hosts = folder.join("hosts");
+    let line = format!("# the only host\n{} key={KEY} controller-key={CONTROLLER_KEY} {words}\n", HOST.0);
+    std::fs::write(&hosts, line).expect("a file");
+    std::fs::set_permissions(&hosts, Permissions::from_mode(0o600)).expect("its mode");
+    let hosts = hosts.to_str().expect("a path");
+    let disks = ["storage", "--ram-disk", "48M", "--ram-disk", "16M"];
+    let mut ours = Ours::start(folder, &[&disks[..], &["--hosts", hosts, "--log", "info"]].concat());
+    ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
+    (ours, Linux::boot_to_authenticate(&link(folder), &LINUX, MTU))
+}
+
+fn connect(options: &str) -> Connect<'_> {
+    Connect { host: Some(HOST), options, ..Connect::to(NQN, "10.0.0.1") }
+}
+
+fn is_refused(linux: &mut Linux, options: &str) {
+    let line = connect(options).command();
+    let outcome = linux.run(&line, LIMIT);
+    assert_ne!(outcome.status, 0, "{line} was not refused");
+}
+
+#[test]
+fn linux_and_the_target_prove_who_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = boot(folder.path(), "namespaces=1");
+    is_refused(&mut linux, "");
+    is_refused(&mut linux, &format!("--dhchap-secret={CONTROLLER_KEY}"));
+    ours.wait_for_text("has not proved who it is", 1);
+    let right = format!("--dhchap-secret={KEY}");
+    let devices = linux.storage().connect(&connect(&right), 1).expect("it connects");
+    assert_eq!(devices.len(), 1, "it sees one of two namespaces");
+    ours.wait_for_text("has proved who it is on queue", 2);
+    keeps_a_file(&mut linux, &devices[0], "/mnt");
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    is_refused(&mut linux, &format!("{right} --dhchap-ctrl-secret={KEY}"));
+    let both = format!("{right} --dhchap-ctrl-secret={CONTROLLER_KEY}");
+    let devices = linux.storage().connect(&connect(&both), 1).expect("it connects");
+    keeps_a_file(&mut linux, &devices[0], "/mnt");
+    linux.storage().disconnect(NQN).expect("it disconnects");
+}
+
+#[test]
+fn linux_proves_who_it_is_again_while_it_writes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = boot(folder.path(), "groups=ffdhe4096 hashes=sha256");
+    let both = format!("--dhchap-secret={KEY} --dhchap-ctrl-secret={CONTROLLER_KEY}");
+    let device = linux.storage().connect(&connect(&both), 2).expect("it connects").remove(0);
+    ours.wait_for_text("has proved who it is on queue", 2);
+    let writes = format!(
+        "(while [ ! -e /tmp/stop ]; do dd if=/dev/urandom of=/tmp/data bs=64k count=32 2>/dev/null && \
+         dd if=/tmp/data of={device} bs=64k oflag=direct 2>/dev/null && \
+         dd if={device} bs=64k count=32 iflag=direct 2>/dev/null | cmp - /tmp/data && echo >>/tmp/log || \
+         touch /tmp/failed /tmp/stop; done; touch /tmp/end) >/dev/null 2>&1 & \
+         until [ -e /tmp/log ]; do sleep 0.1; done; dmesg -c >/dev/null"
+    );
+    linux.succeed(&writes, LIMIT);
+    for _ in 0..3 {
+        linux.succeed(&format!("echo {KEY} >/sys/class/nvme/nvme0/dhchap_secret"), LIMIT);
+        ours.wait_for_text("has proved who it is on queue", 2);
+    }
+    let end = "touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]";
+    linux.succeed(end, LIMIT);
+    let kernel = linux.succeed("dmesg", LIMIT);
+    for word in ["error", "timeout", "reconnect"] {
+        assert!(!kernel.contains(word), "its connection was disturbed:\n{kernel}");
+    }
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    ours.wait_for("idle: ");
+}
+
+#[test]
+fn linux_with_a_wrong_new_key_is_refused_until_it_has_the_right_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut ours, mut linux) = boot(folder.path(), "");
+    let options = format!("--dhchap-secret={KEY} --reconnect-delay=1 --ctrl-loss-tmo=300");
+    let device = linux.storage().connect(&connect(&options), 2).expect("it connects").remove(0);
+    ours.wait_for_text("has proved who it is on queue", 2);
+    let write = |linux: &mut Linux, key| {
+        linux.succeed(&format!("echo {key} >/sys/class/nvme/nvme0/dhchap_secret"), LIMIT);
+    };
+    write(&mut linux, CONTROLLER_KEY);
+    ours.wait_for_text("has not proved who it is", 1);
+    linux.succeed("until [ $(cat /sys/class/nvme/nvme0/state) != live ]; do sleep 0.1; done", LIMIT);
+    // It tries again by itself.
+    ours.wait_for_text("has not proved who it is", 1);
+    write(&mut linux, KEY);
+    ours.wait_for_text("has proved who it is on queue", 2);
+    keeps_a_file(&mut linux, &device, "/mnt");
+    linux.storage().disconnect(NQN).expect("it disconnects");
+}
