@@ -89,24 +89,3 @@ fn linux_proves_who_it_is_again_while_it_writes() {
     linux.storage().disconnect(NQN).expect("it disconnects");
     ours.wait_for("idle: ");
 }
-
-#[test]
-fn linux_with_a_wrong_new_key_is_refused_until_it_has_the_right_one() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (mut ours, mut linux) = boot(folder.path(), "");
-    let options = format!("--dhchap-secret={KEY} --reconnect-delay=1 --ctrl-loss-tmo=300");
-    let device = linux.storage().connect(&connect(&options), 2).expect("it connects").remove(0);
-    ours.wait_for_text("has proved who it is on queue", 2);
-    let write = |linux: &mut Linux, key| {
-        linux.succeed(&format!("echo {key} >/sys/class/nvme/nvme0/dhchap_secret"), LIMIT);
-    };
-    write(&mut linux, CONTROLLER_KEY);
-    ours.wait_for_text("has not proved who it is", 1);
-    linux.succeed("until [ $(cat /sys/class/nvme/nvme0/state) != live ]; do sleep 0.1; done", LIMIT);
-    // It tries again by itself.
-    ours.wait_for_text("has not proved who it is", 1);
-    write(&mut linux, KEY);
-    ours.wait_for_text("has proved who it is on queue", 2);
-    keeps_a_file(&mut linux, &device, "/mnt");
-    linux.storage().disconnect(NQN).expect("it disconnects");
-}
