@@ -17,6 +17,7 @@ mod input;
 mod liar;
 mod mpa;
 mod packets;
+mod pass;
 mod port;
 mod port_streams;
 mod race;
@@ -34,7 +35,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 18] = [
+pub const TARGETS: [(&str, Body); 19] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -52,6 +53,7 @@ pub const TARGETS: [(&str, Body); 18] = [
     ("tcp", tcp::run),
     ("mpa", mpa::run),
     ("stream", stream::run),
+    ("pass", pass::run),
     ("convert", convert::run),
 ];
 

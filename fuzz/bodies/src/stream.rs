@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use iwarp::ddp::{Header, Place};
 use iwarp::engine::{
-    By, Close, Config, Denied, Engine, Event, Memory, Message, Operation, Receive, Role, Sink, Source,
+    By, Close, Config, Denied, Direct, Engine, Event, Memory, Message, Operation, Receive, Role, Sink, Source,
 };
 use iwarp::mpa::fpdu::{self, Receiver};
 use iwarp::rdmap::read;
@@ -43,15 +43,17 @@ const REGION: u32 = 1;
 const LENGTH: u64 = 300;
 
 #[derive(Default)]
-struct Device {
+pub(crate) struct Device {
     /// The lengths of requests, by their numbers.
-    requests: Vec<u32>,
-    receives: VecDeque<u32>,
-    taken: u32,
+    pub requests: Vec<u32>,
+    pub receives: VecDeque<u32>,
+    pub taken: u32,
     /// The Receive that was taken last, and its length.
     next: u32,
     room: u32,
-    revoked: bool,
+    pub revoked: bool,
+    /// Of payload that is moved, so many bytes at a time.
+    pub moves: u32,
 }
 
 impl Device {
@@ -115,6 +117,18 @@ impl Memory for Device {
 
     fn invalidate(&mut self, stag: u32, _: By) -> Result<(), Denied> {
         if stag == REGION { Ok(()) } else { Err(Denied::Stag) }
+    }
+}
+
+impl Direct for Device {
+    fn write_from_peer(&mut self, stag: u32, to: u64, length: u32) -> Result<u32, Denied> {
+        self.region(stag, to, length as usize)?;
+        Ok(length.min(self.moves))
+    }
+
+    fn place_from_peer(&mut self, sink: Sink, length: u32) -> Result<u32, Denied> {
+        self.place(sink, &vec![0; length as usize])?;
+        Ok(length.min(self.moves))
     }
 }
 
