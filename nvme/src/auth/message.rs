@@ -157,7 +157,7 @@ impl<'a> Negotiate<'a> {
     /// Bytes of a message with one protocol.
     pub const LEN: usize = size_of::<NegotiateHead>() + size_of::<Proposal>();
 
-    /// Reads a message of which [`kind`] says that it is this one.
+    /// Reads a message of which [`kind()`] says that it is this one.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ pub struct Challenge<'a> {
 }
 
 impl<'a> Challenge<'a> {
-    /// Reads a message of which [`kind`] says that it is this one.
+    /// Reads a message of which [`kind()`] says that it is this one.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Reads a message of which [`kind`] says that it is this one, in a transaction with this hash
-    /// function and this group.
+    /// Reads a message of which [`kind()`] says that it is this one, in a transaction with this
+    /// hash function and this group.
     ///
     /// # Errors
     ///
@@ -341,8 +341,8 @@ pub struct Success1<'a> {
 }
 
 impl<'a> Success1<'a> {
-    /// Reads a message of which [`kind`] says that it is this one, in a transaction with this hash
-    /// function.
+    /// Reads a message of which [`kind()`] says that it is this one, in a transaction with this
+    /// hash function.
     ///
     /// # Errors
     ///
@@ -382,7 +382,7 @@ impl Success2 {
     /// Bytes of a message.
     pub const LEN: usize = 16;
 
-    /// Reads a message of which [`kind`] says that it is this one.
+    /// Reads a message of which [`kind()`] says that it is this one.
     ///
     /// # Errors
     ///
@@ -424,7 +424,7 @@ impl Failed {
     /// Bytes of a message.
     pub const LEN: usize = size_of::<FailedFields>();
 
-    /// Reads a message of which [`kind`] says that it is this one.
+    /// Reads a message of which [`kind()`] says that it is this one.
     ///
     /// # Errors
     ///
