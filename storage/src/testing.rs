@@ -1,4 +1,5 @@
-//! A host that sends whatever bytes a test wants: for tests and fuzzing.
+//! A host that sends whatever bytes a test wants, and a controller that asks for a proof: for tests
+//! and fuzzing.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,6 +14,8 @@ use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::attention::Attention;
+#[cfg(feature = "testing")]
+pub use crate::auth::testing::Asking;
 
 /// Bytes for capsules. They lie one behind the other, and the first one follows the last.
 const CAPSULES: usize = 1 << 18;

@@ -7,6 +7,7 @@
 
 mod admin;
 mod api;
+mod auth;
 mod calls;
 mod capsule;
 mod cm;
@@ -48,6 +49,7 @@ pub const TARGETS: [(&str, Body); 19] = [
     ("transport", transport::run),
     ("packets", packets::run),
     ("capsule", capsule::run),
+    ("auth", auth::run),
     ("descriptor", descriptor::run),
     ("vipl", vipl::run),
     ("tcp", tcp::run),

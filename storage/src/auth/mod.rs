@@ -3,6 +3,8 @@
 
 mod exchange;
 mod random;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
