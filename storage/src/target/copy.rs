@@ -7,23 +7,12 @@ use nvme::status::Status;
 use zerocopy::FromBytes;
 
 use super::commands::Index;
-use super::namespace::Namespace;
 use super::pool::SMALL;
 use super::server::Target;
 use super::task::{Operation, Progress, Task};
 
 /// The bytes of a source range in the command's data.
 pub(super) const RANGE: usize = size_of::<Range>();
-/// The most bytes of a source range, and of all of a command.
-pub(super) const MOST_OF_RANGE: u64 = 1 << 20;
-pub(super) const MOST: u64 = 16 << 20;
-
-/// The most blocks of a source range, and of a command.
-pub(super) fn limits(namespace: &Namespace) -> (u64, u64) {
-    let (of_range, all) = (MOST_OF_RANGE >> namespace.shift(), MOST >> namespace.shift());
-    (of_range.min(u16::MAX.into()), all)
-}
-
 impl Target {
     fn range_of_copy(&self, index: Index, place: usize, number: usize) -> Option<Range> {
         let mut bytes = [0; RANGE];
@@ -35,7 +24,7 @@ impl Target {
     /// Checks the ranges of a Copy, which have come. Nothing is copied if one is wrong.
     pub(super) fn check_copy(&self, index: Index, place: usize, ranges: usize) -> Result<(), Status> {
         let namespace = &self.subsystem.namespaces[place];
-        let (blocks, (most_of_range, most)) = (namespace.geometry.blocks, limits(namespace));
+        let (blocks, (most_of_range, most)) = (namespace.geometry.blocks, namespace.copy_limits());
         let fits = |first: u64, count: u64| first.checked_add(count).is_some_and(|end| end <= blocks);
         let mut total = 0;
         for number in 0..ranges {

@@ -16,6 +16,10 @@ use super::shares::Shares;
 use super::silence::Silence;
 use super::task::Operation;
 
+/// The most bytes of a source range of a Copy, and of all that it copies.
+const MOST_OF_RANGE: u64 = 1 << 20;
+const MOST_COPIED: u64 = 16 << 20;
+
 /// What commands of a namespace wait for.
 pub(crate) struct Waiting;
 
@@ -131,6 +135,12 @@ impl Namespace {
     /// tick of the timer.
     pub(crate) fn silent_for(&mut self, now: u64) -> u64 {
         self.silence.lasts(self.on_disk > 0, self.finished, now)
+    }
+
+    /// The most blocks of a source range of a Copy, and of all of them.
+    pub(super) fn copy_limits(&self) -> (u64, u64) {
+        let (of_range, all) = (MOST_OF_RANGE >> self.shift(), MOST_COPIED >> self.shift());
+        (of_range.min(u16::MAX.into()), all)
     }
 
     /// Whether the disk takes requests.

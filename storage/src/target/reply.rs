@@ -166,7 +166,7 @@ impl Target {
         page.nmic = Nmic::SHARED.bits();
         page.nsattr = namespace.geometry.is_read_only.into();
         page.nguid = namespace.uuid;
-        let (most_of_range, most) = super::copy::limits(namespace);
+        let (most_of_range, most) = namespace.copy_limits();
         (page.mssrl, page.mcl) = ((most_of_range as u16).into(), (most as u32).into());
         page.msrc = (nvme::copy::MAX_RANGES - 1) as u8;
         let mut reservations = Rescap::ALL_TYPES | Rescap::IGNORES_KEY_1_3;

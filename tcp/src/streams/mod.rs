@@ -326,8 +326,8 @@ impl Streams {
         self.room().is_ok() || self.leaving.first().is_some()
     }
 
-    /// Fails if there is no place or no memory for one more stream. Large rings leave memory for the
-    /// small ones of all streams.
+    /// Fails if there is no place or no memory for one more stream. Large rings leave memory for
+    /// the small ones of all streams.
     fn room(&self) -> Result<(), Error> {
         if self.slots.len() - self.free.len() >= self.config.streams {
             return Err(Error::TooMany);
