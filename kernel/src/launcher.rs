@@ -16,7 +16,8 @@ pub(crate) fn beat(byte: u8) {
 }
 
 /// Asks the launcher for something: `kill` stops the device process behind the NICs, and
-/// `stop-word ADDRESS` names the word in which the launcher asks the image to end. `request` is one
+/// `stop-word ADDRESS` names the word in which the launcher asks the image to end, and
+/// `mailbox ADDRESS BYTES BYTES` the memory for other questions and answers. `request` is one
 /// line. The launcher sends no answer; observe the effect.
 pub fn control(request: &str) {
     // Held for the whole line, so that no byte of the heartbeat gets into it.

@@ -11,6 +11,7 @@
 //!
 //! # What the launcher sees
 //! - The console is the first serial port. [`console`] describes log levels.
+//! - An image that opens a [`Mailbox`] is asked what it defines.
 //! - An image that calls [`listen_for_stop`] is asked to end before the launcher ends QEMU.
 //! - [`exit`] ends QEMU with a status. [`Status`] lists the statuses of the kernel itself.
 //! - The heartbeat, a byte on port 0xe9 each second, shows that threads run on all CPUs
@@ -63,6 +64,7 @@ mod cpu;
 pub mod interrupts;
 mod launcher;
 pub mod lock;
+mod mailbox;
 pub mod memory;
 pub mod panic;
 pub mod pci;
@@ -81,6 +83,7 @@ pub mod virtio;
 pub use args::args;
 pub use cpu::count as cpus;
 pub use launcher::control;
+pub use mailbox::Mailbox;
 pub use pci::{disks, nics};
 pub use pvh::{Module, modules};
 pub use random::random_u64;

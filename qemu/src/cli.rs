@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::error::{Error, Result};
 use crate::network::Transport;
 use crate::options::Options;
-use crate::{bench, conformance, images, pair, runner, serve, storage, tour, verbs};
+use crate::{bench, conformance, images, operator, pair, runner, serve, storage, tour, verbs};
 
 /// Boots Ferrovia's kernel in QEMU with emulated RDMA NICs, and moves data through IT-API
 /// endpoints.
@@ -105,6 +105,16 @@ enum Command {
         #[command(flatten)]
         asked: verbs::Asked,
     },
+    /// Have a running `storage --control SOCKET` do something
+    StorageCtl {
+        /// The launcher's socket
+        #[arg(value_name = "SOCKET")]
+        socket: PathBuf,
+        /// list; metrics; add ram=SIZE or add file=PATH; remove nsid=N; resize nsid=N size=SIZE;
+        /// disconnect host=NQN; drain; resume; save file=PATH; end
+        #[arg(value_name = "COMMAND", required = true)]
+        words: Vec<String>,
+    },
     /// Boot the image targets/NAME, which may be one of your own; NAME alone does the same
     Boot {
         /// The image's folder in targets
@@ -154,6 +164,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Bench { .. } => options.check_no_disks("bench has machines of its own")?,
         Command::Nic => options.check_no_disks("nic boots no guest")?,
         Command::Verbs { .. } => options.check_no_disks("verbs boots no guest")?,
+        Command::Storage { exports } if exports.has_file() => {}
         _ if options.read_only && options.disks.is_empty() => {
             return Err(Error::Usage("--read-only is about disks; name one by --disk FILE".into()));
         }
@@ -181,6 +192,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Nic => serve::serve(options),
         Command::Storage { exports } => storage::serve(options, &exports),
         Command::Verbs { asked } => verbs::verbs(options, &asked),
+        Command::StorageCtl { socket, words } => operator::client::run(&socket, &words),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }
@@ -324,6 +336,11 @@ mod tests {
             (&["storage", "--ram-disk", "0"], "a size is at least 1M"),
             (&["storage", "--ram-disk", "64M", "--nqn", "a b"], "no blanks"),
             (&["storage", "--ram-disk", "64M", "--port", "0"], "--port"),
+            (&["storage", "--serial", "123456789012345678901"], "1 to 20 printable"),
+            (&["storage", "--metrics", "9100"], "--metrics"),
+            (&["storage", "--slots", "17"], "--slots"),
+            (&["storage-ctl", "x"], "<COMMAND>"),
+            (&["storage-ctl", "/nonexistent", "remove", "2"], "no argument like nsid=2"),
             (&["bench", "--json"], "--json"),
             (&["test", "a b"], "a b"),
             (&["boot", "nonexistent"], "the images are apps-self, bench,"),

@@ -52,8 +52,29 @@ pub enum Note {
     KillDevice,
     /// The guest ends by itself once the word at this bus address is not 0 any more.
     StopWord(u64),
+    /// The guest answers questions here.
+    Mailbox(MailboxPlace),
     /// An unknown control line.
     Unknown(String),
+}
+
+/// Where a guest takes questions and puts its answers (`mailbox.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailboxPlace {
+    /// Its bus address.
+    pub address: u64,
+    /// The bytes of the longest question.
+    pub question: u64,
+    /// The bytes of the longest answer.
+    pub answer: u64,
+}
+
+impl MailboxPlace {
+    fn parse(text: &str) -> Option<MailboxPlace> {
+        let mut words = text.strip_prefix("mailbox ")?.split(' ').map(|word| word.parse().ok());
+        let mut next = || words.next().flatten();
+        Some(MailboxPlace { address: next()?, question: next()?, answer: next()? })
+    }
 }
 
 /// Reads the debug port. `.` is a heartbeat, wherever it stands. `S` outside a control line is the
@@ -84,6 +105,9 @@ impl DebugPort {
     fn control(line: &[u8]) -> Note {
         let text = String::from_utf8_lossy(line);
         let stop_word = text.strip_prefix("stop-word ").and_then(|address| address.parse().ok());
+        if let Some(place) = MailboxPlace::parse(&text) {
+            return Note::Mailbox(place);
+        }
         match (&*text, stop_word) {
             ("kill", _) => Note::KillDevice,
             (_, Some(address)) => Note::StopWord(address),
@@ -127,6 +151,9 @@ mod tests {
         assert_eq!(port.feed(b"kill 1\n"), [Note::Unknown("kill 1".into())]);
         assert_eq!(port.feed(b"\n"), [Note::Unknown("".into())]);
         assert_eq!(port.feed(b"stop-word 40.96\n"), [Note::Beat, Note::StopWord(4096)]);
+        let place = MailboxPlace { address: 4096, question: 64, answer: 128 };
+        assert_eq!(port.feed(b"mailbox 4096 64 128\n"), [Note::Mailbox(place)]);
+        assert_eq!(port.feed(b"mailbox 1 2\n"), [Note::Unknown("mailbox 1 2".into())]);
         assert_eq!(port.feed(b"stop-word -1\n"), [Note::Unknown("stop-word -1".into())]);
     }
 }

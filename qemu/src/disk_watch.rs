@@ -94,6 +94,31 @@ impl DiskWatch {
         Some(format!("{}: a {what} failed: {reason}{more}", disk.path.display()))
     }
 
+    /// Watches one more disk.
+    pub fn add(&mut self, node: String, disk: &Disk, bytes: u64) {
+        self.disks.push(Watched {
+            node,
+            path: disk.path.clone(),
+            read_only: disk.read_only,
+            bytes,
+            seen: bytes,
+            reads: Failures::default(),
+            writes: Failures::default(),
+        });
+    }
+
+    /// Watches a disk no more.
+    pub fn remove(&mut self, node: &str) {
+        self.disks.retain(|disk| disk.node != node);
+    }
+
+    /// A disk has another size, of which the guest was told.
+    pub fn has_now(&mut self, node: &str, bytes: u64) {
+        for disk in self.disks.iter_mut().filter(|disk| disk.node == node) {
+            (disk.bytes, disk.seen) = (bytes, bytes);
+        }
+    }
+
     /// Looks at the sizes of all files.
     pub fn look(&mut self) -> Vec<Resized> {
         self.disks.iter_mut().filter_map(Watched::look).collect()

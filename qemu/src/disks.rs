@@ -37,9 +37,7 @@ pub struct Disk {
 /// Checks that these files can be a guest's disks. QEMU checks them again when it opens them, but
 /// its messages are harder to understand.
 pub fn check(disks: &[Disk]) -> Result<()> {
-    if disks.len() > MOST {
-        return Err(Error::Usage(format!("{} disks are too many: a guest has {MOST} at most", disks.len())));
-    }
+    check_count(disks.len())?;
     let mut files = Vec::new();
     for disk in disks {
         let file = disk.check()?;
@@ -47,6 +45,14 @@ pub fn check(disks: &[Disk]) -> Result<()> {
             return Err(disk.unusable("it is given twice, but a file is one disk only"));
         }
         files.push(file);
+    }
+    Ok(())
+}
+
+/// Checks that a guest can have so many disks.
+pub fn check_count(count: usize) -> Result<()> {
+    if count > MOST {
+        return Err(Error::Usage(format!("{count} disks are too many: a guest has {MOST} at most")));
     }
     Ok(())
 }
@@ -89,6 +95,38 @@ pub(crate) fn node_name(number: usize) -> String {
     format!("disk{number}")
 }
 
+/// The block node of a disk that has no medium at first, and that gets files later.
+pub(crate) fn slot_name(slot: usize) -> String {
+    format!("slot{slot}")
+}
+
+/// The block node that is such a disk's medium while it has none.
+pub(crate) fn no_medium(slot: usize) -> String {
+    format!("none{slot}")
+}
+
+/// The options of every disk's device.
+fn device(node: &str) -> OsString {
+    let device = format!(
+        "virtio-blk-pci,drive={node},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},discard=on,\
+         write-zeroes=on,{ERRORS}"
+    );
+    device.into()
+}
+
+/// QEMU's arguments for so many disks without a medium. The guest sees empty ones.
+pub(crate) fn slots(count: usize) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    for slot in 0..count {
+        let (none, name) = (no_medium(slot), slot_name(slot));
+        let none_at_all = format!("driver=null-co,node-name={none},size=0,read-zeroes=on");
+        let layer = format!("driver=raw,node-name={name},file={none},discard=unmap");
+        arguments.extend(["-blockdev".into(), none_at_all.into(), "-blockdev".into(), layer.into()]);
+        arguments.extend(["-device".into(), device(&name)]);
+    }
+    arguments
+}
+
 /// QEMU's arguments for these disks.
 pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
     let mut arguments = Vec::new();
@@ -117,11 +155,7 @@ pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
             "{layer}node-name={node},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
         ));
         file.push(in_list(disk.path.as_os_str()));
-        let device = format!(
-            "virtio-blk-pci,drive={node},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},\
-             discard=on,write-zeroes=on,{ERRORS}"
-        );
-        arguments.extend(["-blockdev".into(), file, "-device".into(), device.into()]);
+        arguments.extend(["-blockdev".into(), file, "-device".into(), device(&node)]);
     }
     arguments
 }

@@ -12,7 +12,11 @@
 //! lost. The device and the other guests continue.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -21,11 +25,12 @@ use rustix::process::Signal;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::frontend::Frontend;
+use crate::mailbox::Mailbox;
 use crate::memory::GuestRam;
 use crate::network::Network;
 use crate::pulse::Gaps;
 use crate::signals::{Asked, Signals};
-use crate::vm::{Config, Event, Exit, Prepared, Vm};
+use crate::vm::{Config, Event, Exit, Prepared, Vm, drain};
 
 /// How long a guest that was asked to end may take.
 pub const STOP_TIME: Duration = Duration::from_secs(10);
@@ -39,6 +44,39 @@ pub struct Guests {
     events: VecDeque<(usize, Event)>,
     signals: &'static Signals,
     stopping: Option<Stopping>,
+    calls: Option<Calls>,
+}
+
+/// Something for the thread of a guest to do.
+type Call = Box<dyn FnOnce(&mut Vm) + Send>;
+
+/// Calls that may wait for the guest's thread.
+const MOST_CALLS: usize = 4;
+
+/// What other threads have the thread of a guest do.
+struct Calls {
+    waiting: Receiver<Call>,
+    /// Readable when there may be a call.
+    wake: UnixStream,
+}
+
+/// Has the thread of a guest do something with it.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    calls: SyncSender<Call>,
+    wake: Arc<UnixStream>,
+}
+
+impl Caller {
+    /// Does it, and returns its result; `None` if the guest has ended.
+    pub fn with<T: Send + 'static>(&self, act: impl FnOnce(&mut Vm) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = sync_channel(1);
+        let call: Call = Box::new(move |vm| drop(answer.send(act(vm))));
+        self.calls.send(call).ok()?;
+        // It fails if as many bytes as the socket holds are unread, or if the guest has ended.
+        let _ = (&*self.wake).write(&[0]);
+        answered.recv().ok()
+    }
 }
 
 /// The user wants the launcher to end, and some guests have been asked to end by themselves.
@@ -79,7 +117,29 @@ impl Guests {
             .into_iter()
             .map(|(guest, nics)| Ok(Member { vm: guest.start()?, asked_to_stop: false, nics }));
         let members = members.collect::<Result<_>>()?;
-        Ok(Guests { members, device, events: VecDeque::new(), signals, stopping: None })
+        Ok(Guests { members, device, events: VecDeque::new(), signals, stopping: None, calls: None })
+    }
+
+    /// A handle by which other threads have this one do something with the first guest, whenever
+    /// it is in [`Guests::next`].
+    pub(crate) fn caller(&mut self) -> Result<Caller> {
+        let failed = |e| Error::system("make a socket", e);
+        let (wake, wakes) = UnixStream::pair().map_err(failed)?;
+        for socket in [&wake, &wakes] {
+            socket.set_nonblocking(true).map_err(failed)?;
+        }
+        let (calls, waiting) = sync_channel(MOST_CALLS);
+        self.calls = Some(Calls { waiting, wake });
+        Ok(Caller { calls, wake: Arc::new(wakes) })
+    }
+
+    /// Does what other threads ask for.
+    fn take_calls(&mut self) {
+        let Some(calls) = &mut self.calls else { return };
+        drain(&mut calls.wake, |_| ());
+        while let Ok(call) = calls.waiting.try_recv() {
+            call(&mut self.members[0].vm);
+        }
     }
 
     /// A guest's memory.
@@ -200,6 +260,7 @@ impl Guests {
             fds.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         }
         fds.extend(self.signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(self.calls.iter().map(|calls| PollFd::new(&calls.wake, PollFlags::IN)));
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
         match rustix::event::poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -213,6 +274,7 @@ impl Guests {
             Some(Asked::Stop) => return self.suspend(),
             None => {}
         }
+        self.take_calls();
         for (number, gone) in heard {
             let Member { vm, nics, .. } = &mut self.members[number];
             let heard = vm.hear(gone)?;
@@ -242,6 +304,16 @@ impl Guest {
     /// When QEMU was started.
     pub fn started(&self) -> Instant {
         self.0.started(0)
+    }
+
+    /// See [`Guests::caller`].
+    pub(crate) fn caller(&mut self) -> Result<Caller> {
+        self.0.caller()
+    }
+
+    /// Where the guest is asked.
+    pub(crate) fn mailbox(&self) -> Mailbox {
+        self.0.members[0].vm.mailbox().clone()
     }
 
     /// The longest times between two heartbeats of each NIC.

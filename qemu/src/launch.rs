@@ -51,6 +51,7 @@ impl Launcher {
     pub fn prepare(options: &Options, name: &str) -> Result<Launcher> {
         let manifest = images::manifest(name)?;
         disks::check(&options.disks())?;
+        disks::check_count(options.disks().len() + options.slots)?;
         let qemu = qemu(options)?;
         let image = images::build(name, &manifest)?;
         let symbols = Symbols::load(&image);
@@ -95,6 +96,7 @@ impl Launcher {
             disks: options.disks(),
             command_line,
             module: self.module.clone(),
+            slots: options.slots,
             patience: Patience::default(),
             held: false,
         }

@@ -1,5 +1,5 @@
 //! QEMU's monitor: stops the guest's CPUs and clock, lets them run again, and tells what happens to
-//! its disks.
+//! its disks; gives disks other files.
 //!
 //! The protocol is QMP: one JSON object per line. QEMU answers each command, in order, with an
 //! object with `return` or `error`. Events may come in between. QEMU sends none before the first
@@ -30,6 +30,8 @@ pub struct Monitor {
     /// Whether the launcher has asked QEMU to stop the guest.
     asked_to_stop: bool,
     events: Vec<Report>,
+    /// What QEMU said to the last command that it refused.
+    refusal: String,
 }
 
 /// An event that QEMU reports.
@@ -51,8 +53,14 @@ pub enum Report {
 impl Monitor {
     /// Talks over `stream`.
     pub fn new(stream: UnixStream) -> Monitor {
-        let mut monitor =
-            Monitor { stream, rest: Vec::new(), unanswered: 0, asked_to_stop: false, events: Vec::new() };
+        let mut monitor = Monitor {
+            stream,
+            rest: Vec::new(),
+            unanswered: 0,
+            asked_to_stop: false,
+            events: Vec::new(),
+            refusal: String::new(),
+        };
         // If this fails QEMU has ended, which its owner notices.
         monitor.send(&json!({"execute": "qmp_capabilities"}));
         monitor
@@ -76,9 +84,38 @@ impl Monitor {
         self.command(&json!({"execute": "cont"}))
     }
 
-    /// Makes the guest's disk with this block node as large as its file, which has `bytes` bytes.
-    pub fn resize(&mut self, node: &str, bytes: u64) -> bool {
-        self.command(&json!({"execute": "block_resize", "arguments": {"node-name": node, "size": bytes}}))
+    /// Opens a file as a block node, for reading and writing.
+    pub fn open_file(&mut self, node: &str, path: &str) -> Result<(), String> {
+        let options = json!({
+            "driver": "file", "node-name": node, "filename": path, "read-only": false,
+            "discard": "unmap", "cache": {"direct": false}, "aio": "threads",
+        });
+        self.execute("blockdev-add", options)
+    }
+
+    /// Closes it.
+    pub fn close_file(&mut self, node: &str) -> Result<(), String> {
+        self.execute("blockdev-del", json!({"node-name": node}))
+    }
+
+    /// Has a disk use a block node, in place of the one that it has.
+    pub fn place(&mut self, disk: &str, node: &str) -> Result<(), String> {
+        let options = json!({"driver": "raw", "node-name": disk, "file": node, "discard": "unmap"});
+        self.execute("blockdev-reopen", json!({"options": [options]}))
+    }
+
+    /// Makes a disk and its file so large, and tells the guest.
+    pub fn set_size(&mut self, node: &str, bytes: u64) -> Result<(), String> {
+        self.execute("block_resize", json!({"node-name": node, "size": bytes}))
+    }
+
+    fn execute(&mut self, command: &str, arguments: Value) -> Result<(), String> {
+        self.refusal.clear();
+        if self.command(&json!({"execute": command, "arguments": arguments})) {
+            return Ok(());
+        }
+        let refusal = std::mem::take(&mut self.refusal);
+        Err(if refusal.is_empty() { "QEMU does not answer".into() } else { format!("QEMU: {refusal}") })
     }
 
     /// The events since the last call. Never blocks.
@@ -132,6 +169,9 @@ impl Monitor {
             let success = object.get("return").is_some();
             if success || object.get("error").is_some() {
                 self.unanswered = self.unanswered.saturating_sub(1);
+                if let Some(why) = object["error"]["desc"].as_str() {
+                    self.refusal = why.lines().next().unwrap_or_default().to_owned();
+                }
                 answer = Some(success);
             } else {
                 self.event(&object);

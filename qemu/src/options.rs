@@ -71,6 +71,14 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE", help_heading = "Machine")]
     pub module: Option<PathBuf>,
 
+    /// The disks, in place of `disks` with `read_only` (`storage --config`).
+    #[arg(skip)]
+    pub chosen_disks: Option<Vec<Disk>>,
+
+    /// So many disks of the guest have no medium at first (`storage --slots`).
+    #[arg(skip)]
+    pub slots: usize,
+
     /// Have the guest's kernel log messages of this level and above
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", help_heading = "Machine")]
     #[arg(value_parser = PossibleValuesParser::new(LEVELS))]
@@ -100,6 +108,8 @@ impl Default for Options {
             state: None,
             failing_sector: None,
             module: None,
+            chosen_disks: None,
+            slots: 0,
             log: "warn".into(),
             timeout: None,
             network: Network::default(),
@@ -158,7 +168,8 @@ impl Options {
     /// The guest's disks.
     pub fn disks(&self) -> Vec<Disk> {
         let disk = |path: &PathBuf| Disk { path: path.clone(), read_only: self.read_only, failing: None };
-        let mut disks: Vec<Disk> = self.disks.iter().map(disk).collect();
+        let from_line = || self.disks.iter().map(disk).collect();
+        let mut disks: Vec<Disk> = self.chosen_disks.clone().unwrap_or_else(from_line);
         if let Some(last) = disks.last_mut() {
             last.failing = self.failing_sector;
         }
@@ -192,7 +203,7 @@ impl Size {
     }
 
     /// Reads the size of a guest's memory from the command line.
-    fn parse(text: &str) -> Result<Size> {
+    pub(crate) fn parse(text: &str) -> Result<Size> {
         let size = Size::of_disk(text)?;
         if size < LEAST_MEMORY {
             return Err(Error::Usage(format!("a guest needs at least {LEAST_MEMORY}")));

@@ -1,16 +1,24 @@
-//! `storage`: boots the target of NVMe over Fabrics, and shows its activity on one line.
+//! `storage`: boots the target of NVMe over Fabrics, and shows its activity on one line. Its
+//! operator's commands and figures are in `operator`, its file in `storage_config`.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use crate::disks;
 use crate::error::{Error, Result};
 use crate::handed::{self, Handed};
 use crate::launch::{Launcher, Output};
+use crate::operator::commands::Operator;
+use crate::operator::socket::ControlSocket;
+use crate::operator::web;
 use crate::options::{DEFAULT_MEMORY, Options, Size};
 use crate::progress::Progress;
+use crate::storage_config::StorageConfig;
 use crate::vm::Event;
 
 /// What the target exports, and to which hosts.
@@ -18,58 +26,113 @@ use crate::vm::Event;
 pub struct Exports {
     /// Export a RAM disk of this size: a number with K, M or G, or of MiB (repeatable)
     #[arg(long = "ram-disk", value_name = "SIZE", value_parser = Size::of_disk)]
-    ram_disks: Vec<Size>,
+    pub(crate) ram_disks: Vec<Size>,
     /// The subsystem's name [default: nqn.2026-01.org.ferrovia:storage]
     #[arg(long, value_name = "NQN", value_parser = word)]
-    nqn: Option<String>,
+    pub(crate) nqn: Option<String>,
     /// Let only this host connect (repeatable; without it any host may)
     #[arg(long = "allow-host", value_name = "NQN", value_parser = word)]
-    allowed: Vec<String>,
+    pub(crate) allowed: Vec<String>,
     /// Let these hosts connect: a line for each, with its name, its key, and what it sees; without
     /// this and --allow-host any host may (docs/storage.md)
     #[arg(long = "hosts", value_name = "FILE", conflicts_with = "module")]
-    hosts: Option<PathBuf>,
+    pub(crate) hosts: Option<PathBuf>,
     /// Keep hosts' reservations in this file, which is made if there is none: so those persist that
     /// a host wants to
     #[arg(long, value_name = "FILE")]
-    state: Option<PathBuf>,
-    /// Listen at this port
-    #[arg(long, value_name = "PORT", default_value_t = 4420)]
+    pub(crate) state: Option<PathBuf>,
+    /// Listen at this port [default: 4420]
+    #[arg(long, value_name = "PORT")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    port: u16,
+    pub(crate) port: Option<u16>,
     /// Give up a disk that finishes nothing for so many seconds, until it has ended its requests
-    #[arg(long, value_name = "SECONDS", default_value_t = 45)]
+    /// [default: 45]
+    #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
-    disk_timeout: u16,
+    pub(crate) disk_timeout: Option<u16>,
+    /// The subsystem's serial number [default: one that this machine and the subsystem's name give]
+    #[arg(long, value_name = "TEXT", value_parser = serial_number)]
+    pub(crate) serial: Option<String>,
+    /// Take commands at this UNIX socket, for `storage-ctl`
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+    /// So many files can be added while the target runs [default: 4 with --control]
+    #[arg(long, value_name = "N", requires = "control")]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=disks::MOST as i64))]
+    pub(crate) slots: Option<u16>,
+    /// Serve the target's figures at this address, for Prometheus (/metrics) and as JSON (/json)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Take the options that are not given here from this file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// UUIDs that the file gives to the disks, in their order.
+    #[arg(skip)]
+    pub(crate) uuids: Vec<Option<String>>,
+}
+
+/// Files that can be added unless the user says otherwise.
+const SLOTS: u16 = 4;
+/// Memory for namespaces that are added later.
+const SPARE: u64 = 128 << 20;
+
+impl Exports {
+    /// Whether a file names more options.
+    pub(crate) fn has_file(&self) -> bool {
+        self.config.is_some()
+    }
 }
 
 /// Serves until the guest ends or the user ends it; returns the image's status.
 pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
+    let (mut options, mut exports) = (options.clone(), exports.clone());
+    if let Some(file) = &exports.config.clone() {
+        StorageConfig::read(file)?.complete(&mut options, &mut exports);
+        options.network.check()?;
+    }
     if options.network.nics().is_none() {
         return Err(Error::Usage(
             "storage needs a link to its hosts, and an address: --link stream:PATH --ip 10.0.0.1/24".into(),
         ));
     }
-    if exports.ram_disks.is_empty() && options.disks.is_empty() {
+    let files = options.disks();
+    let is_controlled = exports.control.is_some();
+    if exports.ram_disks.is_empty() && files.is_empty() && !is_controlled {
         return Err(Error::Usage("storage needs something to export: --disk FILE or --ram-disk SIZE".into()));
     }
-    let mut options = options.clone();
-    options.memory.get_or_insert(memory(options.disks.len(), &exports.ram_disks));
     if let Some(state) = &exports.state {
         make_state(state)?;
         options.state = Some(state.clone());
     }
-    let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port)];
-    words.push(format!("disk-timeout={}", exports.disk_timeout));
+    // With the state's, behind which the slots are.
+    let attached = options.disks();
+    let slots = exports.slots.filter(|_| is_controlled).or(is_controlled.then_some(SLOTS));
+    // Those that there is room for, unless the user wants a number.
+    let most = disks::MOST.saturating_sub(attached.len());
+    options.slots = usize::from(slots.unwrap_or(0));
+    if exports.slots.is_none() {
+        options.slots = options.slots.min(most);
+    }
+    let spare = if is_controlled { SPARE } else { 0 };
+    let saved = StorageConfig::of(&options, &exports);
+    options.memory.get_or_insert(memory(files.len(), &exports.ram_disks, spare));
+    let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port.unwrap_or(4420))];
+    words.push(format!("disk-timeout={}", exports.disk_timeout.unwrap_or(45)));
     words.extend(exports.state.iter().map(|_| "state".into()));
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
     let names = Names::of(exports.nqn.as_deref());
-    words.push(format!("serial={}", names.serial()));
-    for disk in &options.disks {
-        words.push(format!("uuid={}", names.uuid(disk)?));
+    words.push(format!("serial={}", exports.serial.clone().unwrap_or_else(|| names.serial())));
+    for (number, disk) in files.iter().enumerate() {
+        let given = exports.uuids.get(number).cloned().flatten();
+        words.push(format!("uuid={}", given.map_or_else(|| names.uuid(&disk.path), Ok)?));
     }
     words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
+    if is_controlled || exports.metrics.is_some() {
+        words.push("control".into());
+        words.extend(is_controlled.then(|| "grows".into()));
+        words.push(format!("slots={}", options.slots));
+    }
     // Before anything that takes time, and once: it may be a pipe.
     let hosts = exports.hosts.as_deref().map(hosts).transpose()?;
     let launcher = Launcher::prepare(&options, "storage")?.with_module(hosts);
@@ -77,6 +140,16 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let progress = Progress::begin("storage");
     progress.message("booting");
     let mut guest = launcher.start(&words)?;
+    let operator = Operator::new(guest.mailbox(), guest.caller()?, names, attached, options.slots, saved);
+    let _socket = exports.control.as_deref().map(|path| {
+        let operator = operator.clone();
+        ControlSocket::listen(path, Arc::new(move |line| operator.answer(line)))
+    });
+    let _socket = _socket.transpose()?;
+    if let Some(address) = exports.metrics {
+        let address = web::serve(address, move || operator.metrics().ok())?;
+        output.line(&format!("metrics: http://{address}/metrics"))?;
+    }
     let deadline = launcher.deadline(guest.started());
     let mut last = Counters::default();
     loop {
@@ -128,9 +201,9 @@ fn hosts(path: &Path) -> Result<Handed> {
 /// queues (`storage::target::Config::memory`).
 const NAMESPACE: u64 = 18 << 20;
 
-/// The memory of a guest that serves so many files and these RAM disks.
-fn memory(files: usize, ram_disks: &[Size]) -> Size {
-    let disks: u64 = ram_disks.iter().map(|size| size.0).sum();
+/// The memory of a guest that serves so many files and these RAM disks, with some to spare.
+fn memory(files: usize, ram_disks: &[Size], spare: u64) -> Size {
+    let disks: u64 = ram_disks.iter().map(|size| size.0).sum::<u64>() + spare;
     let namespaces = (files + ram_disks.len()) as u64;
     Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks).saturating_add(namespaces * NAMESPACE))
 }
@@ -139,7 +212,7 @@ fn memory(files: usize, ram_disks: &[Size]) -> Size {
 /// name and a file's path do, whatever becomes of the file: a copy that replaces it is the same
 /// disk. The machine is part of them, since targets on two machines may serve files with equal
 /// paths.
-struct Names(Sha256);
+pub(crate) struct Names(Sha256);
 
 impl Names {
     fn of(nqn: Option<&str>) -> Names {
@@ -164,14 +237,19 @@ impl Names {
 
     /// The identifier of a disk, in hexadecimal: by its folder, however that is written, and the
     /// name of the file there.
-    fn uuid(&self, disk: &Path) -> Result<String> {
+    pub(crate) fn uuid(&self, disk: &Path) -> Result<String> {
         let failed = |source| Error::File { path: disk.to_owned(), source };
         let path = std::path::absolute(disk).map_err(failed)?;
         let folder = path.parent().unwrap_or(&path).canonicalize().map_err(failed)?;
         let name = path.file_name().unwrap_or_default();
         let mut digest = self.0.clone();
         digest.update(folder.join(name).as_os_str().as_encoded_bytes());
-        Ok(hex(&digest.finalize()[..16]))
+        let digest = digest.finalize();
+        let mut uuid: [u8; 16] = std::array::from_fn(|n| digest[n]);
+        // Version 8 (RFC 9562), which the maker fills as it likes.
+        uuid[6] = uuid[6] & 0x0f | 0x80;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        Ok(hex(&uuid))
     }
 }
 
@@ -179,8 +257,16 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A serial number, as a word of the kernel's command line.
+pub(crate) fn serial_number(text: &str) -> std::result::Result<String, String> {
+    if !(1..=20).contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a serial number has 1 to 20 printable ASCII characters, and no blanks".into());
+    }
+    word(text)
+}
+
 /// A word of the kernel's command line.
-fn word(text: &str) -> std::result::Result<String, String> {
+pub(crate) fn word(text: &str) -> std::result::Result<String, String> {
     if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '"') {
         return Err("a name has no blanks and no quotation marks".into());
     }
@@ -279,9 +365,10 @@ mod tests {
     #[test]
     fn the_guest_has_memory_for_each_disk() {
         let mib = |n: u64| Size(n << 20);
-        assert_eq!(memory(1, &[]), mib(530));
-        assert_eq!(memory(0, &[mib(100), mib(1)]), mib(512 + 36 + 101));
-        assert_eq!(memory(16, &[mib(1); 48]), mib(512 + 64 * 18 + 48));
+        assert_eq!(memory(1, &[], 0), mib(530));
+        assert_eq!(memory(0, &[mib(100), mib(1)], 0), mib(512 + 36 + 101));
+        assert_eq!(memory(1, &[], 64 << 20), mib(594));
+        assert_eq!(memory(16, &[mib(1); 48], 0), mib(512 + 64 * 18 + 48));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::disks::{self, Disk};
 use crate::error::{Error, Result};
 use crate::frontend::{Attachment, Frontend};
 use crate::handed::Handed;
+use crate::mailbox::Mailbox;
 use crate::memory::GuestRam;
 use crate::monitor::{Monitor, Report};
 use crate::process;
@@ -76,6 +77,8 @@ pub struct Config {
     pub command_line: String,
     /// A file that the guest finds as a module.
     pub module: Option<Handed>,
+    /// How many of its disks have no medium at first (`Vm::attach`).
+    pub slots: usize,
     /// How long it may be silent.
     pub patience: Patience,
     /// Whether its CPUs are stopped until it is released.
@@ -195,6 +198,7 @@ impl Prepared {
         command.args(config.module.iter().flat_map(Handed::arguments));
         command.args(attachments.iter().flat_map(|a| a.arguments()));
         command.args(disks::arguments(&config.disks));
+        command.args(disks::slots(config.slots));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         process::bind(&mut command, Signal::KILL, inherited);
         let _theirs = [qemu_serial, qemu_debug, qemu_monitor];
@@ -227,6 +231,9 @@ impl Prepared {
             debug,
             monitor: Monitor::new(monitor),
             disks: DiskWatch::new(&config.disks),
+            attached: vec![None; config.slots],
+            attachments_made: 0,
+            mailbox: Mailbox::new(ram.clone()),
             stop_word: None,
             stderr,
             stderr_text: Vec::new(),
@@ -266,6 +273,10 @@ pub(crate) struct Vm {
     debug: UnixStream,
     monitor: Monitor,
     disks: DiskWatch,
+    /// The block node of each disk that had no medium at first, if it has one now.
+    attached: Vec<Option<String>>,
+    attachments_made: u64,
+    mailbox: Mailbox,
     /// Where the guest looks whether it is asked to stop, if it does so.
     stop_word: Option<u64>,
     stderr: ChildStderr,
@@ -321,6 +332,50 @@ impl Vm {
         true
     }
 
+    /// Where the guest is asked.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    /// Gives one of the disks without a medium a file. Returns which one.
+    pub fn attach(&mut self, disk: &Disk) -> std::result::Result<usize, String> {
+        let free = self.attached.iter().position(Option::is_none);
+        let slot = free.ok_or("there is no slot left for another file; see --slots")?;
+        disks::check(std::slice::from_ref(disk)).map_err(|error| error.to_string())?;
+        let path = disk.path.to_str().ok_or("the path is no UTF-8")?;
+        let bytes = disk.path.metadata().map_err(|error| error.to_string())?.len();
+        self.attachments_made += 1;
+        let node = format!("file{}", self.attachments_made);
+        self.monitor.open_file(&node, path)?;
+        let name = disks::slot_name(slot);
+        let placed = self.monitor.place(&name, &node).and_then(|()| self.monitor.set_size(&name, bytes));
+        if let Err(why) = placed {
+            // The file is closed again, if that is possible.
+            let _ = self.monitor.place(&name, &disks::no_medium(slot));
+            let _ = self.monitor.close_file(&node);
+            return Err(why);
+        }
+        self.disks.add(name, disk, bytes);
+        self.attached[slot] = Some(node);
+        Ok(slot)
+    }
+
+    /// Takes the file out of such a disk. The guest does not use it any more.
+    pub fn detach(&mut self, slot: usize) -> std::result::Result<(), String> {
+        let node = self.attached.get_mut(slot).and_then(Option::take).ok_or("the slot is empty")?;
+        let name = disks::slot_name(slot);
+        self.disks.remove(&name);
+        self.monitor.place(&name, &disks::no_medium(slot))?;
+        self.monitor.close_file(&node)
+    }
+
+    /// Changes the size of a disk and its file, and tells the guest.
+    pub fn resize_disk(&mut self, node: &str, bytes: u64) -> std::result::Result<(), String> {
+        self.monitor.set_size(node, bytes)?;
+        self.disks.has_now(node, bytes);
+        Ok(())
+    }
+
     /// How long the guest may still be silent, or how long until its silence has to be looked at
     /// again, if that is sooner.
     pub fn patience_left(&self) -> Duration {
@@ -369,6 +424,7 @@ impl Vm {
 
     /// Ends QEMU.
     pub fn end(&mut self) {
+        self.mailbox.close();
         if !std::mem::replace(&mut self.ended, true) {
             // Both fail only if QEMU has ended already.
             let _ = self.child.kill();
@@ -392,6 +448,7 @@ impl Vm {
             let exit = Exit::read(status, &String::from_utf8_lossy(&self.stderr_text), self.lived);
             heard.events.push(Event::Ended(exit));
             self.ended = true;
+            self.mailbox.close();
         }
         Ok(heard)
     }
@@ -420,6 +477,7 @@ impl Vm {
                 }
                 Note::KillDevice => heard.kill_device = true,
                 Note::StopWord(address) => self.stop_word = Some(address),
+                Note::Mailbox(place) => self.mailbox.announce(place),
                 Note::Unknown(line) => complain!("ferrovia: the guest's debug port said {line:?}"),
             }
         }
@@ -439,8 +497,10 @@ impl Vm {
     fn watch_sizes(&mut self) {
         for resized in self.disks.look() {
             complain!("ferrovia: {}", resized.line);
-            if resized.can_follow && !self.monitor.resize(&resized.node, resized.bytes) {
-                complain!("ferrovia: QEMU does not give {} its new size", resized.node);
+            if resized.can_follow
+                && let Err(why) = self.monitor.set_size(&resized.node, resized.bytes)
+            {
+                complain!("ferrovia: {} does not get its new size: {why}", resized.node);
             }
         }
     }

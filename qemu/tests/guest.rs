@@ -52,6 +52,7 @@ fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
 
 fn config(path: PathBuf, patience: Patience) -> Config {
     Config {
+        slots: 0,
         held: false,
         qemu: Qemu { path, version: (7, 2), accelerator: Accelerator::Tcg },
         image: "/no/image".into(),

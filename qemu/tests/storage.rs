@@ -5,8 +5,11 @@ extern crate ferrovia_qemu as qemu;
 mod running;
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use running::{Running, launcher};
 use rustix::process::{Pid, Signal};
@@ -63,4 +66,83 @@ fn a_target_that_is_asked_to_end_disconnects_its_hosts() {
     assert_eq!(end(&mut target, Signal::INT), Some(0), "it ends by itself");
     host.wait_for("error: ");
     assert_eq!(host.child.wait().expect("its status").code(), Some(1));
+}
+
+fn operate(socket: &Path, words: &[&str]) -> Output {
+    launcher().arg("storage-ctl").arg(socket).args(words).output().expect("it starts")
+}
+
+/// Commands that are carried out, and that are not; figures; and lines that are no commands.
+#[test]
+fn an_operator_changes_a_target_that_serves_a_host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (link, socket) = (folder.path().join("link"), folder.path().join("control"));
+    let mut target =
+        command(&["storage", "--ram-disk", "4M", "--metrics", "127.0.0.1:0"], "stream", &link, 1);
+    target.arg("--control").arg(&socket);
+    let mut target = Running::start(target);
+    let address = target.wait_for("metrics: http://");
+    let address = address.trim_start_matches("metrics: http://").trim_end_matches("/metrics").to_owned();
+    target.wait_for("ready: 10.0.0.1:4420");
+    let words = ["storage-client", "10.0.0.1", "seconds=300", "requests=1000000000"];
+    let mut host = Running::start(command(&words, "stream-connect", &link, 2));
+    host.wait_for("controller 1: ");
+
+    let image = folder.path().join("image");
+    File::create(&image).and_then(|file| file.set_len(8 << 20)).expect("a sparse file");
+    let file = format!("file={}", image.display());
+    let json = |words: &[&str]| {
+        let output = operate(&socket, words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
+    };
+    assert_eq!(json(&["add", "ram=2M"])["nsid"], 2);
+    assert_eq!(json(&["add", &file])["nsid"], 3);
+    json(&["resize", "nsid=3", "size=16M"]);
+    assert_eq!(image.metadata().expect("the image").len(), 16 << 20);
+    assert_eq!(json(&["remove", "nsid=2"])["released"], true);
+    let saved = folder.path().join("saved.toml");
+    json(&["save", &format!("file={}", saved.display())]);
+    let text = std::fs::read_to_string(&saved).expect("it is written");
+    assert!(text.contains("[[disk]]") && text.contains("size = \"4M\""), "{text}");
+    for (words, why) in [
+        (&["add", &file][..], "QEMU: "),
+        (&["add", "file=/nonexistent"], "No such file"),
+        (&["add"], "one of \"ram\""),
+        (&["remove", "nsid=2"], "no such namespace"),
+        (&["resize", "nsid=1", "size=0"], "at least 1M"),
+        (&["resize", "nsid=1", "size=100G"], "too little memory"),
+        (&["disconnect", "host=nqn.none"], "no such host"),
+        (&["list", "x=1"], "no argument"),
+        (&["frobnicate"], "the commands are list,"),
+    ] {
+        let output = operate(&socket, words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+    let mut raw = UnixStream::connect(&socket).expect("it is served");
+    raw.write_all(b"\xff\0{\n{\"command\":\"list\"}\nhalf").expect("sent");
+    raw.shutdown(std::net::Shutdown::Write).expect("it is connected");
+    let mut answers = String::new();
+    raw.read_to_string(&mut answers).expect("text");
+    let ok: Vec<bool> = answers.lines().map(|line| line.contains("\"ok\":true")).collect();
+    assert_eq!(ok, [false, true, false], "{answers}");
+
+    let page = || {
+        let mut web = TcpStream::connect(&address).expect("it is served");
+        web.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");
+        let mut page = String::new();
+        web.read_to_string(&mut page).expect("text");
+        page
+    };
+    let size = "ferrovia_nvmf_namespace_size_bytes{nsid=\"3\"} 16777216\n";
+    while !page().contains(size) {
+        std::thread::yield_now();
+    }
+    assert!(page().contains("ferrovia_nvmf_requests_total{nsid=\"1\",op=\"write\"} "));
+    json(&["end"]);
+    assert_eq!(target.child.wait().expect("its status").code(), Some(0));
+    assert!(!socket.exists());
+    host.wait_for("error: ");
 }

@@ -15,6 +15,7 @@ mod linux;
 mod ours;
 mod servers;
 mod storage;
+mod storage_live;
 mod storage_tools;
 
 use std::time::Duration;

@@ -11,6 +11,7 @@ use nvme::log::{self, GetLogPage};
 use nvme::status::Status;
 
 use super::commands::{Answer, Index};
+use super::config::MOST_NAMESPACES;
 use super::controller::{Change, Controller};
 use super::identity::{ControllerId, Kind};
 use super::pool::{LONGEST, SMALL};
@@ -103,7 +104,7 @@ impl Target {
                 if arguments.fid == feature::id::HOST_IDENTIFIER && kind == Kind::Io {
                     return host_identifier(id, &arguments, command);
                 }
-                let has_cache = self.subsystem.namespaces.iter().any(|n| n.geometry.has_volatile_cache);
+                let has_cache = self.has_cache();
                 match self.controller(id, kind) {
                     Some(controller) => {
                         Err(controller.get_feature(&arguments, command.cdw11.get(), has_cache))
@@ -185,7 +186,7 @@ impl Target {
         let reply = match (arguments.cns, kind) {
             (cns::CONTROLLER, _) => Reply::Controller(id, kind),
             (cns::NAMESPACE, Kind::Io) => {
-                if nsid == 0 || nsid as usize > self.subsystem.namespaces.len() {
+                if nsid == 0 || nsid as usize > MOST_NAMESPACES {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 // One that the host does not see looks like one that is inactive.

@@ -104,6 +104,8 @@ pub(crate) struct Entry {
     pub(crate) next: Option<Index>,
     /// Another command of the queue has the same identifier.
     pub(crate) is_duplicate: bool,
+    /// When the capsule was taken, in nanoseconds of the platform's clock.
+    pub(crate) begun: u64,
     /// When the disk got its request, in nanoseconds of the platform's clock.
     pub(crate) since: u64,
     /// Among which requests of the disk it is counted.
@@ -132,6 +134,7 @@ impl Entry {
             owner_of_memory: 0,
             next: None,
             is_duplicate: false,
+            begun: 0,
             since: 0,
             age: 0,
             is_left: false,
@@ -224,6 +227,12 @@ impl Commands {
         let index = u32::try_from(number).ok().map(Index)?;
         let entry = self.entries.get(index.0 as usize)?;
         (entry.stage != Stage::Free).then_some(index)
+    }
+
+    /// Whether there are commands about a namespace.
+    pub(crate) fn are_about(&self, place: usize) -> bool {
+        let mut used = self.entries.iter().filter(|entry| entry.stage != Stage::Free);
+        used.any(|entry| entry.task.names(place))
     }
 
     /// The entries of commands on the disk of a namespace.

@@ -73,6 +73,9 @@ pub struct Config {
     /// Longer than a host waits for a command, so that the host gives up first: Linux waits for 30
     /// seconds.
     pub disk_timeout: Duration,
+    /// Disks may be added that are different from the first ones: hosts are told that there are
+    /// volatile caches, and disks that discard and write zeros, since they ask only once.
+    pub grows: bool,
 }
 
 impl Config {
@@ -96,6 +99,7 @@ impl Config {
             response_timeout: Duration::from_secs(10),
             memory: 16 << 20,
             disk_timeout: Duration::from_secs(45),
+            grows: false,
         }
     }
 
@@ -118,7 +122,7 @@ impl Config {
             serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),
             "a serial number has 1 to 20 printable ASCII characters",
         )?;
-        wrong(self.disks.is_empty(), "there is no disk to export")?;
+        wrong(self.disks.is_empty() && !self.grows, "there is no disk to export")?;
         wrong(self.disks.len() > MOST_NAMESPACES, "a target has 64 namespaces at most")?;
         wrong(!(2..=1024).contains(&self.depth), "a queue has 2 to 1024 entries")?;
         wrong(!(1..=128).contains(&self.io_queues), "a controller has 1 to 128 I/O queues")?;

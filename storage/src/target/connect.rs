@@ -135,6 +135,7 @@ impl Target {
             if kind == Kind::Io { &mut self.subsystem.controllers } else { &mut self.discovery };
         let id = controllers.add(controller).map_err(|status| (status, 0))?;
         if kind == Kind::Io {
+            self.meet_host(&name);
             log::info!("controller {}: {name} has connected", id.0);
         }
         Ok(id)

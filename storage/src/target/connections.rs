@@ -28,6 +28,7 @@ impl Target {
             Ok(number) => number,
             Err(code) => {
                 let now = self.clock;
+                self.refused.count(code as u16);
                 self.said_refused.say(now, format_args!("a connection of {from} was refused: {code}"));
                 // Fails only if the host has given up.
                 let _ = incoming.reject(Reject::new(code).as_bytes());
@@ -178,10 +179,11 @@ impl Target {
         let Some(queue) = self.queues.remove(number) else { return };
         self.by_endpoint.remove(&queue.endpoint.id());
         self.jobs.forget((number, queue.endpoint.id()));
-        let Queue { endpoint, size, role, id, .. } = queue;
+        let Queue { endpoint, size, role, id, owner, carried, .. } = queue;
         // When this returns, the NIC reaches no memory of the queue's commands. Capsules that came
         // before are among the next completions.
         drop(endpoint);
+        self.hosts.add(owner, &carried);
         self.promised -= 2 * usize::from(size);
         let (mut entries, mut waited) = (core::mem::take(&mut self.ending), false);
         entries.extend(self.commands.of_queue(number));

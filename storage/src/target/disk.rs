@@ -81,7 +81,7 @@ impl Target {
         };
         let entry = &mut self.commands[index];
         let namespace = &mut self.subsystem.namespaces[place];
-        if let Some(status) = namespace.refusal() {
+        if let Some(status) = namespace.refusal(operation == Operation::Flush) {
             self.respond(index, status, 0);
             return true;
         }

@@ -1,6 +1,5 @@
 //! The end of a target.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use platform::Instant;
@@ -19,15 +18,13 @@ impl Target {
     /// Ends all connections, after the commands that are outstanding, waits for the disks, and
     /// frees everything.
     pub(super) fn end(mut self) -> Result<(), Error> {
+        self.shared.close();
         self.listener = None;
         // Commands that come from now on get no response, so their hosts send them again elsewhere.
         self.is_stopping = true;
         let begun = self.platform.now();
         let answered = self.work_until(begun + ANSWERING, |target| target.has_answered());
-        let numbers: Vec<u32> = self.queues.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            self.break_queue(number);
-        }
+        self.break_all_queues();
         let ended = answered.and_then(|()| {
             self.work_until(begun + ENDING, |target| target.queues.len() == 0 && target.commands.used() == 0)
         });
@@ -39,7 +36,7 @@ impl Target {
             Ok(()) if is_busy => Err(Error::Config("a disk did not finish its requests")),
             ended => ended,
         };
-        for namespace in &self.subsystem.namespaces {
+        for namespace in self.subsystem.namespaces.iter() {
             namespace.disk.watch(None);
         }
         self.reservations.close();
@@ -50,7 +47,7 @@ impl Target {
     }
 
     /// Whether all commands are answered, but for those that wait for an event.
-    fn has_answered(&mut self) -> bool {
+    pub(super) fn has_answered(&mut self) -> bool {
         let controllers = self.subsystem.controllers.iter_mut().chain(self.discovery.iter_mut());
         let waiting: usize = controllers.map(|(_, controller)| controller.waiting.len()).sum();
         self.commands.used() == waiting

@@ -72,6 +72,7 @@ impl Target {
         }
         let command = capsule.command();
         let (is_new, owner) = (queue.begin(command.cid.get()), queue.owner);
+        let now = self.clock;
         let host = host_data(&command, len - COMMAND);
         let data = host.unwrap_or(HostData::Capsule { offset: 0, len: 0 });
         // The queue has as many entries promised as it may use.
@@ -80,7 +81,7 @@ impl Target {
             return;
         };
         let entry = &mut self.commands[index];
-        entry.is_duplicate = !is_new;
+        (entry.is_duplicate, entry.begun) = (!is_new, now);
         if let HostData::Capsule { len: 1.., .. } = data {
             entry.capsule = Some(capsule);
         } else {
@@ -226,6 +227,9 @@ impl Target {
             Task::Connect => {
                 if !self.connect_waits(index) {
                     let (status, result) = self.connect(index);
+                    if !status.is_success() {
+                        self.unconnected.count(status.code());
+                    }
                     self.respond(index, status, result);
                 }
             }
@@ -263,6 +267,7 @@ impl Target {
             Task::Write { .. } => statistics.has_written(entry.host.len() as usize),
             _ => statistics.count(Counter::Others),
         }
+        self.measure(index, status);
         self.answer(index);
     }
 

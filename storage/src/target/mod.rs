@@ -12,7 +12,7 @@
 //! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
 //! | `identity` | names and identifiers of hosts and controllers |
 //! | `queue`, `commands`, `task` | hosts' queues; outstanding commands, and what they ask for |
-//! | `subsystem`, `controller`, `namespace` | what hosts see |
+//! | `subsystem`, `controller`, `namespace`, `namespaces` | what hosts see |
 //! | `work`, `copy` | I/O commands |
 //! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
 //! | `supported` | the log pages that say what there is |
@@ -22,6 +22,8 @@
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
 //! | `reservations` | hosts that share a namespace say which of them may use it |
 //! | `leftovers`, `earlier` | what an earlier connection of a host may still do to a disk |
+//! | `control`, `manage`, `info` | what other threads may do: change what is served, and look at it |
+//! | `metrics` | what is counted by namespace, host and queue |
 //! | `said` | lines for the terminal that outsiders cause |
 //!
 //! # A command's way
@@ -42,6 +44,7 @@ mod commands;
 mod config;
 mod connect;
 mod connections;
+mod control;
 mod controller;
 mod copy;
 mod disk;
@@ -50,9 +53,13 @@ mod ending;
 mod features;
 mod flow;
 mod identity;
+mod info;
 mod leftovers;
 mod lending;
+mod manage;
+mod metrics;
 mod namespace;
+mod namespaces;
 mod pool;
 mod queue;
 mod reply;
@@ -71,5 +78,11 @@ mod work;
 
 pub use auth::{Host, Visible};
 pub use config::{Config, Export, MOST_NAMESPACES, PORT};
-pub use server::{Control, Target};
+pub use control::{Control, Refusal};
+pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
+pub use metrics::{
+    BUCKETS, Carried, Counted, Done, HostMetrics, Metrics, NamespaceMetrics, OPERATIONS, Tally, Timed,
+    bucket_end,
+};
+pub use server::Target;
 pub use statistics::{Snapshot, Statistics};

@@ -10,6 +10,7 @@ use platform::DmaBuffer;
 use super::commands::Index;
 use super::config::Export;
 use super::lending::Lending;
+use super::metrics::Counted;
 use super::pool::{Pool, SMALL};
 use super::reservations::engine::Reservation;
 use super::shares::Shares;
@@ -59,6 +60,10 @@ pub(crate) struct Namespace {
     /// There is a place where that persists, and the blocks do, too.
     pub(crate) can_persist: bool,
     pub(crate) presence: Presence,
+    /// It is being removed: it takes no commands, and ends when none is about it any more.
+    pub(crate) is_leaving: bool,
+    /// What its commands were.
+    pub(crate) counted: Counted,
 }
 
 /// The requests that a disk has, those before a point of time and those after it, so that a command
@@ -111,6 +116,13 @@ pub(crate) enum Presence {
     Gone,
 }
 
+/// The status of a command about a namespace that was removed. A Flush gets another one than the
+/// rest: Linux takes Invalid Namespace for a feature that is missing, and lets fsync succeed when a
+/// Flush gets it.
+pub(crate) fn not_there(is_flush: bool) -> Status {
+    if is_flush { Status::INTERNAL_ERROR.dnr() } else { Status::INVALID_NAMESPACE.dnr() }
+}
+
 impl Namespace {
     /// A disk as a namespace, for so many controllers.
     pub(crate) fn new(export: &Export, pool: Pool, lending: Lending, controllers: usize) -> Namespace {
@@ -128,6 +140,8 @@ impl Namespace {
             reservation: Reservation::default(),
             can_persist: false,
             presence: Presence::Serving,
+            is_leaving: false,
+            counted: Counted::default(),
         }
     }
 
@@ -148,11 +162,16 @@ impl Namespace {
         self.presence == Presence::Serving
     }
 
-    /// The status of commands for which the disk is not there. It is not the one of a namespace
-    /// that does not exist: Linux takes that for a missing feature, and lets fsync succeed when a
-    /// Flush gets it.
-    pub(crate) fn refusal(&self) -> Option<Status> {
+    /// Whether hosts find it among the active ones.
+    pub(crate) fn is_active(&self) -> bool {
+        !self.is_leaving && self.presence != Presence::Gone
+    }
+
+    /// The status of commands that it does not take. If the disk is not there, that is not the
+    /// status of a namespace that does not exist: see [`not_there`].
+    pub(crate) fn refusal(&self, is_flush: bool) -> Option<Status> {
         match self.presence {
+            _ if self.is_leaving => Some(not_there(is_flush)),
             Presence::Serving => None,
             Presence::Silent => Some(Status::NS_NOT_READY),
             Presence::Gone => Some(Status::INTERNAL_ERROR.dnr()),

@@ -74,6 +74,16 @@ impl Pool {
         Ok(Pool { memory, sink, small: free(0, split, SMALL), large: free(split, end, LARGE), sizes })
     }
 
+    /// How many chunks are free, small ones and large ones.
+    pub(crate) fn free(&self) -> [usize; 2] {
+        [self.small.len(), self.large.len()]
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> [usize; 2] {
+        [self.sizes.small, self.sizes.large]
+    }
+
     /// Whether no command has a chunk.
     pub(crate) fn is_whole(&self) -> bool {
         (self.small.len(), self.large.len()) == (self.sizes.small, self.sizes.large)

@@ -8,6 +8,7 @@ use rdma::Endpoint;
 
 use super::auth::Gate;
 use super::identity::{ControllerId, HostNumber, Kind};
+use super::metrics::Carried;
 use super::silence::Silence;
 
 /// What responses carry in place of the head if the host disabled flow control (fabrics 3.3).
@@ -63,6 +64,8 @@ pub(crate) struct Queue {
     pub(crate) head: u16,
     /// The host's identifiers that are in use, a bit each.
     identifiers: Vec<u64>,
+    /// What it has done.
+    pub(crate) carried: Carried,
     /// When a new queue is given up, in nanoseconds of the platform's clock.
     pub(crate) deadline: u64,
 }
@@ -90,6 +93,7 @@ impl Queue {
             postponed: 0,
             head: 0,
             identifiers: alloc::vec![0; 1 << 10],
+            carried: Carried::default(),
             deadline,
         }
     }
@@ -128,6 +132,11 @@ impl Queue {
     /// its host has not proved yet who it is.
     pub(crate) fn is_stranger(&self) -> bool {
         !self.gate.is_open() || matches!(self.role, Role::New | Role::Admin(_, Kind::Discovery))
+    }
+
+    /// Whether it is a queue of a controller.
+    pub(crate) fn is_of(&self, id: ControllerId, kind: Kind) -> bool {
+        self.role == Role::Admin(id, kind) || kind == Kind::Io && self.role == Role::Io(id)
     }
 
     /// The controller, if it has one.

@@ -16,6 +16,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::capsule::COMMAND;
 use super::commands::Index;
+use super::config::MOST_NAMESPACES;
 use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
 use super::identity::{ControllerId, Kind};
 use super::server::{RESPONSE, Target};
@@ -137,17 +138,20 @@ impl Target {
         page.oaes = Oaes::NAMESPACE_ATTRIBUTE.bits().into();
         page.sqes = 0x66;
         page.cqes = 0x44;
-        page.nn = (self.subsystem.namespaces.len() as u32).into();
+        // As many as there may ever be: a host reads this once, and namespaces come later.
+        page.nn = (MOST_NAMESPACES as u32).into();
+        page.mnan = page.nn;
         let any =
             |has: fn(&block::Geometry) -> bool| self.subsystem.namespaces.iter().any(|n| has(&n.geometry));
         page.ctratt = (Ctratt::HOST_ID_128 | Ctratt::TRAFFIC_BASED_KEEP_ALIVE).bits().into();
         let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY | Oncs::COPY;
         page.ocfs = 1.into();
-        commands.set(Oncs::DATASET_MANAGEMENT, any(|disk| disk.discard));
-        commands.set(Oncs::WRITE_ZEROES, any(|disk| disk.write_zeroes));
+        let grows = self.config.grows;
+        commands.set(Oncs::DATASET_MANAGEMENT, grows || any(|disk| disk.discard));
+        commands.set(Oncs::WRITE_ZEROES, grows || any(|disk| disk.write_zeroes));
         page.oncs = commands.bits().into();
         let mut cache = Vwc::FLUSH_ALL_NOT_SUPPORTED;
-        cache.set(Vwc::PRESENT, any(|disk| disk.has_volatile_cache));
+        cache.set(Vwc::PRESENT, self.has_cache());
         page.vwc = cache.bits();
         page
     }

@@ -7,24 +7,25 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Instant, Platform, Privileged};
 use rdma::{Completion, CreateError, Domain, Listener, Nic, Region, SharedReceives};
 
-use super::auth::{Host, Hosts, Jobs};
+use super::auth::{Hosts, Jobs};
 use super::capsule::{self, Capsule};
 use super::commands::{Commands, Index};
 use super::config::Config;
+use super::control::{Closing, Control, Shared};
 use super::leftovers::Leftovers;
-use super::lending::{self, Lending};
+use super::manage;
+use super::metrics::{HostTable, Tally};
 use super::namespace::{MEMORY, Namespace};
-use super::pool::{LARGE, LONGEST, Pool, SMALL, Sizes};
+use super::namespaces::Namespaces;
+use super::pool::{LONGEST, Pool, SMALL, Sizes};
 use super::queue::Queues;
 use super::reservations::Reservations;
 use super::said::Said;
 use super::shares::Shares;
-use super::statistics::{Snapshot, Statistics};
+use super::statistics::Statistics;
 use super::subsystem::{Controllers, Subsystem};
 use crate::Error;
 use crate::attention::Attention;
@@ -41,39 +42,6 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 pub(super) const RESPONSE: usize = size_of::<nvme::completion::Completion>();
 /// Large chunks for the data of commands about no namespace. There is a small one for each queue.
 const ADMIN_LARGE: usize = 16;
-
-/// What other threads share with the target's.
-pub(super) struct Shared {
-    pub(super) attention: Arc<Attention>,
-    stops: AtomicBool,
-    /// Hosts that are to replace those of the configuration.
-    pub(super) hosts: Mutex<Option<Vec<Host>>>,
-    statistics: Statistics,
-}
-
-/// Stops a target from another thread, and reads its counters.
-#[derive(Clone)]
-pub struct Control(Arc<Shared>);
-
-impl Control {
-    /// Makes [`Target::run`] disconnect all hosts, after the commands that they have outstanding,
-    /// and return. That takes 5 seconds at most, whatever hosts and disks do.
-    pub fn stop(&self) {
-        self.0.stops.store(true, Ordering::Release);
-        self.0.attention.signal.raise();
-    }
-
-    /// Replaces [`Config::hosts`], after 100 ms at most. Hosts that are connected stay so; they
-    /// need their new keys when they authenticate again.
-    pub fn set_hosts(&self, hosts: Vec<Host>) {
-        *self.0.hosts.lock() = Some(hosts);
-    }
-
-    /// The target's counters.
-    pub fn statistics(&self) -> Snapshot {
-        self.0.statistics.snapshot()
-    }
-}
 
 /// A target that listens. [`Target::run`] serves its hosts.
 pub struct Target {
@@ -132,6 +100,14 @@ pub struct Target {
     /// Lines about connections that are refused, and about disks that fail.
     pub(super) said_refused: Said,
     pub(super) said_failed: Said,
+    /// Hosts are disconnected, at this time at the latest, and none may connect.
+    pub(super) drain: Option<u64>,
+    /// What is counted beside the statistics.
+    pub(super) hosts: HostTable,
+    pub(super) refused: Tally,
+    pub(super) unconnected: Tally,
+    pub(super) sleeps: u64,
+    _closing: Closing,
 }
 
 impl Target {
@@ -158,23 +134,12 @@ impl Target {
         let responses = domain.direct(config.commands * RESPONSE, privileged)?;
         let sizes = Sizes { small: config.queues, large: ADMIN_LARGE };
         let admin_pool = Pool::new(&domain, privileged, sizes)?;
-        let (mut namespaces, mut transfer) = (Vec::new(), LONGEST);
+        let (mut namespaces, mut transfer) = (Namespaces::default(), LONGEST);
         for export in &config.disks {
-            let geometry = export.disk.geometry();
-            if !geometry.block_size.is_power_of_two() || !(512..=4096).contains(&geometry.block_size) {
-                return Err(Error::Config("a disk has blocks of 512, 1024, 2048 or 4096 bytes"));
-            }
-            if geometry.blocks == 0 {
-                return Err(Error::Config("a disk is empty"));
-            }
-            let pieces = geometry.most_pieces.saturating_mul(LARGE);
-            transfer = transfer.min(pieces).min(geometry.most_bytes as usize);
-            let lending = Lending::new(&domain, privileged, &*export.disk)?;
-            // A quarter in small chunks.
-            let memory = lending::pool_of(&*export.disk, config.memory);
-            let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
-            let pool = Pool::new(&domain, privileged, sizes)?;
-            namespaces.push(Namespace::new(export, pool, lending, config.controllers));
+            let (namespace, its) = manage::namespace(&domain, privileged, &config, export)?;
+            transfer = transfer.min(its);
+            // There is a place for each.
+            namespaces.add(namespace);
         }
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
@@ -182,18 +147,15 @@ impl Target {
         let reservations = Reservations::new(&config, &mut namespaces, &platform, &attention)?;
         let listener = nic.listen(config.port)?;
         listener.watch(attention.connection_waker());
-        for namespace in &namespaces {
-            let attention = attention.clone();
-            namespace.disk.watch(Some(Arc::new(move || attention.signal.raise())));
-        }
-        let (stops, statistics) = (AtomicBool::new(false), Statistics::default());
-        Ok(Target {
+        let shared = Arc::new(Shared::new(attention));
+        let target = Target {
             nic: nic.clone(),
             privileged,
             queues: Queues::new(config.queues),
             domain,
             next_tick: platform.now(),
-            shared: Arc::new(Shared { attention, stops, hosts: Mutex::new(None), statistics }),
+            _closing: Closing(shared.clone()),
+            shared,
             requests,
             arrivals,
             listener: Some(listener),
@@ -229,9 +191,19 @@ impl Target {
             may_settle: false,
             said_refused: Said::default(),
             said_failed: Said::default(),
+            drain: None,
+            hosts: HostTable::default(),
+            refused: Tally::default(),
+            unconnected: Tally::default(),
+            sleeps: 0,
             platform,
-            config,
-        })
+            // A namespace that is removed releases its disk.
+            config: Config { disks: Vec::new(), ..config },
+        };
+        for namespace in target.subsystem.namespaces.iter() {
+            target.watch_disk(&*namespace.disk);
+        }
+        Ok(target)
     }
 
     /// The IP addresses at which the target listens, IPv4 first.
@@ -244,7 +216,7 @@ impl Target {
 
     /// What other threads need.
     pub fn control(&self) -> Control {
-        Control(self.shared.clone())
+        Control { shared: self.shared.clone(), platform: self.platform.clone() }
     }
 
     pub(super) fn statistics(&self) -> &Statistics {
@@ -268,8 +240,11 @@ impl Target {
         let mut idle = 0;
         loop {
             let seen = self.shared.attention.signal.value();
-            if self.shared.stops.load(Ordering::Acquire) {
+            if self.shared.is_to_stop() {
                 return Ok(());
+            }
+            if self.shared.has_calls() {
+                self.take_calls();
             }
             if self.round()? {
                 idle = 0;
@@ -284,6 +259,7 @@ impl Target {
             if self.arm() || self.arm_disks() || self.reservations.arm() {
                 continue;
             }
+            self.sleeps += 1;
             self.shared.attention.signal.wait(seen, Some(self.next_tick));
             idle = 0;
         }
@@ -383,7 +359,7 @@ impl Target {
         let mut done: heapless::Vec<(u64, Result<(), block::Fault>), BATCH> = heapless::Vec::new();
         let mut worked = false;
         for place in 0..self.subsystem.namespaces.len() {
-            let namespace = &mut self.subsystem.namespaces[place];
+            let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { continue };
             if namespace.on_disk == 0 {
                 continue;
             }

@@ -9,7 +9,8 @@ use nvme::status::Status;
 use super::auth::Hosts;
 use super::controller::Controller;
 use super::identity::ControllerId;
-use super::namespace::{Namespace, Presence};
+use super::namespace::{Presence, not_there};
+use super::namespaces::Namespaces;
 use super::shares::Shares;
 
 /// The largest identifier of a controller.
@@ -81,7 +82,7 @@ pub(crate) struct Subsystem {
     /// Hosts that may use it, with what is known of them.
     pub(crate) hosts: Hosts,
     /// By identifier, from 1.
-    pub(crate) namespaces: Vec<Namespace>,
+    pub(crate) namespaces: Namespaces,
     /// The most bytes of a transfer: a power of two that all disks take.
     pub(crate) transfer: usize,
     pub(crate) controllers: Controllers,
@@ -99,12 +100,18 @@ impl Subsystem {
 
     /// The place of a namespace, which may be inactive.
     pub(crate) fn any_place(&self, nsid: u32) -> Option<usize> {
-        (nsid as usize).checked_sub(1).filter(|&place| place < self.namespaces.len())
+        (nsid as usize).checked_sub(1).filter(|&place| self.namespaces.get(place).is_some())
+    }
+
+    /// The status of a command about a namespace that is not there.
+    pub(crate) fn missing(&self, nsid: u32, is_flush: bool) -> Status {
+        let was_there = self.namespaces.is_former((nsid as usize).wrapping_sub(1));
+        not_there(is_flush && was_there)
     }
 
     /// The place of an active namespace.
     pub(crate) fn place(&self, nsid: u32) -> Option<usize> {
-        self.any_place(nsid).filter(|&place| self.namespaces[place].presence != Presence::Gone)
+        self.any_place(nsid).filter(|&place| self.namespaces[place].is_active())
     }
 
     /// Makes a namespace inactive whose disk is gone. The controllers report that to their hosts.
@@ -122,6 +129,11 @@ impl Subsystem {
         namespace.presence = presence;
         // Commands that wait are answered if the disk takes none.
         namespace.shares.iter_mut().for_each(Shares::queue_all);
+        self.announce(place);
+    }
+
+    /// Has the controllers report to their hosts that a namespace has changed.
+    pub(crate) fn announce(&mut self, place: usize) {
         for (_, controller) in self.controllers.iter_mut() {
             if controller.visible.has(place as u32 + 1) {
                 controller.change(place as u32 + 1);

@@ -90,6 +90,15 @@ pub(crate) enum Task {
 }
 
 impl Task {
+    /// Whether it needs the namespace at a place to stay, for its blocks or for its reservation.
+    pub(crate) fn names(&self, place: usize) -> bool {
+        match *self {
+            Task::Reserve { namespace, .. } => namespace == place,
+            Task::Reply { reply: Reply::Reservation(of), .. } => of == place,
+            _ => self.namespace() == Some(place),
+        }
+    }
+
     /// The place of the namespace whose blocks it is about; `None` if it is about none.
     pub(crate) fn namespace(&self) -> Option<usize> {
         match *self {

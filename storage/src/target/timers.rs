@@ -47,7 +47,7 @@ impl Target {
         }
         let patience = self.config.disk_timeout.as_nanos() as u64;
         for place in 0..self.subsystem.namespaces.len() {
-            let namespace = &mut self.subsystem.namespaces[place];
+            let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { continue };
             let silence = namespace.silent_for(now);
             match namespace.presence {
                 Presence::Serving if silence > patience => self.give_up(place),
@@ -60,6 +60,7 @@ impl Target {
         }
         self.look_at_leftovers(now, patience);
         self.look_at_state_disk(now, patience);
+        self.look_at_changes(now);
     }
 
     /// Gives up a disk that does not answer. Its requests may still be carried out, so hosts get no

@@ -34,7 +34,7 @@ impl Target {
             }
             Some(place) => {
                 let namespace = &mut self.subsystem.namespaces[place];
-                if let Some(status) = namespace.refusal() {
+                if let Some(status) = namespace.refusal(false) {
                     // The disk may keep the memory for ever.
                     return self.respond(index, status, 0);
                 }
@@ -82,7 +82,7 @@ impl Target {
         loop {
             let namespace = &mut self.subsystem.namespaces[place];
             let Some((owner, index)) = namespace.shares[kind].turn() else { return };
-            let refusal = namespace.refusal();
+            let refusal = namespace.refusal(false);
             if refusal.is_some() || !self.is_live(index) {
                 self.take_waiting(place, kind, owner);
                 match refusal {
@@ -184,6 +184,9 @@ impl Target {
     /// Lets commands go on that waited for memory, or for room in a disk's queue.
     pub(super) fn serve_waiting(&mut self) {
         for place in 0..self.subsystem.namespaces.len() {
+            if self.subsystem.namespaces.get(place).is_none() {
+                continue;
+            }
             self.serve_room(place);
             for kind in MEMORY {
                 self.serve_memory(place, kind);

@@ -20,9 +20,10 @@ pub(crate) fn io(
     place: Option<usize>,
     subsystem: &Subsystem,
 ) -> Result<(Task, usize), Status> {
-    let place = place.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let is_flush = command.opcode == opcode::io::FLUSH;
+    let place = place.ok_or_else(|| subsystem.missing(command.nsid.get(), is_flush))?;
     let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
-    namespace.refusal().map_or(Ok(()), Err)?;
+    namespace.refusal(is_flush).map_or(Ok(()), Err)?;
     if let Some(order) = Order::of(command) {
         let (order, keys) = order?;
         return Ok((Task::Reserve { namespace: place, order }, keys));

@@ -280,7 +280,7 @@ fn identify_and_abort_answer_or_say_what_is_wrong() {
     let sgl = admin.0.keyed(0, identify::LEN);
     for (cns, nsid, status) in [
         (cns::NAMESPACE, 0, Status::INVALID_NAMESPACE),
-        (cns::NAMESPACE, 3, Status::INVALID_NAMESPACE),
+        (cns::NAMESPACE, 65, Status::INVALID_NAMESPACE),
         (cns::NAMESPACE, NSID_ALL, Status::INVALID_NAMESPACE),
         (cns::ACTIVE_LIST, NSID_ALL - 1, Status::INVALID_NAMESPACE),
         (cns::ACTIVE_LIST, NSID_ALL, Status::INVALID_NAMESPACE),

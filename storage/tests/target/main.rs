@@ -6,6 +6,7 @@ mod admin;
 mod auth;
 mod disks;
 mod lending;
+mod live;
 mod machine;
 mod order;
 mod protocol;

@@ -4,9 +4,11 @@
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
 //! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
-//! connect; `state`: the last virtio disk is none of these, but keeps reservations;
+//! connect; `state`: the last virtio disk with a medium is none of these, but keeps reservations;
 //! `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second;
-//! `until-idle`, to end when the last host has left.
+//! `until-idle`, to end when the last host has left; `control`, to take the operator's commands
+//! (`operator`); `grows`, if these may add disks; `slots=N`, if the last N virtio disks have no
+//! medium yet.
 //!
 //! The first module, if there is one, names hosts with their keys, in the form that
 //! `nvme::auth::hosts` describes.
@@ -19,6 +21,9 @@
 #![no_main]
 
 extern crate alloc;
+
+mod figures;
+mod operator;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -33,6 +38,7 @@ use block::Disk;
 use block::ram::RamDisk;
 use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
+use operator::{Operator, Source};
 use platform::Platform;
 use storage::target::{Config, Control, Export, Host, MOST_NAMESPACES, Target};
 
@@ -59,9 +65,13 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     // Before anything that takes time: the user may end the target as soon as it is ready.
     let stop_request = kernel::listen_for_stop();
     let args = kernel::args();
-    let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports(&boot)?);
+    let slots: usize = args.get("slots").map_or(Ok(0), str::parse).trying("slots")?;
+    let (exports, sources) = exports(&boot, slots)?;
+    let all_disks = boot.disks.clone();
+    let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports);
+    config.grows = args.has("grows");
     if args.has("state") {
-        config.state = boot.disks.last().cloned();
+        config.state = with_medium(&boot, slots).last().cloned();
     }
     if let Some(port) = args.get("port") {
         config.port = port.parse().trying("port")?;
@@ -94,6 +104,13 @@ fn serve(boot: Boot) -> Result<(), Failure> {
         control.stop();
     });
     node.platform.spawn("stop", stop).map_err(|_| "out of memory").trying("a thread")?;
+    if args.has("control") {
+        let mailbox = Operator::mailbox(&node.platform).map_err(|_| Failure::new(too_little(disks)))?;
+        let (platform, control) = (node.platform.clone(), target.control());
+        let operator = Operator { platform, control, disks: all_disks, sources };
+        let operator = Box::new(move || operator.serve(mailbox));
+        node.platform.spawn("operator", operator).map_err(|_| "out of memory").trying("a thread")?;
+    }
     for &address in &addresses {
         println!("ready: {}", SocketAddr::new(address, port));
     }
@@ -127,34 +144,47 @@ fn is_for_hosts(address: &IpAddr) -> bool {
     }
 }
 
-/// The disks.
-fn exports(boot: &Boot) -> Result<Vec<Export>, Failure> {
+/// The disks, and what is behind each. The last `slots` of the machine's have no medium.
+fn exports(boot: &Boot, slots: usize) -> Result<(Vec<Export>, Vec<(u32, Source)>), Failure> {
     let args = kernel::args();
-    let mut exports = Vec::new();
+    let (mut exports, mut sources) = (Vec::new(), Vec::new());
     let mut names = args.all("uuid");
-    for disk in exported(boot) {
+    for (number, disk) in exported(boot, slots).iter().enumerate() {
+        sources.push((exports.len() as u32 + 1, Source::Disk(number)));
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
-        exports.push(Export { disk: disk.clone(), uuid: uuid(name) });
+        exports.push(Export { disk: disk.clone(), uuid: name.to_be_bytes() });
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
         let disk = RamDisk::new(&boot.platform, BLOCK, bytes / u64::from(BLOCK));
         let disk = disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?;
-        // Its contents are new each time, so its name is, too.
-        let name = u128::from(kernel::random_u64()) << 64 | u128::from(kernel::random_u64());
-        exports.push(Export { disk: Arc::new(disk), uuid: uuid(name) });
+        let disk = Arc::new(disk);
+        sources.push((exports.len() as u32 + 1, Source::Ram(disk.clone())));
+        exports.push(Export { disk, uuid: random_uuid() });
     }
     if exports.len() > MOST_NAMESPACES {
         return Err(Failure::new("there are 64 disks at most"));
     }
-    Ok(exports)
+    Ok((exports, sources))
+}
+
+/// The name of a RAM disk: its contents are new each time, so its name is, too.
+fn random_uuid() -> [u8; 16] {
+    uuid(u128::from(kernel::random_u64()) << 64 | u128::from(kernel::random_u64()))
+}
+
+/// The virtio disks that have a medium.
+fn with_medium(boot: &Boot, slots: usize) -> &[Arc<dyn Disk>] {
+    let count = boot.disks.len().saturating_sub(slots);
+    boot.disks.get(..count).unwrap_or_default()
 }
 
 /// The virtio disks that are exported: all but the last one, if that keeps the state.
-fn exported(boot: &Boot) -> &[Arc<dyn Disk>] {
-    match boot.disks.split_last() {
+fn exported(boot: &Boot, slots: usize) -> &[Arc<dyn Disk>] {
+    let disks = with_medium(boot, slots);
+    match disks.split_last() {
         Some((_, others)) if kernel::args().has("state") => others,
-        _ => &boot.disks,
+        _ => disks,
     }
 }
 

@@ -41,6 +41,7 @@ use super::commands::{Answer, Index, Stage};
 use super::config::Config;
 use super::identity::{ControllerId, Kind};
 use super::namespace::Namespace;
+use super::namespaces::Namespaces;
 use super::pool::{LONGEST, SMALL};
 use super::reply::{copy, copy_at};
 use super::server::Target;
@@ -78,7 +79,7 @@ impl Reservations {
     /// Opens the state disk, if there is one, and gives the namespaces what persists.
     pub(crate) fn new(
         config: &Config,
-        namespaces: &mut [Namespace],
+        namespaces: &mut Namespaces,
         platform: &Arc<dyn Platform>,
         attention: &Arc<Attention>,
     ) -> Result<Reservations, Error> {
@@ -86,15 +87,35 @@ impl Reservations {
         let mut reservations = Reservations { waiting, ..Reservations::default() };
         let Some(disk) = &config.state else { return Ok(reservations) };
         let deadline: Instant = platform.now() + config.disk_timeout;
-        let mut store = Store::open(disk, platform, attention, deadline)?;
-        for (export, namespace) in config.disks.iter().zip(namespaces) {
-            namespace.can_persist = namespace.disk.is_durable();
-            if let Some(reservation) = store.take(export).filter(|_| namespace.can_persist) {
-                namespace.reservation = reservation;
+        reservations.store = Some(Store::open(disk, platform, attention, deadline)?);
+        for place in 0..config.disks.len() {
+            if let Some(namespace) = namespaces.get_mut(place) {
+                reservations.restore(namespace);
             }
         }
-        reservations.store = Some(store);
         Ok(reservations)
+    }
+
+    /// Gives a namespace that comes what persists of it.
+    pub(crate) fn restore(&mut self, namespace: &mut Namespace) {
+        let Some(store) = &mut self.store else { return };
+        namespace.can_persist = namespace.disk.is_durable();
+        if let Some(reservation) = store.take(&namespace.uuid).filter(|_| namespace.can_persist) {
+            namespace.reservation = reservation;
+        }
+    }
+
+    /// Keeps what persists of a namespace that goes, for its return.
+    pub(crate) fn keep(&mut self, namespace: &Namespace) {
+        if let (Some(store), Some(state)) = (&mut self.store, persistent(&namespace.reservation)) {
+            store.put(namespace.uuid, state.clone());
+        }
+    }
+
+    /// Whether a change under way, or an Acquire that waits, needs the namespace at a place.
+    pub(crate) fn need(&self, place: usize) -> bool {
+        let changes = self.change.as_ref().is_some_and(|change| change.place == place);
+        changes || self.fences.iter().any(|&(_, of)| of == place)
     }
 
     /// Whether the state disk may have finished something.
@@ -199,7 +220,7 @@ impl Target {
             }
             match &mut self.reservations.store {
                 Some(store) if must_write => {
-                    let namespaces = self.subsystem.namespaces.iter().enumerate();
+                    let namespaces = self.subsystem.namespaces.of_places();
                     let exported = namespaces.filter_map(|(number, namespace)| {
                         let state = if number == place { &change.next } else { &namespace.reservation };
                         Some((&namespace.uuid, persistent(state)?))

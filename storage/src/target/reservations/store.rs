@@ -10,7 +10,6 @@ use super::engine::Reservation;
 use super::state::{self, MOST_RECORDS, Record, SLOT};
 use crate::Error;
 use crate::attention::Attention;
-use crate::target::config::Export;
 
 /// Bytes of a request.
 const PIECE: usize = 64 << 10;
@@ -134,9 +133,14 @@ impl Store {
     }
 
     /// Takes out what persists of a namespace.
-    pub(crate) fn take(&mut self, export: &Export) -> Option<Reservation> {
-        let place = self.others.iter().position(|record| record.uuid == export.uuid)?;
+    pub(crate) fn take(&mut self, uuid: &[u8; 16]) -> Option<Reservation> {
+        let place = self.others.iter().position(|record| record.uuid == *uuid)?;
         Some(self.others.remove(place).reservation)
+    }
+
+    /// Keeps what persists of a namespace that is exported no more.
+    pub(crate) fn put(&mut self, uuid: [u8; 16], reservation: Reservation) {
+        self.others.push(Record { uuid, reservation });
     }
 
     /// Begins to write a state: of the namespaces that are exported, and what persists of others.

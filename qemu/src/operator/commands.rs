@@ -1,0 +1,319 @@
+//! The commands of `storage-ctl`: a JSON object with `command` and its arguments. The answer is an
+//! object with `ok`, and with `error` if that is false.
+//!
+//! | command | arguments | effect |
+//! |---|---|---|
+//! | `list` | | what the target does, its namespaces and hosts |
+//! | `metrics` | | all figures |
+//! | `add` | `ram` or `file` | one more namespace |
+//! | `remove` | `nsid` | a namespace goes, after the commands that it has |
+//! | `resize` | `nsid`, `size` | a namespace and its file get another size |
+//! | `disconnect` | `host` | all controllers of a host are disconnected |
+//! | `drain`, `resume` | | hosts are disconnected and none may come; they may again |
+//! | `save` | `file` | the options, with the namespaces as they are now, are written to a file |
+//! | `end` | | the target disconnects its hosts and ends |
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use crate::disks::{self, Disk, node_name, slot_name};
+use crate::guests::Caller;
+use crate::mailbox::Mailbox;
+use crate::options::Size;
+use crate::storage::Names;
+use crate::storage_config::StorageConfig;
+
+/// How long a namespace that is removed may have commands before the operator is told that it has.
+const RELEASE: Duration = Duration::from_secs(5);
+/// The time between two looks.
+const PERIOD: Duration = Duration::from_millis(50);
+/// The names of all commands, for messages.
+const COMMANDS: &str = "list, metrics, add, remove, resize, disconnect, drain, resume, save, end";
+
+/// Carries out commands, one at a time. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Operator {
+    mailbox: Mailbox,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    mailbox: Mailbox,
+    caller: Caller,
+    names: Names,
+    /// The files that the target began with.
+    files: Vec<Disk>,
+    /// The files in its slots.
+    slots: Vec<Option<PathBuf>>,
+    /// The options, for a file of them.
+    config: StorageConfig,
+}
+
+/// Why a command is not carried out, in one line.
+type Refused = String;
+
+impl Operator {
+    pub fn new(
+        mailbox: Mailbox,
+        caller: Caller,
+        names: Names,
+        files: Vec<Disk>,
+        slots: usize,
+        config: StorageConfig,
+    ) -> Operator {
+        let slots = vec![None; slots];
+        let state = State { mailbox: mailbox.clone(), caller, names, files, slots, config };
+        Operator { mailbox, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Carries out the command in a line; returns the line of its answer.
+    pub fn answer(&self, line: &[u8]) -> String {
+        let answer = parse(line).and_then(|(name, arguments)| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.carry_out(&name, &arguments)
+        });
+        let answer = match answer {
+            Ok(mut answer) => {
+                answer.insert("ok".into(), true.into());
+                answer
+            }
+            Err(why) => Map::from_iter([("ok".into(), false.into()), ("error".into(), why.into())]),
+        };
+        Value::Object(answer).to_string()
+    }
+
+    /// The target's figures. They wait for no command.
+    pub fn metrics(&self) -> Result<Value, Refused> {
+        ask(&self.mailbox, json!({"command": "metrics"})).map(Value::Object)
+    }
+}
+
+/// The command in a line, and its arguments.
+fn parse(line: &[u8]) -> Result<(String, Map<String, Value>), Refused> {
+    let value: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
+    let Value::Object(mut arguments) = value else { return Err("not a JSON object".into()) };
+    match arguments.remove("command") {
+        Some(Value::String(name)) => Ok((name, arguments)),
+        Some(_) => Err("\"command\" is no text".into()),
+        None => Err(format!("no \"command\"; the commands are {COMMANDS}")),
+    }
+}
+
+/// Asks the guest; its answer without `ok`.
+fn ask(mailbox: &Mailbox, question: Value) -> Result<Map<String, Value>, Refused> {
+    let answer = mailbox.ask(question.to_string().as_bytes()).map_err(|error| error.to_string())?;
+    let answer: Value = serde_json::from_slice(&answer).map_err(|_| "the target's answer is no JSON")?;
+    let Value::Object(mut answer) = answer else { return Err("the target's answer is no object".into()) };
+    match (answer.remove("ok"), answer.remove("error")) {
+        (Some(Value::Bool(true)), _) => Ok(answer),
+        (_, Some(Value::String(why))) => Err(why),
+        _ => Err("the target's answer says nothing".into()),
+    }
+}
+
+/// A number, as JSON has it or as text, as `storage-ctl` sends all arguments.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+fn size(value: &Value) -> Result<u64, Refused> {
+    let text = value.as_str().map(str::to_owned).or_else(|| value.as_u64().map(|mib| mib.to_string()));
+    let text = text.ok_or("not a size like 512M or 2G")?;
+    Size::of_disk(&text).map(|size| size.0).map_err(|error| format!("{text:?}: {error}"))
+}
+
+/// Checks that there are no arguments but these.
+fn only(arguments: &Map<String, Value>, names: &[&str]) -> Result<(), Refused> {
+    match arguments.keys().find(|name| !names.contains(&name.as_str())) {
+        Some(other) => Err(format!("{other:?} is no argument of this command")),
+        None => Ok(()),
+    }
+}
+
+impl State {
+    fn carry_out(
+        &mut self,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, Refused> {
+        let nsid = || arguments.get("nsid").and_then(number).ok_or("no \"nsid\", the namespace's number");
+        match name {
+            "list" => {
+                only(arguments, &[])?;
+                self.list()
+            }
+            "metrics" | "drain" | "resume" | "end" => {
+                only(arguments, &[])?;
+                ask(&self.mailbox, json!({"command": name}))
+            }
+            "disconnect" => {
+                only(arguments, &["host"])?;
+                let host =
+                    arguments.get("host").and_then(Value::as_str).ok_or("no \"host\", a host's NQN")?;
+                ask(&self.mailbox, json!({"command": name, "host": host}))
+            }
+            "add" => {
+                only(arguments, &["ram", "file"])?;
+                match (arguments.get("ram"), arguments.get("file").map(Value::as_str)) {
+                    (Some(ram), None) => {
+                        ask(&self.mailbox, json!({"command": "add-ram", "bytes": size(ram)?}))
+                    }
+                    (None, Some(Some(file))) => self.add_file(Path::new(file)),
+                    _ => Err("one of \"ram\", a size, and \"file\", a path".into()),
+                }
+            }
+            "remove" => {
+                only(arguments, &["nsid"])?;
+                self.remove(nsid()?)
+            }
+            "resize" => {
+                only(arguments, &["nsid", "size"])?;
+                self.resize(nsid()?, size(arguments.get("size").ok_or("no \"size\"")?)?)
+            }
+            "save" => {
+                only(arguments, &["file"])?;
+                self.save(arguments.get("file").and_then(Value::as_str).ok_or("no \"file\", a path")?)
+            }
+            other => Err(format!("no command {other:?}; the commands are {COMMANDS}")),
+        }
+    }
+
+    /// The guest's list, with the files of its disks.
+    fn list(&mut self) -> Result<Map<String, Value>, Refused> {
+        let mut list = ask(&self.mailbox, json!({"command": "list"}))?;
+        for namespace in list.get_mut("namespaces").and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(number) = namespace["disk"].as_u64() else { continue };
+            let file = self.file(number as usize).map(|(file, _)| file.display().to_string());
+            namespace["file"] = file.into();
+        }
+        Ok(list)
+    }
+
+    /// The file of the guest's disk `number`, and whether hosts may only read it.
+    fn file(&self, number: usize) -> Option<(&Path, bool)> {
+        match number.checked_sub(self.files.len()) {
+            None => self.files.get(number).map(|disk| (&*disk.path, disk.read_only)),
+            Some(slot) => self.slots.get(slot)?.as_deref().map(|path| (path, false)),
+        }
+    }
+
+    /// The number of a namespace's disk; `None` for memory.
+    fn disk_of(&self, nsid: u64) -> Result<Option<usize>, Refused> {
+        let namespace = self.namespace(nsid)?.ok_or("there is no such namespace")?;
+        Ok(namespace["disk"].as_u64().map(|number| number as usize))
+    }
+
+    /// A namespace, as the guest lists it.
+    fn namespace(&self, nsid: u64) -> Result<Option<Value>, Refused> {
+        let list = ask(&self.mailbox, json!({"command": "list"}))?;
+        let mut all = list.get("namespaces").and_then(Value::as_array).into_iter().flatten();
+        Ok(all.find(|one| one["nsid"].as_u64() == Some(nsid)).cloned())
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<Map<String, Value>, Refused> {
+        let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let disk = Disk { path: path.clone(), read_only: false, failing: None };
+        disks::check(std::slice::from_ref(&disk)).map_err(|error| error.to_string())?;
+        let uuid = self.names.uuid(&path).map_err(|error| error.to_string())?;
+        let bytes = path.metadata().map_err(|error| error.to_string())?.len();
+        let slot = self.caller.with(move |vm| vm.attach(&disk)).ok_or("the target has ended")??;
+        let number = self.files.len() + slot;
+        let question = json!({"command": "add-disk", "disk": number, "bytes": bytes, "uuid": uuid});
+        let added = ask(&self.mailbox, question);
+        match &added {
+            Ok(_) => {
+                if let Some(place) = self.slots.get_mut(slot) {
+                    *place = Some(path);
+                }
+            }
+            Err(_) => {
+                let _ = self.caller.with(move |vm| vm.detach(slot));
+            }
+        }
+        added
+    }
+
+    fn remove(&mut self, nsid: u64) -> Result<Map<String, Value>, Refused> {
+        let disk = self.disk_of(nsid)?;
+        ask(&self.mailbox, json!({"command": "remove", "nsid": nsid}))?;
+        let until = Instant::now() + RELEASE;
+        let is_released = loop {
+            let is_released = self.namespace(nsid)?.is_none();
+            if is_released || Instant::now() >= until {
+                break is_released;
+            }
+            std::thread::sleep(PERIOD);
+        };
+        let slot = disk.and_then(|number| number.checked_sub(self.files.len()));
+        // A disk that has requests still keeps its file, and its slot until the target ends.
+        if let Some(slot) = slot.filter(|_| is_released) {
+            self.caller.with(move |vm| vm.detach(slot)).ok_or("the target has ended")??;
+            if let Some(place) = self.slots.get_mut(slot) {
+                *place = None;
+            }
+        }
+        Ok(Map::from_iter([("released".into(), is_released.into())]))
+    }
+
+    fn save(&mut self, file: &str) -> Result<Map<String, Value>, Refused> {
+        let list = ask(&self.mailbox, json!({"command": "list"}))?;
+        let (mut files, mut ram_disks) = (Vec::new(), Vec::new());
+        for one in list.get("namespaces").and_then(Value::as_array).into_iter().flatten() {
+            match one["disk"].as_u64().and_then(|number| self.file(number as usize)) {
+                _ if one["state"] == "leaving" => {}
+                Some((path, read_only)) => {
+                    let uuid = one["uuid"].as_str().unwrap_or_default();
+                    files.push((path.to_owned(), read_only, uuid.to_owned()));
+                }
+                None => ram_disks.push(one["bytes"].as_u64().unwrap_or_default()),
+            }
+        }
+        self.config.with(files, &ram_disks).write(Path::new(file)).map_err(|error| error.to_string())?;
+        Ok(Map::new())
+    }
+
+    fn resize(&mut self, nsid: u64, bytes: u64) -> Result<Map<String, Value>, Refused> {
+        let Some(number) = self.disk_of(nsid)? else {
+            return ask(&self.mailbox, json!({"command": "resize-ram", "nsid": nsid, "bytes": bytes}));
+        };
+        let (_, read_only) = self.file(number).ok_or("the disk has no file")?;
+        if read_only {
+            return Err("the file is read-only".into());
+        }
+        let node = match number.checked_sub(self.files.len()) {
+            None => node_name(number),
+            Some(slot) => slot_name(slot),
+        };
+        let resized = self.caller.with(move |vm| vm.resize_disk(&node, bytes));
+        resized.ok_or("the target has ended")?.map(|()| Map::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_command_gets_one_line_that_says_why() {
+        for (line, words) in [
+            (&b""[..], "no JSON"),
+            (b"{", "no JSON"),
+            (b"\xff\x00", "no JSON"),
+            (b"[1, 2]", "not a JSON object"),
+            (b"{}", "no \"command\"; the commands are list,"),
+            (b"{\"command\": 7}", "\"command\" is no text"),
+        ] {
+            let error = parse(line).expect_err(words);
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        let (name, arguments) = parse(b"{\"command\": \"remove\", \"nsid\": 3}").expect("a command");
+        assert_eq!((name.as_str(), number(&arguments["nsid"])), ("remove", Some(3)));
+        assert!(only(&arguments, &["nsid"]).is_ok() && only(&arguments, &[]).is_err());
+        assert_eq!((number(&json!("12")), number(&json!(-1)), number(&json!("x"))), (Some(12), None, None));
+        assert_eq!((size(&json!("2M")), size(&json!(3))), (Ok(2 << 20), Ok(3 << 20)));
+        assert!(size(&json!([])).is_err() && size(&json!("0")).is_err());
+    }
+}

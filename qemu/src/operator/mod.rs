@@ -1,0 +1,15 @@
+//! The operator's side of the storage target: commands while it runs, and its figures.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `commands` | what each command does: in the guest, and to its disks |
+//! | `socket` | the UNIX socket that takes commands (`storage --control`) |
+//! | `client` | `storage-ctl`, which sends one |
+//! | `figures` | the figures, as Prometheus reads them |
+//! | `web` | the port that serves them (`storage --metrics`) |
+
+pub(crate) mod client;
+pub(crate) mod commands;
+pub(crate) mod figures;
+pub(crate) mod socket;
+pub(crate) mod web;

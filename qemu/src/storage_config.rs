@@ -1,0 +1,376 @@
+//! The file of `storage --config`: the options of a target, in TOML. Options on the command line
+//! take precedence, a list as a whole.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use links::{IpPrefix, SpecError};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::disks::Disk;
+use crate::error::{Error, Result};
+use crate::network::{Plug, Transport};
+use crate::options::{Options, Size};
+use crate::storage::{Exports, serial_number, word};
+
+/// A value that has a form of its own, as the file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text<T> {
+    text: String,
+    value: T,
+}
+
+/// What a [`Text`] can be.
+trait Parse: Sized {
+    /// The value, or what is wrong with it.
+    fn parse(text: &str) -> std::result::Result<Self, String>;
+}
+
+impl Parse for Plug {
+    fn parse(text: &str) -> std::result::Result<Plug, String> {
+        text.parse().map_err(|error: SpecError| error.to_string())
+    }
+}
+
+impl Parse for IpPrefix {
+    fn parse(text: &str) -> std::result::Result<IpPrefix, String> {
+        text.parse().map_err(|error| format!("{error}"))
+    }
+}
+
+impl Parse for Size {
+    fn parse(text: &str) -> std::result::Result<Size, String> {
+        Size::of_disk(text).map_err(|error| error.to_string())
+    }
+}
+
+/// The memory of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Memory(Size);
+
+impl Parse for Memory {
+    fn parse(text: &str) -> std::result::Result<Memory, String> {
+        Size::parse(text).map(Memory).map_err(|error| error.to_string())
+    }
+}
+
+/// A name without blanks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Word(String);
+
+impl Parse for Word {
+    fn parse(text: &str) -> std::result::Result<Word, String> {
+        word(text).map(Word)
+    }
+}
+
+/// A serial number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Serial(String);
+
+impl Parse for Serial {
+    fn parse(text: &str) -> std::result::Result<Serial, String> {
+        serial_number(text).map(Serial)
+    }
+}
+
+/// A UUID, as 32 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Uuid(String);
+
+impl Parse for Uuid {
+    fn parse(text: &str) -> std::result::Result<Uuid, String> {
+        let digits: String = text.chars().filter(|c| *c != '-').collect();
+        let is_uuid = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_zero = digits.bytes().all(|byte| byte == b'0');
+        if is_uuid && !is_zero { Ok(Uuid(digits)) } else { Err("no UUID".into()) }
+    }
+}
+
+impl<T: Parse> Text<T> {
+    fn of(text: String) -> std::result::Result<Text<T>, String> {
+        T::parse(&text).map(|value| Text { text, value })
+    }
+}
+
+impl<'de, T: Parse> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Text<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Text::of(text.clone()).map_err(|why| D::Error::custom(format!("{text:?}: {why}")))
+    }
+}
+
+impl<T> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
+    }
+}
+
+impl<T> fmt::Display for Text<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A file that is exported.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileDisk {
+    file: PathBuf,
+    #[serde(default, skip_serializing_if = "is_false")]
+    read_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<Text<Uuid>>,
+}
+
+/// A RAM disk.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RamDisk {
+    size: Text<Size>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The options of a target.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct StorageConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nqn: Option<Text<Word>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<Text<Serial>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<std::num::NonZeroU16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_hosts: Vec<Text<Word>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_timeout: Option<std::num::NonZeroU16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slots: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<Text<Plug>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ip: Vec<Text<IpPrefix>>,
+    #[serde(skip_serializing_if = "is_false")]
+    iwarp: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Text<Memory>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<std::num::NonZeroU32>,
+    #[serde(rename = "disk", skip_serializing_if = "Vec::is_empty")]
+    disks: Vec<FileDisk>,
+    #[serde(rename = "ram-disk", skip_serializing_if = "Vec::is_empty")]
+    ram_disks: Vec<RamDisk>,
+}
+
+impl StorageConfig {
+    /// Reads a file.
+    pub fn read(file: &Path) -> Result<StorageConfig> {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|source| Error::File { path: file.to_owned(), source })?;
+        StorageConfig::parse(&text)
+            .map_err(|(line, why)| Error::Usage(format!("{}, line {line}: {why}", file.display())))
+    }
+
+    /// The options in a text; or the line of a fault, and what it is.
+    fn parse(text: &str) -> std::result::Result<StorageConfig, (usize, String)> {
+        let at_line = |offset: usize| text[..offset.min(text.len())].lines().count().max(1);
+        let config: StorageConfig = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| at_line(span.start + 1));
+            (line, error.message().replace('\n', ", "))
+        })?;
+        let line_of = |name: &str| {
+            let starts = |line: &&str| line.trim_start().starts_with(name);
+            text.lines().position(|line| starts(&line)).map_or(1, |place| place + 1)
+        };
+        if config.slots.is_some() && config.control.is_none() {
+            return Err((line_of("slots"), "slots are of use only with `control`".into()));
+        }
+        if config.disk_timeout.is_some_and(|seconds| seconds.get() > 600) {
+            return Err((line_of("disk-timeout"), "a disk has 600 seconds at most".into()));
+        }
+        Ok(config)
+    }
+
+    /// Adds the options that the command line does not have.
+    pub fn complete(self, options: &mut Options, exports: &mut Exports) {
+        let Options { network, .. } = options;
+        exports.nqn = exports.nqn.take().or(self.nqn.map(|nqn| nqn.value.0));
+        exports.serial = exports.serial.take().or(self.serial.map(|serial| serial.value.0));
+        exports.port = exports.port.or(self.port.map(Into::into));
+        exports.disk_timeout = exports.disk_timeout.or(self.disk_timeout.map(Into::into));
+        exports.control = exports.control.take().or(self.control);
+        exports.slots = exports.slots.or(self.slots);
+        exports.metrics = exports.metrics.or(self.metrics);
+        if exports.allowed.is_empty() {
+            exports.allowed = self.allow_hosts.into_iter().map(|host| host.value.0).collect();
+        }
+        network.link = network.link.take().or(self.link.map(|link| link.value));
+        if network.addresses.is_empty() {
+            network.addresses = self.ip.into_iter().map(|ip| ip.value).collect();
+        }
+        if self.iwarp {
+            network.transport = Transport::Iwarp;
+        }
+        options.memory = options.memory.or(self.memory.map(|memory| memory.value.0));
+        options.cpus = options.cpus.or(self.cpus.map(Into::into));
+        if exports.ram_disks.is_empty() && options.disks.is_empty() {
+            exports.ram_disks = self.ram_disks.into_iter().map(|disk| disk.size.value).collect();
+            exports.uuids =
+                self.disks.iter().map(|disk| disk.uuid.clone().map(|uuid| uuid.value.0)).collect();
+            let read_only = options.read_only;
+            let disk =
+                |one: FileDisk| Disk { path: one.file, read_only: one.read_only || read_only, failing: None };
+            options.chosen_disks = Some(self.disks.into_iter().map(disk).collect());
+        }
+    }
+
+    /// The file that stands for these options. Its disks are those of [`StorageConfig::with`].
+    pub fn of(options: &Options, exports: &Exports) -> StorageConfig {
+        let network = &options.network;
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        StorageConfig {
+            nqn: exports.nqn.clone().and_then(|nqn| Text::of(nqn).ok()),
+            serial: exports.serial.clone().and_then(|serial| Text::of(serial).ok()),
+            port: exports.port.and_then(|port| port.try_into().ok()),
+            allow_hosts: exports.allowed.iter().cloned().filter_map(|host| Text::of(host).ok()).collect(),
+            disk_timeout: exports.disk_timeout.and_then(|seconds| seconds.try_into().ok()),
+            control: exports.control.as_ref().map(absolute),
+            slots: exports.slots,
+            metrics: exports.metrics,
+            link: network.link.clone().and_then(|link| Text::of(link.to_string()).ok()),
+            ip: network.addresses.iter().filter_map(|ip| Text::of(ip.to_string()).ok()).collect(),
+            iwarp: network.transport == Transport::Iwarp,
+            memory: options.memory.and_then(|memory| Text::of(memory.to_string()).ok()),
+            cpus: options.cpus.and_then(|cpus| cpus.try_into().ok()),
+            disks: Vec::new(),
+            ram_disks: Vec::new(),
+        }
+    }
+
+    /// The same with these files (path, whether it is read-only, UUID), and RAM disks of so many
+    /// bytes.
+    pub fn with(&self, files: Vec<(PathBuf, bool, String)>, ram_disks: &[u64]) -> StorageConfig {
+        let disk = |(file, read_only, uuid): (PathBuf, bool, String)| FileDisk {
+            file: std::path::absolute(&file).unwrap_or(file),
+            read_only,
+            uuid: Text::of(uuid).ok(),
+        };
+        let ram_disk = |&bytes: &u64| Text::of(Size::at_least(bytes).to_string()).ok();
+        StorageConfig {
+            disks: files.into_iter().map(disk).collect(),
+            ram_disks: ram_disks.iter().filter_map(ram_disk).map(|size| RamDisk { size }).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Writes it to a file, in place of the one that is there: a reader never sees a part.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        let text = toml::to_string(self).map_err(|error| Error::Tool(format!("the options: {error}")))?;
+        let text = format!("# Options of `ferrovia storage --config`.\n{text}");
+        let replaced = crate::counters::replace(file, text.as_bytes());
+        replaced.map_err(|source| Error::File { path: file.to_owned(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &str = r#"
+nqn = "nqn.2026-01.org.example:disks"
+serial = "S1"
+port = 4421
+allow-hosts = ["nqn.2026-01.org.example:one"]
+disk-timeout = 60
+control = "/run/ferrovia.ctl"
+slots = 2
+metrics = "127.0.0.1:9100"
+link = "switch:/tmp/x"
+ip = ["10.0.0.1/24"]
+memory = "1G"
+cpus = 2
+
+[[disk]]
+file = "/disks/a"
+uuid = "12345678-1234-1234-1234-123456789abc"
+
+[[disk]]
+file = "/disks/b"
+read-only = true
+
+[[ram-disk]]
+size = "64M"
+"#;
+
+    #[test]
+    fn a_file_has_all_options_and_is_written_as_it_was_read() {
+        let config = StorageConfig::parse(ALL).expect("a file");
+        let (mut options, mut exports) = (Options::default(), Exports::default());
+        config.clone().complete(&mut options, &mut exports);
+        let files = options.disks();
+        assert_eq!(files.iter().map(|disk| disk.read_only).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(exports.uuids, [Some("12345678123412341234123456789abc".into()), None]);
+        assert_eq!((exports.port, exports.slots, exports.ram_disks.len()), (Some(4421), Some(2), 1));
+        assert_eq!((options.memory, options.cpus), (Some(Size(1 << 30)), Some(2)));
+        let again = StorageConfig::of(&options, &exports);
+        let files = vec![
+            ("/disks/a".into(), false, "12345678-1234-1234-1234-123456789abc".into()),
+            ("/disks/b".into(), true, String::new()),
+        ];
+        assert_eq!(again.with(files, &[64 << 20]), config);
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("config.toml");
+        config.write(&file).expect("it is written");
+        assert_eq!(StorageConfig::read(&file).expect("it is read"), config);
+    }
+
+    #[test]
+    fn options_of_the_command_line_take_precedence() {
+        let (mut options, mut exports) = (Options::default(), Exports::default());
+        (exports.port, exports.nqn, options.cpus) = (Some(1), Some("nqn.x:y".into()), Some(3));
+        options.disks = vec!["/c".into()];
+        StorageConfig::parse(ALL).expect("a file").complete(&mut options, &mut exports);
+        assert_eq!((exports.port, exports.nqn.as_deref(), options.cpus), (Some(1), Some("nqn.x:y"), Some(3)));
+        assert_eq!(
+            options.disks().iter().map(|disk| disk.path.clone()).collect::<Vec<_>>(),
+            [Path::new("/c")]
+        );
+        assert!(exports.ram_disks.is_empty(), "the disks are a list");
+    }
+
+    #[test]
+    fn a_fault_is_named_with_its_line() {
+        for (text, line, words) in [
+            ("port = 4420\nprot = 1\n", 2, "unknown field `prot`"),
+            ("\n\nport = 0\n", 3, "nonzero"),
+            ("port = \"x\"", 1, "invalid type"),
+            ("nqn = \"a b\"", 1, "no blanks"),
+            ("nqn = \"x\"\nip = [\"10.0.0.1/24\", \"10.0.0.1\"]", 2, "\"10.0.0.1\": write an"),
+            ("link = \"tap:x\"", 1, "is no link"),
+            ("serial = \"\"", 1, "1 to 20"),
+            ("memory = \"1M\"", 1, "at least 64M"),
+            ("[[disk]]\nfile = \"a\"\nsize = 3\n", 3, "unknown field `size`"),
+            ("[[disk]]\nread-only = true\n", 1, "missing field `file`"),
+            ("[[disk]]\nfile = \"a\"\nuuid = \"0\"\n", 3, "no UUID"),
+            ("[[ram-disk]]\nsize = \"0\"\n", 2, "at least 1M"),
+            ("x", 1, ""),
+            ("port = 1\nport = 2\n", 2, "duplicate key"),
+            ("cpus = 1\nslots = 3\n", 2, "only with `control`"),
+            ("disk-timeout = 601", 1, "600"),
+        ] {
+            let (at, why) = StorageConfig::parse(text).expect_err(text);
+            assert_eq!(at, line, "{text:?}: {why}");
+            assert!(why.contains(words) && !why.contains('\n'), "{text:?}: {why}");
+        }
+    }
+}

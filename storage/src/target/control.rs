@@ -1,0 +1,263 @@
+//! What other threads may do with a target while it runs.
+//!
+//! The target's thread owns all, so it is asked: a caller queues what is to be done, and sleeps
+//! until the thread has done it between two rounds. Few calls may wait, and each is short.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicBool, Ordering};
+use platform::{Platform, Signal};
+
+use super::auth::Host;
+use super::config::Export;
+use super::info::Overview;
+use super::metrics::Metrics;
+use super::server::Target;
+use super::statistics::{Snapshot, Statistics};
+use crate::Error;
+use crate::attention::Attention;
+
+/// Calls that may wait for the target's thread.
+const MOST_CALLS: usize = 16;
+
+/// Why a target does not do what it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The target has ended.
+    Ended,
+    /// Too many threads ask for something at once.
+    Busy,
+    /// There is no such namespace.
+    NoNamespace,
+    /// All namespaces that there may be exist.
+    NoPlace,
+    /// A namespace has this UUID.
+    UuidInUse,
+    /// The disk cannot be exported: why.
+    Disk(Error),
+    /// Hosts were told that no disk has a volatile cache ([`Config::grows`](super::Config::grows)).
+    Cache,
+    /// The disk takes less at once than hosts were told.
+    Transfer,
+    /// No host of this name is connected.
+    NoHost,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Ended => "the target has ended",
+            Refusal::Busy => "too many calls at once",
+            Refusal::NoNamespace => "there is no such namespace",
+            Refusal::NoPlace => "there are 64 namespaces already",
+            Refusal::UuidInUse => "another namespace has this UUID",
+            Refusal::Disk(error) => return error.fmt(f),
+            Refusal::Cache => "the disk has a volatile cache, and hosts were told that no disk has one",
+            Refusal::Transfer => "the disk takes less at once than hosts were told",
+            Refusal::NoHost => "no such host is connected",
+        })
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Something for the target's thread to do.
+type Call = Box<dyn FnOnce(&mut Target) + Send>;
+
+/// What other threads share with the target's.
+pub(super) struct Shared {
+    pub(super) attention: Arc<Attention>,
+    stops: AtomicBool,
+    pub(super) statistics: Statistics,
+    /// Hosts that are to replace those of the configuration.
+    pub(super) hosts: Mutex<Option<Vec<Host>>>,
+    /// There may be calls.
+    has_calls: AtomicBool,
+    /// What waits; `None` once the target has ended.
+    calls: Mutex<Option<VecDeque<Call>>>,
+}
+
+impl Shared {
+    pub(super) fn new(attention: Arc<Attention>) -> Shared {
+        Shared {
+            attention,
+            stops: AtomicBool::new(false),
+            statistics: Statistics::default(),
+            hosts: Mutex::new(None),
+            has_calls: AtomicBool::new(false),
+            calls: Mutex::new(Some(VecDeque::with_capacity(MOST_CALLS))),
+        }
+    }
+
+    pub(super) fn is_to_stop(&self) -> bool {
+        self.stops.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_calls(&self) -> bool {
+        self.has_calls.load(Ordering::Acquire)
+    }
+
+    /// The next call.
+    pub(super) fn take_call(&self) -> Option<Call> {
+        let mut calls = self.calls.lock();
+        let call = calls.as_mut().and_then(VecDeque::pop_front);
+        if call.is_none() {
+            self.has_calls.store(false, Ordering::Release);
+        }
+        call
+    }
+
+    /// No call is carried out from now on.
+    pub(super) fn close(&self) {
+        // Outside of the lock, since it wakes the callers.
+        let calls = self.calls.lock().take();
+        drop(calls);
+    }
+}
+
+/// Closes what is shared at the end of a target, also of one that never ran: its callers would wait
+/// for ever.
+pub(super) struct Closing(pub(super) Arc<Shared>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Where the target's thread puts what a caller waits for.
+struct Slot<T> {
+    answer: Mutex<Option<Result<T, Refusal>>>,
+    signal: Signal,
+}
+
+/// Answers the caller when it is dropped at the latest.
+struct Answerer<T>(Arc<Slot<T>>);
+
+impl<T> Answerer<T> {
+    fn put(&self, answer: Result<T, Refusal>) {
+        self.0.answer.lock().get_or_insert(answer);
+        self.0.signal.raise();
+    }
+}
+
+impl<T> Drop for Answerer<T> {
+    fn drop(&mut self) {
+        self.put(Err(Refusal::Ended));
+    }
+}
+
+/// Looks at a target from another thread, changes what it serves, and stops it.
+///
+/// The calls that return a [`Refusal`] block until the target's thread has carried them out, which
+/// it does between two commands; the thread of [`Target::run`] must not make them.
+#[derive(Clone)]
+pub struct Control {
+    pub(super) shared: Arc<Shared>,
+    pub(super) platform: Arc<dyn Platform>,
+}
+
+impl Control {
+    /// Makes [`Target::run`] disconnect all hosts, after the commands that they have outstanding,
+    /// and return. That takes 5 seconds at most, whatever hosts and disks do.
+    pub fn stop(&self) {
+        self.shared.stops.store(true, Ordering::Release);
+        self.shared.attention.signal.raise();
+    }
+
+    /// The target's counters.
+    pub fn statistics(&self) -> Snapshot {
+        self.shared.statistics.snapshot()
+    }
+
+    /// Replaces [`Config::hosts`](super::Config::hosts), after 100 ms at most. Hosts that are
+    /// connected stay so; they need their new keys when they authenticate again.
+    pub fn set_hosts(&self, hosts: Vec<Host>) {
+        *self.shared.hosts.lock() = Some(hosts);
+    }
+
+    /// What the target does, its namespaces and its hosts.
+    pub fn overview(&self) -> Result<Overview, Refusal> {
+        self.call(|target| Ok(target.overview()))
+    }
+
+    /// All figures.
+    pub fn metrics(&self) -> Result<Metrics, Refusal> {
+        self.call(|target| Ok(target.metrics()))
+    }
+
+    /// Exports one more disk, and tells the hosts. Returns the namespace's identifier: one that no
+    /// namespace has had, while there is such a one.
+    ///
+    /// The calling thread makes the namespace's memory ([`Config::memory`](super::Config::memory)).
+    pub fn add(&self, export: Export) -> Result<u32, Refusal> {
+        let (domain, privileged, config) =
+            self.call(|target| Ok((target.domain.clone(), target.privileged, target.config.clone())))?;
+        let made = super::manage::namespace(&domain, privileged, &config, &export).map_err(Refusal::Disk)?;
+        self.call(move |target| target.add(made.0, made.1))
+    }
+
+    /// Removes a namespace, and tells the hosts. It takes no commands from now on. Its disk and its
+    /// memory are released when the last command that it has ends: until then
+    /// [`Control::overview`] shows it as leaving.
+    pub fn remove(&self, nsid: u32) -> Result<(), Refusal> {
+        self.call(move |target| target.remove(nsid))
+    }
+
+    /// Disconnects a host: all its controllers. Returns how many there were. The host may come
+    /// again.
+    pub fn disconnect(&self, nqn: impl Into<String>) -> Result<usize, Refusal> {
+        let nqn = nqn.into();
+        self.call(move |target| target.disconnect_host(&nqn))
+    }
+
+    /// Takes no more connections and no more commands, and disconnects all hosts after the commands
+    /// that they have outstanding, or after 2 seconds.
+    pub fn drain(&self) -> Result<(), Refusal> {
+        self.call(|target| {
+            target.begin_drain();
+            Ok(())
+        })
+    }
+
+    /// Takes connections again after [`Control::drain`].
+    pub fn resume(&self) -> Result<(), Refusal> {
+        self.call(|target| {
+            target.end_drain();
+            Ok(())
+        })
+    }
+
+    /// Has the target's thread do something.
+    fn call<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Target) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let slot = Arc::new(Slot { answer: Mutex::new(None), signal: Signal::new(self.platform.clone()) });
+        let answerer = Answerer(slot.clone());
+        let call: Call = Box::new(move |target| answerer.put(act(target)));
+        {
+            let mut calls = self.shared.calls.lock();
+            let calls = calls.as_mut().ok_or(Refusal::Ended)?;
+            if calls.len() >= MOST_CALLS {
+                return Err(Refusal::Busy);
+            }
+            calls.push_back(call);
+        }
+        self.shared.has_calls.store(true, Ordering::Release);
+        self.shared.attention.signal.raise();
+        loop {
+            let seen = slot.signal.value();
+            if let Some(answer) = slot.answer.lock().take() {
+                return answer;
+            }
+            slot.signal.wait(seen, None);
+        }
+    }
+}

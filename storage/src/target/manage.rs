@@ -1,0 +1,181 @@
+//! What an operator changes while the target runs, in the target's thread: namespaces come and go
+//! and change their size, hosts are disconnected.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use block::{Disk, Event, Geometry};
+use platform::Privileged;
+use rdma::Domain;
+
+use super::config::{Config, Export};
+use super::control::Refusal;
+use super::identity::Kind;
+use super::lending::{self, Lending};
+use super::namespace::Namespace;
+use super::pool::{LARGE, Pool, SMALL, Sizes};
+use super::server::Target;
+use crate::Error;
+
+/// How long hosts that are drained may have commands outstanding, in nanoseconds.
+const DRAINING: u64 = 2_000_000_000;
+
+/// A namespace that is not among the others yet, and the most bytes of a transfer that its disk
+/// takes.
+pub(super) fn namespace(
+    domain: &Domain,
+    privileged: Privileged,
+    config: &Config,
+    export: &Export,
+) -> Result<(Box<Namespace>, usize), Error> {
+    let geometry = export.disk.geometry();
+    if !Geometry::BLOCK_SIZES.contains(&geometry.block_size) {
+        return Err(Error::Config("a disk has blocks of 512, 1024, 2048 or 4096 bytes"));
+    }
+    if geometry.blocks == 0 {
+        return Err(Error::Config("a disk is empty"));
+    }
+    let pieces = geometry.most_pieces.saturating_mul(LARGE);
+    let transfer = pieces.min(geometry.most_bytes as usize);
+    let lending = Lending::new(domain, privileged, &*export.disk)?;
+    // A quarter in small chunks.
+    let memory = lending::pool_of(&*export.disk, config.memory);
+    let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
+    let pool = Pool::new(domain, privileged, sizes)?;
+    Ok((Box::new(Namespace::new(export, pool, lending, config.controllers)), transfer))
+}
+
+impl Target {
+    /// Whether hosts are told that a disk has a volatile cache.
+    pub(super) fn has_cache(&self) -> bool {
+        self.config.grows || self.subsystem.namespaces.iter().any(|n| n.geometry.has_volatile_cache)
+    }
+
+    /// Lets a disk wake the thread.
+    pub(super) fn watch_disk(&self, disk: &dyn Disk) {
+        let attention = self.shared.attention.clone();
+        disk.watch(Some(Arc::new(move || attention.signal.raise())));
+    }
+
+    /// Carries out what other threads ask for.
+    pub(super) fn take_calls(&mut self) {
+        let shared = self.shared.clone();
+        while let Some(call) = shared.take_call() {
+            call(self);
+        }
+    }
+
+    pub(super) fn add(&mut self, mut namespace: Box<Namespace>, transfer: usize) -> Result<u32, Refusal> {
+        if transfer < self.subsystem.transfer {
+            return Err(Refusal::Transfer);
+        }
+        if namespace.geometry.has_volatile_cache && !self.has_cache() {
+            return Err(Refusal::Cache);
+        }
+        if self.subsystem.namespaces.iter().any(|other| other.uuid == namespace.uuid) {
+            return Err(Refusal::UuidInUse);
+        }
+        if self.subsystem.namespaces.is_full() {
+            return Err(Refusal::NoPlace);
+        }
+        namespace.geometry = namespace.disk.geometry();
+        self.reservations.restore(&mut namespace);
+        let disk = namespace.disk.clone();
+        let place = self.subsystem.namespaces.add(namespace).ok_or(Refusal::NoPlace)?;
+        self.watch_disk(&*disk);
+        self.subsystem.announce(place);
+        Ok(place as u32 + 1)
+    }
+
+    pub(super) fn remove(&mut self, nsid: u32) -> Result<(), Refusal> {
+        let place = self.subsystem.any_place(nsid).ok_or(Refusal::NoNamespace)?;
+        let namespace = &mut self.subsystem.namespaces[place];
+        if core::mem::replace(&mut namespace.is_leaving, true) {
+            return Err(Refusal::NoNamespace);
+        }
+        // Commands that wait are answered.
+        namespace.shares.iter_mut().for_each(super::shares::Shares::queue_all);
+        self.subsystem.announce(place);
+        Ok(())
+    }
+
+    pub(super) fn disconnect_host(&mut self, nqn: &str) -> Result<usize, Refusal> {
+        let mut found = Vec::new();
+        for (kind, controllers) in
+            [(Kind::Io, &mut self.subsystem.controllers), (Kind::Discovery, &mut self.discovery)]
+        {
+            for (id, controller) in controllers.iter_mut().filter(|(_, one)| one.host.nqn == nqn) {
+                found.push((kind, id, controller.admin));
+            }
+        }
+        for &(kind, id, admin) in &found {
+            self.break_queue(admin);
+            if kind == Kind::Io {
+                self.break_io_queues(id);
+            }
+        }
+        if found.is_empty() { Err(Refusal::NoHost) } else { Ok(found.len()) }
+    }
+
+    /// Takes no more commands and connections; see [`Target::look_at_changes`].
+    pub(super) fn begin_drain(&mut self) {
+        self.is_stopping = true;
+        self.drain.get_or_insert(self.clock + DRAINING);
+    }
+
+    pub(super) fn end_drain(&mut self) {
+        if self.drain.take().is_some() {
+            // Commands of hosts that are still here were not taken.
+            self.break_all_queues();
+            self.is_stopping = false;
+        }
+    }
+
+    /// Disconnects all hosts.
+    pub(super) fn break_all_queues(&mut self) {
+        let numbers: Vec<u32> = self.queues.iter().map(|(number, _)| number).collect();
+        numbers.into_iter().for_each(|number| self.break_queue(number));
+    }
+
+    /// Looks at the sizes of disks, at namespaces that leave, and at hosts that are drained.
+    pub(super) fn look_at_changes(&mut self, now: u64) {
+        for place in 0..self.subsystem.namespaces.len() {
+            self.look_at_size(place);
+            self.look_at_leaving(place);
+        }
+        if let Some(until) = self.drain
+            && self.queues.len() > 0
+            && (now > until || self.has_answered())
+        {
+            self.break_all_queues();
+        }
+    }
+
+    fn look_at_size(&mut self, place: usize) {
+        let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { return };
+        if namespace.on_disk == 0 {
+            // It has nothing to complete, but may notice an event only here.
+            namespace.disk.poll(1, &mut |_, _| ());
+        }
+        let Some(Event::Resized { blocks }) = namespace.disk.event() else { return };
+        if core::mem::replace(&mut namespace.geometry.blocks, blocks) != blocks {
+            log::info!("namespace {} has {blocks} blocks now", place + 1);
+            self.subsystem.announce(place);
+        }
+    }
+
+    /// Releases a namespace that leaves once no command is about it.
+    fn look_at_leaving(&mut self, place: usize) {
+        let Some(namespace) = self.subsystem.namespaces.get(place) else { return };
+        let is_needed = namespace.on_disk > 0 || self.reservations.need(place);
+        if !namespace.is_leaving || is_needed || self.commands.are_about(place) {
+            return;
+        }
+        if let Some(namespace) = self.subsystem.namespaces.remove(place) {
+            namespace.disk.watch(None);
+            self.reservations.keep(&namespace);
+            log::info!("namespace {} has been removed", place + 1);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What the operator asks for, by the launcher: a JSON object with `command` and its arguments. The
+//! answer is an object with `ok`, and with `error` if that is false.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use block::Disk;
+use block::ram::RamDisk;
+use kernel::Mailbox;
+use platform::Platform;
+use serde_json::{Value, json};
+use storage::target::{Control, Export};
+
+use crate::{BLOCK, figures, random_uuid};
+
+/// The longest question.
+const QUESTION: usize = 4 << 10;
+/// The longest answer: figures of 64 namespaces, 64 hosts and 256 queues.
+const ANSWER: usize = 512 << 10;
+/// How long a disk may take to have the size that the launcher gave it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The time between two looks.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// What is behind a namespace.
+pub enum Source {
+    /// Memory.
+    Ram(Arc<RamDisk>),
+    /// A disk of the machine, by its number.
+    Disk(usize),
+}
+
+/// The operator's side of the target.
+pub struct Operator {
+    pub platform: Arc<dyn Platform>,
+    pub control: Control,
+    /// The machine's disks.
+    pub disks: Vec<Arc<dyn Disk>>,
+    /// What is behind each namespace.
+    pub sources: Vec<(u32, Source)>,
+}
+
+/// Why something is not done.
+type Refused = String;
+
+impl Operator {
+    /// Answers questions until the target ends.
+    pub fn serve(mut self, mut mailbox: Mailbox) {
+        loop {
+            let question = mailbox.question();
+            let answer = match self.carry_out(&question) {
+                Ok(Value::Object(mut answer)) => {
+                    answer.insert("ok".into(), true.into());
+                    Value::Object(answer)
+                }
+                Ok(_) => json!({"ok": true}),
+                Err(why) => json!({"ok": false, "error": why}),
+            };
+            if !mailbox.answer(answer.to_string().as_bytes()) {
+                mailbox.answer(br#"{"ok":false,"error":"the answer is too long"}"#);
+            }
+        }
+    }
+
+    /// A mailbox for it.
+    pub fn mailbox(platform: &Arc<dyn Platform>) -> Result<Mailbox, platform::OutOfMemory> {
+        Mailbox::open(platform, QUESTION, ANSWER)
+    }
+
+    fn carry_out(&mut self, question: &[u8]) -> Result<Value, Refused> {
+        let question: Value = serde_json::from_slice(question).map_err(|error| error.to_string())?;
+        let number = |name: &str| {
+            let value = question.get(name).and_then(Value::as_u64);
+            value.ok_or_else(|| format!("no number {name:?}"))
+        };
+        let text = |name: &str| question[name].as_str().ok_or_else(|| format!("no text {name:?}"));
+        let nsid =
+            || number("nsid").and_then(|nsid| u32::try_from(nsid).map_err(|_| "no such namespace".into()));
+        let said = |error: storage::target::Refusal| error.to_string();
+        match text("command")? {
+            "list" => {
+                let overview = self.control.overview().map_err(said)?;
+                self.sources.retain(|(nsid, _)| overview.namespaces.iter().any(|one| one.nsid == *nsid));
+                Ok(figures::overview(&overview, &self.sources))
+            }
+            "metrics" => self.control.metrics().map(|metrics| figures::metrics(&metrics)).map_err(said),
+            "add-ram" => self.add_ram(number("bytes")?),
+            "add-disk" => {
+                let name = u128::from_str_radix(text("uuid")?, 16).map_err(|error| error.to_string())?;
+                self.add_disk(number("disk")?, number("bytes")?, name)
+            }
+            "remove" => self.remove(nsid()?),
+            "resize-ram" => self.resize_ram(nsid()?, number("bytes")?),
+            "disconnect" => {
+                let controllers = self.control.disconnect(text("host")?).map_err(said)?;
+                Ok(json!({"controllers": controllers}))
+            }
+            "drain" => self.control.drain().map(|()| Value::Null).map_err(said),
+            "resume" => self.control.resume().map(|()| Value::Null).map_err(said),
+            "end" => {
+                self.control.stop();
+                Ok(Value::Null)
+            }
+            other => Err(format!("no command {other:?}")),
+        }
+    }
+
+    fn add_ram(&mut self, bytes: u64) -> Result<Value, Refused> {
+        let disk = RamDisk::new(&self.platform, BLOCK, bytes / u64::from(BLOCK));
+        let disk = Arc::new(disk.map_err(|_| too_little())?);
+        let (export, source) = (disk.clone(), Source::Ram(disk));
+        self.add(export, random_uuid(), source)
+    }
+
+    fn add_disk(&mut self, number: u64, bytes: u64, name: u128) -> Result<Value, Refused> {
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        let disk = self.disks.get(place).ok_or("there is no such disk")?.clone();
+        let has_come = || {
+            // A disk that is not exported notices its size only here.
+            disk.poll(1, &mut |_, _| ());
+            let geometry = disk.geometry();
+            geometry.blocks * u64::from(geometry.block_size) == bytes
+        };
+        if !self.wait_for(has_come) {
+            return Err("the disk has not got its size".into());
+        }
+        self.add(disk, name.to_be_bytes(), Source::Disk(place))
+    }
+
+    fn add(&mut self, disk: Arc<dyn Disk>, uuid: [u8; 16], source: Source) -> Result<Value, Refused> {
+        let nsid = self.control.add(Export { disk, uuid }).map_err(|refusal| match refusal {
+            storage::target::Refusal::Disk(storage::Error::OutOfMemory) => too_little(),
+            other => other.to_string(),
+        })?;
+        self.sources.retain(|(its, _)| *its != nsid);
+        self.sources.push((nsid, source));
+        Ok(json!({"nsid": nsid, "uuid": figures::uuid(&uuid)}))
+    }
+
+    fn remove(&mut self, nsid: u32) -> Result<Value, Refused> {
+        self.control.remove(nsid).map(|()| Value::Null).map_err(|refusal| refusal.to_string())
+    }
+
+    fn resize_ram(&mut self, nsid: u32, bytes: u64) -> Result<Value, Refused> {
+        let source = self.sources.iter().find(|(its, _)| *its == nsid);
+        match source {
+            Some((_, Source::Ram(disk))) => {
+                disk.resize(bytes / u64::from(BLOCK)).map_err(|_| too_little())?;
+                Ok(Value::Null)
+            }
+            Some(_) => Err("the namespace is no RAM disk".into()),
+            None => Err("there is no such namespace".into()),
+        }
+    }
+
+    fn wait_for(&self, holds: impl Fn() -> bool) -> bool {
+        let until = self.platform.now() + PATIENCE;
+        loop {
+            if holds() {
+                return true;
+            }
+            if self.platform.now() >= until {
+                return false;
+            }
+            kernel::thread::sleep(PERIOD);
+        }
+    }
+}
+
+fn too_little() -> String {
+    "the machine has too little memory; give it more by --memory".to_string()
+}
