@@ -144,8 +144,11 @@ fn is_for_hosts(address: &IpAddr) -> bool {
     }
 }
 
-/// The disks, and what is behind each. The last `slots` of the machine's have no medium.
-fn exports(boot: &Boot, slots: usize) -> Result<(Vec<Export>, Vec<(u32, Source)>), Failure> {
+/// Disks to export, and what is behind each namespace.
+type Exports = (Vec<Export>, Vec<(u32, Source)>);
+
+/// The disks. The last `slots` of the machine's have no medium.
+fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
     let args = kernel::args();
     let (mut exports, mut sources) = (Vec::new(), Vec::new());
     let mut names = args.all("uuid");
