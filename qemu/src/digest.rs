@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// The packages that the launcher is built from, by their folders: the device model and the driver
 /// in an image must have the same `nic-abi`.
-pub const FOLDERS: [&str; 6] = ["qemu", "links", "nic-model", "roce", "nic-abi", "platform"];
+pub const FOLDERS: [&str; 9] =
+    ["qemu", "links", "nic-model", "roce", "iwarp", "tcp", "nvme", "nic-abi", "platform"];
 
 /// The manifests and sources below `root` that the digest covers, in an order that depends only on
 /// their names.

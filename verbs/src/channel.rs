@@ -11,6 +11,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::EventfdFlags;
@@ -46,24 +47,28 @@ impl<T> EventQueue<T> {
         self.fd.as_raw_fd()
     }
 
-    fn push(&self, event: T) {
+    /// Adds an event, unless its object is being destroyed or there are so many already.
+    fn push(&self, event: T, of: Option<&Reported>, most: usize) {
         let mut queue = locked(&self.queue);
-        self.push_into(&mut queue, event);
-    }
-
-    fn push_into(&self, queue: &mut VecDeque<T>, event: T) {
+        if queue.len() >= most || of.is_some_and(Reported::has_ended) {
+            return;
+        }
         queue.push_back(event);
         // Under the lock, so that the count is never above the number of events. It blocks only
         // at 2^64 - 2 events.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Takes the oldest event, as the descriptor's flags say: waits for it, or fails.
-    fn take(&self) -> Result<T, Errno> {
+    /// Takes the oldest event, as the descriptor's flags say: waits for it, or fails. `note` runs
+    /// before another thread can find the event gone: who destroys its object waits for what was
+    /// taken.
+    fn take(&self, note: impl Fn(&T)) -> Result<T, Errno> {
         loop {
             rustix::io::read(&self.fd, &mut [0; 8]).map_err(SystemError::raw_os_error)?;
+            let mut queue = locked(&self.queue);
             // None: another thread dropped the event after this one had counted it.
-            if let Some(event) = locked(&self.queue).pop_front() {
+            if let Some(event) = queue.pop_front() {
+                note(&event);
                 return Ok(event);
             }
         }
@@ -87,27 +92,41 @@ impl<T> EventQueue<T> {
     }
 }
 
-/// How many events of an object the program has taken and not acknowledged.
+/// The events of one kind of an object: how many the program has taken and not acknowledged, and
+/// whether there will be more.
 #[derive(Default)]
-pub(crate) struct Unacknowledged {
-    count: Mutex<u32>,
+pub(crate) struct Reported {
+    unacknowledged: Mutex<u32>,
     changed: Condvar,
+    /// The object is being destroyed. Read with the lock of the queue, of which the object's events
+    /// are removed after this was set.
+    ended: AtomicBool,
 }
 
-impl Unacknowledged {
+impl Reported {
+    /// Has further events dropped: the dispatcher thread may have found the object before it was
+    /// removed from its table, and an event that came later would name it when it is gone.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     fn taken(&self) {
-        *locked(&self.count) += 1;
+        *locked(&self.unacknowledged) += 1;
     }
 
     pub(crate) fn acknowledge(&self, events: u32) {
-        let mut count = locked(&self.count);
+        let mut count = locked(&self.unacknowledged);
         *count = count.saturating_sub(events);
         self.changed.notify_all();
     }
 
     /// Waits until all are acknowledged.
     pub(crate) fn wait(&self) {
-        let mut count = locked(&self.count);
+        let mut count = locked(&self.unacknowledged);
         while *count > 0 {
             count = self.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
@@ -122,8 +141,8 @@ pub(crate) struct Channel {
 }
 
 impl EventQueue<Arc<cq::Events>> {
-    pub(crate) fn announce(&self, cq: Arc<cq::Events>) {
-        self.push(cq);
+    pub(crate) fn announce(&self, cq: &Arc<cq::Events>) {
+        self.push(cq.clone(), Some(&cq.completions), usize::MAX);
     }
 
     pub(crate) fn forget_cq(&self, cq: &Arc<cq::Events>) {
@@ -180,8 +199,7 @@ pub unsafe extern "C" fn get_cq_event(
 ) -> c_int {
     // SAFETY: see the crate.
     let queue = unsafe { &channel(this).events };
-    minus_one(queue.take().map(|events| {
-        events.unacknowledged.taken();
+    minus_one(queue.take(|events| events.completions.taken()).map(|events| {
         let of = events.object();
         // SAFETY: see the crate; a completion queue with such events is not destroyed.
         unsafe {
@@ -198,16 +216,28 @@ pub unsafe extern "C" fn get_cq_event(
 /// See the crate.
 pub unsafe extern "C" fn ack_cq_events(cq: *mut abi::Cq, events: c_uint) {
     // SAFETY: see the crate.
-    unsafe { cq::of(cq) }.events.unacknowledged.acknowledge(events);
+    unsafe { cq::of(cq) }.events.completions.acknowledge(events);
 }
 
 /// What an asynchronous event is about.
+#[derive(Clone)]
 pub(crate) enum Element {
     Cq(Arc<cq::Events>),
     Qp(Arc<qp::Events>),
     Srq(Arc<srq::Events>),
     /// The port, or the whole device.
     Port,
+}
+
+impl Element {
+    fn reported(&self) -> Option<&Reported> {
+        match self {
+            Element::Cq(cq) => Some(&cq.asynchronous),
+            Element::Qp(qp) => Some(&qp.asynchronous),
+            Element::Srq(srq) => Some(&srq.asynchronous),
+            Element::Port => None,
+        }
+    }
 }
 
 /// The asynchronous events of an opening: [`MOST_EVENTS`] at most, further ones are dropped.
@@ -223,10 +253,8 @@ impl AsyncQueue {
     }
 
     pub(crate) fn push(&self, element: Element, what: c_int) {
-        let mut queue = locked(&self.0.queue);
-        if queue.len() < MOST_EVENTS {
-            self.0.push_into(&mut queue, (element, what));
-        }
+        let of = element.clone();
+        self.0.push((element, what), of.reported(), MOST_EVENTS);
     }
 
     pub(crate) fn forget_cq(&self, cq: &Arc<cq::Events>) {
@@ -250,20 +278,16 @@ impl AsyncQueue {
 pub unsafe extern "C" fn get_async_event(context: *mut abi::Context, event: *mut AsyncEvent) -> c_int {
     // SAFETY: see the crate.
     let opening: &Opening = unsafe { Context::opening(context) };
-    minus_one(opening.asynchronous.0.take().map(|(element, event_type)| {
+    let taken = opening.asynchronous.0.take(|(element, _)| {
+        if let Some(reported) = element.reported() {
+            reported.taken();
+        }
+    });
+    minus_one(taken.map(|(element, event_type)| {
         let element = match element {
-            Element::Cq(cq) => {
-                cq.asynchronous.taken();
-                cq.object() as usize
-            }
-            Element::Qp(qp) => {
-                qp.asynchronous.taken();
-                qp.object() as usize
-            }
-            Element::Srq(srq) => {
-                srq.asynchronous.taken();
-                srq.object() as usize
-            }
+            Element::Cq(cq) => cq.object() as usize,
+            Element::Qp(qp) => qp.object() as usize,
+            Element::Srq(srq) => srq.object() as usize,
             Element::Port => 1,
         };
         // SAFETY: see the crate.

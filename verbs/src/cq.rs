@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus};
 
 use crate::abi::{self, Wc, wc_flags, wc_opcode};
-use crate::channel::{self, EventQueue, Unacknowledged};
+use crate::channel::{self, EventQueue, Reported};
 use crate::device::Context;
 use crate::errno::{self, Errno, pointer, status};
 use crate::opening::{CqHandle, Opening};
@@ -24,8 +24,8 @@ pub(crate) struct Events {
     channel: Option<Arc<EventQueue<Arc<Events>>>>,
     opening: Arc<Opening>,
     handle: CqHandle,
-    pub(crate) unacknowledged: Unacknowledged,
-    pub(crate) asynchronous: Unacknowledged,
+    pub(crate) completions: Reported,
+    pub(crate) asynchronous: Reported,
 }
 
 impl Events {
@@ -37,7 +37,7 @@ impl Events {
     /// The completion queue was armed, and has an entry.
     pub(crate) fn announce(self: &Arc<Events>) {
         if let Some(channel) = &self.channel {
-            channel.announce(self.clone());
+            channel.announce(self);
         }
     }
 }
@@ -117,8 +117,8 @@ fn create(
         channel,
         opening: opening.clone(),
         handle,
-        unacknowledged: Unacknowledged::default(),
-        asynchronous: Unacknowledged::default(),
+        completions: Reported::default(),
+        asynchronous: Reported::default(),
     });
     reserved.fill(events.clone());
     Ok((inner, events))
@@ -138,11 +138,13 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
     }
     let events = &cq.events;
     events.opening.cqs.remove(events.handle);
+    events.completions.end();
+    events.asynchronous.end();
     if let Some(channel) = &events.channel {
         channel.forget_cq(events);
     }
     events.opening.asynchronous.forget_cq(events);
-    events.unacknowledged.wait();
+    events.completions.wait();
     events.asynchronous.wait();
     // SAFETY: it came from `create_cq`, and no event names it any more.
     drop(unsafe { Box::from_raw(this.cast::<Cq>()) });

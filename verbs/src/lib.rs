@@ -27,7 +27,8 @@
 //! it was destroyed. Nothing else is believed: masks, states, numbers and sizes are checked. Memory
 //! that is registered stays mapped until it is deregistered.
 //!
-//! Locks: those of channels (`queue`) and completion queues (`events`), both leaves.
+//! Locks: that of a queue of events (`queue`) before that of an object's count of events
+//! (`unacknowledged`).
 #![deny(missing_docs)]
 
 pub mod abi;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kernel_agent::{Agent, LinkFlags, ModifyQp, QpAttributes, QpMask, QpState, QpType};
 
 use crate::abi::{self, QpAttr, QpCap, QpInitAttr, access, attr_mask as mask, qps, qpt};
-use crate::channel::Unacknowledged;
+use crate::channel::Reported;
 use crate::device::{Context, device_gid, gid_bytes};
 use crate::errno::{self, Errno, pointer, status};
 use crate::opening::{Opening, QpHandle};
@@ -27,7 +27,7 @@ pub(crate) struct Events {
     object: AtomicPtr<abi::Qp>,
     opening: Arc<Opening>,
     handle: QpHandle,
-    pub(crate) asynchronous: Unacknowledged,
+    pub(crate) asynchronous: Reported,
 }
 
 impl Events {
@@ -179,7 +179,7 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
         object: AtomicPtr::new(ptr::null_mut()),
         opening: opening.clone(),
         handle,
-        asynchronous: Unacknowledged::default(),
+        asynchronous: Reported::default(),
     });
     reserved.fill(events.clone());
     Ok((inner, events, inline, cap))
@@ -200,6 +200,7 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
     }
     let events = &qp.events;
     events.opening.qps.remove(events.handle);
+    events.asynchronous.end();
     events.opening.asynchronous.forget_qp(events);
     events.asynchronous.wait();
     // SAFETY: it came from `create_qp`, and no event names it any more.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::{self, SrqAttr, SrqInitAttr};
-use crate::channel::Unacknowledged;
+use crate::channel::Reported;
 use crate::device::Context;
 use crate::errno::{self, Errno, pointer, status};
 use crate::memory;
@@ -22,7 +22,7 @@ pub(crate) struct Events {
     object: AtomicPtr<abi::Srq>,
     opening: Arc<Opening>,
     handle: SrqHandle,
-    pub(crate) asynchronous: Unacknowledged,
+    pub(crate) asynchronous: Reported,
 }
 
 impl Events {
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn create_srq(pd: *mut abi::Pd, init: *mut SrqInitAttr) ->
             object: AtomicPtr::new(ptr::null_mut()),
             opening: opening.clone(),
             handle,
-            asynchronous: Unacknowledged::default(),
+            asynchronous: Reported::default(),
         });
         reserved.fill(events.clone());
         Ok((inner, events))
@@ -111,6 +111,7 @@ pub unsafe extern "C" fn destroy_srq(this: *mut abi::Srq) -> c_int {
     }
     let events = &srq.events;
     events.opening.srqs.remove(events.handle);
+    events.asynchronous.end();
     events.opening.asynchronous.forget_srq(events);
     events.asynchronous.wait();
     // SAFETY: it came from `create_srq`, and no event names it any more.

@@ -10,84 +10,12 @@
 //! pool, of which each controller has its share, and the disk copies. So a host that takes no
 //! responses keeps no other host from the disk.
 
-use alloc::vec::Vec;
-use core::ops::Range;
-
-use block::{Disk, Lease, Loan};
+use block::{Lease, Loan};
 use nvme::status::Status;
-use platform::Privileged;
-use rdma::{Access, CreateError, Domain, Region, Slice};
 
 use super::commands::{HostData, Index};
-use super::pool::MOST_PIECES;
 use super::server::Target;
 use super::task::Task;
-
-/// The memory that a disk lends, as the NIC names it.
-#[derive(Default)]
-pub(crate) struct Lending {
-    /// By its bus address: what requests read.
-    sources: Vec<Region>,
-    /// The same memory as the sink of RDMA Reads, which has to be registered.
-    sinks: Vec<Region>,
-    /// What the disk has copied, when it was looked at last.
-    copied: u64,
-}
-
-impl Lending {
-    /// Registers the memory of a disk, if it lends some.
-    pub(crate) fn new(
-        domain: &Domain,
-        privileged: Privileged,
-        disk: &dyn Disk,
-    ) -> Result<Lending, CreateError> {
-        let mut lending = Lending { copied: disk.copied(), ..Lending::default() };
-        for buffer in disk.memory() {
-            lending.sinks.push(domain.register(buffer.clone(), Access::empty())?);
-            lending.sources.push(domain.direct_buffer(buffer, privileged));
-        }
-        Ok(lending)
-    }
-
-    /// Whether the disk lends anything.
-    pub(crate) fn lends(&self) -> bool {
-        !self.sources.is_empty()
-    }
-
-    /// Asks the disk for the memory of blocks.
-    fn lend(&self, disk: &dyn Disk, blocks: Range<u64>, loan: Loan) -> Option<Lease> {
-        let lease = disk.lend(blocks, loan)?;
-        // The disk may have grown since its memory was registered.
-        if lease.pieces().all(|piece| piece.buffer < self.sources.len()) {
-            return Some(lease);
-        }
-        disk.cancel(lease);
-        None
-    }
-
-    /// What is lent, as requests name it that read it.
-    pub(crate) fn slices(&self, lease: &Lease) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
-        slices(&self.sources, lease)
-    }
-
-    /// What is lent, as the sink of an RDMA Read.
-    pub(crate) fn sinks(&self, lease: &Lease) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
-        slices(&self.sinks, lease)
-    }
-
-    /// The bytes that the disk has copied since the last call.
-    pub(crate) fn copied(&mut self, disk: &dyn Disk) -> u64 {
-        let now = disk.copied();
-        now.wrapping_sub(core::mem::replace(&mut self.copied, now))
-    }
-}
-
-fn slices<'a>(regions: &'a [Region], lease: &Lease) -> heapless::Vec<Slice<'a>, MOST_PIECES> {
-    // The pieces lie in the regions.
-    let slice =
-        |piece: block::LentPiece| regions.get(piece.buffer)?.get(piece.offset..piece.offset + piece.len);
-    lease.pieces().filter_map(slice).collect()
-}
 
 impl Target {
     /// Goes on with a command whose data can come from the disk's own memory, or go there. False if
@@ -147,9 +75,4 @@ impl Target {
             }
         }
     }
-}
-
-/// The bytes of a namespace's pool, of which a disk that lends needs few.
-pub(crate) fn pool_of(disk: &dyn Disk, memory: usize) -> usize {
-    if disk.memory().is_empty() { memory } else { (memory / 4).max(super::config::LEAST_MEMORY) }
 }

@@ -12,7 +12,7 @@ use rdma::Domain;
 use super::config::{Config, Export};
 use super::control::Refusal;
 use super::identity::Kind;
-use super::lending::{self, Lending};
+use super::lent::{self, Lending};
 use super::namespace::Namespace;
 use super::pool::{LARGE, Pool, SMALL, Sizes};
 use super::server::Target;
@@ -40,7 +40,7 @@ pub(super) fn namespace(
     let transfer = pieces.min(geometry.most_bytes as usize);
     let lending = Lending::new(domain, privileged, &*export.disk)?;
     // A quarter in small chunks.
-    let memory = lending::pool_of(&*export.disk, config.memory);
+    let memory = lent::pool_of(&*export.disk, config.memory);
     let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
     let pool = Pool::new(domain, privileged, sizes)?;
     Ok((Box::new(Namespace::new(export, pool, lending, config.controllers)), transfer))

@@ -7,15 +7,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use nvme::status::Status;
-
-use super::commands::Index;
-use super::identity::{HostNumber, Kind};
+use super::identity::HostNumber;
 use super::info::{ControllerInfo, NamespaceInfo};
-use super::queue::Role;
-use super::server::Target;
 use super::statistics::Snapshot;
-use super::task::{Operation, Task};
 
 /// The kinds of I/O commands that are told apart, by the names that they have in figures.
 pub const OPERATIONS: [&str; 6] = ["read", "write", "compare", "flush", "write_zeroes", "deallocate"];
@@ -34,7 +28,7 @@ pub fn bucket_end(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then(|| 1 << (FIRST as usize + bucket))
 }
 
-fn bucket(nanoseconds: u64) -> usize {
+pub(super) fn bucket(nanoseconds: u64) -> usize {
     let above = nanoseconds.saturating_sub(1) >> FIRST;
     ((u64::BITS - above.leading_zeros()) as usize).min(BUCKETS - 1)
 }
@@ -49,7 +43,7 @@ pub struct Done {
 }
 
 impl Done {
-    fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.requests += 1;
         self.bytes += bytes;
     }
@@ -203,99 +197,14 @@ impl HostTable {
         }
     }
 
-    fn copy(&self) -> HostTable {
+    pub(super) fn copy(&self) -> HostTable {
         HostTable { of: self.of.clone(), others: self.others }
     }
 
-    fn into_list(self) -> Vec<HostMetrics> {
+    pub(super) fn into_list(self) -> Vec<HostMetrics> {
         let others = HostMetrics { nqn: String::new(), carried: self.others };
         let has_others = others.carried != Carried::default();
         self.of.into_iter().map(|(_, host)| host).chain(has_others.then_some(others)).collect()
-    }
-}
-
-/// The kind of a command: its place in [`OPERATIONS`].
-fn kind(task: &Task) -> Option<usize> {
-    match task {
-        Task::Read { .. } => Some(0),
-        Task::Write { .. } => Some(1),
-        Task::Compare { .. } => Some(2),
-        Task::Plain { operation: Operation::Flush, .. } => Some(3),
-        Task::Plain { operation: Operation::WriteZeroes { .. }, .. } => Some(4),
-        Task::Deallocate { .. } => Some(5),
-        _ => None,
-    }
-}
-
-impl Target {
-    /// Counts a command that is answered.
-    pub(super) fn measure(&mut self, index: Index, status: Status) {
-        let entry = &self.commands[index];
-        let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return };
-        if !matches!(queue.role, Role::Io(_)) {
-            return;
-        }
-        if !status.is_success() {
-            queue.carried.errors += 1;
-            let place = entry.task.namespace().or_else(|| self.subsystem.any_place(entry.command.nsid.get()));
-            if let Some(namespace) = place.and_then(|place| self.subsystem.namespaces.get_mut(place)) {
-                namespace.counted.errors.count(status.code());
-            }
-            return;
-        }
-        let (Some(kind), place) = (kind(&entry.task), entry.task.namespace()) else { return };
-        let bytes = match entry.task {
-            Task::Read { .. } | Task::Write { .. } | Task::Compare { .. } => u64::from(entry.host.len()),
-            _ => 0,
-        };
-        match entry.task {
-            Task::Read { .. } => &mut queue.carried.reads,
-            Task::Write { .. } => &mut queue.carried.writes,
-            _ => &mut queue.carried.others,
-        }
-        .add(bytes);
-        let Some(namespace) = place.and_then(|place| self.subsystem.namespaces.get_mut(place)) else {
-            return;
-        };
-        let (timed, time) = (&mut namespace.counted.operations[kind], self.clock.saturating_sub(entry.begun));
-        timed.done.add(bytes);
-        timed.nanoseconds += time;
-        timed.latency[bucket(time)] += 1;
-    }
-
-    /// A controller begins.
-    pub(super) fn meet_host(&mut self, nqn: &str) {
-        let here: Vec<HostNumber> = {
-            let controllers = self.subsystem.controllers.iter_mut();
-            controllers.map(|(_, controller)| HostNumber::of(&controller.host.nqn)).collect()
-        };
-        self.hosts.meet(HostNumber::of(nqn), nqn, |host| here.contains(&host));
-    }
-
-    /// All figures.
-    pub(super) fn metrics(&mut self) -> Metrics {
-        let mut hosts = self.hosts.copy();
-        for (_, queue) in self.queues.iter() {
-            hosts.add(queue.owner, &queue.carried);
-        }
-        let namespaces = self.subsystem.namespaces.of_places().map(|(place, namespace)| NamespaceMetrics {
-            info: namespace.info(place),
-            counted: namespace.counted.clone(),
-            free: namespace.pool.free(),
-            chunks: namespace.pool.count(),
-            on_disk: namespace.on_disk,
-        });
-        let namespaces = namespaces.collect();
-        Metrics {
-            totals: self.statistics().snapshot(),
-            namespaces,
-            hosts: hosts.into_list(),
-            controllers: self.controller_infos(Kind::Io),
-            postponed: self.postponed.len(),
-            refused: self.refused.clone(),
-            unconnected: self.unconnected.clone(),
-            sleeps: self.sleeps,
-        }
     }
 }
 

@@ -22,8 +22,9 @@
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
 //! | `reservations` | hosts that share a namespace say which of them may use it |
 //! | `leftovers`, `earlier` | what an earlier connection of a host may still do to a disk |
-//! | `control`, `manage`, `info` | what other threads may do: change what is served, and look at it |
-//! | `metrics` | what is counted by namespace, host and queue |
+//! | `control`, `manage`, `info`, `overview` | what other threads may do: change what is served, and look at it |
+//! | `metrics`, `measure` | what is counted by namespace, host and queue |
+//! | `lent`, `lending` | disks that lend their memory |
 //! | `said` | lines for the terminal that outsiders cause |
 //!
 //! # A command's way
@@ -56,10 +57,13 @@ mod identity;
 mod info;
 mod leftovers;
 mod lending;
+mod lent;
 mod manage;
+mod measure;
 mod metrics;
 mod namespace;
 mod namespaces;
+mod overview;
 mod pool;
 mod queue;
 mod reply;

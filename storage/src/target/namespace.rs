@@ -9,7 +9,7 @@ use platform::DmaBuffer;
 
 use super::commands::Index;
 use super::config::Export;
-use super::lending::Lending;
+use super::lent::Lending;
 use super::metrics::Counted;
 use super::pool::{Pool, SMALL};
 use super::reservations::engine::Reservation;

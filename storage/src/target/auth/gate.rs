@@ -25,38 +25,6 @@ const GOODBYE: u64 = 100_000_000;
 
 const _: () = assert!(LONGEST_MESSAGE <= MOST_BYTES as usize);
 
-/// What a queue knows of its host.
-#[derive(Default)]
-pub(crate) struct Gate {
-    /// The host has to prove who it is.
-    is_required: bool,
-    /// It has done so.
-    is_passed: bool,
-    /// It has failed to: its connection will end.
-    has_failed: bool,
-    /// A transaction.
-    responder: Option<Box<Responder>>,
-    /// The sequence number of the next one, once there was one.
-    sequence: Option<u32>,
-    /// An Authentication Receive that waits for a message that is being computed.
-    receive: Option<Index>,
-    /// When the host is given up, in nanoseconds of the platform's clock, if something is asked of
-    /// it.
-    deadline: Option<u64>,
-}
-
-impl Gate {
-    /// Whether commands other than those of authentication pass.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_passed || !self.is_required
-    }
-
-    /// Whether the target, and not the host, is to be waited for.
-    fn is_computing(&self) -> bool {
-        self.responder.as_ref().is_some_and(|responder| responder.is_computing())
-    }
-}
-
 impl Target {
     /// How long a host may take for its next message, in nanoseconds.
     fn patience(&self) -> u64 {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `hosts` | hosts, their keys, their namespaces |
 //! | `responder` | the controller's side of a transaction, without I/O |
+//! | `state` | what a queue knows of its host |
 //! | `gate` | which commands pass; the commands of authentication; timers |
 //! | `jobs` | powers in groups, in steps between other work |
 //!
@@ -15,8 +16,9 @@ mod gate;
 mod hosts;
 mod jobs;
 pub(crate) mod responder;
+mod state;
 
-pub(crate) use gate::Gate;
 pub(crate) use hosts::Hosts;
 pub use hosts::{Host, Visible};
 pub(crate) use jobs::Jobs;
+pub(crate) use state::Gate;

@@ -1,0 +1,74 @@
+//! What a target is asked about itself ([`super::info`]), in the target's thread.
+
+use alloc::vec::Vec;
+
+use super::identity::Kind;
+use super::info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
+use super::namespace::{Namespace, Presence};
+use super::server::Target;
+
+impl Namespace {
+    /// The namespace, at its place.
+    pub(super) fn info(&self, place: usize) -> NamespaceInfo {
+        NamespaceInfo {
+            nsid: place as u32 + 1,
+            uuid: self.uuid,
+            block_size: self.geometry.block_size,
+            blocks: self.geometry.blocks,
+            is_read_only: self.geometry.is_read_only,
+            state: match self.presence {
+                _ if self.is_leaving => NamespaceState::Leaving,
+                Presence::Serving => NamespaceState::Serving,
+                Presence::Silent => NamespaceState::Silent,
+                Presence::Gone => NamespaceState::Gone,
+            },
+        }
+    }
+}
+
+impl Target {
+    /// The controllers of a kind.
+    pub(super) fn controller_infos(&mut self, kind: Kind) -> Vec<ControllerInfo> {
+        let controllers = match kind {
+            Kind::Io => &mut self.subsystem.controllers,
+            Kind::Discovery => &mut self.discovery,
+        };
+        let queues = &self.queues;
+        let info = |(id, controller): (super::identity::ControllerId, &mut super::controller::Controller)| {
+            let its = || queues.iter().map(|(_, queue)| queue).filter(|queue| queue.is_of(id, kind));
+            let queue = |queue: &super::queue::Queue| QueueInfo {
+                id: queue.id,
+                entries: queue.entries_of_host,
+                outstanding: queue.outstanding,
+            };
+            let mut queues: Vec<QueueInfo> = its().map(queue).collect();
+            queues.sort_unstable_by_key(|queue| queue.id);
+            ControllerInfo {
+                id: id.0,
+                host: controller.host.nqn.as_str().into(),
+                host_id: controller.host.id,
+                address: its().map(|queue| queue.address).next(),
+                keep_alive: controller.keep_alive(),
+                queues,
+            }
+        };
+        controllers.iter_mut().map(info).collect()
+    }
+
+    /// All that an operator asks for.
+    pub(super) fn overview(&mut self) -> Overview {
+        let state = match self.drain {
+            None => TargetState::Serving,
+            Some(_) if self.queues.len() == 0 => TargetState::Drained,
+            Some(_) => TargetState::Draining,
+        };
+        let namespaces = self.subsystem.namespaces.of_places();
+        Overview {
+            state,
+            nqn: self.subsystem.nqn.clone(),
+            namespaces: namespaces.map(|(place, namespace)| namespace.info(place)).collect(),
+            controllers: self.controller_infos(Kind::Io),
+            discovery: self.controller_infos(Kind::Discovery),
+        }
+    }
+}
