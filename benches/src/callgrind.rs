@@ -55,6 +55,9 @@ fn counted(program: &Path, folder: &Path, group: &str, unit: Unit) -> Result<Sam
     let files = folder.join("counts");
     let answer = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--dump-line=no"])
+        // Valgrind runs one thread at a time, and without this a thread that polls may keep all
+        // others from running.
+        .arg("--fair-sched=try")
         .args(unit.cache().map(|cache| ["--cache-sim=yes", cache]).into_iter().flatten())
         // Callgrind collects while such a function runs, in that thread. Each file has the counts
         // since the previous file.

@@ -83,6 +83,7 @@ fn data(controller: u16) -> ConnectData {
 fn until<T>(target: &mut Target, thread: thread::JoinHandle<T>) -> T {
     while !thread.is_finished() {
         target_round(target);
+        thread::yield_now();
     }
     thread.join().expect("no panic")
 }
