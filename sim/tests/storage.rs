@@ -40,7 +40,7 @@ fn seeds_keep_the_rules() {
         "disks that stalled",
         "disks with blocks that failed",
         "disks whose flushes failed",
-        "network: frames lost",
+        "frames lost",
     ] {
         assert!(all.faults.get(what).is_some_and(|&times| times > 10), "too few: {what}\n{all}");
     }

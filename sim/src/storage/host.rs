@@ -28,6 +28,8 @@ const SLAB: usize = 512 << 10;
 /// How much longer than its keep-alive timeout a silent host keeps its controller at most: the
 /// target looks ten times a second.
 const EXPIRY: Duration = Duration::from_millis(300);
+/// The unit of keep-alive timeouts.
+const GRANULARITY: Duration = Duration::from_millis(100);
 /// How long a request takes at most in a run in which nothing goes wrong. The target's timer would
 /// hide a wake-up that was lost for ten times as long.
 const PROMPT: Duration = Duration::from_millis(10);
@@ -312,7 +314,8 @@ impl Host {
     fn be_silent(&mut self, initiator: &mut Initiator) -> Step<End> {
         self.story.tell(|| format!("is silent, with {} requests outstanding", self.pending.len()));
         self.shared.silences.fetch_add(1, Ordering::SeqCst);
-        self.shared.sleep(self.plan.keep_alive + EXPIRY);
+        // The timer is rounded up, and once started again for what came before.
+        self.shared.sleep(2 * (self.plan.keep_alive + GRANULARITY) + EXPIRY);
         let deadline = self.shared.now() + PATIENCE;
         loop {
             let seen = initiator.seen();
