@@ -254,8 +254,8 @@ fn a_copied_checkout_builds_its_own_images() {
     let copy = dir.path().join("copy");
     let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = package.parent().expect("the checkout");
-    let needed =
-        "Cargo.toml linker.ld rust-toolchain.toml qemu links nic-model roce nic-abi platform targets";
+    let needed = "Cargo.toml linker.ld rust-toolchain.toml qemu links nic-model roce iwarp tcp nvme nic-abi platform \
+         targets";
     for part in needed.split(' ') {
         copy_all(&root.join(part), &copy.join(part));
     }
