@@ -177,7 +177,10 @@ fn converts(frames: bool, connector_says: bool) {
     let message = b"yes, go on";
     let conversion = Conversion { message: Some(message), frames, depths: DEPTHS };
     let id = passive.convert(&conversion).unwrap();
-    assert_eq!(passive.convert(&conversion), Err(Error::Busy));
+    let again = passive.convert(&conversion);
+    // Without frames there is nothing to wait for: the queue pair may have its stream already.
+    let has_stream = !frames && matches!(again, Err(Error::QpState(_)));
+    assert!(again == Err(Error::Busy) || has_stream, "{again:?}");
     assert_eq!(active.read(message.len()), message);
     if frames {
         // As long as it takes: the one waits for the Request, the other for a call.
