@@ -711,7 +711,9 @@ impl End {
     #[track_caller]
     pub fn refused_later(&self, got: DtoStatus, status: DtoStatus) -> Result<bool, Failure> {
         let refusals = [DtoStatus::RemoteAccess, DtoStatus::RemoteResponder, DtoStatus::ReceiverNotReady];
-        let is_later = got == DtoStatus::Success && refusals.contains(&status);
+        // Flushed if the refusal came before the stream had taken all of the message.
+        let came = matches!(got, DtoStatus::Success | DtoStatus::Flushed);
+        let is_later = came && refusals.contains(&status);
         Ok(is_later && is_iwarp(&self.ia)?)
     }
 
