@@ -2,15 +2,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError, Stream};
 use nic_model::port;
-use platform::Secret;
 
 use crate::error::{Error, Result};
 use crate::temporary;
@@ -248,32 +245,18 @@ impl Network {
         if !self.addresses.is_empty() {
             return self.addresses.clone();
         }
-        let (address, bits): (IpAddr, u8) = match self.plug() {
-            Plug::Link(LinkSpec::Udp(own)) => (
-                own,
-                if own.is_ipv6() {
-                    64
-                } else if own.is_loopback() {
-                    8
-                } else {
-                    24
-                },
-            ),
-            Plug::Link(LinkSpec::StreamConnect(_)) => (Ipv4Addr::new(10, 0, 0, 2).into(), 24),
-            _ => (Ipv4Addr::new(10, 0, 0, n.saturating_add(1)).into(), 24),
+        let address = match self.plug() {
+            Plug::Link(spec) => spec.address(),
+            Plug::ShortCut | Plug::Pair | Plug::Stream => links::numbered(n),
         };
-        IpPrefix::new(address, bits).into_iter().collect()
+        address.into_iter().collect()
     }
 
-    /// The node's GUID and the port of NIC `n`. The GUID, and with it the MAC, is derived from the
-    /// first address: peers on one link have different addresses, whichever process made them.
+    /// The node's GUID and the port of NIC `n`.
     fn port(&self, n: u8) -> (u64, port::Config) {
-        let addresses = self.port_addresses(n);
-        let octets = addresses.first().map(|prefix| prefix.gid().0);
-        let [.., a, b, c] = octets.unwrap_or([n; 16]);
-        let node_guid = 0x0266_65ff_fe00_0000 | u64::from(u32::from_be_bytes([0, a, b, c]));
-        let config = port::Config::new(node_guid, self.mtu.unwrap_or(DEFAULT_MTU), &addresses);
-        (node_guid, port::Config { vlan: self.vlan, secret: secret(), ..config })
+        let mtu = self.mtu.unwrap_or(DEFAULT_MTU);
+        let (node_guid, config) = links::port_at(&self.port_addresses(n), n, mtu);
+        (node_guid, port::Config { vlan: self.vlan, ..config })
     }
 
     /// Opens the link of a device with this many NICs.
@@ -311,11 +294,6 @@ impl Network {
         };
         Ok(Plan { plugged, capture })
     }
-}
-
-/// A key of the system's random numbers: those of the standard library's hash tables are, too.
-fn secret() -> Secret {
-    Secret::new([0, 1].map(|n| RandomState::new().hash_one(n)))
 }
 
 #[cfg(test)]

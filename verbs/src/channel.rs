@@ -11,6 +11,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -200,7 +201,7 @@ pub unsafe extern "C" fn get_cq_event(
     // SAFETY: see the crate.
     let queue = unsafe { &channel(this).events };
     minus_one(queue.take(|events| events.completions.taken()).map(|events| {
-        let of = events.object();
+        let of = events.object.at();
         // SAFETY: see the crate; a completion queue with such events is not destroyed.
         unsafe {
             *cq = of;
@@ -232,7 +233,7 @@ pub(crate) enum Element {
 impl Element {
     fn reported(&self) -> Option<&Reported> {
         match self {
-            Element::Cq(cq) => Some(&cq.asynchronous),
+            Element::Cq(cq) => Some(&cq.object.asynchronous),
             Element::Qp(qp) => Some(&qp.asynchronous),
             Element::Srq(srq) => Some(&srq.asynchronous),
             Element::Port => None,
@@ -257,16 +258,9 @@ impl AsyncQueue {
         self.0.push((element, what), of.reported(), MOST_EVENTS);
     }
 
-    pub(crate) fn forget_cq(&self, cq: &Arc<cq::Events>) {
-        self.0.forget(|(element, _)| matches!(element, Element::Cq(other) if Arc::ptr_eq(other, cq)));
-    }
-
-    pub(crate) fn forget_qp(&self, qp: &Arc<qp::Events>) {
-        self.0.forget(|(element, _)| matches!(element, Element::Qp(other) if Arc::ptr_eq(other, qp)));
-    }
-
-    pub(crate) fn forget_srq(&self, srq: &Arc<srq::Events>) {
-        self.0.forget(|(element, _)| matches!(element, Element::Srq(other) if Arc::ptr_eq(other, srq)));
+    /// Drops the events of an object.
+    pub(crate) fn forget(&self, of: &Reported) {
+        self.0.forget(|(element, _)| element.reported().is_some_and(|reported| ptr::eq(reported, of)));
     }
 }
 
@@ -285,9 +279,9 @@ pub unsafe extern "C" fn get_async_event(context: *mut abi::Context, event: *mut
     });
     minus_one(taken.map(|(element, event_type)| {
         let element = match element {
-            Element::Cq(cq) => cq.object() as usize,
-            Element::Qp(qp) => qp.object() as usize,
-            Element::Srq(srq) => srq.object() as usize,
+            Element::Cq(cq) => cq.object.at() as usize,
+            Element::Qp(qp) => qp.at() as usize,
+            Element::Srq(srq) => srq.at() as usize,
             Element::Port => 1,
         };
         // SAFETY: see the crate.
@@ -306,7 +300,7 @@ pub unsafe extern "C" fn ack_async_event(event: *mut AsyncEvent) {
     unsafe {
         let element = (*event).element;
         match (*event).event_type {
-            e::CQ_ERR => cq::of(element as *mut abi::Cq).events.asynchronous.acknowledge(1),
+            e::CQ_ERR => cq::of(element as *mut abi::Cq).events.object.asynchronous.acknowledge(1),
             e::SRQ_ERR | e::SRQ_LIMIT_REACHED => {
                 srq::of(element as *mut abi::Srq).events.asynchronous.acknowledge(1);
             }

@@ -2,9 +2,8 @@
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::{c_int, c_void};
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus};
 
@@ -12,6 +11,7 @@ use crate::abi::{self, Wc, wc_flags, wc_opcode};
 use crate::channel::{self, EventQueue, Reported};
 use crate::device::Context;
 use crate::errno::{self, Errno, pointer, status};
+use crate::object::Object;
 use crate::opening::{CqHandle, Opening};
 
 /// Polls of a thread that find nothing, one after another, before it lets others run: the device is
@@ -20,20 +20,13 @@ const PATIENCE: u32 = 64;
 
 /// What the agent's events need of a completion queue.
 pub(crate) struct Events {
-    object: AtomicPtr<abi::Cq>,
+    pub(crate) object: Object<abi::Cq, CqHandle>,
     channel: Option<Arc<EventQueue<Arc<Events>>>>,
-    opening: Arc<Opening>,
-    handle: CqHandle,
+    /// Its events of the channel.
     pub(crate) completions: Reported,
-    pub(crate) asynchronous: Reported,
 }
 
 impl Events {
-    /// The completion queue.
-    pub(crate) fn object(&self) -> *mut abi::Cq {
-        self.object.load(Ordering::Acquire)
-    }
-
     /// The completion queue was armed, and has an entry.
     pub(crate) fn announce(self: &Arc<Events>) {
         if let Some(channel) = &self.channel {
@@ -92,7 +85,7 @@ pub unsafe extern "C" fn create_cq(
         };
         let made =
             Box::into_raw(Box::new(Cq { abi, inner, events: events.clone(), idle: AtomicU32::new(0) }));
-        events.object.store(made.cast(), Ordering::Release);
+        events.object.is_at(made.cast());
         made.cast()
     }))
 }
@@ -112,14 +105,8 @@ fn create(
     let reserved = opening.cqs.reserve().map_err(|_| libc::ENOMEM)?;
     let handle = reserved.handle();
     let inner = opening.client()?.create_cq(entries, handle.as_raw()).map_err(errno::of)?;
-    let events = Arc::new(Events {
-        object: AtomicPtr::new(ptr::null_mut()),
-        channel,
-        opening: opening.clone(),
-        handle,
-        completions: Reported::default(),
-        asynchronous: Reported::default(),
-    });
+    let events =
+        Arc::new(Events { object: Object::new(opening, handle), channel, completions: Reported::default() });
     reserved.fill(events.clone());
     Ok((inner, events))
 }
@@ -137,15 +124,13 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
         return error;
     }
     let events = &cq.events;
-    events.opening.cqs.remove(events.handle);
+    events.object.opening.cqs.remove(events.object.handle);
     events.completions.end();
-    events.asynchronous.end();
     if let Some(channel) = &events.channel {
         channel.forget_cq(events);
     }
-    events.opening.asynchronous.forget_cq(events);
+    events.object.end();
     events.completions.wait();
-    events.asynchronous.wait();
     // SAFETY: it came from `create_cq`, and no event names it any more.
     drop(unsafe { Box::from_raw(this.cast::<Cq>()) });
     0
@@ -192,7 +177,7 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
     let mut taken = 0;
     cq.inner.poll(most, |completion| {
         // SAFETY: the caller's array has `num_entries` elements, and `poll` takes no more.
-        unsafe { wc.add(taken).write(to_wc(&cq.events.opening, &completion)) };
+        unsafe { wc.add(taken).write(to_wc(&cq.events.object.opening, &completion)) };
         taken += 1;
     });
     if taken > 0 {

@@ -39,6 +39,7 @@ pub mod device;
 mod errno;
 pub mod memory;
 pub mod missing;
+mod object;
 mod opening;
 pub mod post;
 pub mod qp;

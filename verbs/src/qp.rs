@@ -5,16 +5,14 @@
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::{c_int, c_uint};
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernel_agent::{Agent, LinkFlags, ModifyQp, QpAttributes, QpMask, QpState, QpType};
 
 use crate::abi::{self, QpAttr, QpCap, QpInitAttr, access, attr_mask as mask, qps, qpt};
-use crate::channel::Reported;
 use crate::device::{Context, device_gid, gid_bytes};
 use crate::errno::{self, Errno, pointer, status};
+use crate::object::Object;
 use crate::opening::{Opening, QpHandle};
 use crate::post::Inline;
 use crate::{cq, memory, srq};
@@ -23,19 +21,7 @@ use crate::{cq, memory, srq};
 const MAX_INLINE: u32 = 1024;
 
 /// What the agent's events need of a queue pair.
-pub(crate) struct Events {
-    object: AtomicPtr<abi::Qp>,
-    opening: Arc<Opening>,
-    handle: QpHandle,
-    pub(crate) asynchronous: Reported,
-}
-
-impl Events {
-    /// The queue pair.
-    pub(crate) fn object(&self) -> *mut abi::Qp {
-        self.object.load(Ordering::Acquire)
-    }
-}
+pub(crate) type Events = Object<abi::Qp, QpHandle>;
 
 /// A queue pair.
 #[repr(C)]
@@ -110,7 +96,7 @@ pub unsafe extern "C" fn create_qp(pd: *mut abi::Pd, init: *mut QpInitAttr) -> *
         let signals_all = init.sq_sig_all != 0;
         let qp = Qp { abi, inner, events: events.clone(), signals_all, inline, init: *init, attr };
         let made = Box::into_raw(Box::new(qp));
-        events.object.store(made.cast(), Ordering::Release);
+        events.is_at(made.cast());
         made.cast()
     }))
 }
@@ -175,12 +161,7 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
             return Err(errno::of(error));
         }
     };
-    let events = Arc::new(Events {
-        object: AtomicPtr::new(ptr::null_mut()),
-        opening: opening.clone(),
-        handle,
-        asynchronous: Reported::default(),
-    });
+    let events = Arc::new(Events::new(opening, handle));
     reserved.fill(events.clone());
     Ok((inner, events, inline, cap))
 }
@@ -200,9 +181,7 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
     }
     let events = &qp.events;
     events.opening.qps.remove(events.handle);
-    events.asynchronous.end();
-    events.opening.asynchronous.forget_qp(events);
-    events.asynchronous.wait();
+    events.end();
     // SAFETY: it came from `create_qp`, and no event names it any more.
     let gone = unsafe { Box::from_raw(this.cast::<Qp>()) };
     if let Some(inline) = gone.inline {

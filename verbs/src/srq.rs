@@ -2,35 +2,21 @@
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::c_int;
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::{self, SrqAttr, SrqInitAttr};
-use crate::channel::Reported;
 use crate::device::Context;
 use crate::errno::{self, Errno, pointer, status};
 use crate::memory;
-use crate::opening::{Opening, SrqHandle};
+use crate::object::Object;
+use crate::opening::SrqHandle;
 
 /// Bits of the mask of [`modify_srq`].
 const MAX_WR: c_int = 1;
 const LIMIT: c_int = 1 << 1;
 
 /// What the agent's events need of a shared receive queue.
-pub(crate) struct Events {
-    object: AtomicPtr<abi::Srq>,
-    opening: Arc<Opening>,
-    handle: SrqHandle,
-    pub(crate) asynchronous: Reported,
-}
-
-impl Events {
-    /// The shared receive queue.
-    pub(crate) fn object(&self) -> *mut abi::Srq {
-        self.object.load(Ordering::Acquire)
-    }
-}
+pub(crate) type Events = Object<abi::Srq, SrqHandle>;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -72,12 +58,7 @@ pub unsafe extern "C" fn create_srq(pd: *mut abi::Pd, init: *mut SrqInitAttr) ->
         let inner = client
             .create_srq(&domain.inner, max_wr, max_sge.max(1), 0, handle.as_raw())
             .map_err(errno::of)?;
-        let events = Arc::new(Events {
-            object: AtomicPtr::new(ptr::null_mut()),
-            opening: opening.clone(),
-            handle,
-            asynchronous: Reported::default(),
-        });
+        let events = Arc::new(Events::new(opening, handle));
         reserved.fill(events.clone());
         Ok((inner, events))
     };
@@ -93,7 +74,7 @@ pub unsafe extern "C" fn create_srq(pd: *mut abi::Pd, init: *mut SrqInitAttr) ->
         };
         let srq = Srq { abi, inner, events: events.clone(), max_sge: max_sge.max(1) };
         let made = Box::into_raw(Box::new(srq));
-        events.object.store(made.cast(), Ordering::Release);
+        events.is_at(made.cast());
         made.cast()
     }))
 }
@@ -111,9 +92,7 @@ pub unsafe extern "C" fn destroy_srq(this: *mut abi::Srq) -> c_int {
     }
     let events = &srq.events;
     events.opening.srqs.remove(events.handle);
-    events.asynchronous.end();
-    events.opening.asynchronous.forget_srq(events);
-    events.asynchronous.wait();
+    events.end();
     // SAFETY: it came from `create_srq`, and no event names it any more.
     drop(unsafe { Box::from_raw(this.cast::<Srq>()) });
     0

@@ -9,7 +9,7 @@
 //! | `FERROVIA_NAME` | the device's name |
 
 use std::env;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use links::{Impairment, IpPrefix, LinkSpec};
@@ -78,25 +78,9 @@ pub fn candidates(environment: &Environment) -> Vec<(LinkSpec, Vec<IpPrefix>)> {
     };
     links
         .into_iter()
-        .map(|link| {
-            let addresses = match (&link, environment.addresses.is_empty()) {
-                (_, false) => environment.addresses.clone(),
-                (LinkSpec::Udp(own), true) => {
-                    let bits = match own {
-                        IpAddr::V6(_) => 64,
-                        IpAddr::V4(own) if own.is_loopback() => 8,
-                        IpAddr::V4(_) => 24,
-                    };
-                    IpPrefix::new(*own, bits).into_iter().collect()
-                }
-                (LinkSpec::StreamConnect(_), true) => default_address(2),
-                _ => default_address(1),
-            };
-            (link, addresses)
+        .map(|link| match environment.addresses.is_empty() {
+            true => (link.clone(), link.address().into_iter().collect()),
+            false => (link, environment.addresses.clone()),
         })
         .collect()
-}
-
-fn default_address(last: u8) -> Vec<IpPrefix> {
-    IpPrefix::new(Ipv4Addr::new(10, 0, 0, last).into(), 24).into_iter().collect()
 }

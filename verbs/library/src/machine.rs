@@ -4,19 +4,18 @@
 //! takes no signals, which are the program's.
 #![expect(unsafe_code, reason = "memory of the process as DMA memory; signal masks and fork are C's")]
 
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use host::{DmaMemory, HostPlatform, Os, ProcessMemory, Std};
 use kernel_agent::{Agent, Config};
-use links::{Impaired, IpPrefix, Link, OpenError};
+use links::{Impaired, Link, OpenError};
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
 use nic_model::{Fabric, Frontend, NicConfig, NicId, Progress, port};
 use platform::sync::atomic::AtomicU32;
-use platform::{DmaBuffer, Instant, OutOfMemory, Platform, Secret, SharedSlice, Wake};
+use platform::{DmaBuffer, Instant, OutOfMemory, Platform, SharedSlice, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::environment::{Environment, candidates};
@@ -142,19 +141,11 @@ struct Plugged {
     wire: Box<dyn Link + Send>,
 }
 
-/// The port at these addresses. Its GUID, and with it the MAC, follows from the first of them.
-fn port_of(addresses: &[IpPrefix], mtu: u32) -> (u64, port::Config) {
-    let [.., a, b, c] = addresses.first().map_or([0; 16], |prefix| prefix.gid().0);
-    let node_guid = 0x0266_65ff_fe00_0000 | u64::from(u32::from_be_bytes([0, a, b, c]));
-    let secret = Secret::new([0, 1].map(|n| RandomState::new().hash_one(n)));
-    (node_guid, port::Config { secret, ..port::Config::new(node_guid, mtu, addresses) })
-}
-
 fn plug(environment: &Environment) -> Result<Plugged, String> {
     let tried = candidates(environment);
     let choice = tried.len() > 1;
     for (link, addresses) in tried {
-        let (node_guid, port) = port_of(&addresses, environment.mtu);
+        let (node_guid, port) = links::port_at(&addresses, 0, environment.mtu);
         let wire = match link.open(port.mac) {
             Ok(wire) => wire,
             Err(OpenError::PortInUse(_)) if choice => continue,
