@@ -165,9 +165,7 @@ impl<F: Frontend> Node<F> {
         match nic.control_word(offset_of!(Control, command)) {
             CONTROL_RESET => {
                 schedule.charge(RESET_WORK);
-                self.abandon_streams(schedule);
-                self.nic.reset(schedule.now);
-                self.forget_qps(schedule);
+                self.reset(schedule);
             }
             CONTROL_START => nic.start(),
             // An unknown command is acknowledged and changes nothing, which the state shows.
@@ -187,11 +185,17 @@ impl<F: Frontend> Node<F> {
         self.forget_qps(schedule);
     }
 
-    /// As after power-on.
-    pub fn power_cycle(&mut self, schedule: &mut Schedule) {
+    /// Forgets all objects. The streams are taken back before, while there is somebody to name
+    /// them.
+    fn reset(&mut self, schedule: &mut Schedule) {
         self.abandon_streams(schedule);
         self.nic.reset(schedule.now);
         self.forget_qps(schedule);
+    }
+
+    /// As after power-on.
+    pub fn power_cycle(&mut self, schedule: &mut Schedule) {
+        self.reset(schedule);
         self.nic.clear_registers(CONTROL, FIFO_TAIL);
         self.nic.acknowledged = 0;
         self.nic.show_status();

@@ -153,7 +153,7 @@ impl<F: Frontend> Fabric<F> {
             parcels: Vec::new(),
             sent: 0,
         };
-        let is_last = streams.leave(now);
+        streams.leave(now);
         let mut came = 0;
         while came < STEPS
             && let Some((from, packet)) = streams.next_packet()
@@ -169,7 +169,7 @@ impl<F: Frontend> Fabric<F> {
         streams.untold = true;
         let Ways { parcels, sent, .. } = ways;
         self.schedule.charge(1 + came as u32 + sent);
-        if streams.has_left(is_last)
+        if streams.has_left(now)
             && let Some(uplink) = &mut uplink
         {
             uplink.port.take_segments(false);

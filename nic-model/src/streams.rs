@@ -122,11 +122,6 @@ impl Streams {
         self.leaving.is_some()
     }
 
-    /// Whether the NIC takes packets.
-    pub fn take_packets(&self) -> bool {
-        self.takes || self.are_leaving()
-    }
-
     /// Whether the inbox takes another packet.
     pub fn has_room(&self) -> bool {
         self.inbox.len() < INBOX
@@ -135,7 +130,7 @@ impl Streams {
     /// Takes a packet of a NIC that has come by the short cut, unless there is no room for it: then
     /// it is lost.
     pub fn put(&mut self, from: NicId, packet: Vec<u8>) {
-        if self.take_packets() && self.has_room() {
+        if (self.takes || self.are_leaving()) && self.has_room() {
             self.inbox.push_back((from, packet));
         }
     }
@@ -247,19 +242,18 @@ impl Streams {
         }
     }
 
-    /// Resets what has not come to its end in time. Returns whether this is the last turn of the
-    /// streams: what can be sent now is sent, and then nothing more.
-    pub fn leave(&mut self, now: Instant) -> bool {
-        let is_last = self.leaving.is_some_and(|until| until <= now);
-        if is_last {
+    /// Resets what has not come to its end in time: this is the last turn of the streams then, and
+    /// as many resets are sent as one turn sends packets.
+    pub fn leave(&mut self, now: Instant) {
+        if self.leaving.is_some_and(|until| until <= now) {
             self.tcp.abort_all();
         }
-        is_last
     }
 
-    /// The turn of streams whose driver has gone is over. `is_last`: nothing more is sent.
-    pub fn has_left(&mut self, is_last: bool) -> bool {
-        let over = self.are_leaving() && (is_last || self.tcp.is_empty());
+    /// The turn at this moment is over. Returns whether streams whose driver has gone had their last
+    /// one.
+    pub fn has_left(&mut self, now: Instant) -> bool {
+        let over = self.leaving.is_some_and(|until| until <= now || self.tcp.is_empty());
         if over {
             self.leaving = None;
             self.inbox.clear();

@@ -77,31 +77,10 @@ impl<F: Frontend> Fabric<F> {
         if let Err(step) = qp.load_work(nic, schedule) {
             return step;
         }
-        match qp.kind {
-            QpType::Rc => self.step_connected(id, QpType::Rc),
-            _ => self.step_of_other(id),
+        let kind = qp.kind;
+        if !kind.is_connected() {
+            return self.step_unconnected(id);
         }
-    }
-
-    /// Executes the current work request of a queue pair that is no reliable connection, or the
-    /// next part of it. Out of line, to keep the code of reliable connections short.
-    #[inline(never)]
-    fn step_of_other(&mut self, id: QpId) -> Step {
-        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
-        if qp.kind == QpType::Uc {
-            return self.step_connected(id, QpType::Uc);
-        }
-        if let Some(outcome) = qp.execute_alone(nic) {
-            return qp.settle(nic, schedule, outcome);
-        }
-        self.step_datagram(id)
-    }
-
-    /// Executes the current work request of a connected queue pair on the short cut, or the next
-    /// part of it. Inlined, since each caller has a constant type.
-    #[inline(always)]
-    fn step_connected(&mut self, id: QpId, kind: QpType) -> Step {
-        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         let mut local = Spans::new();
         if let Err(outcome) = qp.attempt(nic, &mut local) {
             schedule.charge(qp.send.work.local_cost());
@@ -109,8 +88,11 @@ impl<F: Frontend> Fabric<F> {
         }
         let way = qp.way;
         let request = qp.request(&local);
-        let to = self.peer(id, way);
-        let answer = to.and_then(|to| self.ask(to, &request, kind));
+        // No closure: the compiler leaves one out of line.
+        let answer = match self.peer(id, way) {
+            Some(to) => self.ask(to, &request, kind),
+            None => None,
+        };
         let garbled = request.garbled;
         let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
         // If requester and responder are on the same NIC, the responder may have failed it.
@@ -127,6 +109,17 @@ impl<F: Frontend> Fabric<F> {
             None => Attempt::Lost,
         };
         qp.settle(nic, schedule, outcome)
+    }
+
+    /// Executes the current work request of a queue pair without a connection, or the next part of
+    /// it. Out of line, to keep the code of connections short.
+    #[inline(never)]
+    fn step_unconnected(&mut self, id: QpId) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        if let Some(outcome) = qp.execute_alone(nic) {
+            return qp.settle(nic, schedule, outcome);
+        }
+        self.step_datagram(id)
     }
 
     /// The NIC of a queue pair's peer, on the short cut.
@@ -167,7 +160,7 @@ impl<F: Frontend> Fabric<F> {
     }
 
     /// Passes a request to the queue pair that it names, and returns the answer; `None` if no queue
-    /// pair of this type takes the request. Inlined, since each caller has a constant type.
+    /// pair of this type takes the request.
     #[inline(always)]
     pub(super) fn ask(&mut self, to: NicId, request: &Request<'_>, kind: QpType) -> Option<Reply> {
         let Ends { source, target, schedule } = self.ends(request.from, to)?;
@@ -268,41 +261,19 @@ impl Qp {
         if self.state == QpState::Error && !matches!(outcome, Attempt::Failed(..)) {
             return Step::Again;
         }
-        let outcome = self.noticed(nic, outcome);
-        let work = &mut self.send.work;
         match outcome {
             Attempt::More => {
                 self.persistence.start_over();
                 Step::Yield
             }
-            Attempt::Done(length) => {
-                let large = work.total > u64::from(u16::MAX);
-                if self.kind.is_connected() {
-                    self.send_psn = self.send_psn.add(self.request_packets());
-                }
-                self.complete_request(nic, Status::Success, length, NO_FIELD);
-                match large {
-                    true => Step::Yield,
-                    // The next step would find no work.
-                    false if self.state == QpState::Rts && self.send.posted() == 0 => Step::Idle,
-                    false => Step::Again,
-                }
-            }
+            Attempt::Done(length) => self.done(nic, length),
             Attempt::Failed(status, field) => {
                 self.fail_request(nic, schedule, status, field);
                 Step::Again
             }
-            Attempt::Lost => {
-                work.started = false;
-                nic.stats.lost_requests += 1;
-                if self.vi.is_some() {
-                    self.leave(nic, schedule);
-                }
-                self.persistence.lost(schedule.now);
-                self.sleep(schedule)
-            }
+            Attempt::Lost => self.lost(nic, schedule),
             Attempt::NotReady(timer) => {
-                work.started = false;
+                self.send.work.started = false;
                 if let Err(status) = self.persistence.not_ready(timer, schedule.now) {
                     self.fail_request(nic, schedule, status_of(status), NO_FIELD);
                     return Step::Again;
@@ -314,6 +285,39 @@ impl Qp {
                 self.sleep(schedule)
             }
         }
+    }
+
+    /// The current work request has succeeded.
+    #[inline(always)]
+    fn done<F: Frontend>(&mut self, nic: &mut Nic<F>, length: u64) -> Step {
+        let large = self.send.work.total > u64::from(u16::MAX);
+        if self.kind.is_connected() {
+            self.send_psn = self.send_psn.add(self.request_packets());
+        }
+        self.complete_request(nic, Status::Success, length, NO_FIELD);
+        match large {
+            true => Step::Yield,
+            // The next step would find no work.
+            false if self.state == QpState::Rts && self.send.posted() == 0 => Step::Idle,
+            false => Step::Again,
+        }
+    }
+
+    /// The current work request got lost, or the answer to it.
+    #[cold]
+    #[inline(never)]
+    fn lost<F: Frontend>(&mut self, nic: &mut Nic<F>, schedule: &mut Schedule) -> Step {
+        nic.stats.lost_requests += 1;
+        // Nothing tells an unreliable connection: the message has left.
+        if self.kind == QpType::Uc {
+            return self.done(nic, self.send.work.total);
+        }
+        self.send.work.started = false;
+        if self.vi.is_some() {
+            self.leave(nic, schedule);
+        }
+        self.persistence.lost(schedule.now);
+        self.sleep(schedule)
     }
 
     /// Sets the timer for what the requester waits for.

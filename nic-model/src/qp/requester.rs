@@ -163,6 +163,7 @@ impl Qp {
     }
 
     /// The outcome of the answer for the requester, if the answer arrives.
+    #[inline(always)]
     pub(super) fn conclude<F: Frontend>(
         &mut self,
         nic: &mut Nic<F>,

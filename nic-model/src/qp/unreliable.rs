@@ -6,28 +6,11 @@
 //! next one (IBTA 9.9.3.1, class D). Only its own fault, an unusable receive, moves it to the error
 //! state (class A).
 
-use nic_abi::admin::QpType;
 use roce::transport::{Executed, Execution, Reason};
 
-use super::Qp;
-use super::completion::Attempt;
 use super::message::Reply;
 use super::responder::{Fault, Responder, Stop};
 use crate::Frontend;
-use crate::nic::Nic;
-
-impl Qp {
-    /// The outcome as the requester of this connection notices it: of an unreliable one a message
-    /// that got lost has left.
-    #[inline]
-    pub(super) fn noticed<F: Frontend>(&self, nic: &mut Nic<F>, outcome: Attempt) -> Attempt {
-        if outcome != Attempt::Lost || self.kind != QpType::Uc {
-            return outcome;
-        }
-        nic.stats.lost_requests += 1;
-        Attempt::Done(self.send.work.total)
-    }
-}
 
 impl<F: Frontend> Responder<'_, F> {
     /// Drops a message of the short cut that cannot be carried out. To the requester it has left.

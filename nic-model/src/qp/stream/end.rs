@@ -174,7 +174,6 @@ impl Qp {
         schedule.activate(self);
     }
 
-    /// Gives the stream back if the engine has no more use for it. Returns whether it did.
     /// The queue pair is being reset or destroyed: its stream ends in good order if no message is
     /// under way, otherwise with a reset.
     pub(crate) fn abandon_stream<F: Frontend>(&mut self, nic: &mut Nic<F>, now: Instant) {
