@@ -250,8 +250,8 @@ impl Streams {
         }
     }
 
-    /// The turn at this moment is over. Returns whether streams whose driver has gone had their last
-    /// one.
+    /// The turn at this moment is over. Returns whether streams whose driver has gone had their
+    /// last one.
     pub fn has_left(&mut self, now: Instant) -> bool {
         let over = self.leaving.is_some_and(|until| until <= now || self.tcp.is_empty());
         if over {

@@ -152,8 +152,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     };
     let options = &cli.options;
     let command = cli.command.unwrap_or(Command::Tour { words: Vec::new() });
-    // Without a link a program's NIC has one nevertheless.
-    if !matches!(command, Command::Verbs { .. }) || !options.network.is_short_cut() {
+    let has_link = match &command {
+        // Without a link a program's NIC has one nevertheless.
+        Command::Verbs { .. } => options.network.is_short_cut(),
+        // The file may name the link, and the target checks what comes of both.
+        Command::Storage { exports } => exports.has_file(),
+        _ => false,
+    };
+    if !has_link {
         options.network.check()?;
     }
     check_transport(options, &command)?;
@@ -339,6 +345,10 @@ mod tests {
             (&["storage", "--serial", "123456789012345678901"], "1 to 20 printable"),
             (&["storage", "--metrics", "9100"], "--metrics"),
             (&["storage", "--slots", "17"], "--slots"),
+            (
+                &["storage", "--link", "stream:x", "--ip", "10.0.0.1/24", "--slots", "1"],
+                "--slots is of use only with --control",
+            ),
             (&["storage-ctl", "x"], "<COMMAND>"),
             (&["storage-ctl", "/nonexistent", "remove", "2"], "no argument like nsid=2"),
             (&["bench", "--json"], "--json"),
@@ -354,6 +364,31 @@ mod tests {
             let error = usage_error(arguments);
             assert!(error.contains(words), "{arguments:?}: {error}");
             assert!(!error.contains('\n'), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_target_are_checked_together_with_those_of_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("storage.toml");
+        let file = file.to_str().expect("text");
+        let with = |text: &str, arguments: &[&str]| {
+            std::fs::write(file, text).expect("write");
+            usage_error(&[&["storage", "--config", file], arguments].concat())
+        };
+        let link = "link = \"stream:x\"\nip = [\"10.0.0.1/24\"]\n";
+        let controlled = format!("{link}control = \"/x\"\n");
+        let udp = format!("{link}hosts = \"x\"\n").replace("stream:x", "udp:127.0.0.2");
+        for (text, arguments, words) in [
+            (link, &["--ip", "10.0.0.9/24", "--mtu", "1500"][..], "something to export"),
+            (link, &["--ram-disk", "1M", "--slots", "1"], "only with --control"),
+            (&controlled, &["--slots", "1", "--hosts", "x", "--module", "y"], "cannot be used with"),
+            (&format!("{link}hosts = \"x\"\n"), &["--module", "y"], "not from both"),
+            (&udp, &[], "needs --ip 127.0.0.2/LEN"),
+            ("", &["--ip", "10.0.0.1/24"], "--ip needs a link"),
+        ] {
+            let error = with(text, arguments);
+            assert!(error.contains(words) && !error.contains('\n'), "{text} {arguments:?}: {error}");
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct Exports {
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
     /// So many files can be added while the target runs [default: 4 with --control]
-    #[arg(long, value_name = "N", requires = "control")]
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(..=disks::MOST as i64))]
     pub(crate) slots: Option<u16>,
     /// Serve the target's figures at this address, for Prometheus (/metrics) and as JSON (/json)
@@ -95,8 +95,14 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
             "storage needs a link to its hosts, and an address: --link stream:PATH --ip 10.0.0.1/24".into(),
         ));
     }
+    if exports.hosts.is_some() && options.module.is_some() {
+        return Err(Error::Usage("storage takes hosts from a file or from --module, not from both".into()));
+    }
     let files = options.disks();
     let is_controlled = exports.control.is_some();
+    if exports.slots.is_some() && !is_controlled {
+        return Err(Error::Usage("--slots is of use only with --control SOCKET".into()));
+    }
     if exports.ram_disks.is_empty() && files.is_empty() && !is_controlled {
         return Err(Error::Usage("storage needs something to export: --disk FILE or --ram-disk SIZE".into()));
     }

@@ -149,6 +149,10 @@ pub(crate) struct StorageConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_hosts: Vec<Text<Word>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     disk_timeout: Option<std::num::NonZeroU16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<PathBuf>,
@@ -160,6 +164,10 @@ pub(crate) struct StorageConfig {
     link: Option<Text<Plug>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ip: Vec<Text<IpPrefix>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
     #[serde(skip_serializing_if = "is_false")]
     iwarp: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -207,6 +215,8 @@ impl StorageConfig {
         exports.nqn = exports.nqn.take().or(self.nqn.map(|nqn| nqn.value.0));
         exports.serial = exports.serial.take().or(self.serial.map(|serial| serial.value.0));
         exports.port = exports.port.or(self.port.map(Into::into));
+        exports.hosts = exports.hosts.take().or(self.hosts);
+        exports.state = exports.state.take().or(self.state);
         exports.disk_timeout = exports.disk_timeout.or(self.disk_timeout.map(Into::into));
         exports.control = exports.control.take().or(self.control);
         exports.slots = exports.slots.or(self.slots);
@@ -218,6 +228,8 @@ impl StorageConfig {
         if network.addresses.is_empty() {
             network.addresses = self.ip.into_iter().map(|ip| ip.value).collect();
         }
+        network.mtu = network.mtu.or(self.mtu);
+        network.vlan = network.vlan.or(self.vlan);
         if self.iwarp {
             network.transport = Transport::Iwarp;
         }
@@ -243,12 +255,16 @@ impl StorageConfig {
             serial: exports.serial.clone().and_then(|serial| Text::of(serial).ok()),
             port: exports.port.and_then(|port| port.try_into().ok()),
             allow_hosts: exports.allowed.iter().cloned().filter_map(|host| Text::of(host).ok()).collect(),
+            hosts: exports.hosts.as_ref().map(absolute),
+            state: exports.state.as_ref().map(absolute),
             disk_timeout: exports.disk_timeout.and_then(|seconds| seconds.try_into().ok()),
             control: exports.control.as_ref().map(absolute),
             slots: exports.slots,
             metrics: exports.metrics,
             link: network.link.clone().and_then(|link| Text::of(link.to_string()).ok()),
             ip: network.addresses.iter().filter_map(|ip| Text::of(ip.to_string()).ok()).collect(),
+            mtu: network.mtu,
+            vlan: network.vlan,
             iwarp: network.transport == Transport::Iwarp,
             memory: options.memory.and_then(|memory| Text::of(memory.to_string()).ok()),
             cpus: options.cpus.and_then(|cpus| cpus.try_into().ok()),
@@ -291,12 +307,17 @@ nqn = "nqn.2026-01.org.example:disks"
 serial = "S1"
 port = 4421
 allow-hosts = ["nqn.2026-01.org.example:one"]
+hosts = "/etc/ferrovia.hosts"
+state = "/var/lib/ferrovia.state"
 disk-timeout = 60
 control = "/run/ferrovia.ctl"
 slots = 2
 metrics = "127.0.0.1:9100"
 link = "switch:/tmp/x"
 ip = ["10.0.0.1/24"]
+mtu = 4200
+vlan = 9
+iwarp = true
 memory = "1G"
 cpus = 2
 
@@ -321,7 +342,11 @@ size = "64M"
         assert_eq!(files.iter().map(|disk| disk.read_only).collect::<Vec<_>>(), [false, true]);
         assert_eq!(exports.uuids, [Some("12345678123412341234123456789abc".into()), None]);
         assert_eq!((exports.port, exports.slots, exports.ram_disks.len()), (Some(4421), Some(2), 1));
+        assert_eq!(exports.hosts.as_deref(), Some(Path::new("/etc/ferrovia.hosts")));
+        assert_eq!(exports.state.as_deref(), Some(Path::new("/var/lib/ferrovia.state")));
         assert_eq!((options.memory, options.cpus), (Some(Size(1 << 30)), Some(2)));
+        let network = &options.network;
+        assert_eq!((network.mtu, network.vlan, network.transport), (Some(4200), Some(9), Transport::Iwarp));
         let again = StorageConfig::of(&options, &exports);
         let files = vec![
             ("/disks/a".into(), false, "12345678-1234-1234-1234-123456789abc".into()),

@@ -34,8 +34,8 @@ impl<T, H> Object<T, H> {
         self.at.load(Ordering::Acquire)
     }
 
-    /// The object is being destroyed, and its handle names nothing any more: waits until the program
-    /// has acknowledged the asynchronous events that it has taken, and drops the others.
+    /// The object is being destroyed, and its handle names nothing any more: waits until the
+    /// program has acknowledged the asynchronous events that it has taken, and drops the others.
     pub(crate) fn end(&self) {
         self.asynchronous.end();
         self.opening.asynchronous.forget(&self.asynchronous);
