@@ -5,7 +5,6 @@ use nvme::status::Status;
 use super::commands::{Index, Stage};
 use super::identity::{ControllerId, Kind};
 use super::namespace::Waiting;
-use super::queue::Role;
 use super::server::Target;
 
 impl Target {
@@ -18,11 +17,9 @@ impl Target {
         if !core::mem::take(&mut self.may_abort) {
             return false;
         }
-        let is_meant =
-            |role| if queue == 0 { role == Role::Admin(id, Kind::Io) } else { role == Role::Io(id) };
         let found = {
             let mut queues = self.queues.iter();
-            queues.find(|(_, one)| is_meant(one.role) && one.id == queue && !one.is_ending)
+            queues.find(|(_, one)| one.is_of(id, Kind::Io) && one.id == queue && !one.is_ending)
         };
         let Some(number) = found.map(|(number, _)| number) else { return false };
         let waits = |index: &Index| {

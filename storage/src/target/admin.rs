@@ -65,7 +65,7 @@ impl Target {
             };
         }
         if command.opcode == opcode::admin::KEEP_ALIVE {
-            controller.hear(now);
+            controller.hear_keep_alive(now);
             return Err((Status::SUCCESS, 0));
         }
         if !controller.is_enabled() {
@@ -182,7 +182,6 @@ impl Target {
     fn identify(&mut self, id: ControllerId, kind: Kind, command: &Command) -> Result<(Task, usize), Answer> {
         let arguments = Identify::of(command);
         let (nsid, has_command_set) = (arguments.nsid, Identify::command_set(command) == 0);
-        let is_visible = self.visible_to(id).has(nsid);
         let reply = match (arguments.cns, kind) {
             (cns::CONTROLLER, _) => Reply::Controller(id, kind),
             (cns::NAMESPACE, Kind::Io) => {
@@ -190,7 +189,7 @@ impl Target {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 // One that the host does not see looks like one that is inactive.
-                Reply::Namespace(if is_visible { nsid } else { 0 })
+                Reply::Namespace(if self.seen_any(id, nsid).is_some() { nsid } else { 0 })
             }
             (cns::ACTIVE_LIST, Kind::Io) => {
                 if nsid >= nvme::NSID_ALL - 1 {
@@ -208,19 +207,19 @@ impl Target {
                 Reply::Active(id, nsid)
             }
             (cns::COMMAND_SET_NAMESPACE, Kind::Io) if has_command_set => {
-                if !is_visible || self.subsystem.place(nsid).is_none() {
+                if self.seen(id, nsid).is_none() {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 Reply::Nothing
             }
             (cns::COMMAND_SET_INDEPENDENT_NAMESPACE, Kind::Io) => {
-                if !is_visible || self.subsystem.any_place(nsid).is_none() {
+                if self.seen_any(id, nsid).is_none() {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 Reply::IndependentNamespace(nsid)
             }
             (cns::NAMESPACE_DESCRIPTORS, Kind::Io) => {
-                if !is_visible || self.subsystem.place(nsid).is_none() {
+                if self.seen(id, nsid).is_none() {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 Reply::Descriptors(nsid)

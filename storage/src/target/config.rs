@@ -36,8 +36,8 @@ pub struct Config {
     pub nqn: String,
     /// The subsystem's serial number: up to 20 ASCII characters.
     pub serial: String,
-    /// The qualified names of the hosts that may use it; `None` for any host, or, if there are
-    /// `hosts`, for no others.
+    /// The qualified names of the hosts that may use it, beside `hosts`. `None` is for any host
+    /// while there are no `hosts`, and for no others once there were.
     pub allowed: Option<Vec<String>>,
     /// Hosts that may use it, with their keys, and the namespaces that they see.
     pub hosts: Vec<Host>,

@@ -125,7 +125,7 @@ impl Target {
         }
         let now = self.now();
         let by_ipv4 = self.queues.get(number).is_some_and(|queue| queue.address.is_ipv4());
-        let mut controller = Controller::new(kind, host, number, by_ipv4, now);
+        let mut controller = Controller::new(kind, host, by_ipv4, now);
         controller.set_keep_alive(keep_alive, now);
         let name = controller.host.nqn.clone();
         if kind == Kind::Io {

@@ -153,6 +153,15 @@ impl Target {
         self.leave_queue(number);
     }
 
+    /// Disconnects all queues of a controller.
+    pub(super) fn break_controller(&mut self, id: ControllerId, kind: Kind) {
+        for number in 0..self.config.queues as u32 {
+            if self.queues.get(number).is_some_and(|queue| queue.is_of(id, kind)) {
+                self.break_queue(number);
+            }
+        }
+    }
+
     /// Disconnects the I/O queues of a controller.
     pub(super) fn break_io_queues(&mut self, id: ControllerId) {
         for number in 0..self.config.queues as u32 {

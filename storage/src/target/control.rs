@@ -177,7 +177,9 @@ impl Control {
     }
 
     /// Replaces [`Config::hosts`](super::Config::hosts), after 100 ms at most. Hosts that are
-    /// connected stay so; they need their new keys when they authenticate again.
+    /// connected stay so; they need their new keys when they authenticate again. Hosts that are
+    /// neither among these nor in [`Config::allowed`](super::Config::allowed) are refused from then
+    /// on, even if there are none here.
     pub fn set_hosts(&self, hosts: Vec<Host>) {
         *self.shared.hosts.lock() = Some(hosts);
     }

@@ -28,8 +28,6 @@ pub(crate) const KEEP_ALIVE_STEP: u16 = 1;
 pub(crate) struct Controller {
     pub(crate) kind: Kind,
     pub(crate) host: HostIdentity,
-    /// The number of its admin queue.
-    pub(crate) admin: u32,
     /// The namespaces that the host sees.
     pub(crate) visible: Visible,
     /// Whether the host reached the target at an IPv4 address.
@@ -40,6 +38,8 @@ pub(crate) struct Controller {
     is_resetting: bool,
     /// The keep-alive timeout; zero for none.
     keep_alive: Duration,
+    /// The host has sent a Keep Alive.
+    keeps_alive: bool,
     /// When the host was heard last, in nanoseconds of the platform's clock.
     heard: u64,
     /// A command has come since (traffic based keep alive, base 2.0, 3.9.4).
@@ -79,17 +79,17 @@ pub(crate) enum Change {
 }
 
 impl Controller {
-    pub(crate) fn new(kind: Kind, host: HostIdentity, admin: u32, by_ipv4: bool, now: u64) -> Controller {
+    pub(crate) fn new(kind: Kind, host: HostIdentity, by_ipv4: bool, now: u64) -> Controller {
         Controller {
             kind,
             host,
-            admin,
             visible: Visible::ALL,
             by_ipv4,
             configuration: Cc::default(),
             status: Csts::default(),
             is_resetting: false,
             keep_alive: Duration::ZERO,
+            keeps_alive: false,
             heard: now,
             has_traffic: false,
             granted: 0,
@@ -203,6 +203,17 @@ impl Controller {
         self.keep_alive.as_millis() as u32
     }
 
+    /// Notes a Keep Alive.
+    pub(crate) fn hear_keep_alive(&mut self, now: u64) {
+        self.keeps_alive = true;
+        self.hear(now);
+    }
+
+    /// Whether the host has sent a Keep Alive.
+    pub(crate) fn keeps_alive(&self) -> bool {
+        self.keeps_alive
+    }
+
     /// Restarts the keep-alive timer.
     pub(crate) fn hear(&mut self, now: u64) {
         (self.heard, self.has_traffic) = (now, false);
@@ -298,7 +309,7 @@ mod tests {
     use super::*;
 
     fn controller(kind: Kind) -> Controller {
-        Controller::new(kind, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, 0, true, 0)
+        Controller::new(kind, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, true, 0)
     }
 
     #[test]

@@ -112,8 +112,7 @@ impl Target {
                 let controller = self.subsystem.controllers.get(id).filter(|one| one.is_enabled());
                 let Some(controller) = controller else { return Err((Status::SEQUENCE_ERROR.dnr(), 0)) };
                 controller.has_traffic = true;
-                let is_visible = controller.visible.has(nsid);
-                let place = self.subsystem.any_place(nsid).filter(|_| is_visible);
+                let place = self.seen_any(id, nsid);
                 match (command.opcode, place) {
                     (opcode::io::RESERVATION_REPORT, Some(place)) => self.report(place, &command),
                     _ => work::io(&command, place, &self.subsystem),
@@ -277,12 +276,9 @@ impl Target {
         let entry = &self.commands[index];
         let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return false };
         let (role, id, command) = (queue.role, queue.id, entry.command);
-        let controller = match role {
-            Role::New => None,
-            Role::Admin(id, kind) => self.controller(id, kind),
-            Role::Io(id) => self.subsystem.controllers.get(id),
-        };
-        if let Some(controller) = controller {
+        // Somebody who has not proved who it is writes nothing into a host's log page.
+        let known = role.controller().filter(|_| queue.gate.is_open());
+        if let Some(controller) = known.and_then(|(id, kind)| self.controller(id, kind)) {
             controller.note(id, &command, status);
         }
         matches!(role, Role::Io(_))

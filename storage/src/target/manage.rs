@@ -105,15 +105,12 @@ impl Target {
         for (kind, controllers) in
             [(Kind::Io, &mut self.subsystem.controllers), (Kind::Discovery, &mut self.discovery)]
         {
-            for (id, controller) in controllers.iter_mut().filter(|(_, one)| one.host.nqn == nqn) {
-                found.push((kind, id, controller.admin));
+            for (id, _) in controllers.iter_mut().filter(|(_, one)| one.host.nqn == nqn) {
+                found.push((kind, id));
             }
         }
-        for &(kind, id, admin) in &found {
-            self.break_queue(admin);
-            if kind == Kind::Io {
-                self.break_io_queues(id);
-            }
+        for &(kind, id) in &found {
+            self.break_controller(id, kind);
         }
         if found.is_empty() { Err(Refusal::NoHost) } else { Ok(found.len()) }
     }

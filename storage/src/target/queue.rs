@@ -25,6 +25,17 @@ pub(crate) enum Role {
     Io(ControllerId),
 }
 
+impl Role {
+    /// The controller that it serves, if it has one.
+    pub(crate) fn controller(self) -> Option<(ControllerId, Kind)> {
+        match self {
+            Role::New => None,
+            Role::Admin(id, kind) => Some((id, kind)),
+            Role::Io(id) => Some((id, Kind::Io)),
+        }
+    }
+}
+
 /// A host's queue.
 pub(crate) struct Queue {
     pub(crate) endpoint: Endpoint,
@@ -136,15 +147,12 @@ impl Queue {
 
     /// Whether it is a queue of a controller.
     pub(crate) fn is_of(&self, id: ControllerId, kind: Kind) -> bool {
-        self.role == Role::Admin(id, kind) || kind == Kind::Io && self.role == Role::Io(id)
+        self.role.controller() == Some((id, kind))
     }
 
     /// The controller, if it has one.
     pub(crate) fn controller(&self) -> Option<ControllerId> {
-        match self.role {
-            Role::New => None,
-            Role::Admin(id, _) | Role::Io(id) => Some(id),
-        }
+        self.role.controller().map(|(id, _)| id)
     }
 }
 

@@ -84,9 +84,7 @@ impl Target {
             Reply::Active(id, after) => {
                 let mut list = ActiveList::new_zeroed();
                 let all = 1..=self.subsystem.namespaces.len() as u32;
-                let visible = self.visible_to(id);
-                let is_active = |nsid: &u32| visible.has(*nsid) && self.subsystem.place(*nsid).is_some();
-                list.fill(after, all.filter(is_active));
+                list.fill(after, all.filter(|nsid| self.seen(id, *nsid).is_some()));
                 copy(list.as_bytes(), from as u64, piece);
             }
             Reply::Descriptors(nsid) => {

@@ -168,7 +168,8 @@ impl Target {
             subsystem: Subsystem {
                 nqn: config.nqn.clone(),
                 serial: config.serial.to_string(),
-                allowed: config.allowed.clone(),
+                // Whoever names hosts lets no others in.
+                allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
                 hosts,
                 namespaces,
                 transfer: 1 << transfer.ilog2(),

@@ -77,7 +77,7 @@ impl Controllers {
 pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) serial: String,
-    /// The hosts that may use it; `None` for any.
+    /// The hosts that may use it, beside those that are known; `None` for any.
     pub(crate) allowed: Option<Vec<String>>,
     /// Hosts that may use it, with what is known of them.
     pub(crate) hosts: Hosts,
@@ -91,11 +91,15 @@ pub(crate) struct Subsystem {
 impl Subsystem {
     /// Whether this host may use it.
     pub(crate) fn allows(&self, host: &str) -> bool {
-        let is_named = match &self.allowed {
-            None => self.hosts.is_empty(),
-            Some(allowed) => allowed.iter().any(|nqn| nqn == host),
-        };
+        let is_named = self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| nqn == host));
         is_named || self.hosts.find(host).is_some()
+    }
+
+    /// From now on these are the hosts that are known. Others are not let in any more, even if
+    /// there are none.
+    pub(crate) fn know(&mut self, hosts: Hosts) {
+        self.allowed.get_or_insert_default();
+        self.hosts = hosts;
     }
 
     /// The place of a namespace, which may be inactive.

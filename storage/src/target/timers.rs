@@ -75,7 +75,7 @@ impl Target {
         for queue in queues {
             self.break_queue(queue);
         }
-        // Nothing waits for such a disk.
+        // Resets and commands that waited for this disk need not wait any more.
         (self.earlier_ended, self.may_settle) = (true, true);
     }
 
@@ -85,12 +85,8 @@ impl Target {
         controller.fail();
         // Once is enough: the queues take a while to end.
         controller.hear(now);
-        let admin = controller.admin;
         log::info!("controller {}: {} was silent for too long", id.0, controller.host.nqn);
         self.statistics().count(Counter::Expired);
-        self.break_queue(admin);
-        if kind == Kind::Io {
-            self.break_io_queues(id);
-        }
+        self.break_controller(id, kind);
     }
 }

@@ -10,10 +10,12 @@ use nvme::command::{Command, opcode};
 use nvme::fabrics::{
     AUTHENTICATION_REQUIRED, AuthenticationCommand, CNTLID_DYNAMIC, Connect, Property, PropertyGet,
 };
+use nvme::feature::{GetFeatures, Select, SetFeatures, id as fid};
 use nvme::identify::{Identify, cns};
 use storage::initiator::{Authentication, Failure, Options};
 use storage::target::{Config, Host, Visible};
 use storage::testing::End;
+use zerocopy::IntoBytes;
 
 use crate::machine::{Machine, NQN, Running};
 use crate::raw::{HOST, Queue, data};
@@ -246,6 +248,62 @@ fn a_host_that_stops_in_the_middle_loses_its_connection() {
     machine.stop(target);
 }
 
+/// An I/O queue of somebody who knows the names of a host and its controller, and no key.
+fn impostor(machine: &Machine, target: &Running, id: u16, controller: u16) -> Queue {
+    let mut queue = Queue::open(machine, target, id, 32);
+    let response = queue.connect(Connect::new(id, 31, 0), &data(controller, NQN));
+    assert_eq!(response.status(), Status::SUCCESS);
+    queue
+}
+
+#[test]
+fn an_impostor_ends_its_own_connection_only() {
+    let machine = Machine::new();
+    let target = target(&machine, |config| config.authentication_timeout = Duration::from_millis(300));
+    let (mut admin, mut io) = controller(&machine, &target);
+    let overview = target.control.overview().expect("an answer");
+    let number = overview.controllers[0].id;
+    let mut silent = impostor(&machine, &target, 2, number);
+    assert_eq!(silent.0.ended(), Some(End::Disconnected));
+    let mut wrong = impostor(&machine, &target, 2, number);
+    let mut reply = propose(&mut wrong, 7);
+    reply[16] ^= 1;
+    assert_eq!(send(&mut wrong, &reply), Status::SUCCESS);
+    // However often it tries again, its time runs out.
+    while !matches!(wrong.0.end(), Some(End::Disconnected)) {
+        let sgl = wrong.0.keyed(0, 72);
+        wrong.0.send(AuthenticationCommand::send(72).command().with_sgl(sgl).with_cid(9).as_bytes());
+        if wrong.0.response().is_err() {
+            break;
+        }
+    }
+    target.wait_for(|counted| counted.not_authenticated == 2);
+    let read = Command::blocks(opcode::io::READ, 1, 0, 8).with_sgl(io.0.keyed(8192, 4096));
+    assert_eq!(io.status(read), Status::SUCCESS);
+    assert_eq!(admin.status(Command::new(opcode::admin::KEEP_ALIVE)), Status::SUCCESS);
+    drop((admin, io));
+    machine.stop(target);
+}
+
+#[test]
+fn without_hosts_nobody_gets_in_once_there_were_some() {
+    let machine = Machine::new();
+    let target = target(&machine, |_| {});
+    machine.host_with(options(&target, KEY)).expect("a controller").disconnect();
+    target.control.set_hosts(Vec::new());
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    // Until the target has taken it, the host is known.
+    while let Ok(host) = machine.host_with(options(&target, KEY)) {
+        host.disconnect();
+        assert!(std::time::Instant::now() < deadline, "the target does not take the hosts");
+    }
+    for options in [options(&target, KEY), Options::new(target.address, NQN)] {
+        let status = Status::CONNECT_INVALID_HOST.dnr();
+        assert_eq!(machine.host_with(options).err(), Some(Failure::Command("Connect", status, 0x10200)));
+    }
+    machine.stop(target);
+}
+
 #[test]
 fn keys_are_exchanged_while_the_target_runs() {
     let machine = Machine::new();
@@ -305,6 +363,12 @@ fn a_host_sees_its_namespaces_only() {
     let mut size = [1; 8];
     admin.0.memory.read(0, &mut size).expect("inside");
     assert_eq!(size, [0; 8], "as one that is not active");
+    for fid in [fid::RESERVATION_MASK, fid::RESERVATION_PERSISTENCE] {
+        let get = |nsid| GetFeatures { fid, select: Select::Current, nsid }.command();
+        let set = |nsid| SetFeatures { fid, save: false, nsid, value: 0 }.command();
+        assert_eq!((admin.status(get(1)), admin.status(get(2))), (Status::SUCCESS, status));
+        assert_eq!(admin.status(set(2)), status);
+    }
     let sgl = io.0.keyed(0, 4096);
     let read = |nsid| Command::blocks(opcode::io::READ, nsid, 0, 8).with_sgl(sgl);
     assert_eq!((io.status(read(1)), io.status(read(2))), (Status::SUCCESS, status));

@@ -127,7 +127,11 @@ fn serve(boot: Boot) -> Result<(), Failure> {
 fn hosts() -> Result<Vec<Host>, Failure> {
     let Some(module) = kernel::modules().next() else { return Ok(Vec::new()) };
     let text = core::str::from_utf8(module.data).trying("the file of hosts")?;
-    Host::parse_all(text).trying("the file of hosts")
+    let hosts = Host::parse_all(text).trying("the file of hosts")?;
+    if hosts.is_empty() {
+        return Err(Failure::new("the file of hosts names no host, and any host would get in"));
+    }
+    Ok(hosts)
 }
 
 /// What to say when there is too little memory for so many disks.

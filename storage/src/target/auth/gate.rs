@@ -8,7 +8,7 @@ use nvme::fabrics::{AUTHENTICATION_REQUIRED, AuthenticationCommand, fctype};
 use nvme::status::Status;
 use zeroize::Zeroizing;
 
-use super::hosts::{Hosts, Visible};
+use super::hosts::Hosts;
 use super::responder::{Given, Names, Responder};
 use crate::target::commands::{Answer, Index, Stage};
 use crate::target::controller::Controller;
@@ -34,7 +34,7 @@ impl Target {
     /// Replaces the hosts, if somebody wants that.
     pub(in crate::target) fn take_new_hosts(&mut self) {
         let Some(hosts) = self.shared.hosts.lock().take() else { return };
-        self.subsystem.hosts = Hosts::new(hosts);
+        self.subsystem.know(Hosts::new(hosts));
         if self.subsystem.hosts.has_keys() && self.jobs.random().is_none() {
             log::error!("no host can prove who it is: the CPU makes no random numbers fit for keys");
         }
@@ -54,9 +54,16 @@ impl Target {
         }
     }
 
-    /// The namespaces that a controller's host sees.
-    pub(in crate::target) fn visible_to(&mut self, id: ControllerId) -> Visible {
-        self.subsystem.controllers.get(id).map_or(Visible::ALL, |controller| controller.visible.clone())
+    /// The place of a namespace that a controller's host sees, which may be inactive.
+    pub(in crate::target) fn seen_any(&mut self, id: ControllerId, nsid: u32) -> Option<usize> {
+        let is_seen = self.subsystem.controllers.get(id)?.visible.has(nsid);
+        self.subsystem.any_place(nsid).filter(|_| is_seen)
+    }
+
+    /// The place of an active namespace that a controller's host sees.
+    pub(in crate::target) fn seen(&mut self, id: ControllerId, nsid: u32) -> Option<usize> {
+        self.seen_any(id, nsid)?;
+        self.subsystem.place(nsid)
     }
 
     /// A queue has been connected to a controller. Returns the bits that this adds to the result of
@@ -101,12 +108,17 @@ impl Target {
     }
 
     /// The controller of a queue has heard from its host, or the host waits for the controller.
+    ///
+    /// Who has not proved on an I/O queue who it is may not be the host. It counts until the host
+    /// has sent its first Keep Alive, which it does once its queues are connected.
     fn hear_from(&mut self, number: u32) {
         let now = self.clock;
-        let Some((id, kind)) = self.queues.get(number).and_then(|queue| controller_of(queue.role)) else {
-            return;
-        };
-        if let Some(controller) = self.controller(id, kind) {
+        let Some(queue) = self.queues.get(number) else { return };
+        let is_proved = queue.gate.was_passed || !matches!(queue.role, Role::Io(_));
+        let Some((id, kind)) = queue.role.controller() else { return };
+        if let Some(controller) = self.controller(id, kind)
+            && (is_proved || !controller.keeps_alive())
+        {
             controller.hear(now);
         }
     }
@@ -149,7 +161,7 @@ impl Target {
         let Some(responder) = &mut queue.gate.responder else { return wrong };
         let names = Names { host: &host, subsystem: &self.subsystem.nqn };
         let job = responder.take(message, &random, names);
-        queue.gate.deadline = Some(now + patience);
+        queue.gate.extend(now + patience);
         if let Some(job) = job {
             self.jobs.add((number, queue.endpoint.id()), job);
         }
@@ -174,7 +186,7 @@ impl Target {
             Given::Nothing => return out_of_turn,
             Given::NoRoom => return (Status::INVALID_FIELD.dnr(), 0),
         }
-        queue.gate.deadline = Some(now + patience);
+        queue.gate.extend(now + patience);
         self.admin_pool.write(&self.commands[index].buffer, 0, &message[..len]);
         self.follow_outcome(number, &host);
         (Status::SUCCESS, 0)
@@ -189,7 +201,7 @@ impl Target {
         let is_same = queue.endpoint.id() == endpoint && !queue.is_ending;
         let Some(responder) = queue.gate.responder.as_mut().filter(|_| is_same) else { return };
         responder.computed(result, Names { host: &host, subsystem: &self.subsystem.nqn });
-        queue.gate.deadline = Some(now + patience);
+        queue.gate.extend(now + patience);
         let receive = queue.gate.receive.take();
         self.hear_from(number);
         self.follow_outcome(number, &host);
@@ -205,7 +217,7 @@ impl Target {
         let Some(responder) = &queue.gate.responder else { return };
         if let Some(reason) = responder.failure() {
             if responder.outcome().is_some() {
-                queue.gate.deadline = Some(now + GOODBYE);
+                queue.gate.shorten(now + GOODBYE);
             }
             queue.gate.is_passed = false;
             if !core::mem::replace(&mut queue.gate.has_failed, true) {
@@ -215,7 +227,7 @@ impl Target {
             return;
         }
         if responder.outcome() == Some(Ok(())) {
-            queue.gate.is_passed = true;
+            (queue.gate.is_passed, queue.gate.was_passed) = (true, true);
             queue.gate.responder = None;
             queue.gate.deadline = None;
             let id = queue.id;
@@ -226,7 +238,7 @@ impl Target {
 
     /// The name of a queue's host.
     fn host_name_of(&mut self, number: u32) -> Option<heapless::String<256>> {
-        let (id, kind) = self.queues.get(number).and_then(|queue| controller_of(queue.role))?;
+        let (id, kind) = self.queues.get(number).and_then(|queue| queue.role.controller())?;
         Some(self.controller(id, kind)?.host.nqn.clone())
     }
 
@@ -242,13 +254,14 @@ impl Target {
                 // Those for which there is no place here come in the next tick.
                 let _ = late.push(number);
             } else {
-                // The host sends no Keep Alive before its queues are connected.
                 self.hear_from(number);
             }
         }
         for number in late {
             let Some(queue) = self.queues.get(number) else { continue };
-            let role = queue.role;
+            // The host is no longer the one that the controller belongs to. One that never was has no
+            // say about the controller.
+            let lost = queue.role.controller().filter(|_| queue.gate.was_passed);
             if !queue.gate.has_failed {
                 self.statistics().count(Counter::NotAuthenticated);
                 self.said_refused.say(
@@ -257,22 +270,9 @@ impl Target {
                 );
             }
             self.break_queue(number);
-            // The host is not the one that the controller belongs to, or is so no longer.
-            if let Role::Io(id) = role
-                && let Some(controller) = self.subsystem.controllers.get(id)
-            {
-                let admin = controller.admin;
-                self.break_queue(admin);
+            if let Some((id, kind)) = lost {
+                self.break_controller(id, kind);
             }
         }
-    }
-}
-
-/// The controller of a queue with this role.
-fn controller_of(role: Role) -> Option<(ControllerId, Kind)> {
-    match role {
-        Role::New => None,
-        Role::Admin(id, kind) => Some((id, kind)),
-        Role::Io(id) => Some((id, Kind::Io)),
     }
 }

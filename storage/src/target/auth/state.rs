@@ -12,6 +12,8 @@ pub(crate) struct Gate {
     pub(super) is_required: bool,
     /// It has done so.
     pub(super) is_passed: bool,
+    /// It had done so once: what comes on this queue has come from the host.
+    pub(super) was_passed: bool,
     /// It has failed to: its connection will end.
     pub(super) has_failed: bool,
     /// A transaction.
@@ -29,6 +31,18 @@ impl Gate {
     /// Whether commands other than those of authentication pass.
     pub(crate) fn is_open(&self) -> bool {
         self.is_passed || !self.is_required
+    }
+
+    /// The host has until then for its next message, unless it has failed: its time runs out then.
+    pub(super) fn extend(&mut self, deadline: u64) {
+        if !self.has_failed {
+            self.deadline = Some(deadline);
+        }
+    }
+
+    /// The host has until then at the latest.
+    pub(super) fn shorten(&mut self, deadline: u64) {
+        self.deadline = Some(self.deadline.map_or(deadline, |before| before.min(deadline)));
     }
 
     /// Whether the target, and not the host, is to be waited for.

@@ -152,7 +152,8 @@ impl Target {
         if self.subsystem.namespaces[place].reservation.held.is_none() {
             return false;
         }
-        let Some(host) = self.host_of(index) else { return false };
+        // The host may have gone, and its identifier with it.
+        let Some(host) = self.host_of(index) else { return true };
         !self.subsystem.namespaces[place].reservation.allows(host, access)
     }
 
@@ -359,7 +360,7 @@ impl Target {
         kind: Kind,
         arguments: &SetFeatures,
     ) -> Option<Result<(Task, usize), Answer>> {
-        let (place, nsid) = (self.subsystem.place(arguments.nsid), arguments.nsid);
+        let (place, nsid) = (self.seen(id, arguments.nsid), arguments.nsid);
         let is_ours = matches!(arguments.fid, fid::RESERVATION_MASK | fid::RESERVATION_PERSISTENCE);
         if kind != Kind::Io || !is_ours {
             return None;
@@ -391,7 +392,7 @@ impl Target {
         if kind != Kind::Io || !is_ours {
             return None;
         }
-        let Some(place) = self.subsystem.place(arguments.nsid) else {
+        let Some(place) = self.seen(id, arguments.nsid) else {
             return Some((Status::INVALID_NAMESPACE.dnr(), 0));
         };
         let value = match arguments.select {
