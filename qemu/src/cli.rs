@@ -220,7 +220,7 @@ const OVER_EITHER: [&str; 9] = [
 /// Checks that what is run knows the transport.
 fn check_transport(options: &Options, command: &Command) -> Result<()> {
     let name = match command {
-        _ if options.network.transport == Transport::Infiniband => return Ok(()),
+        _ if options.network.transport() == Transport::Infiniband => return Ok(()),
         Command::Storage { .. } | Command::Tour { .. } | Command::Test { .. } => return Ok(()),
         Command::Transfer { face: Face::ItApi, .. } => return Ok(()),
         Command::Transfer { .. } => {

@@ -83,7 +83,7 @@ impl Launcher {
     fn config(&self, words: &[String]) -> Config {
         let options = &self.options;
         let mut command_line = format!("log={}", options.log);
-        for word in words.iter().map(String::as_str).chain(options.network.transport.word()) {
+        for word in words.iter().map(String::as_str).chain(options.network.transport().word()) {
             command_line.push(' ');
             command_line.push_str(word);
         }

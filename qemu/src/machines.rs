@@ -40,14 +40,14 @@ impl Machine {
         for machine in &mut machines {
             machine.nics = options.chosen_nics().unwrap_or(machine.nics);
             machine.cpus = options.cpus.unwrap_or(machine.cpus);
-            machine.transport = options.network.transport;
+            machine.transport = options.network.transport();
         }
         machines
     }
 
     /// The same options, for this machine.
     pub fn options(&self, options: &Options) -> Options {
-        let network = Network { transport: self.transport, ..options.network.clone() };
+        let network = Network { transport: Some(self.transport), ..options.network.clone() };
         Options { nics: Some(self.nics), cpus: Some(self.cpus), network, ..options.clone() }
     }
 }
@@ -81,13 +81,13 @@ mod tests {
         assert_eq!(machines(Some(1), None), ["1 NIC, 1 CPU"]);
         assert_eq!(machines(Some(2), None), ["2 NICs, 2 CPUs"]);
         assert_eq!(machines(Some(3), Some(4)), ["3 NICs, 4 CPUs"]);
-        let over_iwarp = Network { transport: Transport::Iwarp, ..Network::default() };
+        let over_iwarp = Network { transport: Some(Transport::Iwarp), ..Network::default() };
         let options = Options { network: over_iwarp, ..Options::default() };
         let names: Vec<String> = Machine::of(&options).iter().map(Machine::to_string).collect();
         assert_eq!(names, ["1 NIC, 1 CPU, iWARP", "2 NICs, 2 CPUs, iWARP"]);
         assert!(
             Machine::of(&options).iter().all(|machine| {
-                machine.options(&Options::default()).network.transport == Transport::Iwarp
+                machine.options(&Options::default()).network.transport() == Transport::Iwarp
             })
         );
     }

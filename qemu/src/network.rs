@@ -50,10 +50,10 @@ pub struct Network {
     pub link: Option<Plug>,
 
     /// Connect by this: for the tour, transfer, test, bench, rping-server, rping-client, cmatose,
-    /// storage and storage-client, and `pair` with these
-    #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
+    /// storage and storage-client, and `pair` with these [default: infiniband]
+    #[arg(long, global = true, value_enum, value_name = "NAME")]
     #[arg(help_heading = "Network")]
-    pub transport: Transport,
+    pub transport: Option<Transport>,
 
     /// Give the NIC this address, with the length of its prefix; once for each address [default:
     /// 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own]
@@ -138,6 +138,11 @@ pub(crate) struct Plan {
 }
 
 impl Network {
+    /// How programs connect.
+    pub fn transport(&self) -> Transport {
+        self.transport.unwrap_or_default()
+    }
+
     pub(crate) fn plug(&self) -> Plug {
         self.link.clone().unwrap_or_default()
     }
@@ -197,7 +202,7 @@ impl Network {
             _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.vlan.is_some() => Err(Error::Usage(
                 format!("--link {plug} carries no Ethernet frames, and so no VLAN; leave out --vlan"),
             )),
-            _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.transport == Transport::Iwarp => {
+            _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.transport() == Transport::Iwarp => {
                 Err(Error::Usage(format!(
                     "--link {plug} carries RoCEv2 only, and no TCP; leave out --transport iwarp"
                 )))
@@ -219,7 +224,7 @@ impl Network {
         };
         add("--mtu", self.mtu.map(|mtu| mtu.to_string().into()));
         add("--vlan", self.vlan.map(|vlan| vlan.to_string().into()));
-        let other = Some(self.transport).filter(|&transport| transport != Transport::default());
+        let other = self.transport.filter(|&transport| transport != Transport::default());
         let name = other.and_then(|transport| transport.to_possible_value());
         add("--transport", name.map(|value| value.get_name().into()));
         if number == 0 {
@@ -365,7 +370,7 @@ mod tests {
             vlan: Some(9),
             pcap: Some("x.pcap".into()),
             impair: Some("loss=1%,seed=3".parse().expect("an impairment")),
-            transport: Transport::Iwarp,
+            transport: Some(Transport::Iwarp),
             ..network("stream", &[])
         };
         assert!(network.check().is_ok());

@@ -120,7 +120,7 @@ pub fn run_suite(
     // What none of these machines could show is tried once more between NICs that exchange packets.
     let open = all.shown_nowhere();
     if !open.is_empty()
-        && options.network.transport == Transport::Infiniband
+        && options.network.transport() == Transport::Infiniband
         && options.network.is_short_cut()
         && options.chosen_nics().is_none_or(|nics| nics == 2)
     {
@@ -167,7 +167,7 @@ fn run_image(
     let begun = Instant::now();
     let mut suite = Suite::new(begun);
     let machine =
-        Machine { nics: options.nics(), cpus: options.cpus(), transport: options.network.transport };
+        Machine { nics: options.nics(), cpus: options.cpus(), transport: options.network.transport() };
     let progress = show_progress.then(|| Progress::begin(format!("{image} ({machine})")));
     let message = |tests: usize, at: &str| {
         if let Some(progress) = &progress {
@@ -281,7 +281,7 @@ pub fn run_and_print(options: &Options, filters: &[String], show_output: bool) -
         complain!("ferrovia: {}", no_match(filters));
     }
     print_closing(&summary)?;
-    let is_whole = filters.is_empty() && options.network.transport == Transport::Infiniband;
+    let is_whole = filters.is_empty() && options.network.transport() == Transport::Infiniband;
     let complete = !is_whole || conformance::is_complete(&summary)?;
     Ok(if summary.is_success() && complete { 0 } else { 1 })
 }

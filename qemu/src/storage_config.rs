@@ -230,9 +230,7 @@ impl StorageConfig {
         }
         network.mtu = network.mtu.or(self.mtu);
         network.vlan = network.vlan.or(self.vlan);
-        if self.iwarp {
-            network.transport = Transport::Iwarp;
-        }
+        network.transport = network.transport.or(self.iwarp.then_some(Transport::Iwarp));
         options.memory = options.memory.or(self.memory.map(|memory| memory.value.0));
         options.cpus = options.cpus.or(self.cpus.map(Into::into));
         if exports.ram_disks.is_empty() && options.disks.is_empty() {
@@ -265,7 +263,7 @@ impl StorageConfig {
             ip: network.addresses.iter().filter_map(|ip| Text::of(ip.to_string()).ok()).collect(),
             mtu: network.mtu,
             vlan: network.vlan,
-            iwarp: network.transport == Transport::Iwarp,
+            iwarp: network.transport() == Transport::Iwarp,
             memory: options.memory.and_then(|memory| Text::of(memory.to_string()).ok()),
             cpus: options.cpus.and_then(|cpus| cpus.try_into().ok()),
             disks: Vec::new(),
@@ -346,7 +344,7 @@ size = "64M"
         assert_eq!(exports.state.as_deref(), Some(Path::new("/var/lib/ferrovia.state")));
         assert_eq!((options.memory, options.cpus), (Some(Size(1 << 30)), Some(2)));
         let network = &options.network;
-        assert_eq!((network.mtu, network.vlan, network.transport), (Some(4200), Some(9), Transport::Iwarp));
+        assert_eq!((network.mtu, network.vlan, network.transport()), (Some(4200), Some(9), Transport::Iwarp));
         let again = StorageConfig::of(&options, &exports);
         let files = vec![
             ("/disks/a".into(), false, "12345678-1234-1234-1234-123456789abc".into()),

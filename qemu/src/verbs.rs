@@ -110,7 +110,7 @@ fn variables(options: &Options, name: &str) -> Result<Vec<(&'static str, OsStrin
         ("--vlan", network.vlan.is_some()),
         ("--pcap", network.pcap.is_some()),
         ("--counters", network.counters.is_some()),
-        ("--transport iwarp", network.transport == Transport::Iwarp),
+        ("--transport iwarp", network.transport() == Transport::Iwarp),
     ];
     if let Some((option, _)) = of_guests.iter().find(|(_, given)| *given) {
         return Err(Error::Usage(format!("verbs has no {option}; leave it out")));

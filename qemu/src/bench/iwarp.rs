@@ -56,7 +56,7 @@ pub fn compare(
         let mut over = [Vec::new(), Vec::new()];
         for (transport, figures) in [Transport::Infiniband, Transport::Iwarp].into_iter().zip(&mut over) {
             let mut options = options.clone();
-            options.network.transport = transport;
+            options.network.transport = Some(transport);
             let status = plan(&options, progress, figures)?;
             if status != 0 {
                 return Ok(status);

@@ -54,7 +54,7 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         );
     }
     let launcher = Launcher::prepare(options, IMAGE)?;
-    if options.network.transport == Transport::Iwarp {
+    if options.network.transport() == Transport::Iwarp {
         let (progress, mut figures) = (Progress::begin("bench"), Vec::new());
         let status = iwarp::compare(options, against_linux, &progress, &mut figures)?;
         drop(progress);

@@ -48,6 +48,8 @@ struct State {
     files: Vec<Disk>,
     /// The files in its slots.
     slots: Vec<Option<PathBuf>>,
+    /// The slots whose namespaces were removed when they had commands still.
+    leaving: Vec<usize>,
     /// The options, for a file of them.
     config: StorageConfig,
 }
@@ -65,7 +67,8 @@ impl Operator {
         config: StorageConfig,
     ) -> Operator {
         let slots = vec![None; slots];
-        let state = State { mailbox: mailbox.clone(), caller, names, files, slots, config };
+        let state =
+            State { mailbox: mailbox.clone(), caller, names, files, slots, leaving: Vec::new(), config };
         Operator { mailbox, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -143,6 +146,7 @@ impl State {
         match name {
             "list" => {
                 only(arguments, &[])?;
+                self.free_slots()?;
                 self.list()
             }
             "metrics" | "drain" | "resume" | "end" => {
@@ -214,6 +218,7 @@ impl State {
     }
 
     fn add_file(&mut self, path: &Path) -> Result<Map<String, Value>, Refused> {
+        self.free_slots()?;
         let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let disk = Disk { path: path.clone(), read_only: false, failing: None };
         disks::check(std::slice::from_ref(&disk)).map_err(|error| error.to_string())?;
@@ -248,14 +253,39 @@ impl State {
             std::thread::sleep(PERIOD);
         };
         let slot = disk.and_then(|number| number.checked_sub(self.files.len()));
-        // A disk that has requests still keeps its file, and its slot until the target ends.
-        if let Some(slot) = slot.filter(|_| is_released) {
-            self.caller.with(move |vm| vm.detach(slot)).ok_or("the target has ended")??;
-            if let Some(place) = self.slots.get_mut(slot) {
-                *place = None;
-            }
+        // A disk that has requests still keeps its file, and its slot.
+        match slot {
+            Some(slot) if is_released => self.free(slot)?,
+            Some(slot) if !self.leaving.contains(&slot) => self.leaving.push(slot),
+            _ => {}
         }
         Ok(Map::from_iter([("released".into(), is_released.into())]))
+    }
+
+    /// Frees a slot, whose disk the target has given back.
+    fn free(&mut self, slot: usize) -> Result<(), Refused> {
+        self.caller.with(move |vm| vm.detach(slot)).ok_or("the target has ended")??;
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = None;
+        }
+        self.leaving.retain(|&other| other != slot);
+        Ok(())
+    }
+
+    /// Frees the slots of namespaces that were removed, and have ended their commands since.
+    fn free_slots(&mut self) -> Result<(), Refused> {
+        if self.leaving.is_empty() {
+            return Ok(());
+        }
+        let list = ask(&self.mailbox, json!({"command": "list"}))?;
+        let namespaces = list.get("namespaces").and_then(Value::as_array).into_iter().flatten();
+        let used: Vec<u64> = namespaces.filter_map(|one| one["disk"].as_u64()).collect();
+        for slot in self.leaving.clone() {
+            if !used.contains(&((self.files.len() + slot) as u64)) {
+                self.free(slot)?;
+            }
+        }
+        Ok(())
     }
 
     fn save(&mut self, file: &str) -> Result<Map<String, Value>, Refused> {

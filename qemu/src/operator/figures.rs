@@ -91,6 +91,9 @@ pub(crate) fn page(figures: &Value) -> String {
         ),
         ("keep_alive_expired", "keep_alive_expired_total", "counter", "Controllers whose host was silent."),
         ("media_errors", "media_errors_total", "counter", "Requests that a disk failed."),
+        ("authenticated", "authenticated_total", "counter", "Queues whose host has proved who it is."),
+        ("not_authenticated", "authentication_failures_total", "counter", "Queues whose host has not."),
+        ("copied", "copied_bytes_total", "counter", "Bytes that disks have copied which lend memory."),
         ("postponed", "postponed", "gauge", "Capsules that wait for an entry."),
         ("sleeps", "wakeups_total", "counter", "How often the target's thread slept and woke up."),
     ] {

@@ -55,6 +55,10 @@ impl ControlSocket {
         let busy = Arc::new(AtomicUsize::new(0));
         let socket = ControlSocket { path: path.to_owned(), busy: busy.clone() };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        // Other users may have connected before that, but not since.
+        listener.set_nonblocking(true).map_err(failed)?;
+        while listener.accept().is_ok() {}
+        listener.set_nonblocking(false).map_err(failed)?;
         let clients = Arc::new(AtomicUsize::new(0));
         let accept = move || {
             for stream in listener.incoming() {

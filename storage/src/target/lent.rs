@@ -28,11 +28,23 @@ impl Lending {
         disk: &dyn Disk,
     ) -> Result<Lending, CreateError> {
         let mut lending = Lending { copied: disk.copied(), ..Lending::default() };
-        for buffer in disk.memory() {
-            lending.sinks.push(domain.register(buffer.clone(), Access::empty())?);
-            lending.sources.push(domain.direct_buffer(buffer, privileged));
-        }
+        lending.register(domain, privileged, disk)?;
         Ok(lending)
+    }
+
+    /// Registers the memory that a disk has appended since. Blocks in memory that cannot be
+    /// registered are not lent.
+    pub(super) fn register(
+        &mut self,
+        domain: &Domain,
+        privileged: Privileged,
+        disk: &dyn Disk,
+    ) -> Result<(), CreateError> {
+        for buffer in disk.memory().into_iter().skip(self.sources.len()) {
+            self.sinks.push(domain.register(buffer.clone(), Access::empty())?);
+            self.sources.push(domain.direct_buffer(buffer, privileged));
+        }
+        Ok(())
     }
 
     /// Whether the disk lends anything.

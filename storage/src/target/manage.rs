@@ -47,9 +47,14 @@ pub(super) fn namespace(
 }
 
 impl Target {
+    /// Whether hosts are told that a disk can do something: one can, or one may come that can.
+    pub(super) fn any_disk(&self, can: fn(&Geometry) -> bool) -> bool {
+        self.config.grows || self.subsystem.namespaces.iter().any(|namespace| can(&namespace.geometry))
+    }
+
     /// Whether hosts are told that a disk has a volatile cache.
     pub(super) fn has_cache(&self) -> bool {
-        self.config.grows || self.subsystem.namespaces.iter().any(|n| n.geometry.has_volatile_cache)
+        self.any_disk(|disk| disk.has_volatile_cache)
     }
 
     /// Lets a disk wake the thread.
@@ -158,6 +163,10 @@ impl Target {
         let Some(Event::Resized { blocks }) = namespace.disk.event() else { return };
         if core::mem::replace(&mut namespace.geometry.blocks, blocks) != blocks {
             log::info!("namespace {} has {blocks} blocks now", place + 1);
+            let grown = namespace.lending.register(&self.domain, self.privileged, &*namespace.disk);
+            if let Err(error) = grown {
+                log::warn!("namespace {} lends no blocks of its new memory: {error}", place + 1);
+            }
             self.subsystem.announce(place);
         }
     }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use nvme::command::opcode::FABRICS;
 use nvme::status::Status;
 
 use super::commands::Index;
@@ -29,7 +30,8 @@ impl Target {
     pub(super) fn measure(&mut self, index: Index, status: Status) {
         let entry = &self.commands[index];
         let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return };
-        if !matches!(queue.role, Role::Io(_)) {
+        // Connect and authentication are no I/O.
+        if !matches!(queue.role, Role::Io(_)) || entry.command.opcode == FABRICS {
             return;
         }
         if !status.is_success() {
@@ -40,7 +42,6 @@ impl Target {
             }
             return;
         }
-        let (Some(kind), place) = (kind(&entry.task), entry.task.namespace()) else { return };
         let bytes = match entry.task {
             Task::Read { .. } | Task::Write { .. } | Task::Compare { .. } => u64::from(entry.host.len()),
             _ => 0,
@@ -51,6 +52,8 @@ impl Target {
             _ => &mut queue.carried.others,
         }
         .add(bytes);
+        let Some(kind) = kind(&entry.task) else { return };
+        let place = entry.task.namespace();
         let Some(namespace) = place.and_then(|place| self.subsystem.namespaces.get_mut(place)) else {
             return;
         };

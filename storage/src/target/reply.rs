@@ -139,14 +139,11 @@ impl Target {
         // As many as there may ever be: a host reads this once, and namespaces come later.
         page.nn = (MOST_NAMESPACES as u32).into();
         page.mnan = page.nn;
-        let any =
-            |has: fn(&block::Geometry) -> bool| self.subsystem.namespaces.iter().any(|n| has(&n.geometry));
         page.ctratt = (Ctratt::HOST_ID_128 | Ctratt::TRAFFIC_BASED_KEEP_ALIVE).bits().into();
         let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY | Oncs::COPY;
         page.ocfs = 1.into();
-        let grows = self.config.grows;
-        commands.set(Oncs::DATASET_MANAGEMENT, grows || any(|disk| disk.discard));
-        commands.set(Oncs::WRITE_ZEROES, grows || any(|disk| disk.write_zeroes));
+        commands.set(Oncs::DATASET_MANAGEMENT, self.any_disk(|disk| disk.discard));
+        commands.set(Oncs::WRITE_ZEROES, self.any_disk(|disk| disk.write_zeroes));
         page.oncs = commands.bits().into();
         let mut cache = Vwc::FLUSH_ALL_NOT_SUPPORTED;
         cache.set(Vwc::PRESENT, self.has_cache());

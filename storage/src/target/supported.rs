@@ -69,8 +69,6 @@ impl Target {
 
     /// The Commands Supported and Effects log page.
     pub(super) fn effects(&self, page: &mut [u8]) {
-        let any =
-            |has: fn(&block::Geometry) -> bool| self.subsystem.namespaces.iter().any(|n| has(&n.geometry));
         for &opcode in ADMIN {
             dword(page, opcode.into(), (Effects::SUPPORTED | Effects::OF_CONTROLLER).bits());
         }
@@ -80,10 +78,10 @@ impl Target {
             dword(page, 256 + usize::from(opcode), effects.bits());
         };
         IO.iter().for_each(|&(opcode, changes)| of_io(opcode, changes));
-        if any(|disk| disk.write_zeroes) {
+        if self.any_disk(|disk| disk.write_zeroes) {
             of_io(opcode::io::WRITE_ZEROES, true);
         }
-        if any(|disk| disk.discard) {
+        if self.any_disk(|disk| disk.discard) {
             of_io(opcode::io::DATASET_MANAGEMENT, true);
         }
     }

@@ -1,6 +1,9 @@
 //! Disks that lend their memory: nothing is copied, and what is broken leaves the blocks as they
 //! were.
 
+use std::sync::Arc;
+
+use block::ram::RamDisk;
 use nvme::command::{Command, opcode};
 use nvme::sgl::Descriptor;
 use storage::initiator::Options;
@@ -51,6 +54,27 @@ fn requests_of_all_sizes_keep_what_is_written() {
         let plan = Plan { bytes, depth, requests: 600, writes: 60, span: 0, verifies: true, seed: 5 };
         workload::run(&mut host, &machine.platform(), &namespace, &plan, &mut |_| ()).unwrap();
     }
+    machine.end(host, target);
+}
+
+#[test]
+fn a_disk_that_has_grown_lends_its_new_memory() {
+    let machine = Machine::new();
+    let disk = Arc::new(RamDisk::new(&machine.platform(), 512, u64::from(BLOCKS)).unwrap());
+    let target = machine.target(vec![disk.clone()]);
+    disk.resize(16 * u64::from(BLOCKS)).unwrap();
+    let mut host = machine.host(&target);
+    // The target may not have noticed it before.
+    let region = machine.region(&host, EXTENT);
+    let end = 15 * u64::from(BLOCKS);
+    while host.read(1, end, 1, (&region, 0, 512)).is_err() {}
+    let before = target.control.statistics().copied;
+    for extent in 0..16 {
+        host.write(1, extent * u64::from(BLOCKS), BLOCKS, (&region, 0, EXTENT)).unwrap();
+        host.read(1, extent * u64::from(BLOCKS), BLOCKS, (&region, 0, EXTENT)).unwrap();
+    }
+    assert_eq!(target.control.statistics().copied, before);
+    drop(region);
     machine.end(host, target);
 }
 
