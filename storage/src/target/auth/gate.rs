@@ -259,8 +259,8 @@ impl Target {
         }
         for number in late {
             let Some(queue) = self.queues.get(number) else { continue };
-            // The host is no longer the one that the controller belongs to. One that never was has no
-            // say about the controller.
+            // Who was the controller's host once and cannot prove it any more ends the controller;
+            // who never was it has no say about it.
             let lost = queue.role.controller().filter(|_| queue.gate.was_passed);
             if !queue.gate.has_failed {
                 self.statistics().count(Counter::NotAuthenticated);
