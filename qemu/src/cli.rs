@@ -111,9 +111,12 @@ enum Command {
         #[arg(value_name = "SOCKET")]
         socket: PathBuf,
         /// list; metrics; add ram=SIZE or add file=PATH; remove nsid=N; resize nsid=N size=SIZE;
-        /// disconnect host=NQN; drain; resume; save file=PATH; end
-        #[arg(value_name = "COMMAND", required = true)]
+        /// hosts [file=PATH]; disconnect host=NQN; drain; resume; save file=PATH; end
+        #[arg(value_name = "COMMAND", required_unless_present = "live")]
         words: Vec<String>,
+        /// Show what the target does, again each second
+        #[arg(long, conflicts_with = "words")]
+        live: bool,
     },
     /// Boot the image targets/NAME, which may be one of your own; NAME alone does the same
     Boot {
@@ -198,7 +201,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Nic => serve::serve(options),
         Command::Storage { exports } => storage::serve(options, &exports),
         Command::Verbs { asked } => verbs::verbs(options, &asked),
-        Command::StorageCtl { socket, words } => operator::client::run(&socket, &words),
+        Command::StorageCtl { socket, live: true, .. } => operator::live::run(&socket),
+        Command::StorageCtl { socket, words, .. } => operator::client::run(&socket, &words),
         Command::Boot { image, words } => tour::boot(options, &image, &words),
         Command::Conformance { missing } => conformance::conformance(options, missing),
     }
@@ -350,6 +354,7 @@ mod tests {
                 "--slots is of use only with --control",
             ),
             (&["storage-ctl", "x"], "<COMMAND>"),
+            (&["storage-ctl", "x", "--live", "list"], "cannot be used with"),
             (&["storage-ctl", "/nonexistent", "remove", "2"], "no argument like nsid=2"),
             (&["bench", "--json"], "--json"),
             (&["test", "a b"], "a b"),

@@ -141,6 +141,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
     // Before anything that takes time, and once: it may be a pipe.
     let hosts = exports.hosts.as_deref().map(hosts).transpose()?;
+    let hosts = hosts.map(|text| Handed::new(text.as_bytes())).transpose()?;
     let launcher = Launcher::prepare(&options, "storage")?.with_module(hosts);
     let mut output = Output::new(launcher.symbols());
     let progress = Progress::begin("storage");
@@ -188,10 +189,10 @@ fn make_state(path: &Path) -> Result<()> {
     }
 }
 
-/// A file of hosts, unless the target would not take it.
-fn hosts(path: &Path) -> Result<Handed> {
+/// The text of a file of hosts, unless the target would not take it.
+pub(crate) fn hosts(path: &Path) -> Result<String> {
     let text = handed::read(path)?;
-    let wrong = |what: &dyn std::fmt::Display| Error::Usage(format!("--hosts {}: {what}", path.display()));
+    let wrong = |what: &dyn std::fmt::Display| Error::Usage(format!("{}: {what}", path.display()));
     let mut count = 0;
     for host in nvme::auth::hosts::parse(&text) {
         host.map_err(|error| wrong(&error))?;
@@ -199,7 +200,7 @@ fn hosts(path: &Path) -> Result<Handed> {
     }
     match count {
         0 => Err(wrong(&"it names no host")),
-        _ => Handed::new(text.as_bytes()),
+        _ => Ok(text),
     }
 }
 

@@ -287,6 +287,16 @@ impl StorageConfig {
         }
     }
 
+    /// The file of hosts, if there is one.
+    pub fn hosts(&self) -> Option<&Path> {
+        self.hosts.as_deref()
+    }
+
+    /// Takes the hosts from this file from now on.
+    pub fn set_hosts(&mut self, file: PathBuf) {
+        self.hosts = Some(file);
+    }
+
     /// Writes it to a file, in place of the one that is there: a reader never sees a part.
     pub fn write(&self, file: &Path) -> Result<()> {
         let text = toml::to_string(self).map_err(|error| Error::Tool(format!("the options: {error}")))?;

@@ -1,4 +1,4 @@
-//! The messages by which a host proves who it is, and the texts of keys and of the file of hosts.
+//! The messages by which a host authenticates, and the texts of keys and of the file of hosts.
 //!
 //! What must hold: no text makes a parser panic; a host passes only if it has sent the right
 //! response to the challenge of the same transaction; what has failed never passes; each message of

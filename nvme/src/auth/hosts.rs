@@ -28,9 +28,9 @@ pub const MOST_HOSTS: usize = 1024;
 pub struct Host<'a> {
     /// Its name.
     pub nqn: &'a str,
-    /// The key that it has to have; without one it need not prove who it is.
+    /// The key that it has to have; without one it need not authenticate.
     pub key: Option<Secret>,
-    /// The key of the subsystem, for hosts that want it to prove who it is.
+    /// The key of the subsystem, for hosts that want it to authenticate.
     pub controller_key: Option<Secret>,
     /// The namespaces that it sees; `None` for all.
     pub namespaces: Option<Namespaces<'a>>,

@@ -276,8 +276,8 @@ pub struct Reply<'a> {
     pub id: u16,
     /// The response (R1).
     pub response: &'a [u8],
-    /// The challenge (C2) and the sequence number (S2, not 0), if the controller is to prove who it
-    /// is.
+    /// The challenge (C2) and the sequence number (S2, not 0), if the controller is to
+    /// authenticate.
     pub challenge: Option<(&'a [u8], u32)>,
     /// The host's value of the exchange, if there is one.
     pub value: &'a [u8],
@@ -328,7 +328,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// DH-HMAC-CHAP_Success1: the host has proved who it is; the controller's response, if the host
+/// DH-HMAC-CHAP_Success1: the host has authenticated; the controller's response, if the host
 /// asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Success1<'a> {
@@ -371,7 +371,7 @@ impl<'a> Success1<'a> {
     }
 }
 
-/// DH-HMAC-CHAP_Success2: the controller has proved who it is.
+/// DH-HMAC-CHAP_Success2: the controller has authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Success2 {
     /// The transaction.

@@ -67,7 +67,7 @@ pub mod invalid_parameter {
     pub const HOSTNQN: u32 = IN_DATA | 0x200;
 }
 
-/// Bit of the result of a Connect that succeeds: the host has to prove who it is before it sends
+/// Bit of the result of a Connect that succeeds: the host has to authenticate before it sends
 /// anything else (AUTHREQ, ATR).
 pub const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
 

@@ -18,12 +18,17 @@ const LONGEST: u64 = 8 << 20;
 
 /// Sends the command in `words` (its name, and arguments as `name=value`) and prints the answer.
 pub(crate) fn run(socket: &Path, words: &[String]) -> Result<u8> {
+    print_line(&format!("{:#}", answer_of(socket, words)?))?;
+    Ok(0)
+}
+
+/// The answer to the command in `words`, unless it was not carried out.
+pub(super) fn answer_of(socket: &Path, words: &[String]) -> Result<Value> {
     let answer = ask(socket, &command(words)?)?;
     let parsed: Value = serde_json::from_str(&answer)
         .map_err(|_| Error::Tool(format!("{}: the answer is no JSON", socket.display())))?;
     if parsed["ok"] == Value::Bool(true) {
-        print_line(&format!("{parsed:#}"))?;
-        return Ok(0);
+        return Ok(parsed);
     }
     Err(Error::Tool(parsed["error"].as_str().unwrap_or("the answer says nothing").to_owned()))
 }

@@ -8,6 +8,7 @@
 //! | `add` | `ram` or `file` | one more namespace |
 //! | `remove` | `nsid` | a namespace goes, after the commands that it has |
 //! | `resize` | `nsid`, `size` | a namespace and its file get another size |
+//! | `hosts` | `file` | the target takes its hosts and their keys from the file again, or from another |
 //! | `disconnect` | `host` | all controllers of a host are disconnected |
 //! | `drain`, `resume` | | hosts are disconnected and none may come; they may again |
 //! | `save` | `file` | the options, with the namespaces as they are now, are written to a file |
@@ -31,7 +32,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(50);
 /// The names of all commands, for messages.
-const COMMANDS: &str = "list, metrics, add, remove, resize, disconnect, drain, resume, save, end";
+const COMMANDS: &str = "list, metrics, add, remove, resize, hosts, disconnect, drain, resume, save, end";
 
 /// Carries out commands, one at a time. Clones are the same one.
 #[derive(Clone)]
@@ -152,6 +153,10 @@ impl State {
             "metrics" | "drain" | "resume" | "end" => {
                 only(arguments, &[])?;
                 ask(&self.mailbox, json!({"command": name}))
+            }
+            "hosts" => {
+                only(arguments, &["file"])?;
+                self.read_hosts(arguments.get("file").map(|file| file.as_str().ok_or("\"file\" is no text")))
             }
             "disconnect" => {
                 only(arguments, &["host"])?;
@@ -286,6 +291,18 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Gives the target the hosts of a file: the one that it has, unless another is named.
+    fn read_hosts(&mut self, file: Option<Result<&str, &str>>) -> Result<Map<String, Value>, Refused> {
+        let file = match file.transpose()? {
+            Some(file) => std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?,
+            None => self.config.hosts().ok_or("the target has no file of hosts; name one")?.to_owned(),
+        };
+        let text = crate::storage::hosts(&file).map_err(|error| error.to_string())?;
+        let answer = ask(&self.mailbox, json!({"command": "hosts", "text": text}))?;
+        self.config.set_hosts(file);
+        Ok(answer)
     }
 
     fn save(&mut self, file: &str) -> Result<Map<String, Value>, Refused> {

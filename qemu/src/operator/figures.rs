@@ -10,7 +10,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 /// The logarithm of the end of a histogram's first bucket in nanoseconds (`storage::target`).
-const FIRST_BUCKET: u32 = 13;
+pub(super) const FIRST_BUCKET: u32 = 13;
 /// The prefix of all names.
 const PREFIX: &str = "ferrovia_nvmf_";
 
@@ -91,7 +91,7 @@ pub(crate) fn page(figures: &Value) -> String {
         ),
         ("keep_alive_expired", "keep_alive_expired_total", "counter", "Controllers whose host was silent."),
         ("media_errors", "media_errors_total", "counter", "Requests that a disk failed."),
-        ("authenticated", "authenticated_total", "counter", "Queues whose host has proved who it is."),
+        ("authenticated", "authenticated_total", "counter", "Queues whose host has authenticated."),
         ("not_authenticated", "authentication_failures_total", "counter", "Queues whose host has not."),
         ("copied", "copied_bytes_total", "counter", "Bytes that disks have copied which lend memory."),
         ("postponed", "postponed", "gauge", "Capsules that wait for an entry."),
@@ -180,7 +180,7 @@ fn of_namespace(page: &mut Page, namespace: &Value) {
     }
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 

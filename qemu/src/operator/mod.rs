@@ -6,10 +6,12 @@
 //! | `socket` | the UNIX socket that takes commands (`storage --control`) |
 //! | `client` | `storage-ctl`, which sends one |
 //! | `figures` | the figures, as Prometheus reads them |
+//! | `live` | a view that follows the figures |
 //! | `web` | the port that serves them (`storage --metrics`) |
 
 pub(crate) mod client;
 pub(crate) mod commands;
 pub(crate) mod figures;
+pub(crate) mod live;
 pub(crate) mod socket;
 pub(crate) mod web;

@@ -2,13 +2,14 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use qemu::linux::storage::Connect;
 
 use crate::linux::Linux;
 use crate::ours::{Ours, link};
 use crate::storage::keeps_a_file;
+use crate::storage_live::operate;
 use crate::{LIMIT, LINUX, MTU};
 
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
@@ -18,15 +19,21 @@ const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const CONTROLLER_KEY: &str =
     "DHHC-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 
+/// A file with a line for the host.
+fn write_hosts(folder: &Path, words: &str) -> PathBuf {
+    let hosts = folder.join("hosts");
+    std::fs::write(&hosts, format!("# the only host\n{} {words}\n", HOST.0)).expect("a file");
+    std::fs::set_permissions(&hosts, Permissions::from_mode(0o600)).expect("its mode");
+    hosts
+}
+
 /// Our target with a line for the host, and Linux on its link.
 fn boot(folder: &Path, words: &str) -> (Ours, Linux) {
-    let hosts = folder.join("hosts");
-    let line = format!("# the only host\n{} key={KEY} controller-key={CONTROLLER_KEY} {words}\n", HOST.0);
-    std::fs::write(&hosts, line).expect("a file");
-    std::fs::set_permissions(&hosts, Permissions::from_mode(0o600)).expect("its mode");
-    let hosts = hosts.to_str().expect("a path");
+    let hosts = write_hosts(folder, &format!("key={KEY} controller-key={CONTROLLER_KEY} {words}"));
+    let (hosts, control) = (hosts.display().to_string(), folder.join("control").display().to_string());
     let disks = ["storage", "--ram-disk", "48M", "--ram-disk", "16M"];
-    let mut ours = Ours::start(folder, &[&disks[..], &["--hosts", hosts, "--log", "info"]].concat());
+    let options = ["--hosts", &hosts, "--control", &control, "--log", "info"];
+    let mut ours = Ours::start(folder, &[&disks[..], &options].concat());
     ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
     (ours, Linux::boot_to_authenticate(&link(folder), &LINUX, MTU))
 }
@@ -47,17 +54,24 @@ fn linux_and_the_target_prove_who_they_are() {
     let (mut ours, mut linux) = boot(folder.path(), "namespaces=1");
     is_refused(&mut linux, "");
     is_refused(&mut linux, &format!("--dhchap-secret={CONTROLLER_KEY}"));
-    ours.wait_for_text("has not proved who it is", 1);
+    ours.wait_for_text("has not authenticated", 1);
     let right = format!("--dhchap-secret={KEY}");
     let devices = linux.storage().connect(&connect(&right), 1).expect("it connects");
     assert_eq!(devices.len(), 1, "it sees one of two namespaces");
-    ours.wait_for_text("has proved who it is on queue", 2);
+    ours.wait_for_text("has authenticated on queue", 2);
     keeps_a_file(&mut linux, &devices[0], "/mnt");
     linux.storage().disconnect(NQN).expect("it disconnects");
     is_refused(&mut linux, &format!("{right} --dhchap-ctrl-secret={KEY}"));
     let both = format!("{right} --dhchap-ctrl-secret={CONTROLLER_KEY}");
     let devices = linux.storage().connect(&connect(&both), 1).expect("it connects");
     keeps_a_file(&mut linux, &devices[0], "/mnt");
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    // The host gets another key, and sees both namespaces.
+    write_hosts(folder.path(), &format!("key={CONTROLLER_KEY}"));
+    assert_eq!(operate(&folder.path().join("control"), &["hosts"])["hosts"], 1);
+    is_refused(&mut linux, &right);
+    let new = format!("--dhchap-secret={CONTROLLER_KEY}");
+    linux.storage().connect(&connect(&new), 2).expect("it connects");
     linux.storage().disconnect(NQN).expect("it disconnects");
 }
 
@@ -67,7 +81,7 @@ fn linux_proves_who_it_is_again_while_it_writes() {
     let (mut ours, mut linux) = boot(folder.path(), "groups=ffdhe4096 hashes=sha256");
     let both = format!("--dhchap-secret={KEY} --dhchap-ctrl-secret={CONTROLLER_KEY}");
     let device = linux.storage().connect(&connect(&both), 2).expect("it connects").remove(0);
-    ours.wait_for_text("has proved who it is on queue", 2);
+    ours.wait_for_text("has authenticated on queue", 2);
     let writes = format!(
         "(while [ ! -e /tmp/stop ]; do dd if=/dev/urandom of=/tmp/data bs=64k count=32 2>/dev/null && \
          dd if=/tmp/data of={device} bs=64k oflag=direct 2>/dev/null && \
@@ -78,7 +92,7 @@ fn linux_proves_who_it_is_again_while_it_writes() {
     linux.succeed(&writes, LIMIT);
     for _ in 0..3 {
         linux.succeed(&format!("echo {KEY} >/sys/class/nvme/nvme0/dhchap_secret"), LIMIT);
-        ours.wait_for_text("has proved who it is on queue", 2);
+        ours.wait_for_text("has authenticated on queue", 2);
     }
     let end = "touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]";
     linux.succeed(end, LIMIT);

@@ -68,7 +68,7 @@ impl Linux {
         Linux::boot_host(Device { side: Side::Connect, link, addresses, mtu, mac })
     }
 
-    /// Boots a guest with the kernel that can prove who it is.
+    /// Boots a guest with the kernel that can authenticate.
     pub fn boot_to_authenticate(link: &Path, addresses: &[&str], mtu: u32) -> Linux {
         static IMAGE: OnceLock<Image> = OnceLock::new();
         let image = IMAGE.get_or_init(|| Image::with(Kernel::Newer).expect("the Linux guest's image"));

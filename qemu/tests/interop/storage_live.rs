@@ -15,7 +15,7 @@ use crate::{LIMIT, LINUX, MTU};
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
 
 /// Has the target do something; returns the answer.
-fn operate(socket: &Path, words: &[&str]) -> Value {
+pub fn operate(socket: &Path, words: &[&str]) -> Value {
     let program = std::env::current_exe().expect("this program");
     let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
     let output = Command::new(programs.join("ferrovia")).arg("storage-ctl").arg(socket).args(words).output();

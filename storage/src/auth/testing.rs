@@ -55,7 +55,7 @@ impl Asking {
         Some(bytes)
     }
 
-    /// Whether the host has proved who it is, or has failed to; `None` while that is open.
+    /// Whether the host has authenticated, or has failed to; `None` while that is open.
     pub fn outcome(&self) -> Option<bool> {
         self.responder.failure().map(|_| false).or(self.responder.outcome().map(|outcome| outcome.is_ok()))
     }

@@ -16,12 +16,12 @@ use crate::auth::{Exponent, Groups, Power, Random};
 /// Bytes for a message of the controller.
 const ROOM: usize = 4096;
 
-/// How a host proves who it is.
+/// How a host authenticates.
 #[derive(Clone, Debug)]
 pub struct Authentication {
     /// The host's key.
     pub key: Secret,
-    /// The controller's key. With one the controller has to prove who it is, too.
+    /// The controller's key. With one the controller has to authenticate, too.
     pub controller_key: Option<Secret>,
     /// The hash functions that the host proposes.
     pub hashes: Choice<Hash, 3>,
@@ -150,7 +150,7 @@ fn compute(mut power: Power) -> Zeroizing<Box<[u8]>> {
 }
 
 impl Initiator {
-    /// Proves once more who the host is, on all queues, as hosts do whose keys have changed.
+    /// Authenticates the host once more, on all queues, as hosts do whose keys have changed.
     /// Blocks. No request may be outstanding.
     pub fn authenticate_again(&mut self, how: Authentication) -> Result<(), Failure> {
         let page = self.common.domain.direct(ROOM, self.common.privileged)?;
@@ -158,7 +158,7 @@ impl Initiator {
         (0..self.queues.len()).try_for_each(|place| self.authenticate(place, &page))
     }
 
-    /// Proves on a queue who the host is.
+    /// Authenticates the host on a queue.
     pub(super) fn authenticate(&mut self, place: usize, page: &Region) -> Result<(), Failure> {
         let Some(how) = self.options.authentication.clone() else { return Err(Failure::NoKey) };
         let (host, subsystem) = (self.options.host.clone(), self.options.subsystem.clone());

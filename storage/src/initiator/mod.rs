@@ -48,7 +48,7 @@ pub struct Options {
     pub host: String,
     /// The host's identifier.
     pub id: [u8; 16],
-    /// How the host proves who it is, if the target asks.
+    /// How the host authenticates, if the target asks.
     pub authentication: Option<Authentication>,
     /// I/O queues, 1 to 64. The target may grant fewer.
     pub io_queues: u16,
@@ -87,11 +87,11 @@ pub enum Failure {
     Refused(u16),
     /// The target refused a command: which, its status, and its result.
     Command(&'static str, Status, u64),
-    /// The target wants the host to prove who it is, and the host has no key.
+    /// The target wants the host to authenticate, and the host has no key.
     NoKey,
     /// The target does not believe the host: why, if it says so.
     NotAuthenticated(Option<Reason>),
-    /// The controller has not proved who it is.
+    /// The controller has not authenticated.
     ControllerNotAuthenticated,
     /// The platform makes no random numbers fit for keys.
     NoRandomNumbers,

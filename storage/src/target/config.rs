@@ -41,7 +41,7 @@ pub struct Config {
     pub allowed: Option<Vec<String>>,
     /// Hosts that may use it, with their keys, and the namespaces that they see.
     pub hosts: Vec<Host>,
-    /// A host that has to prove who it is, and does not go on for so long, loses its connection.
+    /// A host that has to authenticate, and does not go on for so long, loses its connection.
     pub authentication_timeout: Duration,
     /// The disks, as namespaces 1, 2, …
     pub disks: Vec<Export>,

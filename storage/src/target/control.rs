@@ -47,6 +47,8 @@ pub enum Refusal {
     Transfer,
     /// No host of this name is connected.
     NoHost,
+    /// The CPU makes no random numbers fit for keys, so that no host can authenticate.
+    NoRandom,
 }
 
 impl fmt::Display for Refusal {
@@ -61,6 +63,7 @@ impl fmt::Display for Refusal {
             Refusal::Cache => "the disk has a volatile cache, and hosts were told that no disk has one",
             Refusal::Transfer => "the disk takes less at once than hosts were told",
             Refusal::NoHost => "no such host is connected",
+            Refusal::NoRandom => "the CPU makes no random numbers fit for keys",
         })
     }
 }
@@ -75,8 +78,6 @@ pub(super) struct Shared {
     pub(super) attention: Arc<Attention>,
     stops: AtomicBool,
     pub(super) statistics: Statistics,
-    /// Hosts that are to replace those of the configuration.
-    pub(super) hosts: Mutex<Option<Vec<Host>>>,
     /// There may be calls.
     has_calls: AtomicBool,
     /// What waits; `None` once the target has ended.
@@ -89,7 +90,6 @@ impl Shared {
             attention,
             stops: AtomicBool::new(false),
             statistics: Statistics::default(),
-            hosts: Mutex::new(None),
             has_calls: AtomicBool::new(false),
             calls: Mutex::new(Some(VecDeque::with_capacity(MOST_CALLS))),
         }
@@ -176,12 +176,15 @@ impl Control {
         self.shared.statistics.snapshot()
     }
 
-    /// Replaces [`Config::hosts`](super::Config::hosts), after 100 ms at most. Hosts that are
-    /// connected stay so; they need their new keys when they authenticate again. Hosts that are
-    /// neither among these nor in [`Config::allowed`](super::Config::allowed) are refused from then
-    /// on, even if there are none here.
-    pub fn set_hosts(&self, hosts: Vec<Host>) {
-        *self.shared.hosts.lock() = Some(hosts);
+    /// Replaces [`Config::hosts`](super::Config::hosts). Hosts that are connected stay so, and see
+    /// what they saw; they need their new keys when they authenticate again. Hosts that are neither
+    /// among these nor in [`Config::allowed`](super::Config::allowed) are refused from then on, even
+    /// if there are none here.
+    ///
+    /// Fails with [`Refusal::NoRandom`] if one has a key and the target makes no random numbers fit
+    /// for keys, and changes nothing.
+    pub fn set_hosts(&self, hosts: Vec<Host>) -> Result<(), Refusal> {
+        self.call(move |target| target.set_hosts(hosts))
     }
 
     /// What the target does, its namespaces and its hosts.

@@ -276,7 +276,7 @@ impl Target {
         let entry = &self.commands[index];
         let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return false };
         let (role, id, command) = (queue.role, queue.id, entry.command);
-        // Somebody who has not proved who it is writes nothing into a host's log page.
+        // A queue that has not authenticated may be an impostor's: it adds nothing to the log page.
         let known = role.controller().filter(|_| queue.gate.is_open());
         if let Some(controller) = known.and_then(|(id, kind)| self.controller(id, kind)) {
             controller.note(id, &command, status);

@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     /// The target has disconnected it, and waits for its end.
     pub(crate) is_ending: bool,
     pub(crate) role: Role,
-    /// Whether the host has proved who it is.
+    /// Whether the host has authenticated.
     pub(crate) gate: Gate,
     /// The host, once it has connected.
     pub(crate) owner: HostNumber,
@@ -140,7 +140,7 @@ impl Queue {
     }
 
     /// Whether it serves no I/O controller: it has no controller yet, or a discovery controller, or
-    /// its host has not proved yet who it is.
+    /// its host has not authenticated yet.
     pub(crate) fn is_stranger(&self) -> bool {
         !self.gate.is_open() || matches!(self.role, Role::New | Role::Admin(_, Kind::Discovery))
     }

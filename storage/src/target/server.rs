@@ -114,10 +114,11 @@ impl Target {
     /// A target that listens on all addresses of the NIC.
     ///
     /// Fails if the configuration is wrong, or resources are missing.
-    pub fn new(nic: &Nic, privileged: Privileged, config: Config) -> Result<Target, Error> {
+    pub fn new(nic: &Nic, privileged: Privileged, mut config: Config) -> Result<Target, Error> {
         config.check()?;
         let platform = nic.agent().platform().clone();
-        let hosts = Hosts::new(config.hosts.iter().cloned());
+        // No copy of their keys stays behind when they get others.
+        let hosts = Hosts::new(core::mem::take(&mut config.hosts));
         let random = Random::new(&platform);
         let random = if hosts.has_keys() { Some(random?) } else { random.ok() };
         let attention = Attention::new(&platform);

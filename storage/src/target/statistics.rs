@@ -49,7 +49,7 @@ pub struct Snapshot {
     pub expired: u64,
     /// Requests for which a disk reported an error.
     pub media: u64,
-    /// How often hosts have proved who they are, on each of their queues.
+    /// How often hosts have authenticated, on each of their queues.
     pub authenticated: u64,
     /// How often hosts have failed to, or did not go on.
     pub not_authenticated: u64,

@@ -12,7 +12,6 @@ impl Target {
     /// Looks at the timers, and at what hosts wait to hear.
     pub(super) fn tick(&mut self, now: u64) {
         self.report_events();
-        self.take_new_hosts();
         self.look_at_gates(now);
         self.report_notices();
         let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();

@@ -9,8 +9,8 @@
 //! patterns are written and checked. **What the namespace held is lost**, unless `writes=0`.
 //!
 //! The first module, if there is one, is a file of hosts in the form that `nvme::auth::hosts`
-//! describes: the line of the host itself has the keys by which it and the controller prove who
-//! they are.
+//! describes: the line of the host itself has the keys by which it and the controller
+//! authenticate.
 //!
 //! For measurements: `seconds=N` ends after this time instead of after so many requests; each
 //! `plan=BYTES,DEPTH,WRITES` is a workload, in the place of the one by `bytes`, `depth` and
@@ -97,7 +97,7 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How the host proves who it is, if the launcher's file has a key for it.
+/// How the host authenticates, if the launcher's file has a key for it.
 fn authentication(host: &str) -> Result<Option<Authentication>, Failure> {
     let Some(module) = kernel::modules().next() else { return Ok(None) };
     let text = core::str::from_utf8(module.data).trying("the file of hosts")?;

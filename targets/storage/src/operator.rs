@@ -12,12 +12,12 @@ use block::ram::RamDisk;
 use kernel::Mailbox;
 use platform::Platform;
 use serde_json::{Value, json};
-use storage::target::{Control, Export};
+use storage::target::{Control, Export, Host};
 
 use crate::{BLOCK, figures, random_uuid};
 
-/// The longest question.
-const QUESTION: usize = 4 << 10;
+/// The longest question: a file of hosts.
+const QUESTION: usize = 256 << 10;
 /// The longest answer: figures of 64 namespaces, 64 hosts and 256 queues.
 const ANSWER: usize = 512 << 10;
 /// How long a disk may take to have the size that the launcher gave it.
@@ -97,6 +97,15 @@ impl Operator {
             "disconnect" => {
                 let controllers = self.control.disconnect(text("host")?).map_err(said)?;
                 Ok(json!({"controllers": controllers}))
+            }
+            "hosts" => {
+                let hosts = Host::parse_all(text("text")?).map_err(|error| error.to_string())?;
+                if hosts.is_empty() {
+                    return Err("no host is named".into());
+                }
+                let count = hosts.len();
+                self.control.set_hosts(hosts).map_err(said)?;
+                Ok(json!({"hosts": count}))
             }
             "drain" => self.control.drain().map(|()| Value::Null).map_err(said),
             "resume" => self.control.resume().map(|()| Value::Null).map_err(said),

@@ -1,6 +1,7 @@
 //! What a queue lets pass, the commands Authentication Send and Receive, and their timers.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use nvme::auth::LONGEST_MESSAGE;
 use nvme::command::{Command, opcode};
@@ -8,9 +9,10 @@ use nvme::fabrics::{AUTHENTICATION_REQUIRED, AuthenticationCommand, fctype};
 use nvme::status::Status;
 use zeroize::Zeroizing;
 
-use super::hosts::Hosts;
+use super::hosts::{Host, Hosts};
 use super::responder::{Given, Names, Responder};
 use crate::target::commands::{Answer, Index, Stage};
+use crate::target::control::Refusal;
 use crate::target::controller::Controller;
 use crate::target::identity::{ControllerId, Kind};
 use crate::target::queue::{Queue, Role};
@@ -31,17 +33,18 @@ impl Target {
         self.config.authentication_timeout.as_nanos() as u64
     }
 
-    /// Replaces the hosts, if somebody wants that.
-    pub(in crate::target) fn take_new_hosts(&mut self) {
-        let Some(hosts) = self.shared.hosts.lock().take() else { return };
-        self.subsystem.know(Hosts::new(hosts));
-        if self.subsystem.hosts.has_keys() && self.jobs.random().is_none() {
-            log::error!("no host can prove who it is: the CPU makes no random numbers fit for keys");
+    /// Replaces the hosts.
+    pub(in crate::target) fn set_hosts(&mut self, hosts: Vec<Host>) -> Result<(), Refusal> {
+        let hosts = Hosts::new(hosts);
+        if hosts.has_keys() && self.jobs.random().is_none() {
+            return Err(Refusal::NoRandom);
         }
+        self.subsystem.know(hosts);
+        Ok(())
     }
 
     /// A host asks for a controller: notes which namespaces it sees. Fails if too many controllers
-    /// wait for their hosts to prove who they are, since anybody may take a host's name.
+    /// wait for their hosts to authenticate, since anybody may take a host's name.
     pub(in crate::target) fn admit_host(&mut self, controller: &mut Controller) -> Result<(), Answer> {
         let Some(host) = self.subsystem.hosts.find(&controller.host.nqn) else { return Ok(()) };
         controller.visible = host.namespaces.clone();
@@ -109,8 +112,8 @@ impl Target {
 
     /// The controller of a queue has heard from its host, or the host waits for the controller.
     ///
-    /// Who has not proved on an I/O queue who it is may not be the host. It counts until the host
-    /// has sent its first Keep Alive, which it does once its queues are connected.
+    /// An I/O queue that has not authenticated may be an impostor's. It counts until the host has
+    /// sent its first Keep Alive, which it does once its queues are connected.
     fn hear_from(&mut self, number: u32) {
         let now = self.clock;
         let Some(queue) = self.queues.get(number) else { return };
@@ -222,7 +225,7 @@ impl Target {
             queue.gate.is_passed = false;
             if !core::mem::replace(&mut queue.gate.has_failed, true) {
                 self.statistics().count(Counter::NotAuthenticated);
-                self.said_refused.say(now, format_args!("{host} has not proved who it is: {reason}"));
+                self.said_refused.say(now, format_args!("{host} has not authenticated: {reason}"));
             }
             return;
         }
@@ -232,7 +235,7 @@ impl Target {
             queue.gate.deadline = None;
             let id = queue.id;
             self.statistics().count(Counter::Authenticated);
-            log::info!("{host} has proved who it is on queue {id}");
+            log::info!("{host} has authenticated on queue {id}");
         }
     }
 
@@ -259,14 +262,14 @@ impl Target {
         }
         for number in late {
             let Some(queue) = self.queues.get(number) else { continue };
-            // Who was the controller's host once and cannot prove it any more ends the controller;
-            // who never was it has no say about it.
+            // A host that had authenticated and fails to do so again loses its controller. A queue
+            // that never has ends alone: it may be an impostor's.
             let lost = queue.role.controller().filter(|_| queue.gate.was_passed);
             if !queue.gate.has_failed {
                 self.statistics().count(Counter::NotAuthenticated);
                 self.said_refused.say(
                     now,
-                    format_args!("a host that does not go on to prove who it is loses its connection"),
+                    format_args!("a host that does not go on to authenticate loses its connection"),
                 );
             }
             self.break_queue(number);

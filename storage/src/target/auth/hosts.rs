@@ -15,9 +15,9 @@ use super::responder::Keys;
 pub struct Host {
     /// Its name.
     pub nqn: String,
-    /// The key by which it has to prove who it is; `None` if it need not.
+    /// The key by which it has to authenticate; `None` if it need not.
     pub key: Option<Secret>,
-    /// The key by which a controller proves who it is, to hosts that ask.
+    /// The key by which a controller authenticates to hosts that ask.
     pub controller_key: Option<Secret>,
     /// The namespaces that it sees.
     pub namespaces: Visible,
@@ -28,7 +28,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that need not prove who it is, and sees all namespaces.
+    /// A host that need not authenticate, and sees all namespaces.
     pub fn new(nqn: impl Into<String>) -> Host {
         Host {
             nqn: nqn.into(),
@@ -117,7 +117,7 @@ impl Hosts {
         self.0.get(nqn)
     }
 
-    /// Whether one of them has to prove who it is.
+    /// Whether one of them has to authenticate.
     pub(crate) fn has_keys(&self) -> bool {
         self.0.values().any(|host| host.key.is_some())
     }

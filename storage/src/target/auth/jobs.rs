@@ -20,7 +20,7 @@ type Owner = (u32, u64);
 
 /// The jobs of all queues.
 pub(crate) struct Jobs {
-    /// `None` if the platform has none. Then no host can prove who it is.
+    /// `None` if the platform has none. Then no host can authenticate.
     random: Option<Random>,
     groups: Groups,
     waiting: VecDeque<(Owner, Job)>,

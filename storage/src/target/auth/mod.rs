@@ -9,7 +9,7 @@
 //! | `jobs` | powers in groups, in steps between other work |
 //!
 //! A host that has a key gets the bit AUTHREQ with each Connect, and its queue takes no other
-//! commands than those of authentication until the host has proved who it is. It may do so again
+//! commands than those of authentication until the host has authenticated. It may do so again
 //! later, while its commands go on.
 
 mod gate;

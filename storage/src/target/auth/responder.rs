@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::auth::{Exponent, Random};
 
-/// What the target knows of a host that has to prove who it is.
+/// What the target knows of a host that has to authenticate.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// The host's key.
@@ -52,7 +52,7 @@ enum State {
     Success2,
     /// The host has to fetch the message that it has failed.
     Failure(Reason),
-    /// It is over: the host has proved who it is, or has not.
+    /// It is over: the host has authenticated, or has not.
     Over(Result<(), Reason>),
 }
 
@@ -121,7 +121,7 @@ impl Responder {
         matches!(self.state, State::Choosing | State::Verifying)
     }
 
-    /// How it ended: whether the host has proved who it is. `None` if it has not ended.
+    /// How it ended: whether the host has authenticated. `None` if it has not ended.
     pub(crate) fn outcome(&self) -> Option<Result<(), Reason>> {
         match self.state {
             State::Over(outcome) => Some(outcome),
@@ -171,7 +171,7 @@ impl Responder {
                 self.state = State::Over(Ok(()));
                 Ok(None)
             }
-            // The host has proved who it is, and does not believe the controller.
+            // The host has authenticated, and does not believe the controller.
             (State::Success2, Kind::Failure2) => {
                 Failed::parse(message)?;
                 self.state = State::Over(Ok(()));

@@ -1,4 +1,4 @@
-//! What a queue knows of its host while that proves who it is.
+//! What a queue knows of its host while that authenticates.
 
 use alloc::boxed::Box;
 
@@ -8,7 +8,7 @@ use crate::target::commands::Index;
 /// What a queue knows of its host.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// The host has to prove who it is.
+    /// The host has to authenticate.
     pub(super) is_required: bool,
     /// It has done so.
     pub(super) is_passed: bool,
