@@ -72,6 +72,9 @@ impl Event {
         info: notice::NAMESPACE_ATTRIBUTE_CHANGED,
         log_page: log::id::CHANGED_NAMESPACES,
     };
+    /// What the Asymmetric Namespace Access log page says has changed.
+    pub const ANA_CHANGE: Self =
+        Self { kind: kind::NOTICE, info: notice::ANA_CHANGE, log_page: log::id::ANA };
     /// There is a Reservation Notification log page.
     pub const RESERVATION_NOTICE: Self = Self {
         kind: kind::IO_COMMAND_SET,
@@ -102,6 +105,7 @@ mod tests {
         assert_eq!(Event::NAMESPACE_ATTRIBUTE_CHANGED.result(), 0x0004_0002);
         assert_eq!(Event::DISCOVERY_LOG_CHANGE.result(), 0x0070_f002);
         assert_eq!(Event::RESERVATION_NOTICE.result(), 0x0080_0006);
+        assert_eq!(Event::ANA_CHANGE.result(), 0x000c_0302);
         assert_eq!(Event::parse(0xff70_f0fa), Event::DISCOVERY_LOG_CHANGE);
         let error = Event { kind: kind::ERROR, info: error::PERSISTENT_INTERNAL, log_page: log::id::ERROR };
         assert_eq!(Event::parse(error.result()), error);

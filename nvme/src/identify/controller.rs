@@ -109,7 +109,7 @@ pub struct Controller {
     pub endgidmax: U16,
     /// ANA Transition Time in seconds.
     pub anatt: u8,
-    /// Asymmetric Namespace Access Capabilities.
+    /// Asymmetric Namespace Access Capabilities: [`Anacap`].
     pub anacap: u8,
     /// ANA Group Identifier Maximum.
     pub anagrpmax: U32,
@@ -275,6 +275,15 @@ bitflags! {
         const NON_OPERATIONAL_POWER = 1 << 1;
         /// Traffic Based Keep Alive Support (TBKAS).
         const TRAFFIC_BASED_KEEP_ALIVE = 1 << 6;
+    }
+
+    /// [`Controller::anacap`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Anacap: u8 {
+        /// Each state may be reported: a bit for each.
+        const ALL_STATES = 0x1f;
+        /// The group of a namespace does not change while a controller has it.
+        const GROUPS_STAY = 1 << 6;
     }
 
     /// [`Controller::oacs`].

@@ -5,8 +5,8 @@ mod list;
 mod namespace;
 
 pub use controller::{
-    Cmic, Controller, ControllerType, Ctratt, Fcatt, Lpa, NvmController, Oacs, Oaes, Oncs, PowerState, Sgls,
-    Vwc,
+    Anacap, Cmic, Controller, ControllerType, Ctratt, Fcatt, Lpa, NvmController, Oacs, Oaes, Oncs,
+    PowerState, Sgls, Vwc,
 };
 pub use list::{ActiveList, DescriptorWriter, Descriptors, NamespaceId, NoRoom};
 pub use namespace::{Dlfeat, IndependentNamespace, LbaFormat, Namespace, Nmic, Nsfeat};

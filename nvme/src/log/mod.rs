@@ -1,8 +1,10 @@
 //! Log pages (base 5.14; fabrics 5).
 
+mod ana;
 mod discovery;
 mod pages;
 
+pub use ana::{AnaGroup, AnaHeader, AnaState, GROUPS_ONLY, NoAnaState};
 pub use discovery::{
     DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, address_family, provider, subsystem, transport,
 };
@@ -26,7 +28,7 @@ pub mod id {
     /// Commands Supported and Effects: an [`super::Effects`] for each admin opcode, and for each
     /// I/O opcode.
     pub const COMMAND_EFFECTS: u8 = 0x05;
-    /// Asymmetric Namespace Access.
+    /// Asymmetric Namespace Access: [`super::AnaHeader`] and [`super::AnaGroup`].
     pub const ANA: u8 = 0x0c;
     /// Of base 2.0: Feature Identifiers Supported and Effects: a [`super::FeatureEffects`] for
     /// each.

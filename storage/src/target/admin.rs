@@ -133,6 +133,10 @@ impl Target {
                 self.forget_event_request(index);
             }
             if kind == Kind::Io {
+                let changes = self.subsystem.ana.changes();
+                if let Some(controller) = self.subsystem.controllers.get(id) {
+                    controller.ana_changes = changes;
+                }
                 self.break_io_queues(id);
             }
         }
@@ -235,20 +239,21 @@ impl Target {
         kind: Kind,
         arguments: &GetLogPage,
     ) -> Result<(Task, usize), Answer> {
-        let &GetLogPage { lid: page, offset, nsid, .. } = arguments;
+        let &GetLogPage { lid: page, lsp: specific, offset, nsid, .. } = arguments;
         self.has_log(kind, page, nsid).map_err(|status| (status, 0))?;
         if offset % 4 != 0 {
             return Err((Status::INVALID_FIELD.dnr(), 0));
         }
         let len = usize::try_from(arguments.bytes()).ok().filter(|&len| len <= LONGEST);
         let len = len.ok_or((Status::INVALID_FIELD.dnr(), 0))?;
-        let size = self.log_size(id, kind, page);
+        let size = self.log_size(id, kind, page, specific);
         if offset > size {
             return Err((Status::INVALID_FIELD.dnr(), 0));
         }
-        let clears =
-            !arguments.rae && matches!(page, log::id::CHANGED_NAMESPACES | log::id::RESERVATION_NOTIFICATION);
-        let reply = Reply::Log { controller: id, kind, page, offset, clears };
+        let has_event =
+            matches!(page, log::id::CHANGED_NAMESPACES | log::id::ANA | log::id::RESERVATION_NOTIFICATION);
+        let clears = has_event && !arguments.rae;
+        let reply = Reply::Log { controller: id, kind, page, specific, offset, clears };
         // What lies behind a page's end is undefined: it takes no memory beyond a chunk.
         let written = len.min(SMALL.max((size - offset) as usize));
         Ok((Task::Reply { reply, len: written }, len))
@@ -256,18 +261,17 @@ impl Target {
 
     /// Completes the Asynchronous Event Requests of controllers that have something to report.
     pub(super) fn report_events(&mut self) {
-        let mut due: heapless::Vec<Index, 16> = heapless::Vec::new();
+        let mut due: heapless::Vec<(Index, Event), 16> = heapless::Vec::new();
         for (_, controller) in self.subsystem.controllers.iter_mut() {
             // Those for which there is no place here come in the next tick.
-            if due.is_full() {
-                break;
-            }
-            if let Some(index) = controller.due() {
-                let _ = due.push(index);
+            while !due.is_full()
+                && let Some(event) = controller.due()
+            {
+                let _ = due.push(event);
             }
         }
-        for index in due {
-            self.respond(index, Status::SUCCESS, Event::NAMESPACE_ATTRIBUTE_CHANGED.result().into());
+        for (index, event) in due {
+            self.respond(index, Status::SUCCESS, event.result().into());
         }
     }
 }

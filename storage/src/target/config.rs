@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use block::Disk;
+use nvme::log::AnaState;
 
 use super::auth::Host;
 use crate::Error;
@@ -76,6 +77,9 @@ pub struct Config {
     /// Disks may be added that are different from the first ones: hosts are told that there are
     /// volatile caches, and disks that discard and write zeros, since they ask only once.
     pub grows: bool,
+    /// How well hosts reach the namespaces by this target at first
+    /// ([`Control::set_ana_state`](super::Control::set_ana_state)).
+    pub ana_state: AnaState,
 }
 
 impl Config {
@@ -100,7 +104,13 @@ impl Config {
             memory: 16 << 20,
             disk_timeout: Duration::from_secs(45),
             grows: false,
+            ana_state: AnaState::Optimized,
         }
+    }
+
+    /// The identifier of the target's port in the subsystem.
+    pub(super) fn port_id(&self) -> u16 {
+        0
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -127,6 +127,7 @@ impl Target {
         let by_ipv4 = self.queues.get(number).is_some_and(|queue| queue.address.is_ipv4());
         let mut controller = Controller::new(kind, host, by_ipv4, now);
         controller.set_keep_alive(keep_alive, now);
+        controller.ana_changes = self.subsystem.ana.changes();
         let name = controller.host.nqn.clone();
         if kind == Kind::Io {
             self.admit_host(&mut controller)?;

@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use nvme::log::AnaState;
 use platform::sync::Mutex;
 use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Platform, Signal};
@@ -49,6 +50,8 @@ pub enum Refusal {
     NoHost,
     /// The CPU makes no random numbers fit for keys, so that no host can authenticate.
     NoRandom,
+    /// The target has no such port.
+    NoPort,
 }
 
 impl fmt::Display for Refusal {
@@ -64,6 +67,7 @@ impl fmt::Display for Refusal {
             Refusal::Transfer => "the disk takes less at once than hosts were told",
             Refusal::NoHost => "no such host is connected",
             Refusal::NoRandom => "the CPU makes no random numbers fit for keys",
+            Refusal::NoPort => "the target has no such port",
         })
     }
 }
@@ -213,6 +217,19 @@ impl Control {
     /// [`Control::overview`] shows it as leaving.
     pub fn remove(&self, nsid: u32) -> Result<(), Refusal> {
         self.call(move |target| target.remove(nsid))
+    }
+
+    /// Sets how well hosts reach a namespace by this target, or all namespaces and those that come
+    /// later; `port` is the target's, if it is given. Hosts hear of it by an event. Commands that
+    /// a host may not send by this path get a status by which it tries another one; when this
+    /// returns, no such command goes to a disk any more. Commands that a disk has are carried out.
+    pub fn set_ana_state(
+        &self,
+        port: Option<u16>,
+        nsid: Option<u32>,
+        state: AnaState,
+    ) -> Result<(), Refusal> {
+        self.call(move |target| target.set_ana_state(port, nsid, state))
     }
 
     /// Disconnects a host: all its controllers. Returns how many there were. The host may come

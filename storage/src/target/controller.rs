@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use nvme::async_event::Event;
 use nvme::command::Command;
 use nvme::fabrics::{Cap, Cc, Csts, Shst};
 use nvme::feature::AsyncEvents;
@@ -56,15 +57,46 @@ pub(crate) struct Controller {
     pub(crate) waiting: heapless::Vec<Index, MOST_EVENTS>,
     /// The namespaces that have changed since the host read the log page, in ascending order.
     pub(crate) changed: heapless::Vec<u32, MOST_NAMESPACES>,
-    /// A change of namespaces has not been reported.
-    has_changed: bool,
-    /// A change was reported, and the host has not read the log page yet.
-    is_masked: bool,
+    /// Changes of namespaces, and of how well the host reaches them.
+    namespaces: Notice,
+    pub(crate) access: Notice,
+    /// How often the log page of the latter had changed when the controller was reset.
+    pub(crate) ana_changes: u64,
     /// What the host has to hear of reservations.
     pub(crate) reservation_notices: Notices,
     /// Commands that failed, and the last of them.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<ErrorEntry>,
+}
+
+/// Something that a host may want to hear of by an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Notice {
+    /// It has happened, and was not reported.
+    is_due: bool,
+    /// It was reported, and the host has not read the log page yet.
+    is_masked: bool,
+}
+
+impl Notice {
+    /// It has happened.
+    pub(crate) fn happen(&mut self) {
+        self.is_due = true;
+    }
+
+    /// The host has read the log page of the event.
+    pub(crate) fn has_read(&mut self) {
+        self.is_masked = false;
+    }
+
+    /// Whether it is to be reported now.
+    fn take(&mut self) -> bool {
+        let is_due = self.is_due && !self.is_masked;
+        if is_due {
+            *self = Notice { is_due: false, is_masked: true };
+        }
+        is_due
+    }
 }
 
 /// What follows from a new value of the configuration.
@@ -98,8 +130,9 @@ impl Controller {
             notices: 0,
             waiting: heapless::Vec::new(),
             changed: heapless::Vec::new(),
-            has_changed: false,
-            is_masked: false,
+            namespaces: Notice::default(),
+            access: Notice::default(),
+            ana_changes: 0,
             reservation_notices: Notices::default(),
             errors: 0,
             last_error: None,
@@ -138,7 +171,7 @@ impl Controller {
             self.notices = 0;
             self.kept = Kept::default();
             self.changed.clear();
-            (self.has_changed, self.is_masked) = (false, false);
+            (self.namespaces, self.access) = (Notice::default(), Notice::default());
             self.reservation_notices = Notices::default();
             change = Change::Reset;
         }
@@ -266,15 +299,21 @@ impl Controller {
         self.waiting.push(command).map_err(|_| Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr())
     }
 
-    /// The request that reports a change of namespaces, if one is to be reported.
-    pub(crate) fn due(&mut self) -> Option<Index> {
-        let wants = self.has_changed && self.notices & AsyncEvents::NAMESPACE_ATTRIBUTE.bits() != 0;
-        if !wants || self.is_masked || self.waiting.is_empty() {
+    /// The next event that is to be reported, and the request that reports it.
+    pub(crate) fn due(&mut self) -> Option<(Index, Event)> {
+        let wanted = AsyncEvents::from_bits_truncate(self.notices);
+        if self.waiting.is_empty() {
             return None;
         }
-        self.has_changed = false;
-        self.is_masked = true;
-        Some(self.waiting.remove(0))
+        for (notice, bit, event) in [
+            (&mut self.namespaces, AsyncEvents::NAMESPACE_ATTRIBUTE, Event::NAMESPACE_ATTRIBUTE_CHANGED),
+            (&mut self.access, AsyncEvents::ANA_CHANGE, Event::ANA_CHANGE),
+        ] {
+            if wanted.contains(bit) && notice.take() {
+                return Some((self.waiting.remove(0), event));
+            }
+        }
+        None
     }
 
     /// Notes a change of a namespace.
@@ -283,12 +322,12 @@ impl Controller {
             // There is a place for each namespace.
             let _ = self.changed.insert(place, nsid);
         }
-        self.has_changed = true;
+        self.namespaces.happen();
     }
 
-    /// The host has read the log page of the event.
-    pub(crate) fn unmask(&mut self) {
-        self.is_masked = false;
+    /// The host has read the Changed Namespace List.
+    pub(crate) fn has_read_changes(&mut self) {
+        self.namespaces.has_read();
         self.changed.clear();
     }
 

@@ -80,11 +80,11 @@ impl Target {
             Task::AuthenticationSend | Task::AuthenticationReceive => return true,
         };
         let entry = &mut self.commands[index];
-        let namespace = &mut self.subsystem.namespaces[place];
-        if let Some(status) = namespace.refusal(operation == Operation::Flush) {
+        if let Some(status) = self.subsystem.refusal(place, operation == Operation::Flush) {
             self.respond(index, status, 0);
             return true;
         }
+        let namespace = &mut self.subsystem.namespaces[place];
         if let Some(lease) = entry.lease.take() {
             let committed = self.commit(index, place, lease);
             return self.submitted(index, place, committed);

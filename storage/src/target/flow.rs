@@ -114,7 +114,10 @@ impl Target {
                 controller.has_traffic = true;
                 let place = self.seen_any(id, nsid);
                 match (command.opcode, place) {
-                    (opcode::io::RESERVATION_REPORT, Some(place)) => self.report(place, &command),
+                    (opcode::io::RESERVATION_REPORT, Some(place)) => {
+                        let refusal = self.subsystem.ana.state(place).status();
+                        refusal.map_or_else(|| self.report(place, &command), Err)
+                    }
                     _ => work::io(&command, place, &self.subsystem),
                 }
                 .map_err(|status| (status, 0))?

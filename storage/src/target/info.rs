@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use nvme::log::AnaState;
+
 /// A namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
@@ -19,6 +21,8 @@ pub struct NamespaceInfo {
     pub is_read_only: bool,
     /// What it does.
     pub state: NamespaceState,
+    /// How well hosts reach it by this target.
+    pub ana_state: AnaState,
 }
 
 /// What a namespace does.
@@ -80,6 +84,8 @@ pub struct Overview {
     pub state: TargetState,
     /// The subsystem's qualified name.
     pub nqn: String,
+    /// The identifier of the target's port in the subsystem.
+    pub port: u16,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceInfo>,
     /// Its controllers.

@@ -88,6 +88,7 @@ impl Target {
         self.reservations.restore(&mut namespace);
         let disk = namespace.disk.clone();
         let place = self.subsystem.namespaces.add(namespace).ok_or(Refusal::NoPlace)?;
+        self.subsystem.ana.begin(place);
         self.watch_disk(&*disk);
         self.subsystem.announce(place);
         Ok(place as u32 + 1)

@@ -79,7 +79,7 @@ impl Target {
             hosts.add(queue.owner, &queue.carried);
         }
         let namespaces = self.subsystem.namespaces.of_places().map(|(place, namespace)| NamespaceMetrics {
-            info: namespace.info(place),
+            info: self.subsystem.info(place, namespace),
             counted: namespace.counted.clone(),
             free: namespace.pool.free(),
             chunks: namespace.pool.count(),

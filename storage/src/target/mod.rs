@@ -16,6 +16,7 @@
 //! | `work`, `copy` | I/O commands |
 //! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
 //! | `supported` | the log pages that say what there is |
+//! | `ana` | how well hosts reach each namespace by this target |
 //! | `connect` | the Connect command |
 //! | `auth` | who a host is, and what it may see |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
@@ -39,6 +40,7 @@
 
 mod abort;
 mod admin;
+mod ana;
 pub(crate) mod auth;
 mod capsule;
 mod commands;
@@ -88,5 +90,6 @@ pub use metrics::{
     BUCKETS, Carried, Counted, Done, HostMetrics, Metrics, NamespaceMetrics, OPERATIONS, Tally, Timed,
     bucket_end,
 };
+pub use nvme::log::AnaState;
 pub use server::Target;
 pub use statistics::{Snapshot, Statistics};

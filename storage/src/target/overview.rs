@@ -6,18 +6,20 @@ use super::identity::Kind;
 use super::info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
 use super::namespace::{Namespace, Presence};
 use super::server::Target;
+use super::subsystem::Subsystem;
 
-impl Namespace {
-    /// The namespace, at its place.
-    pub(super) fn info(&self, place: usize) -> NamespaceInfo {
+impl Subsystem {
+    /// A namespace, at its place.
+    pub(super) fn info(&self, place: usize, namespace: &Namespace) -> NamespaceInfo {
         NamespaceInfo {
             nsid: place as u32 + 1,
-            uuid: self.uuid,
-            block_size: self.geometry.block_size,
-            blocks: self.geometry.blocks,
-            is_read_only: self.geometry.is_read_only,
-            state: match self.presence {
-                _ if self.is_leaving => NamespaceState::Leaving,
+            uuid: namespace.uuid,
+            block_size: namespace.geometry.block_size,
+            blocks: namespace.geometry.blocks,
+            is_read_only: namespace.geometry.is_read_only,
+            ana_state: self.ana.state(place),
+            state: match namespace.presence {
+                _ if namespace.is_leaving => NamespaceState::Leaving,
                 Presence::Serving => NamespaceState::Serving,
                 Presence::Silent => NamespaceState::Silent,
                 Presence::Gone => NamespaceState::Gone,
@@ -66,7 +68,8 @@ impl Target {
         Overview {
             state,
             nqn: self.subsystem.nqn.clone(),
-            namespaces: namespaces.map(|(place, namespace)| namespace.info(place)).collect(),
+            port: self.config.port_id(),
+            namespaces: namespaces.map(|(place, namespace)| self.subsystem.info(place, namespace)).collect(),
             controllers: self.controller_infos(Kind::Io),
             discovery: self.controller_infos(Kind::Discovery),
         }

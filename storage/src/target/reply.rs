@@ -4,16 +4,17 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use nvme::identify::{
-    self, ActiveList, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, LbaFormat, Lpa, NamespaceId,
-    Nmic, Oaes, Oncs, Sgls, Vwc,
+    self, ActiveList, Anacap, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, LbaFormat, Lpa,
+    NamespaceId, Nmic, Oaes, Oncs, Sgls, Vwc,
 };
-use nvme::log::{self, ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, Smart};
+use nvme::log::{self, AnaState, ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, Smart};
 use nvme::reservation::{NoticePage, Rescap};
 use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
 use rdma::Transport;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::ana::TRANSITION_TIME;
 use super::capsule::COMMAND;
 use super::commands::Index;
 use super::config::MOST_NAMESPACES;
@@ -48,7 +49,8 @@ impl Target {
         {
             match page {
                 log::id::RESERVATION_NOTIFICATION => controller.reservation_notices.read(),
-                _ => controller.unmask(),
+                log::id::ANA => controller.access.has_read(),
+                _ => controller.has_read_changes(),
             }
         }
     }
@@ -96,8 +98,12 @@ impl Target {
                 }
             }
             Reply::Reservation(place) => self.write_report(place, from as u64, piece),
-            Reply::Log { controller, kind, page, offset, .. } => {
-                self.log(controller, kind, page, offset.saturating_add(from as u64), piece);
+            Reply::Log { controller, kind, page, specific, offset, .. } => {
+                let offset = offset.saturating_add(from as u64);
+                match page {
+                    log::id::ANA => copy(&self.ana_page(controller, specific), offset, piece),
+                    _ => self.log(controller, kind, page, offset, piece),
+                }
             }
         }
     }
@@ -132,13 +138,16 @@ impl Target {
             return page;
         }
         page.cntrltype = ControllerType::Io as u8;
-        page.cmic = Cmic::CONTROLLERS.bits();
-        page.oaes = Oaes::NAMESPACE_ATTRIBUTE.bits().into();
+        page.cmic = (Cmic::CONTROLLERS | Cmic::ANA).bits();
+        page.oaes = (Oaes::NAMESPACE_ATTRIBUTE | Oaes::ANA_CHANGE).bits().into();
+        page.anatt = TRANSITION_TIME;
+        page.anacap = (Anacap::ALL_STATES | Anacap::GROUPS_STAY).bits();
         page.sqes = 0x66;
         page.cqes = 0x44;
         // As many as there may ever be: a host reads this once, and namespaces come later.
         page.nn = (MOST_NAMESPACES as u32).into();
         page.mnan = page.nn;
+        (page.anagrpmax, page.nanagrpid) = (page.nn, page.nn);
         page.ctratt = (Ctratt::HOST_ID_128 | Ctratt::TRAFFIC_BASED_KEEP_ALIVE).bits().into();
         let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY | Oncs::COPY;
         page.ocfs = 1.into();
@@ -161,8 +170,13 @@ impl Target {
         let Some(place) = self.subsystem.place(nsid) else { return page };
         let namespace = &self.subsystem.namespaces[place];
         let blocks = namespace.geometry.blocks.into();
-        (page.nsze, page.ncap, page.nuse) = (blocks, blocks, blocks);
+        (page.nsze, page.ncap) = (blocks, blocks);
+        // A path that is closed does not know what is in use (base 8.20.3.3, 8.20.3.4).
+        if !matches!(self.subsystem.ana.state(place), AnaState::Inaccessible | AnaState::PersistentLoss) {
+            page.nuse = blocks;
+        }
         page.nmic = Nmic::SHARED.bits();
+        page.anagrpid = nsid.into();
         page.nsattr = namespace.geometry.is_read_only.into();
         page.nguid = namespace.uuid;
         let (most_of_range, most) = namespace.copy_limits();
@@ -191,6 +205,7 @@ impl Target {
                         | log::id::SMART
                         | log::id::FIRMWARE_SLOT
                         | log::id::CHANGED_NAMESPACES
+                        | log::id::ANA
                         | log::id::COMMAND_EFFECTS
                         | log::id::FEATURE_EFFECTS
                         | log::id::MANAGEMENT_EFFECTS
@@ -274,7 +289,7 @@ impl Target {
     }
 
     /// The bytes of a log page that exists.
-    pub(super) fn log_size(&mut self, id: ControllerId, kind: Kind, page: u8) -> u64 {
+    pub(super) fn log_size(&mut self, id: ControllerId, kind: Kind, page: u8, specific: u8) -> u64 {
         match page {
             log::id::DISCOVERY if kind == Kind::Discovery => {
                 ((1 + self.discovered(id).len()) * RECORD) as u64
@@ -284,6 +299,7 @@ impl Target {
             // The one entry that is kept.
             log::id::ERROR => size_of::<log::ErrorEntry>() as u64,
             log::id::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>() as u64,
+            log::id::ANA => self.ana_size(id, specific) as u64,
             log::id::RESERVATION_NOTIFICATION => size_of::<NoticePage>() as u64,
             _ => size_of::<Smart>() as u64,
         }

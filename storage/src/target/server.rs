@@ -10,6 +10,7 @@ use core::time::Duration;
 use platform::{Instant, Platform, Privileged};
 use rdma::{Completion, CreateError, Domain, Listener, Nic, Region, SharedReceives};
 
+use super::ana::Ana;
 use super::auth::{Hosts, Jobs};
 use super::capsule::{self, Capsule};
 use super::commands::{Commands, Index};
@@ -173,6 +174,7 @@ impl Target {
                 allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
                 hosts,
                 namespaces,
+                ana: Ana::new(config.ana_state),
                 transfer: 1 << transfer.ilog2(),
                 controllers: Controllers::new(config.controllers),
             },

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use nvme::status::Status;
 
+use super::ana::Ana;
 use super::auth::Hosts;
 use super::controller::Controller;
 use super::identity::ControllerId;
@@ -83,6 +84,8 @@ pub(crate) struct Subsystem {
     pub(crate) hosts: Hosts,
     /// By identifier, from 1.
     pub(crate) namespaces: Namespaces,
+    /// How well hosts reach them.
+    pub(crate) ana: Ana,
     /// The most bytes of a transfer: a power of two that all disks take.
     pub(crate) transfer: usize,
     pub(crate) controllers: Controllers,
@@ -138,6 +141,7 @@ impl Subsystem {
 
     /// Has the controllers report to their hosts that a namespace has changed.
     pub(crate) fn announce(&mut self, place: usize) {
+        self.ana.touch(place);
         for (_, controller) in self.controllers.iter_mut() {
             if controller.visible.has(place as u32 + 1) {
                 controller.change(place as u32 + 1);

@@ -185,6 +185,8 @@ pub(crate) enum Reply {
         kind: Kind,
         /// Which.
         page: u8,
+        /// The Log Specific Field.
+        specific: u8,
         /// The offset.
         offset: u64,
         /// Reading it allows the next event.

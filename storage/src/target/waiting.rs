@@ -33,8 +33,7 @@ impl Target {
                 self.serve_admin();
             }
             Some(place) => {
-                let namespace = &mut self.subsystem.namespaces[place];
-                if let Some(status) = namespace.refusal(false) {
+                if let Some(status) = self.subsystem.refusal(place, false) {
                     // The disk may keep the memory for ever.
                     return self.respond(index, status, 0);
                 }
@@ -80,9 +79,9 @@ impl Target {
     /// Lets commands go on for which there is memory now.
     fn serve_memory(&mut self, place: usize, kind: usize) {
         loop {
-            let namespace = &mut self.subsystem.namespaces[place];
-            let Some((owner, index)) = namespace.shares[kind].turn() else { return };
-            let refusal = namespace.refusal(false);
+            let turn = self.subsystem.namespaces[place].shares[kind].turn();
+            let Some((owner, index)) = turn else { return };
+            let refusal = self.subsystem.refusal(place, false);
             if refusal.is_some() || !self.is_live(index) {
                 self.take_waiting(place, kind, owner);
                 match refusal {

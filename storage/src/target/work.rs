@@ -23,7 +23,7 @@ pub(crate) fn io(
     let is_flush = command.opcode == opcode::io::FLUSH;
     let place = place.ok_or_else(|| subsystem.missing(command.nsid.get(), is_flush))?;
     let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
-    namespace.refusal(is_flush).map_or(Ok(()), Err)?;
+    subsystem.refusal(place, is_flush).map_or(Ok(()), Err)?;
     if let Some(order) = Order::of(command) {
         let (order, keys) = order?;
         return Ok((Task::Reserve { namespace: place, order }, keys));

@@ -3,6 +3,7 @@
 extern crate ferrovia_storage as storage;
 
 mod admin;
+mod ana;
 mod auth;
 mod disks;
 mod lending;

@@ -43,7 +43,7 @@ fn the_pages_of_what_is_supported_agree_with_what_is_answered() {
         assert_eq!(dword(&supported, lid.into()) & 1 == 0, is_missing, "{lid:#x}");
         count += u32::from(!is_missing);
     }
-    assert_eq!(count, 9);
+    assert_eq!(count, 10);
     let effects = bytes::<{ log::EFFECTS_LEN }>(&mut admin, page(log::id::COMMAND_EFFECTS, log::EFFECTS_LEN));
     for code in 0..=u8::MAX {
         let status = io.status(Command { nsid: 1.into(), ..Command::new(code) });
