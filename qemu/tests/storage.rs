@@ -101,6 +101,11 @@ fn an_operator_changes_a_target_that_serves_a_host() {
     json(&["resize", "nsid=3", "size=16M"]);
     assert_eq!(image.metadata().expect("the image").len(), 16 << 20);
     assert_eq!(json(&["remove", "nsid=2"])["released"], true);
+    json(&["ana", "state=inaccessible", "nsid=3", "port=0"]);
+    let list = json(&["list"]);
+    let states: Vec<_> =
+        list["namespaces"].as_array().expect("a list").iter().map(|one| &one["ana"]).collect();
+    assert_eq!(states, ["optimized", "inaccessible"]);
     let saved = folder.path().join("saved.toml");
     json(&["save", &format!("file={}", saved.display())]);
     let text = std::fs::read_to_string(&saved).expect("it is written");
@@ -112,6 +117,12 @@ fn an_operator_changes_a_target_that_serves_a_host() {
         (&["remove", "nsid=2"], "no such namespace"),
         (&["resize", "nsid=1", "size=0"], "at least 1M"),
         (&["resize", "nsid=1", "size=100G"], "too little memory"),
+        (&["ana"], "no \"state\""),
+        (&["ana", "state=up"], "no state; there are optimized,"),
+        (&["ana", "state=change", "nsid=2"], "no such namespace"),
+        (&["ana", "state=change", "nsid=99999999999"], "no such namespace"),
+        (&["ana", "state=change", "port=7"], "no such port"),
+        (&["ana", "state=change", "port=65536"], "no such port"),
         (&["disconnect", "host=nqn.none"], "no such host"),
         (&["list", "x=1"], "no argument"),
         (&["frobnicate"], "the commands are list,"),
@@ -141,6 +152,7 @@ fn an_operator_changes_a_target_that_serves_a_host() {
         std::thread::yield_now();
     }
     assert!(page().contains("ferrovia_nvmf_requests_total{nsid=\"1\",op=\"write\"} "));
+    assert!(page().contains("ferrovia_nvmf_ana_state{nsid=\"3\"} 3\n"));
     json(&["end"]);
     assert_eq!(target.child.wait().expect("its status").code(), Some(0));
     assert!(!socket.exists());

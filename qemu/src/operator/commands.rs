@@ -9,6 +9,7 @@
 //! | `remove` | `nsid` | a namespace goes, after the commands that it has |
 //! | `resize` | `nsid`, `size` | a namespace and its file get another size |
 //! | `hosts` | `file` | the target takes its hosts and their keys from the file again, or from another |
+//! | `ana` | `state`, `nsid`, `port` | how well hosts reach a namespace, or all of them |
 //! | `disconnect` | `host` | all controllers of a host are disconnected |
 //! | `drain`, `resume` | | hosts are disconnected and none may come; they may again |
 //! | `save` | `file` | the options, with the namespaces as they are now, are written to a file |
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nvme::log::AnaState;
 use serde_json::{Map, Value, json};
 
 use crate::disks::{self, Disk, node_name, slot_name};
@@ -32,7 +34,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(50);
 /// The names of all commands, for messages.
-const COMMANDS: &str = "list, metrics, add, remove, resize, hosts, disconnect, drain, resume, save, end";
+const COMMANDS: &str = "list, metrics, add, remove, resize, ana, hosts, disconnect, drain, resume, save, end";
 
 /// Carries out commands, one at a time. Clones are the same one.
 #[derive(Clone)]
@@ -137,6 +139,21 @@ fn only(arguments: &Map<String, Value>, names: &[&str]) -> Result<(), Refused> {
     }
 }
 
+/// The question of the command `ana`.
+fn ana(arguments: &Map<String, Value>) -> Result<Value, Refused> {
+    only(arguments, &["state", "nsid", "port"])?;
+    let state = arguments.get("state").and_then(Value::as_str);
+    let state = state.ok_or("no \"state\", how well hosts reach the namespaces")?;
+    state.parse::<AnaState>().map_err(|error| format!("{state:?} is {error}"))?;
+    let mut question = json!({"command": "ana", "state": state});
+    for name in ["nsid", "port"] {
+        if let Some(value) = arguments.get(name) {
+            question[name] = number(value).ok_or_else(|| format!("{name:?} is no number"))?.into();
+        }
+    }
+    Ok(question)
+}
+
 impl State {
     fn carry_out(
         &mut self,
@@ -182,6 +199,7 @@ impl State {
                 only(arguments, &["nsid", "size"])?;
                 self.resize(nsid()?, size(arguments.get("size").ok_or("no \"size\"")?)?)
             }
+            "ana" => ask(&self.mailbox, ana(arguments)?),
             "save" => {
                 only(arguments, &["file"])?;
                 self.save(arguments.get("file").and_then(Value::as_str).ok_or("no \"file\", a path")?)
@@ -362,5 +380,28 @@ mod tests {
         assert_eq!((number(&json!("12")), number(&json!(-1)), number(&json!("x"))), (Some(12), None, None));
         assert_eq!((size(&json!("2M")), size(&json!(3))), (Ok(2 << 20), Ok(3 << 20)));
         assert!(size(&json!([])).is_err() && size(&json!("0")).is_err());
+    }
+
+    #[test]
+    fn a_state_of_paths_has_a_name_and_numbers() {
+        let question = |arguments: Value| ana(arguments.as_object().expect("an object"));
+        let whole = question(json!({"state": "non-optimized", "nsid": "2", "port": 1}));
+        assert_eq!(
+            whole.expect("a question"),
+            json!({"command": "ana", "state": "non-optimized", "nsid": 2, "port": 1})
+        );
+        let all = question(json!({"state": "inaccessible"})).expect("a question");
+        assert_eq!(all, json!({"command": "ana", "state": "inaccessible"}));
+        for (arguments, words) in [
+            (json!({}), "no \"state\""),
+            (json!({"state": 1}), "no \"state\""),
+            (json!({"state": "up"}), "\"up\" is no state; there are optimized, non-optimized, inaccessible"),
+            (json!({"state": "change", "nsid": "x"}), "\"nsid\" is no number"),
+            (json!({"state": "change", "port": -1}), "\"port\" is no number"),
+            (json!({"state": "change", "group": 1}), "\"group\" is no argument"),
+        ] {
+            let error = question(arguments.clone()).expect_err(words);
+            assert!(error.contains(words) && !error.contains('\n'), "{arguments}: {error}");
+        }
     }
 }

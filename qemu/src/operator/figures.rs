@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use nvme::log::AnaState;
 use serde_json::Value;
 
 /// The logarithm of the end of a histogram's first bucket in nanoseconds (`storage::target`).
@@ -146,6 +147,10 @@ fn of_namespace(page: &mut Page, namespace: &Value) {
     let labels = [nsid.clone(), ("uuid", text(&namespace["uuid"])), ("state", text(&namespace["state"]))];
     page.add(("namespace_info", "gauge", "A namespace, and what it does."), &labels, &1.into());
     let own = [nsid.clone()];
+    if let Ok(state) = text(&namespace["ana"]).parse::<AnaState>() {
+        let help = "How well hosts reach a namespace: the number of its ANA state.";
+        page.add(("ana_state", "gauge", help), &own, &(state as u8).into());
+    }
     page.add(("namespace_size_bytes", "gauge", "The size of a namespace."), &own, &namespace["bytes"]);
     page.add(("disk_outstanding", "gauge", "Requests that a disk has."), &own, &namespace["on_disk"]);
     for (place, size) in ["small", "large"].into_iter().enumerate() {
@@ -201,7 +206,8 @@ mod tests {
         json!({
             "connections": 3, "keep_alive_expired": 2, "refused": {"0x7": 4},
             "namespaces": [{
-                "nsid": 1, "uuid": "u", "state": "serving", "bytes": 4096, "free": [1, 2], "chunks": [3, 4],
+                "nsid": 1, "uuid": "u", "state": "serving", "bytes": 4096, "ana": "inaccessible",
+                "free": [1, 2], "chunks": [3, 4],
                 "errors": {"0x281": 5, "other": 6},
                 "operations": {"read": {"requests": 2, "bytes": 8192, "nanoseconds": 3_000_000_000_u64,
                                          "latency": latency}},
@@ -220,6 +226,7 @@ mod tests {
             "ferrovia_nvmf_keep_alive_expired_total 2",
             "ferrovia_nvmf_connects_refused_total{kind=\"connection\",reason=\"0x7\"} 4",
             "ferrovia_nvmf_namespace_size_bytes{nsid=\"1\"} 4096",
+            "ferrovia_nvmf_ana_state{nsid=\"1\"} 3",
             "ferrovia_nvmf_pool_chunks{nsid=\"1\",size=\"large\",state=\"free\"} 2",
             "ferrovia_nvmf_errors_total{nsid=\"1\",status=\"0x281\"} 5",
             "ferrovia_nvmf_bytes_total{nsid=\"1\",op=\"read\"} 8192",

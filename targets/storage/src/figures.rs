@@ -30,6 +30,7 @@ fn namespace(info: &NamespaceInfo) -> Value {
         "bytes": info.blocks * u64::from(info.block_size),
         "read_only": info.is_read_only,
         "state": state,
+        "ana": info.ana_state.to_string(),
     })
 }
 
@@ -63,6 +64,7 @@ pub fn overview(overview: &Overview, sources: &[(u32, Source)]) -> Value {
     json!({
         "state": state,
         "nqn": overview.nqn,
+        "port": overview.port,
         "namespaces": overview.namespaces.iter().map(with_source).collect::<Value>(),
         "controllers": overview.controllers.iter().map(controller).collect::<Value>(),
         "discovery": overview.discovery.iter().map(controller).collect::<Value>(),

@@ -12,7 +12,7 @@ use block::ram::RamDisk;
 use kernel::Mailbox;
 use platform::Platform;
 use serde_json::{Value, json};
-use storage::target::{Control, Export, Host};
+use storage::target::{AnaState, Control, Export, Host};
 
 use crate::{BLOCK, figures, random_uuid};
 
@@ -94,6 +94,14 @@ impl Operator {
             }
             "remove" => self.remove(nsid()?),
             "resize-ram" => self.resize_ram(nsid()?, number("bytes")?),
+            "ana" => {
+                let state: AnaState = text("state")?.parse().map_err(|_| "no such state")?;
+                let given = |name: &str| question.get(name).map(|_| number(name)).transpose();
+                let port = given("port")?.map(|port| u16::try_from(port).map_err(|_| "no such port"));
+                let nsid = question.get("nsid").map(|_| nsid()).transpose()?;
+                self.control.set_ana_state(port.transpose()?, nsid, state).map_err(said)?;
+                Ok(Value::Null)
+            }
             "disconnect" => {
                 let controllers = self.control.disconnect(text("host")?).map_err(said)?;
                 Ok(json!({"controllers": controllers}))
