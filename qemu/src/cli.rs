@@ -349,6 +349,9 @@ mod tests {
             (&["storage", "--serial", "123456789012345678901"], "1 to 20 printable"),
             (&["storage", "--metrics", "9100"], "--metrics"),
             (&["storage", "--slots", "17"], "--slots"),
+            (&["storage", "--path", "0"], "--path"),
+            (&["storage", "--path", "9"], "--path"),
+            (&["storage", "--ana", "change"], "no state to begin with"),
             (
                 &["storage", "--link", "stream:x", "--ip", "10.0.0.1/24", "--slots", "1"],
                 "--slots is of use only with --control",
@@ -390,6 +393,8 @@ mod tests {
             (&controlled, &["--slots", "1", "--hosts", "x", "--module", "y"], "cannot be used with"),
             (&format!("{link}hosts = \"x\"\n"), &["--module", "y"], "not from both"),
             (&udp, &[], "needs --ip 127.0.0.2/LEN"),
+            (&format!("{link}path = 1\n"), &["--ram-disk", "1M"], "a RAM disk is the memory of one target"),
+            (&format!("{controlled}state = \"x\"\n"), &["--path", "2"], "have no reservations"),
             ("", &["--ip", "10.0.0.1/24"], "--ip needs a link"),
         ] {
             let error = with(text, arguments);

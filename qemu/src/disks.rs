@@ -105,30 +105,32 @@ pub(crate) fn no_medium(slot: usize) -> String {
     format!("none{slot}")
 }
 
-/// The options of every disk's device.
-fn device(node: &str) -> OsString {
+/// The options of every disk's device. QEMU locks a file against other writers unless the disk is
+/// shared; those that share it all have its contents in the host's page cache.
+fn device(node: &str, is_shared: bool) -> OsString {
+    let sharing = if is_shared { "share-rw=on," } else { "" };
     let device = format!(
         "virtio-blk-pci,drive={node},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},discard=on,\
-         write-zeroes=on,{ERRORS}"
+         write-zeroes=on,{sharing}{ERRORS}"
     );
     device.into()
 }
 
 /// QEMU's arguments for so many disks without a medium. The guest sees empty ones.
-pub(crate) fn slots(count: usize) -> Vec<OsString> {
+pub(crate) fn slots(count: usize, are_shared: bool) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     for slot in 0..count {
         let (none, name) = (no_medium(slot), slot_name(slot));
         let none_at_all = format!("driver=null-co,node-name={none},size=0,read-zeroes=on");
         let layer = format!("driver=raw,node-name={name},file={none},discard=unmap");
         arguments.extend(["-blockdev".into(), none_at_all.into(), "-blockdev".into(), layer.into()]);
-        arguments.extend(["-device".into(), device(&name)]);
+        arguments.extend(["-device".into(), device(&name, are_shared)]);
     }
     arguments
 }
 
 /// QEMU's arguments for these disks.
-pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
+pub(crate) fn arguments(disks: &[Disk], are_shared: bool) -> Vec<OsString> {
     let mut arguments = Vec::new();
     for (number, disk) in disks.iter().enumerate() {
         let node = node_name(number);
@@ -155,7 +157,7 @@ pub(crate) fn arguments(disks: &[Disk]) -> Vec<OsString> {
             "{layer}node-name={node},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
         ));
         file.push(in_list(disk.path.as_os_str()));
-        arguments.extend(["-blockdev".into(), file, "-device".into(), device(&node)]);
+        arguments.extend(["-blockdev".into(), file, "-device".into(), device(&node, are_shared)]);
     }
     arguments
 }
@@ -247,7 +249,9 @@ mod tests {
             Disk { read_only: true, ..disk(Path::new(&strange)) },
             Disk { failing: Some(7), ..disk(Path::new("x")) },
         ];
-        let arguments = arguments(&disks);
+        let shared = arguments(&disks[..1], true);
+        assert!(shared[3].to_str().expect("text").contains(",share-rw=on,"), "{shared:?}");
+        let arguments = arguments(&disks, false);
         let [first, file0, second, device0, _, file1, _, device1, _, file2, _, device2] = &arguments[..]
         else {
             panic!("{arguments:?}");
@@ -271,6 +275,7 @@ mod tests {
             let device = device.to_str().expect("text");
             assert!(device.starts_with(&start), "{device}");
             assert!(device.ends_with(",werror=report,rerror=report"), "an error must not stop the guest");
+            assert!(!device.contains("share-rw"), "another writer is an accident");
         }
     }
 }

@@ -97,6 +97,7 @@ impl Launcher {
             command_line,
             module: self.module.clone(),
             slots: options.slots,
+            shares_disks: options.shares_disks,
             patience: Patience::default(),
             held: false,
         }

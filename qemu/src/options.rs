@@ -79,6 +79,10 @@ pub struct Options {
     #[arg(skip)]
     pub slots: usize,
 
+    /// Other guests have the same disks (`storage --path`).
+    #[arg(skip)]
+    pub shares_disks: bool,
+
     /// Have the guest's kernel log messages of this level and above
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", help_heading = "Machine")]
     #[arg(value_parser = PossibleValuesParser::new(LEVELS))]
@@ -110,6 +114,7 @@ impl Default for Options {
             module: None,
             chosen_disks: None,
             slots: 0,
+            shares_disks: false,
             log: "warn".into(),
             timeout: None,
             network: Network::default(),

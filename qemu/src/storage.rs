@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nvme::log::AnaState;
 use sha2::{Digest, Sha256};
 
 use crate::disks;
@@ -50,6 +51,14 @@ pub struct Exports {
     #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
     pub(crate) disk_timeout: Option<u16>,
+    /// This is one of several targets that export the same files as one subsystem: which one
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub(crate) path: Option<u16>,
+    /// How well hosts reach the namespaces by this target at first: optimized, non-optimized or
+    /// inaccessible, and `storage-ctl` changes it [default: optimized]
+    #[arg(long, value_name = "STATE", value_parser = ana_state)]
+    pub(crate) ana: Option<AnaState>,
     /// The subsystem's serial number [default: one that this machine and the subsystem's name give]
     #[arg(long, value_name = "TEXT", value_parser = serial_number)]
     pub(crate) serial: Option<String>,
@@ -70,6 +79,9 @@ pub struct Exports {
     #[arg(skip)]
     pub(crate) uuids: Vec<Option<String>>,
 }
+
+/// Why a target that shares its files has no RAM disk.
+pub(crate) const NO_RAM_DISK: &str = "a RAM disk is the memory of one target, and no other can have it";
 
 /// Files that can be added unless the user says otherwise.
 const SLOTS: u16 = 4;
@@ -106,6 +118,15 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     if exports.ram_disks.is_empty() && files.is_empty() && !is_controlled {
         return Err(Error::Usage("storage needs something to export: --disk FILE or --ram-disk SIZE".into()));
     }
+    if exports.path.is_some() && !exports.ram_disks.is_empty() {
+        return Err(Error::Usage(format!("storage --path: {NO_RAM_DISK}")));
+    }
+    if exports.path.is_some() && exports.state.is_some() {
+        return Err(Error::Usage(
+            "storage --path: targets that share files have no reservations, and so no --state".into(),
+        ));
+    }
+    options.shares_disks = exports.path.is_some();
     if let Some(state) = &exports.state {
         make_state(state)?;
         options.state = Some(state.clone());
@@ -125,6 +146,8 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port.unwrap_or(4420))];
     words.push(format!("disk-timeout={}", exports.disk_timeout.unwrap_or(45)));
     words.extend(exports.state.iter().map(|_| "state".into()));
+    words.extend(exports.path.iter().map(|path| format!("path={path}")));
+    words.extend(exports.ana.iter().map(|state| format!("ana={state}")));
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
     let names = Names::of(exports.nqn.as_deref());
@@ -270,6 +293,14 @@ pub(crate) fn serial_number(text: &str) -> std::result::Result<String, String> {
         return Err("a serial number has 1 to 20 printable ASCII characters, and no blanks".into());
     }
     word(text)
+}
+
+/// A state that paths may have at first.
+pub(crate) fn ana_state(text: &str) -> std::result::Result<AnaState, String> {
+    match text.parse() {
+        Ok(state @ (AnaState::Optimized | AnaState::NonOptimized | AnaState::Inaccessible)) => Ok(state),
+        _ => Err("no state to begin with; there are optimized, non-optimized, inaccessible".into()),
+    }
 }
 
 /// A word of the kernel's command line.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use links::{IpPrefix, SpecError};
+use nvme::log::AnaState;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -13,7 +14,7 @@ use crate::disks::Disk;
 use crate::error::{Error, Result};
 use crate::network::{Plug, Transport};
 use crate::options::{Options, Size};
-use crate::storage::{Exports, serial_number, word};
+use crate::storage::{Exports, ana_state, serial_number, word};
 
 /// A value that has a form of its own, as the file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,12 @@ struct Serial(String);
 impl Parse for Serial {
     fn parse(text: &str) -> std::result::Result<Serial, String> {
         serial_number(text).map(Serial)
+    }
+}
+
+impl Parse for AnaState {
+    fn parse(text: &str) -> std::result::Result<AnaState, String> {
+        ana_state(text)
     }
 }
 
@@ -155,6 +162,10 @@ pub(crate) struct StorageConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_timeout: Option<std::num::NonZeroU16>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<std::num::NonZeroU16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ana: Option<Text<AnaState>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     slots: Option<u16>,
@@ -206,6 +217,9 @@ impl StorageConfig {
         if config.disk_timeout.is_some_and(|seconds| seconds.get() > 600) {
             return Err((line_of("disk-timeout"), "a disk has 600 seconds at most".into()));
         }
+        if config.path.is_some_and(|path| path.get() > 8) {
+            return Err((line_of("path"), "a subsystem has the paths 1 to 8".into()));
+        }
         Ok(config)
     }
 
@@ -218,6 +232,8 @@ impl StorageConfig {
         exports.hosts = exports.hosts.take().or(self.hosts);
         exports.state = exports.state.take().or(self.state);
         exports.disk_timeout = exports.disk_timeout.or(self.disk_timeout.map(Into::into));
+        exports.path = exports.path.or(self.path.map(Into::into));
+        exports.ana = exports.ana.or(self.ana.map(|state| state.value));
         exports.control = exports.control.take().or(self.control);
         exports.slots = exports.slots.or(self.slots);
         exports.metrics = exports.metrics.or(self.metrics);
@@ -256,6 +272,8 @@ impl StorageConfig {
             hosts: exports.hosts.as_ref().map(absolute),
             state: exports.state.as_ref().map(absolute),
             disk_timeout: exports.disk_timeout.and_then(|seconds| seconds.try_into().ok()),
+            path: exports.path.and_then(|path| path.try_into().ok()),
+            ana: exports.ana.and_then(|state| Text::of(state.to_string()).ok()),
             control: exports.control.as_ref().map(absolute),
             slots: exports.slots,
             metrics: exports.metrics,
@@ -297,6 +315,11 @@ impl StorageConfig {
         self.hosts = Some(file);
     }
 
+    /// Whether other targets have the same files.
+    pub fn shares_disks(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// Writes it to a file, in place of the one that is there: a reader never sees a part.
     pub fn write(&self, file: &Path) -> Result<()> {
         let text = toml::to_string(self).map_err(|error| Error::Tool(format!("the options: {error}")))?;
@@ -318,6 +341,8 @@ allow-hosts = ["nqn.2026-01.org.example:one"]
 hosts = "/etc/ferrovia.hosts"
 state = "/var/lib/ferrovia.state"
 disk-timeout = 60
+path = 3
+ana = "inaccessible"
 control = "/run/ferrovia.ctl"
 slots = 2
 metrics = "127.0.0.1:9100"
@@ -352,6 +377,7 @@ size = "64M"
         assert_eq!((exports.port, exports.slots, exports.ram_disks.len()), (Some(4421), Some(2), 1));
         assert_eq!(exports.hosts.as_deref(), Some(Path::new("/etc/ferrovia.hosts")));
         assert_eq!(exports.state.as_deref(), Some(Path::new("/var/lib/ferrovia.state")));
+        assert_eq!((exports.path, exports.ana), (Some(3), Some(AnaState::Inaccessible)));
         assert_eq!((options.memory, options.cpus), (Some(Size(1 << 30)), Some(2)));
         let network = &options.network;
         assert_eq!((network.mtu, network.vlan, network.transport()), (Some(4200), Some(9), Transport::Iwarp));
@@ -400,6 +426,8 @@ size = "64M"
             ("port = 1\nport = 2\n", 2, "duplicate key"),
             ("cpus = 1\nslots = 3\n", 2, "only with `control`"),
             ("disk-timeout = 601", 1, "600"),
+            ("port = 1\npath = 9", 2, "the paths 1 to 8"),
+            ("ana = \"change\"", 1, "no state to begin with"),
         ] {
             let (at, why) = StorageConfig::parse(text).expect_err(text);
             assert_eq!(at, line, "{text:?}: {why}");

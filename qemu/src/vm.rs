@@ -79,6 +79,8 @@ pub struct Config {
     pub module: Option<Handed>,
     /// How many of its disks have no medium at first (`Vm::attach`).
     pub slots: usize,
+    /// Whether other guests have the same disks.
+    pub shares_disks: bool,
     /// How long it may be silent.
     pub patience: Patience,
     /// Whether its CPUs are stopped until it is released.
@@ -197,8 +199,8 @@ impl Prepared {
         command.args(arguments(&config, &ram, ports_of_qemu)).arg("-kernel").arg(&config.image);
         command.args(config.module.iter().flat_map(Handed::arguments));
         command.args(attachments.iter().flat_map(|a| a.arguments()));
-        command.args(disks::arguments(&config.disks));
-        command.args(disks::slots(config.slots));
+        command.args(disks::arguments(&config.disks, config.shares_disks));
+        command.args(disks::slots(config.slots, config.shares_disks));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         process::bind(&mut command, Signal::KILL, inherited);
         let _theirs = [qemu_serial, qemu_debug, qemu_monitor];

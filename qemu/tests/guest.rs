@@ -53,6 +53,7 @@ fn start(path: PathBuf, patience: Patience) -> Result<Guest> {
 fn config(path: PathBuf, patience: Patience) -> Config {
     Config {
         slots: 0,
+        shares_disks: false,
         held: false,
         qemu: Qemu { path, version: (7, 2), accelerator: Accelerator::Tcg },
         image: "/no/image".into(),

@@ -26,7 +26,7 @@ use crate::disks::{self, Disk, node_name, slot_name};
 use crate::guests::Caller;
 use crate::mailbox::Mailbox;
 use crate::options::Size;
-use crate::storage::Names;
+use crate::storage::{NO_RAM_DISK, Names};
 use crate::storage_config::StorageConfig;
 
 /// How long a namespace that is removed may have commands before the operator is told that it has.
@@ -184,6 +184,7 @@ impl State {
             "add" => {
                 only(arguments, &["ram", "file"])?;
                 match (arguments.get("ram"), arguments.get("file").map(Value::as_str)) {
+                    (Some(_), None) if self.config.shares_disks() => Err(NO_RAM_DISK.into()),
                     (Some(ram), None) => {
                         ask(&self.mailbox, json!({"command": "add-ram", "bytes": size(ram)?}))
                     }

@@ -87,7 +87,9 @@ impl Target {
                 if arguments.fid == feature::id::NUMBER_OF_QUEUES && self.has_io_queues(id) {
                     return Err((Status::SEQUENCE_ERROR.dnr(), 0));
                 }
-                if let Some(answer) = self.set_reservation_feature(id, kind, &arguments) {
+                if self.subsystem.has_reservations
+                    && let Some(answer) = self.set_reservation_feature(id, kind, &arguments)
+                {
                     return answer;
                 }
                 let most = self.grantable(id);
@@ -98,7 +100,9 @@ impl Target {
             }
             opcode::admin::GET_FEATURES => {
                 let arguments = GetFeatures::of(command).map_err(|status| (status.dnr(), 0))?;
-                if let Some(answer) = self.reservation_feature(id, kind, &arguments) {
+                if self.subsystem.has_reservations
+                    && let Some(answer) = self.reservation_feature(id, kind, &arguments)
+                {
                     return Err(answer);
                 }
                 if arguments.fid == feature::id::HOST_IDENTIFIER && kind == Kind::Io {

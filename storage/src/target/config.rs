@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use block::Disk;
@@ -15,6 +16,11 @@ use crate::Error;
 pub const PORT: u16 = 4420;
 /// The most namespaces of a target.
 pub const MOST_NAMESPACES: usize = 64;
+
+/// The most targets of a subsystem.
+pub const MOST_PATHS: u16 = 8;
+/// The largest identifier of a controller.
+const LAST_CONTROLLER: u16 = 0xffef;
 
 /// The least memory of a namespace: a Compare takes memory for its data twice.
 pub(super) const LEAST_MEMORY: usize = 4 << 20;
@@ -77,6 +83,11 @@ pub struct Config {
     /// Disks may be added that are different from the first ones: hosts are told that there are
     /// volatile caches, and disks that discard and write zeros, since they ask only once.
     pub grows: bool,
+    /// Which one of several targets of the subsystem this is, from 1 to [`MOST_PATHS`]; `None` if
+    /// there is no other. All of them export the same disks in the same order, with the same names,
+    /// and have the same name and serial number. Each has controller identifiers of its own. There
+    /// are no reservations then, since a target knows only what its own hosts have reserved.
+    pub path: Option<u16>,
     /// How well hosts reach the namespaces by this target at first
     /// ([`Control::set_ana_state`](super::Control::set_ana_state)).
     pub ana_state: AnaState,
@@ -104,13 +115,28 @@ impl Config {
             memory: 16 << 20,
             disk_timeout: Duration::from_secs(45),
             grows: false,
+            path: None,
             ana_state: AnaState::Optimized,
         }
     }
 
     /// The identifier of the target's port in the subsystem.
     pub(super) fn port_id(&self) -> u16 {
-        0
+        self.path.unwrap_or(0)
+    }
+
+    /// The identifiers of the target's controllers.
+    pub(super) fn controller_ids(&self) -> RangeInclusive<u16> {
+        let of_path = LAST_CONTROLLER / MOST_PATHS;
+        match self.path {
+            None => 1..=LAST_CONTROLLER,
+            Some(path) => (path - 1) * of_path + 1..=path * of_path,
+        }
+    }
+
+    /// Whether hosts can reserve namespaces.
+    pub(super) fn has_reservations(&self) -> bool {
+        self.path.is_none()
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -131,6 +157,14 @@ impl Config {
         wrong(
             serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),
             "a serial number has 1 to 20 printable ASCII characters",
+        )?;
+        wrong(
+            self.path.is_some_and(|path| !(1..=MOST_PATHS).contains(&path)),
+            "a subsystem has the paths 1 to 8",
+        )?;
+        wrong(
+            self.path.is_some() && self.state.is_some(),
+            "targets that share disks have no reservations, and so no state of them",
         )?;
         wrong(self.disks.is_empty() && !self.grows, "there is no disk to export")?;
         wrong(self.disks.len() > MOST_NAMESPACES, "a target has 64 namespaces at most")?;

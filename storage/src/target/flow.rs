@@ -114,7 +114,7 @@ impl Target {
                 controller.has_traffic = true;
                 let place = self.seen_any(id, nsid);
                 match (command.opcode, place) {
-                    (opcode::io::RESERVATION_REPORT, Some(place)) => {
+                    (opcode::io::RESERVATION_REPORT, Some(place)) if self.subsystem.has_reservations => {
                         let refusal = self.subsystem.ana.state(place).status();
                         refusal.map_or_else(|| self.report(place, &command), Err)
                     }

@@ -83,7 +83,7 @@ mod waiting;
 mod work;
 
 pub use auth::{Host, Visible};
-pub use config::{Config, Export, MOST_NAMESPACES, PORT};
+pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, PORT};
 pub use control::{Control, Refusal};
 pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
 pub use metrics::{

@@ -138,7 +138,9 @@ impl Target {
             return page;
         }
         page.cntrltype = ControllerType::Io as u8;
-        page.cmic = (Cmic::CONTROLLERS | Cmic::ANA).bits();
+        let mut paths = Cmic::CONTROLLERS | Cmic::ANA;
+        paths.set(Cmic::PORTS, self.config.path.is_some());
+        page.cmic = paths.bits();
         page.oaes = (Oaes::NAMESPACE_ATTRIBUTE | Oaes::ANA_CHANGE).bits().into();
         page.anatt = TRANSITION_TIME;
         page.anacap = (Anacap::ALL_STATES | Anacap::GROUPS_STAY).bits();
@@ -149,7 +151,8 @@ impl Target {
         page.mnan = page.nn;
         (page.anagrpmax, page.nanagrpid) = (page.nn, page.nn);
         page.ctratt = (Ctratt::HOST_ID_128 | Ctratt::TRAFFIC_BASED_KEEP_ALIVE).bits().into();
-        let mut commands = Oncs::COMPARE | Oncs::RESERVATIONS | Oncs::VERIFY | Oncs::COPY;
+        let mut commands = Oncs::COMPARE | Oncs::VERIFY | Oncs::COPY;
+        commands.set(Oncs::RESERVATIONS, self.subsystem.has_reservations);
         page.ocfs = 1.into();
         commands.set(Oncs::DATASET_MANAGEMENT, self.any_disk(|disk| disk.discard));
         commands.set(Oncs::WRITE_ZEROES, self.any_disk(|disk| disk.write_zeroes));
@@ -184,7 +187,9 @@ impl Target {
         page.msrc = (nvme::copy::MAX_RANGES - 1) as u8;
         let mut reservations = Rescap::ALL_TYPES | Rescap::IGNORES_KEY_1_3;
         reservations.set(Rescap::PERSISTS, namespace.can_persist);
-        page.rescap = reservations.bits();
+        if self.subsystem.has_reservations {
+            page.rescap = reservations.bits();
+        }
         if namespace.geometry.write_zeroes {
             page.dlfeat = Dlfeat::WRITE_ZEROES_DEALLOCATES.bits();
         }
@@ -209,8 +214,7 @@ impl Target {
                         | log::id::COMMAND_EFFECTS
                         | log::id::FEATURE_EFFECTS
                         | log::id::MANAGEMENT_EFFECTS
-                        | log::id::RESERVATION_NOTIFICATION
-                )
+                ) || page == log::id::RESERVATION_NOTIFICATION && self.subsystem.has_reservations
             }
         };
         if !exists {
@@ -239,7 +243,7 @@ impl Target {
             }
             log::id::FEATURE_EFFECTS => {
                 let mut whole = [0; log::SUPPORTED_LEN];
-                supported::features(&mut whole);
+                supported::features(&mut whole, self.subsystem.has_reservations);
                 copy(&whole, offset, piece);
             }
             log::id::ERROR => {
@@ -335,7 +339,8 @@ impl Target {
         };
         for (n, address) in (1..).zip(addresses) {
             let place = (address, self.config.port);
-            let entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, provider, place);
+            let mut entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, provider, place);
+            entry.portid = self.config.port_id().into();
             copy_at(entry.as_bytes(), n * RECORD as u64, offset, piece);
         }
     }

@@ -3,6 +3,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use nvme::status::Status;
 
@@ -14,9 +15,6 @@ use super::namespace::{Presence, not_there};
 use super::namespaces::Namespaces;
 use super::shares::Shares;
 
-/// The largest identifier of a controller.
-const LAST: usize = 0xffef;
-
 /// A slot: the identifier that it gives next, and its controller.
 struct Slot {
     next: u16,
@@ -27,12 +25,14 @@ struct Slot {
 pub(crate) struct Controllers {
     slots: Vec<Slot>,
     used: usize,
+    /// The identifiers that there are: at least one for each slot.
+    ids: RangeInclusive<u16>,
 }
 
 impl Controllers {
-    pub(crate) fn new(most: usize) -> Controllers {
-        let slot = |number: usize| Slot { next: number as u16 + 1, used: None };
-        Controllers { slots: (0..most).map(slot).collect(), used: 0 }
+    pub(crate) fn new(most: usize, ids: RangeInclusive<u16>) -> Controllers {
+        let slot = |number: usize| Slot { next: ids.start() + number as u16, used: None };
+        Controllers { slots: (0..most).map(slot).collect(), used: 0, ids }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -41,12 +41,14 @@ impl Controllers {
 
     /// Adds a controller, or says that there is no room.
     pub(crate) fn add(&mut self, controller: Controller) -> Result<ControllerId, Status> {
-        let step = self.slots.len();
+        let (step, first) = (self.slots.len(), usize::from(*self.ids.start()));
         let free = self.slots.iter_mut().find(|slot| slot.used.is_none());
         let slot = free.ok_or(Status::CONTROLLER_BUSY.dnr())?;
         let id = ControllerId(slot.next);
         let next = usize::from(slot.next) + step;
-        slot.next = if next > LAST { ((usize::from(slot.next) - 1) % step + 1) as u16 } else { next as u16 };
+        let is_last = next > usize::from(*self.ids.end());
+        let lowest = || (usize::from(slot.next) - first) % step + first;
+        slot.next = if is_last { lowest() } else { next } as u16;
         slot.used = Some((id, controller));
         self.used += 1;
         Ok(id)
@@ -54,7 +56,7 @@ impl Controllers {
 
     /// The place of a controller among as many as there may be.
     pub(crate) fn slot(&self, id: ControllerId) -> usize {
-        usize::from(id.0).wrapping_sub(1) % self.slots.len()
+        usize::from(id.0).wrapping_sub(usize::from(*self.ids.start())) % self.slots.len()
     }
 
     pub(crate) fn get(&mut self, id: ControllerId) -> Option<&mut Controller> {
@@ -89,6 +91,8 @@ pub(crate) struct Subsystem {
     /// The most bytes of a transfer: a power of two that all disks take.
     pub(crate) transfer: usize,
     pub(crate) controllers: Controllers,
+    /// Hosts can reserve namespaces.
+    pub(crate) has_reservations: bool,
 }
 
 impl Subsystem {
@@ -146,6 +150,35 @@ impl Subsystem {
             if controller.visible.has(place as u32 + 1) {
                 controller.change(place as u32 + 1);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::identity::{HostIdentity, Kind};
+
+    #[test]
+    fn identifiers_come_again_last_of_all_and_stay_in_their_range() {
+        let host = || HostIdentity { id: [0; 16], nqn: heapless::String::new() };
+        let mut controllers = Controllers::new(3, 10..=20);
+        let mut given = Vec::new();
+        for _ in 0..6 {
+            let mut add = || controllers.add(Controller::new(Kind::Io, host(), 0, true, 0));
+            let ids = [add(), add(), add()].map(|id| id.expect("there is room").0);
+            assert_eq!(add(), Err(Status::CONTROLLER_BUSY.dnr()));
+            for id in ids {
+                assert!(controllers.get(ControllerId(id)).is_some());
+                assert!(controllers.remove(ControllerId(id)).is_some());
+            }
+            given.extend(ids);
+        }
+        assert_eq!(given[..11], [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
+        // The third slot has no fourth identifier.
+        assert_eq!(given[11..], [12, 10, 11, 15, 13, 14, 18]);
+        for id in [0, 9, 21, u16::MAX] {
+            assert!(controllers.get(ControllerId(id)).is_none());
         }
     }
 }

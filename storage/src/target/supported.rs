@@ -29,12 +29,15 @@ const IO: &[(u8, bool)] = &[
     (opcode::io::COMPARE, false),
     (opcode::io::VERIFY, false),
     (opcode::io::COPY, true),
-    (opcode::io::RESERVATION_REGISTER, false),
-    (opcode::io::RESERVATION_REPORT, false),
-    (opcode::io::RESERVATION_ACQUIRE, false),
-    (opcode::io::RESERVATION_RELEASE, false),
 ];
-/// Features of an I/O controller, and those of a namespace.
+/// The commands of reservations.
+const RESERVATIONS: &[u8] = &[
+    opcode::io::RESERVATION_REGISTER,
+    opcode::io::RESERVATION_REPORT,
+    opcode::io::RESERVATION_ACQUIRE,
+    opcode::io::RESERVATION_RELEASE,
+];
+/// Features of an I/O controller, and those of a namespace, which are about reservations.
 const OF_CONTROLLER: &[u8] = &[
     id::ARBITRATION,
     id::POWER_MANAGEMENT,
@@ -78,6 +81,9 @@ impl Target {
             dword(page, 256 + usize::from(opcode), effects.bits());
         };
         IO.iter().for_each(|&(opcode, changes)| of_io(opcode, changes));
+        if self.subsystem.has_reservations {
+            RESERVATIONS.iter().for_each(|&opcode| of_io(opcode, false));
+        }
         if self.any_disk(|disk| disk.write_zeroes) {
             of_io(opcode::io::WRITE_ZEROES, true);
         }
@@ -88,9 +94,10 @@ impl Target {
 }
 
 /// The Feature Identifiers Supported and Effects log page.
-pub(super) fn features(page: &mut [u8]) {
+pub(super) fn features(page: &mut [u8], has_reservations: bool) {
+    let of_namespace = if has_reservations { OF_NAMESPACE } else { &[] };
     for (features, scope) in
-        [(OF_CONTROLLER, FeatureEffects::OF_CONTROLLER), (OF_NAMESPACE, FeatureEffects::OF_NAMESPACE)]
+        [(OF_CONTROLLER, FeatureEffects::OF_CONTROLLER), (of_namespace, FeatureEffects::OF_NAMESPACE)]
     {
         for &feature in features {
             dword(page, feature.into(), (FeatureEffects::SUPPORTED | scope).bits());

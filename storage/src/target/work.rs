@@ -24,7 +24,7 @@ pub(crate) fn io(
     let place = place.ok_or_else(|| subsystem.missing(command.nsid.get(), is_flush))?;
     let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
     subsystem.refusal(place, is_flush).map_or(Ok(()), Err)?;
-    if let Some(order) = Order::of(command) {
+    if let Some(order) = Order::of(command).filter(|_| subsystem.has_reservations) {
         let (order, keys) = order?;
         return Ok((Task::Reserve { namespace: place, order }, keys));
     }

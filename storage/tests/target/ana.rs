@@ -365,3 +365,34 @@ fn a_state_of_a_path_that_is_not_there_is_refused() {
     machine.stop(target);
     assert_eq!(control.set_ana_state(None, None, state), Err(Refusal::Ended));
 }
+
+#[test]
+fn targets_of_one_subsystem_have_equal_namespaces_and_controllers_of_their_own() {
+    let machine = Machine::new();
+    let shared = disk(1);
+    let config = machine.config(vec![shared.clone()]);
+    let mut ends = Vec::new();
+    // A host finds what it wrote by the other path. Each target listens at a port of its own.
+    for (path, ids) in [(1, 1..=8189), (2, 8190..=16378), (8, 57324..=65512)] {
+        let target = machine.target_with(Config { path: Some(path), ..config.clone() });
+        let (admin, io) = controller(&machine, &target);
+        let overview = target.control.overview().unwrap();
+        assert_eq!((overview.port, overview.namespaces[0].uuid), (path, [1; 16]));
+        assert!(ids.contains(&overview.controllers[0].id), "{overview:?}");
+        let mut host = Listening::new(admin, AsyncEvents::empty());
+        let identify = Identify { cns: cns::CONTROLLER, cntid: 0, nsid: 0 }.command();
+        let whole = host.read(identify, identify::LEN);
+        let whole = identify::Controller::read_from_bytes(&whole).unwrap();
+        assert!(Cmic::from_bits_retain(whole.cmic).contains(Cmic::PORTS | Cmic::CONTROLLERS | Cmic::ANA));
+        ends.push((whole.sn, whole.subnqn));
+        assert_eq!(target.control.set_ana_state(Some(0), None, AnaState::Change), Err(Refusal::NoPort));
+        assert_eq!(target.control.set_ana_state(Some(path), None, AnaState::NonOptimized), Ok(()));
+        assert_eq!(host.page(0).1, [(1, 2, 2, vec![1])]);
+        drop((host, io));
+        machine.stop(target);
+    }
+    assert!(ends.iter().all(|one| *one == ends[0]));
+    for (path, state) in [(Some(0), None), (Some(9), None), (Some(1), Some(disk(2) as Arc<dyn Disk>))] {
+        assert!(machine.refuses(Config { path, state, ..config.clone() }), "{path:?}");
+    }
+}

@@ -93,6 +93,12 @@ impl Machine {
         Running { control, address: addresses[0], thread }
     }
 
+    /// Whether a target is not made of a configuration, since that is wrong.
+    pub fn refuses(&self, config: Config) -> bool {
+        let target = Target::new(&self.node.nic(0).unwrap(), self.node.privileged, config);
+        matches!(target, Err(Error::Config(_)))
+    }
+
     pub fn privileged(&self) -> Privileged {
         self.node.privileged
     }

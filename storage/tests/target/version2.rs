@@ -4,9 +4,10 @@ use block::Fault;
 use nvme::command::{Command, opcode};
 use nvme::copy::Range;
 use nvme::feature::{self, GetFeatures, Select, SetFeatures};
-use nvme::identify::{self, Identify, IndependentNamespace, NvmController, cns};
+use nvme::identify::{self, Identify, IndependentNamespace, NvmController, Oncs, cns};
 use nvme::log::{self, Effects, FeatureEffects, GetLogPage};
 use nvme::{Status, fabrics};
+use storage::target::Config;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::disks;
@@ -31,9 +32,18 @@ fn dword(bytes: &[u8], number: usize) -> u32 {
 
 #[test]
 fn the_pages_of_what_is_supported_agree_with_what_is_answered() {
+    agree(None, 10);
+}
+
+#[test]
+fn a_target_that_shares_its_disks_has_no_reservations_and_says_so() {
+    agree(Some(2), 9);
+}
+
+fn agree(path: Option<u16>, pages: u32) {
     let machine = Machine::new();
     // Its disk discards and writes zeros.
-    let target = machine.target(vec![disks::disk(1)]);
+    let target = machine.target_with(Config { path, ..machine.config(vec![disks::disk(1)]) });
     let (mut admin, mut io) = controller(&machine, &target);
     let supported = bytes::<{ log::SUPPORTED_LEN }>(&mut admin, page(log::id::SUPPORTED, log::SUPPORTED_LEN));
     let mut count = 0;
@@ -43,7 +53,7 @@ fn the_pages_of_what_is_supported_agree_with_what_is_answered() {
         assert_eq!(dword(&supported, lid.into()) & 1 == 0, is_missing, "{lid:#x}");
         count += u32::from(!is_missing);
     }
-    assert_eq!(count, 10);
+    assert_eq!(count, pages);
     let effects = bytes::<{ log::EFFECTS_LEN }>(&mut admin, page(log::id::COMMAND_EFFECTS, log::EFFECTS_LEN));
     for code in 0..=u8::MAX {
         let status = io.status(Command { nsid: 1.into(), ..Command::new(code) });
@@ -69,6 +79,13 @@ fn the_pages_of_what_is_supported_agree_with_what_is_answered() {
         let listed = FeatureEffects::from_bits_retain(dword(&features, fid.into()));
         assert_eq!(listed.contains(FeatureEffects::SUPPORTED), status.is_success(), "{fid:#x}: {status}");
     }
+    let identify = |cns, nsid| Identify { cns, cntid: 0, nsid }.command();
+    let whole = bytes::<{ identify::LEN }>(&mut admin, identify(cns::CONTROLLER, 0));
+    let whole = identify::Controller::read_from_bytes(&whole).unwrap();
+    let namespace = bytes::<{ identify::LEN }>(&mut admin, identify(cns::NAMESPACE, 1));
+    let namespace = identify::Namespace::read_from_bytes(&namespace).unwrap();
+    let has_reservations = Oncs::from_bits_retain(whole.oncs.get()).contains(Oncs::RESERVATIONS);
+    assert_eq!((has_reservations, namespace.rescap != 0), (path.is_none(), path.is_none()));
     drop((admin, io));
     machine.stop(target);
 }

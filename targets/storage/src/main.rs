@@ -4,11 +4,12 @@
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
 //! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
-//! connect; `state`: the last virtio disk with a medium is none of these, but keeps reservations;
-//! `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second;
-//! `until-idle`, to end when the last host has left; `control`, to take the operator's commands
-//! (`operator`); `grows`, if these may add disks; `slots=N`, if the last N virtio disks have no
-//! medium yet.
+//! connect; `path=N`, of several targets of the subsystem, and `ana=STATE`, how well hosts reach
+//! namespaces by it; `state`: the last virtio disk with a medium is none of these, but keeps
+//! reservations; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each
+//! second; `until-idle`, to end when the last host has left; `control`, to take the operator's
+//! commands (`operator`); `grows`, if these may add disks; `slots=N`, if the last N virtio disks
+//! have no medium yet.
 //!
 //! The first module, if there is one, names hosts with their keys, in the form that
 //! `nvme::auth::hosts` describes.
@@ -75,6 +76,12 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     }
     if let Some(port) = args.get("port") {
         config.port = port.parse().trying("port")?;
+    }
+    if let Some(path) = args.get("path") {
+        config.path = Some(path.parse().trying("path")?);
+    }
+    if let Some(state) = args.get("ana") {
+        config.ana_state = state.parse().trying("ana")?;
     }
     if let Some(seconds) = args.get("disk-timeout") {
         config.disk_timeout = Duration::from_secs(seconds.parse().trying("disk-timeout")?);
