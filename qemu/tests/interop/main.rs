@@ -16,6 +16,7 @@ mod ours;
 mod servers;
 mod storage;
 mod storage_live;
+mod storage_paths;
 mod storage_tools;
 
 use std::time::Duration;

@@ -39,12 +39,22 @@ impl Ours {
         Ours::start_with("switch", folder, arguments)
     }
 
+    /// The same as [`Ours::connect`], for one of several images on a link: with this address alone,
+    /// such as 10.0.0.3/24.
+    pub fn connect_as(address: &str, folder: &Path, arguments: &[&str]) -> Ours {
+        Ours::start_at(&[address], "stream-connect", folder, arguments)
+    }
+
     fn start_with(kind: &str, folder: &Path, arguments: &[&str]) -> Ours {
+        Ours::start_at(&["10.0.0.1/24", "fd00::1/64"], kind, folder, arguments)
+    }
+
+    fn start_at(addresses: &[&str], kind: &str, folder: &Path, arguments: &[&str]) -> Ours {
         let program = std::env::current_exe().expect("this program");
         let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
-        let counters = folder.join("counters.json");
+        let counters = folder.join(format!("counters-{}.json", addresses[0].replace('/', "-")));
         let mut command = Command::new(programs.join("ferrovia"));
-        command.args(arguments).args(["--ip", "10.0.0.1/24", "--ip", "fd00::1/64"]);
+        command.args(arguments).args(addresses.iter().flat_map(|address| ["--ip", address]));
         command.arg("--link").arg(format!("{kind}:{}", link(folder).display()));
         command.arg("--counters").arg(&counters);
         command.stdin(Stdio::null()).stdout(Stdio::piped());

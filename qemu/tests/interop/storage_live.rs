@@ -15,7 +15,7 @@ use crate::{LIMIT, LINUX, MTU};
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
 
 /// Has the target do something; returns the answer.
-pub fn operate(socket: &Path, words: &[&str]) -> Value {
+pub(crate) fn operate(socket: &Path, words: &[&str]) -> Value {
     let program = std::env::current_exe().expect("this program");
     let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
     let output = Command::new(programs.join("ferrovia")).arg("storage-ctl").arg(socket).args(words).output();
@@ -26,7 +26,7 @@ pub fn operate(socket: &Path, words: &[&str]) -> Value {
 }
 
 /// Waits in the guest until a condition of its shell holds.
-fn wait_until(linux: &mut Linux, condition: &str) {
+pub(crate) fn wait_until(linux: &mut Linux, condition: &str) {
     linux.succeed(&format!("until {condition}; do sleep 0.1; done"), LIMIT);
 }
 
