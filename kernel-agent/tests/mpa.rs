@@ -11,7 +11,9 @@ use common::*;
 use host::Machine;
 use iwarp::mpa::frame::{Depth, Enhanced, Kind, MAX_FRAME, Parser, Repr};
 use kernel_agent::wire::Reason;
-use kernel_agent::{CmEventKind, ConnectionId, Error, QpType, Resource, Stream, StreamEnd, Transports};
+use kernel_agent::{
+    CmEventKind, Config, ConnectionId, Error, QpType, Resource, Stream, StreamEnd, Transports,
+};
 use roce::cm::ReadDepths;
 use roce::{Gid, ServiceId};
 
@@ -30,8 +32,13 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with(Config::default())
+    }
+
+    fn with(config: Config) -> Scene {
         let machine = by_wire();
-        let [peer, node] = [0, 1].map(|nic| Node::new(&machine, &open(&machine, nic)));
+        let peer = Node::new(&machine, &open(&machine, 0));
+        let node = Node::new(&machine, &open_with(&machine, 1, config));
         Scene { peer, node, streams: Default::default(), machine }
     }
 
@@ -47,9 +54,14 @@ impl Scene {
     }
 
     fn stream_to(&self, port: u16) -> Peer<'_> {
+        self.stream_between(1, port)
+    }
+
+    /// A stream between the addresses with this index.
+    fn stream_between(&self, address: usize, port: u16) -> Peer<'_> {
         let context = self.streams.get() + 100;
         self.streams.set(context - 99);
-        let gid = |node: &Node| Gid(node.agent.identity().gids[1]);
+        let gid = |node: &Node| Gid(node.agent.identity().gids[address]);
         let (local, remote) = ((gid(&self.peer), 0), (gid(&self.node), port));
         let stream = self.peer.client.connect_stream(local, remote, context).unwrap();
         let peer = Peer { node: &self.peer, stream, context };
@@ -235,13 +247,66 @@ fn what_is_no_request_is_reported_to_nobody() {
 #[test]
 fn silent_connections_give_way_the_oldest_first() {
     let scene = Scene::listening();
-    let silent: Vec<Peer<'_>> = (0..129).map(|_| scene.stream()).collect();
+    let mut silent: Vec<Peer<'_>> = (0..127).map(|_| scene.stream()).collect();
+    // Until its Request comes, this one is the 128th.
+    let (peer, id) = scene.asked(b"early");
+    assert_eq!(silent[0].stream.state().end, None);
+    scene.node.client.reject(id, b"").unwrap();
+    assert_eq!(peer.rejected(), b"");
+    silent.extend((0..2).map(|_| scene.stream()));
     silent[0].ends(StreamEnd::Reset);
     let (peer, id) = scene.asked(b"honest");
     silent[1].ends(StreamEnd::Reset);
     assert_eq!(silent[128].stream.state().end, None);
     scene.node.client.reject(id, b"").unwrap();
     assert_eq!(peer.rejected(), b"");
+}
+
+#[test]
+fn one_peer_has_half_of_the_places_for_requests_at_a_listening_point() {
+    let scene = Scene::listening();
+    let asked: Vec<_> = (0..512).map(|_| scene.asked(b"")).collect();
+    let more = scene.stream();
+    more.send(&request(b""));
+    more.ends(StreamEnd::Reset);
+    let other = scene.stream_between(0, PORT);
+    other.send(&request(b"other"));
+    assert_eq!(scene.request().2, b"other");
+    assert!(asked.iter().all(|(peer, _)| peer.stream.state().end.is_none()));
+}
+
+#[test]
+fn one_peer_has_half_of_the_streams_in_set_ups_at_all_listening_points() {
+    let scene = Scene::with(Config { max_streams: 16, ..Config::default() });
+    let client = &scene.node.client;
+    let ports = [PORT, PORT + 1, PORT + 2];
+    for port in ports {
+        client.listen(ServiceId(port.into()), Transports::IWARP, LISTEN).unwrap();
+    }
+    let ask = |address, port, data: &[u8]| {
+        let peer = scene.stream_between(address, port);
+        peer.send(&request(data));
+        let (id, _, heard) = scene.request();
+        assert_eq!(heard, data);
+        (peer, id)
+    };
+    let mut asked: Vec<_> = (0..8).map(|n| ask(1, ports[n % 3], b"")).collect();
+    for port in ports {
+        scene.stream_to(port).ends(StreamEnd::Reset);
+    }
+    assert_eq!(scene.node.agent.refused_streams(), 3);
+    // A peer with another address is served.
+    let (other, of_other) = ask(0, ports[1], b"other");
+    client.reject(of_other, b"").unwrap();
+    assert_eq!(other.rejected(), b"");
+    // What ends makes room, once.
+    let (first, id) = asked.remove(0);
+    client.reject(id, b"").unwrap();
+    assert_eq!(first.rejected(), b"");
+    asked.push(ask(1, ports[2], b"again"));
+    scene.stream().ends(StreamEnd::Reset);
+    assert_eq!(scene.node.agent.refused_streams(), 4);
+    assert!(asked.iter().all(|(peer, _)| peer.stream.state().end.is_none()));
 }
 
 #[test]

@@ -25,6 +25,10 @@ pub const MAX_RING: usize = 1 << 20;
 pub const MIN_MTU: usize = 340;
 /// The MTUs of links.
 pub const MAX_MTU: usize = 65_535;
+/// The fewest bytes of a segment, with the options in its header, that a peer can ask for. If it
+/// asks for less, segments have so many all the same. A SYN that asks for segments without bytes is
+/// as one that does not ask.
+pub const MIN_SEGMENT: u16 = 48;
 /// The most packets that a stream sends before others have their turn.
 pub const BURST: usize = 8;
 
@@ -86,6 +90,11 @@ impl Config {
     pub(crate) fn bytes(&self, large: bool) -> usize {
         let (receive, send) = self.rings(large);
         receive + send
+    }
+
+    /// How many connections that no owner has taken one peer has at most, of all listeners.
+    pub(crate) fn share(&self) -> usize {
+        self.streams.div_ceil(2)
     }
 
     /// The scale of windows of a stream whose peer scales, or not.

@@ -26,11 +26,14 @@ pub enum Dropped {
     Backlog,
     /// A connection is asked for, but there is no stream or no memory for it.
     NoRoom,
+    /// A connection is asked for, but its peer has its share of those at all listeners that no
+    /// owner has taken.
+    PeerShare,
 }
 
 impl Dropped {
     /// All reasons, with the names that they have in files of counters.
-    pub const ALL: [(Dropped, &str); 11] = [
+    pub const ALL: [(Dropped, &str); 12] = [
         (Dropped::Truncated, "tcp_truncated"),
         (Dropped::Oversized, "tcp_oversized"),
         (Dropped::BadAddress, "tcp_bad_address"),
@@ -42,6 +45,7 @@ impl Dropped {
         (Dropped::OutOfWindow, "tcp_out_of_window"),
         (Dropped::Backlog, "tcp_backlog"),
         (Dropped::NoRoom, "tcp_no_room"),
+        (Dropped::PeerShare, "tcp_peer_share"),
     ];
 }
 
@@ -74,6 +78,9 @@ pub struct Counters {
     pub gave_way: u64,
     /// Records of former connections that made room for others before their time.
     pub formers_dropped: u64,
+    /// Peers' SYNs that ask for segments of less than [`MIN_SEGMENT`](crate::config::MIN_SEGMENT)
+    /// bytes.
+    pub small_segments: u64,
     dropped: [u64; Dropped::ALL.len()],
 }
 
@@ -97,6 +104,7 @@ impl Counters {
             ("tcp_answers_held", self.answers_held),
             ("tcp_gave_way", self.gave_way),
             ("tcp_formers_dropped", self.formers_dropped),
+            ("tcp_small_segments", self.small_segments),
         ];
         carried.into_iter().chain(self.drops())
     }

@@ -39,6 +39,7 @@
 //! | `engine` | the socket of smoltcp, its clock, the egress |
 //! | `segment` | packets taken apart and checked |
 //! | `half`, `former` | half-open and former connections |
+//! | `untaken` | connections of each peer that no owner has taken |
 //! | `address`, `table`, `timers`, `limiter` | names, the table, timers, rates |
 //! | [`config`], `counters`, `error` | bounds and settings, what was counted, why calls fail |
 #![no_std]
@@ -63,6 +64,7 @@ mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod timers;
+mod untaken;
 
 pub use config::Config;
 pub use counters::{Counters, Dropped};

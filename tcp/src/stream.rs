@@ -7,7 +7,7 @@ use smoltcp::socket::tcp::State;
 use smoltcp::wire::{TcpControl, TcpRepr};
 
 use crate::address::Tuple;
-use crate::config::Config;
+use crate::config::{Config, MIN_SEGMENT};
 use crate::engine::{self, Sent, Socket, bare};
 use crate::segment::Segment;
 use crate::streams::{End, Happened, Progress};
@@ -81,6 +81,11 @@ impl Offer {
             mss: syn.max_seg_size,
             sack: syn.sack_permitted,
         }
+    }
+
+    /// Whether the peer asks for segments that are too small.
+    pub fn is_small(&self) -> bool {
+        self.mss.is_some_and(|mss| (1..MIN_SEGMENT).contains(&mss))
     }
 
     /// Writes the SYN that the peer has sent.

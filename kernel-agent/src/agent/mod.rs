@@ -207,6 +207,12 @@ impl Agent {
         }
     }
 
+    /// Streams for listening points over iWARP that were reset since their peer had half of the
+    /// agent's streams in set-ups.
+    pub fn refused_streams(&self) -> u64 {
+        self.mpa.refused()
+    }
+
     /// Work requests on all queues that are posted and have not completed; of virtual interfaces
     /// the descriptors that are posted and were not taken off. Counts QP1's, except the receives
     /// that it always has posted. Looks at every queue.

@@ -63,7 +63,7 @@ impl Agent {
                 platform.clone(),
                 identity,
                 nic.signal().clone(),
-                (config.max_connections, config.max_listens),
+                (config.max_connections, config.max_listens, config.max_streams),
                 !config.without_crc,
             ),
             counts: [const { AtomicU32::new(0) }; COUNTERS],

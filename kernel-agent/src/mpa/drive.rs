@@ -156,7 +156,9 @@ impl Mpa {
         let crowded = {
             let mut tables = self.tables.lock();
             let room = tables.ends.len() < self.max_connections as usize;
-            let Some(listening) = tables.listens.get(&listen).filter(|_| room) else {
+            let refused = tables.guests_of(ends.remote_gid) >= self.share;
+            tables.refused += u64::from(refused);
+            let Some(listening) = tables.listens.get(&listen).filter(|_| room && !refused) else {
                 drop(tables);
                 _ = stream.destroy(By::Agent, true);
                 return Ok(true);

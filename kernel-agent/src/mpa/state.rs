@@ -48,6 +48,8 @@ pub(crate) struct Mpa {
     pub(super) max_listens: u32,
     /// The most connections.
     pub(super) max_connections: u32,
+    /// How many connections of one peer are set up at most, at all listening points.
+    pub(super) share: u32,
     /// Whether this end asks for CRCs.
     pub(super) crc: bool,
     pub(super) tables: Mutex<Tables>,
@@ -63,6 +65,10 @@ pub(super) struct Tables {
     pub(super) ends: BTreeMap<ConnectionId, Box<End>>,
     /// When set-ups have to be looked at.
     pub(super) deadlines: BTreeSet<(Instant, ConnectionId)>,
+    /// How many connections each peer has in the crowds of listening points, if any.
+    guests: BTreeMap<Gid, u32>,
+    /// Streams that were reset since their peer had its share of these.
+    pub(super) refused: u64,
     /// Listening points at which streams may still wait, once each.
     pub(super) waiting: VecDeque<ListenId>,
     /// When those are looked at again for which there was no room.
@@ -131,22 +137,29 @@ pub(super) enum Notice {
 }
 
 impl Mpa {
-    /// Without listening points and connections.
+    /// Without listening points and connections. The limits are those of connections, listening
+    /// points and streams.
     pub(crate) fn new(
         platform: Arc<dyn Platform>,
         identity: Identity,
         signal: Arc<Signal>,
-        (max_connections, max_listens): (u32, u32),
+        (max_connections, max_listens, max_streams): (u32, u32, u32),
         crc: bool,
     ) -> Mpa {
         let tables = Mutex::default();
-        Mpa { platform, identity, signal, max_listens, max_connections, crc, tables }
+        let share = max_streams.min(max_connections).div_ceil(2);
+        Mpa { platform, identity, signal, max_listens, max_connections, share, crc, tables }
     }
 
     /// Listening points, and connections that are not over.
     pub(crate) fn counts(&self) -> (u32, u32) {
         let tables = self.tables.lock();
         (tables.listens.len() as u32, tables.ends.len() as u32)
+    }
+
+    /// Streams that were reset since their peer had its share.
+    pub(crate) fn refused(&self) -> u64 {
+        self.tables.lock().refused
     }
 
     /// Ends what is left of the connection that `find` says under the lock, without reporting it to
@@ -218,11 +231,22 @@ impl Tables {
         }
     }
 
+    /// How many connections this peer has in the crowds of listening points.
+    pub(super) fn guests_of(&self, peer: Gid) -> u32 {
+        self.guests.get(&peer).copied().unwrap_or(0)
+    }
+
     /// Takes a connection out of the crowd of its listening point.
     pub(super) fn leave_crowd(&mut self, id: ConnectionId) {
         let Some(end) = self.ends.get_mut(&id) else { return };
         let Some(Place { listen, asks, order }) = end.place.take() else { return };
         let peer = end.ends.remote_gid;
+        if let Some(count) = self.guests.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.guests.remove(&peer);
+            }
+        }
         if let Some(listening) = self.listens.get_mut(&listen) {
             listening.crowd(asks).leave(peer, order);
         }
@@ -235,6 +259,7 @@ impl Tables {
         let Some(listening) = self.listens.get_mut(&listen) else { return false };
         let asks = end.asks();
         let order = listening.crowd(asks).enter(end.ends.remote_gid, id);
+        *self.guests.entry(end.ends.remote_gid).or_default() += 1;
         end.place = Some(Place { listen, asks, order });
         true
     }

@@ -452,7 +452,7 @@ fn nothing_that_refers_to_a_client_enters_after_the_agent_was_closed() {
     for closed in [false, true] {
         let platform: Arc<dyn Platform> = host::Machine::new(0).platform();
         let signal = Arc::new(Signal::new(platform.clone()));
-        let mpa = Mpa::new(platform, Identity::new_zeroed(), signal, (4, 4), false);
+        let mpa = Mpa::new(platform, Identity::new_zeroed(), signal, (4, 4, 4), false);
         let home = Arc::new(Nobody);
         let ends = StreamEnds { source_gid: 0, local_port: 1, remote_gid: Gid::default(), remote_port: 2 };
         let end = End {

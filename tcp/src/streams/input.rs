@@ -162,6 +162,7 @@ impl Streams {
         if before == State::SynSent && matches!(stream.state(), State::Established | State::SynReceived) {
             stream.irs = segment.seq();
             (stream.offer, stream.ahead) = (Offer::of(&segment.tcp), segment.seq().wrapping_add(1));
+            self.counters.small_segments += u64::from(stream.offer.is_small());
             if stream.offer.scale.is_none() {
                 stream.sent.scale = Scale::default();
             }

@@ -35,7 +35,8 @@ impl Streams {
     /// Listens at a port, of one of the port's addresses or of all. `backlog`, from 1 to
     /// [`MAX_BACKLOG`], is the most half-open connections, of which one peer has half at most, and
     /// the most connections that wait for [`Streams::accept`]. The backlogs of all listeners are
-    /// [`MAX_HALF_OPEN`] at most.
+    /// [`MAX_HALF_OPEN`] at most. Of the connections of either kind at all listeners, one peer has
+    /// half as many as there are streams.
     ///
     /// A listener at one address goes before that at all addresses.
     pub fn listen(
@@ -106,6 +107,7 @@ impl Streams {
         let Some(slot) = self.slots.get_mut(index as usize) else { return Ok(None) };
         if let Some(stream) = slot.stream.as_deref_mut() {
             stream.listener = None;
+            self.untaken.leave(stream.tuple.remote.ip());
         }
         let generation = slot.generation;
         self.tell(index);
@@ -123,11 +125,15 @@ impl Streams {
         Some(ListenerId { index, generation: listener.generation })
     }
 
-    /// The stream at `index` waits no longer at a listener.
-    pub(super) fn forget(&mut self, listener: u32, index: u32) {
+    /// The stream at `index` waits no longer at a listener; false if it did not.
+    pub(super) fn leave_listener(&mut self, index: u32) -> bool {
+        let Some(stream) = self.at(index) else { return false };
+        let (peer, Some(listener)) = (stream.tuple.remote.ip(), stream.listener.take()) else { return false };
+        self.untaken.leave(peer);
         if let Some(listener) = self.listeners.get_mut(listener as usize) {
             listener.queue.retain(|waits| *waits != index);
         }
+        true
     }
 
     fn find_listener(&self, address: IpAddr, port: u16) -> Option<u32> {
@@ -150,8 +156,12 @@ impl Streams {
             return Err(Dropped::NoRoom);
         }
         let backlog = self.listeners[listener as usize].backlog;
-        if self.halves.count(listener, Some(tuple.remote.ip())) >= backlog.div_ceil(2) {
+        let peer = tuple.remote.ip();
+        if self.halves.count(listener, Some(peer)) >= backlog.div_ceil(2) {
             return Err(Dropped::Backlog);
+        }
+        if self.untaken.of(peer) >= self.config.share() {
+            return Err(Dropped::PeerShare);
         }
         // Whoever has waited longest makes room: an honest peer answers within a round trip.
         if self.halves.count(listener, None) >= backlog
@@ -168,7 +178,9 @@ impl Streams {
             self.halves.remove(index);
             return Err(Dropped::NoRoom);
         }
+        self.untaken.enter(peer);
         self.counters.half_open += 1;
+        self.counters.small_segments += u64::from(half.offer.is_small());
         self.answer_half(index, egress);
         Ok(())
     }
@@ -207,6 +219,7 @@ impl Streams {
     pub(super) fn lose_half(&mut self, index: u32) {
         if let Some(half) = self.halves.remove(index) {
             self.table.remove(&half.tuple);
+            self.untaken.leave(half.tuple.remote.ip());
             self.counters.half_open_lost += 1;
         }
     }
@@ -273,6 +286,7 @@ impl Streams {
         self.halves.remove(index);
         let Ok(id) = self.add(stream) else {
             self.table.remove(&half.tuple);
+            self.untaken.leave(half.tuple.remote.ip());
             self.counters.half_open_lost += 1;
             return Err(Dropped::NoRoom);
         };
@@ -281,7 +295,6 @@ impl Streams {
         let result = self.for_stream(id.index, segment, packet, now, egress);
         if self.stream(id).is_ok_and(|stream| !stream.open) {
             // The segment was not what it seemed to be.
-            self.forget(half.listener, id.index);
             self.doom(id.index);
             self.counters.half_open_lost += 1;
             return result.and(Err(Dropped::OutOfWindow));

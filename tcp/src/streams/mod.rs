@@ -31,6 +31,7 @@ use crate::limiter::Limits;
 use crate::stream::Stream;
 use crate::table::{Place, Table};
 use crate::timers::Timers;
+use crate::untaken::Untaken;
 
 use listen::Listener;
 pub use output::Polled;
@@ -193,6 +194,7 @@ pub struct Streams {
     listeners: Vec<Listener>,
     names: BTreeMap<(u16, Option<IpAddr>), u32>,
     halves: Halves,
+    untaken: Untaken,
     formers: Formers,
     limits: Limits,
     counters: Counters,
@@ -230,6 +232,7 @@ impl Streams {
             listeners: Vec::new(),
             names: BTreeMap::new(),
             halves: Halves::new(),
+            untaken: Untaken::new(),
             formers: Formers::new(),
             limits: Limits::new(config.secret.derive(4)),
             counters: Counters::default(),
@@ -569,6 +572,7 @@ impl Streams {
         (stream.dying, stream.orphan) = (true, true);
         let tuple = stream.tuple;
         self.table.remove(&tuple);
+        self.leave_listener(index);
         self.timers.set(index, None);
         self.leaving.set(index, None);
         self.unpark(index);

@@ -247,15 +247,13 @@ impl Streams {
         let Some(stream) = self.at(index) else { return };
         stream.end = Some(end);
         stream.happened |= Happened::ENDED;
-        let (tuple, orphan, unaccepted) = (stream.tuple, stream.orphan, stream.listener);
+        let (tuple, orphan) = (stream.tuple, stream.orphan);
         if self.table.get(&tuple) == Some(Place::Stream(index)) {
             self.table.remove(&tuple);
         }
-        if let Some(listener) = unaccepted {
-            self.counters.ended_unaccepted += 1;
-            self.forget(listener, index);
-        }
-        if orphan || unaccepted.is_some() {
+        let unaccepted = self.leave_listener(index);
+        self.counters.ended_unaccepted += u64::from(unaccepted);
+        if orphan || unaccepted {
             self.remove(index);
         } else {
             self.tell(index);

@@ -3,10 +3,10 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use ferrovia_tcp::config::MAX_FORMER;
+use ferrovia_tcp::config::{MAX_FORMER, MIN_SEGMENT};
 use ferrovia_tcp::testing::{MTU, address, config};
 use ferrovia_tcp::{Config, Dropped, End, Error, Happened};
-use smoltcp::wire::TcpControl;
+use smoltcp::wire::{TcpControl, TcpSeqNumber};
 
 use crate::raw::{Peer, packet, segment};
 
@@ -44,14 +44,56 @@ fn one_byte_a_segment() {
 }
 
 #[test]
-fn a_peer_whose_segments_are_tiny_gets_no_empty_ones() {
+fn a_peer_that_asks_for_less_gets_segments_of_the_smallest_size() {
+    let asks = |control, ack, mss| {
+        let mut syn = segment(control, 1000, ack, &[]);
+        syn.max_seg_size = mss;
+        syn
+    };
+    let least = usize::from(MIN_SEGMENT);
+    for (mss, len, small) in [
+        (Some(1), least, 1),
+        (Some(MIN_SEGMENT - 1), least, 1),
+        (Some(MIN_SEGMENT), least, 0),
+        (Some(MIN_SEGMENT + 1), least + 1, 0),
+        // It does not ask.
+        (Some(0), 536, 0),
+        (None, 536, 0),
+    ] {
+        // A connection that the peer opens, and one that this side opens.
+        for active in [false, true] {
+            let (mut peer, listener) = Peer::listening();
+            let id = if active {
+                let id = peer.streams.connect(peer.own.ip(), Some(80), peer.peer, peer.now).unwrap();
+                let next = peer.one().seq.wrapping_add(1);
+                peer.send(&asks(TcpControl::Syn, Some(next), mss)).unwrap();
+                id
+            } else {
+                peer.open_with(listener, 1000, &asks(TcpControl::Syn, None, mss)).0
+            };
+            peer.sent();
+            peer.write(id, &vec![7; 3 * len]);
+            let sent: Vec<usize> = peer.sent().iter().map(|seen| seen.len).collect();
+            assert_eq!(sent, [len; 3], "{mss:?} {active}");
+            assert_eq!(peer.streams.counters().small_segments, small, "{mss:?} {active}");
+        }
+    }
+}
+
+#[test]
+fn a_window_of_one_byte_costs_a_packet_for_each_answer() {
     let (mut peer, listener) = Peer::listening();
-    let mut syn = segment(TcpControl::Syn, 1000, None, &[]);
-    syn.max_seg_size = Some(1);
-    let (id, ..) = peer.open_with(listener, 1000, &syn);
+    let (id, seq, ack) = peer.open(listener);
+    let mut answer = segment(TcpControl::None, seq, Some(ack), &[]);
+    answer.window_len = 1;
+    peer.send(&answer).unwrap();
     peer.write(id, &[7; 1000]);
-    let sent = peer.sent();
-    assert!(!sent.is_empty() && sent.iter().all(|seen| (1..=48).contains(&seen.len)), "{sent:?}");
+    for n in 1..100 {
+        let sent = peer.sent();
+        assert_eq!((sent.len(), sent[0].len), (1, 1));
+        answer.ack_number = Some(TcpSeqNumber(ack.wrapping_add(n) as i32));
+        peer.send(&answer).unwrap();
+    }
 }
 
 #[test]

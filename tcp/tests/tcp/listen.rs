@@ -194,3 +194,71 @@ fn streams_and_their_memory_have_an_end() {
         peer.open(listener);
     }
 }
+
+#[test]
+fn one_peer_has_half_of_the_streams_at_all_listeners_until_they_are_taken() {
+    let mut peer = Peer::new(Config { streams: 20, ..config(1) });
+    let listeners = [0, 1, 2].map(|n| peer.streams.listen(None, 80 + n, 8).unwrap());
+    let mut ports = 1000..;
+    let mut knock = |peer: &mut Peer, listener: u16| {
+        peer.own.set_port(80 + listener);
+        peer.peer.set_port(ports.next().unwrap());
+        let result = peer.send(&syn(0));
+        (result, peer.sent().first().map_or(0, |answer| answer.seq.wrapping_add(1)))
+    };
+    let ack = |next| segment(TcpControl::None, 1, Some(next), &[]);
+    // Four half-open ones at each listener would be twelve; four that are open count as well.
+    for n in 0..4 {
+        let (result, next) = knock(&mut peer, 0);
+        assert_eq!((result, peer.send(&ack(next))), (Ok(()), Ok(())), "{n}");
+    }
+    for n in 0..6 {
+        assert_eq!(knock(&mut peer, 1 + n % 2).0, Ok(()), "{n}");
+    }
+    for listener in 0..3 {
+        assert_eq!(knock(&mut peer, listener).0, Err(Dropped::PeerShare));
+    }
+    assert_eq!(peer.streams.counters().dropped(Dropped::PeerShare), 3);
+    // Another peer gets in at each listener.
+    let bad = core::mem::replace(&mut peer.peer, SocketAddr::new([10, 0, 0, 77].into(), 1));
+    for (n, listener) in (0..).zip(listeners) {
+        let (result, next) = knock(&mut peer, n);
+        assert_eq!((result, peer.send(&ack(next))), (Ok(()), Ok(())));
+        let mut last = None;
+        while let Some(id) = peer.streams.accept(listener).unwrap() {
+            last = Some(id);
+        }
+        let info = peer.streams.info(last.unwrap()).unwrap();
+        assert_eq!(info.remote.ip(), peer.peer.ip());
+    }
+    // Those at the first listener are taken, and the half-open ones are given up in time.
+    peer.peer = bad;
+    for n in 0..4 {
+        assert_eq!(knock(&mut peer, 0).0, Ok(()), "{n}");
+    }
+    assert_eq!(knock(&mut peer, 1).0, Err(Dropped::PeerShare));
+    peer.pass(Duration::from_secs(10));
+    peer.sent();
+    for n in 0..10 {
+        assert_eq!(knock(&mut peer, n % 3).0, Ok(()), "{n}");
+    }
+    assert_eq!(knock(&mut peer, 1).0, Err(Dropped::PeerShare));
+    // The end of the listeners is the end of all that wait, whatever they wait for.
+    for listener in listeners {
+        peer.streams.stop(listener).unwrap();
+    }
+    peer.sent();
+    let listener = peer.streams.listen(None, 80, 40).unwrap();
+    for n in 0..10 {
+        let (result, next) = knock(&mut peer, 0);
+        // Every other one is open, and then reset.
+        let reset = segment(TcpControl::Rst, 1, None, &[]);
+        let open = if n % 2 == 0 { peer.send(&ack(next)) } else { Ok(()) };
+        assert_eq!((result, open, peer.send(&reset)), (Ok(()), Ok(()), Ok(())), "{n}");
+    }
+    assert_eq!((peer.streams.half_open(), peer.streams.accept(listener)), (0, Ok(None)));
+    for n in 0..10 {
+        assert_eq!(knock(&mut peer, 0).0, Ok(()), "{n}");
+    }
+    assert_eq!(knock(&mut peer, 0).0, Err(Dropped::PeerShare));
+}
