@@ -1,5 +1,5 @@
-//! A view of a target's figures that follows them (`storage-ctl SOCKET --live`): a table of the last
-//! second, by namespace and kind of command, by host, and by queue.
+//! A view of a target's figures that follows them (`storage-ctl SOCKET --live`): a table of the
+//! last second, by namespace and kind of command, by host, and by queue.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};

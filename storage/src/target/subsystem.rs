@@ -165,7 +165,7 @@ mod tests {
         let mut controllers = Controllers::new(3, 10..=20);
         let mut given = Vec::new();
         for _ in 0..6 {
-            let mut add = || controllers.add(Controller::new(Kind::Io, host(), 0, true, 0));
+            let mut add = || controllers.add(Controller::new(Kind::Io, host(), true, 0));
             let ids = [add(), add(), add()].map(|id| id.expect("there is room").0);
             assert_eq!(add(), Err(Status::CONTROLLER_BUSY.dnr()));
             for id in ids {

@@ -9,7 +9,7 @@ use nvme::fabrics::{AUTHENTICATION_REQUIRED, AuthenticationCommand, fctype};
 use nvme::status::Status;
 use zeroize::Zeroizing;
 
-use super::hosts::{Host, Hosts};
+use super::hosts::{Host, Hosts, Visible};
 use super::responder::{Given, Names, Responder};
 use crate::target::commands::{Answer, Index, Stage};
 use crate::target::control::Refusal;
@@ -55,6 +55,11 @@ impl Target {
             true => Err((Status::CONTROLLER_BUSY, 0)),
             false => Ok(()),
         }
+    }
+
+    /// The namespaces that a controller's host sees.
+    pub(in crate::target) fn visible_to(&mut self, id: ControllerId) -> Visible {
+        self.subsystem.controllers.get(id).map_or(Visible::ALL, |controller| controller.visible.clone())
     }
 
     /// The place of a namespace that a controller's host sees, which may be inactive.
