@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use ferrovia_tcp::config::{MAX_FORMER, MIN_SEGMENT};
 use ferrovia_tcp::testing::{MTU, address, config};
-use ferrovia_tcp::{Config, Dropped, End, Error, Happened};
+use ferrovia_tcp::{Config, Dropped, End, Error, Happened, Polled};
 use smoltcp::wire::{TcpControl, TcpSeqNumber};
 
 use crate::raw::{Peer, packet, segment};
@@ -529,5 +529,24 @@ fn peers_that_do_not_close_keep_nobody_out() {
         assert_eq!(peer.streams.counters().gave_way, 2);
         assert!(peer.streams.connect(address(0), None, to, peer.now).is_err());
         assert_eq!(peer.streams.info(ends[0].0).unwrap().end, None);
+    }
+}
+
+#[test]
+fn streams_whose_peers_do_not_close_end_within_the_budget_of_a_poll() {
+    let mut peer = Peer::new(Config { linger: Duration::from_secs(60), ..config(1) });
+    let listener = peer.streams.listen(None, 80, 8).unwrap();
+    for n in 0..5 {
+        peer.peer.set_port(1000 + n);
+        let (id, seq, ack) = peer.open(listener);
+        peer.streams.release(id, peer.now).unwrap();
+        peer.sent();
+        peer.send(&segment(TcpControl::None, seq, Some(ack.wrapping_add(1)), &[])).unwrap();
+    }
+    peer.pass(Duration::from_secs(29));
+    peer.now = peer.now + Duration::from_secs(2);
+    for left in [3, 1] {
+        assert_eq!(peer.streams.poll(peer.now, 2, &mut peer.out), Polled::More);
+        assert_eq!(peer.streams.names(), left);
     }
 }

@@ -4,6 +4,9 @@ use core::time::Duration;
 
 use ferrovia_tcp::testing::{Link, Transfer, World, growing};
 use ferrovia_tcp::{Config, StreamId};
+use smoltcp::wire::TcpControl;
+
+use crate::raw::{Peer, segment};
 
 const LONG: Duration = Duration::from_secs(100);
 /// A connection, by its ends.
@@ -117,4 +120,24 @@ fn rings_change_under_losses_and_both_directions_arrive() {
         assert!(done, "seed {seed}: {both:?}");
         assert!(large(&world).iter().all(|large| (1..=2).contains(large)), "{:?}", large(&world));
     }
+}
+
+#[test]
+fn a_byte_behind_the_window_does_not_keep_a_stream_from_large_rings() {
+    let mut peer = Peer::new(growing(1));
+    let listener = peer.streams.listen(None, 80, 8).unwrap();
+    let (id, mut seq, ack) = peer.open(listener);
+    let data = |seq, bytes| segment(TcpControl::Psh, seq, Some(ack), bytes);
+    for bytes in [&[7; 1][..], &[7; 1200], &[7; 1200]] {
+        peer.send(&data(seq, bytes)).unwrap();
+        assert_eq!(peer.read(id).len(), bytes.len());
+        seq = seq.wrapping_add(bytes.len() as u32);
+        // This side tells its window.
+        peer.pass(Duration::from_millis(5));
+        peer.sent();
+        if bytes.len() == 1 {
+            peer.send(&data(seq.wrapping_add(2048), b"x")).unwrap();
+        }
+    }
+    assert_eq!(peer.streams.large(), 1);
 }

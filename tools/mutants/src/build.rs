@@ -38,8 +38,8 @@ pub struct Built {
     pub mutants: Vec<u32>,
 }
 
-/// Builds the tests with as many mutants as possible.
-pub fn build(sources: &Sources, cargo: &[String]) -> Result<Built, Failure> {
+/// Builds the tests with as many mutants as possible, and those of the suite if it is wanted.
+pub fn build(sources: &Sources, cargo: &[String], suite: bool) -> Result<Built, Failure> {
     // All mutants are in libraries, which are checked in a fraction of the time of a build.
     let mut check = vec!["check", "--keep-going"];
     check.extend(cargo.iter().map(String::as_str).filter(|&argument| argument != "--tests"));
@@ -56,7 +56,8 @@ pub fn build(sources: &Sources, cargo: &[String]) -> Result<Built, Failure> {
     };
     println!("building the tests with {} mutants …", mutants.len());
     let mut programs = Vec::new();
-    for arguments in [cargo.iter().map(String::as_str).collect(), SUITE.to_vec()] {
+    let suite = suite.then(|| SUITE.to_vec());
+    for arguments in [cargo.iter().map(String::as_str).collect()].into_iter().chain(suite) {
         let mut build = vec!["test", "--no-run"];
         build.extend(arguments);
         programs.extend(run_cargo(sources, &build)?.programs);

@@ -1,6 +1,6 @@
 //! Tries many mutants with one build.
 //!
-//!     mutants LIST FROM TO RESULTS CARGO-TEST-ARGUMENT…
+//!     mutants [--near] LIST FROM TO RESULTS CARGO-TEST-ARGUMENT…
 //!
 //! LIST is what `cargo mutants --list --json` prints. FROM is the folder of the sources, TO a copy
 //! of them whose crates depend on `mutant-switch` (`tools/mutants/switch`). The program puts the
@@ -10,7 +10,7 @@
 //! For each mutant it appends its name, the outcome (`caught`, `timeout` or `missed`), and what
 //! decided it to RESULTS; those that are there already are not tried again. Mutants that are not
 //! there in the end cannot be switched at run time: they stand in code that the compiler evaluates,
-//! change more than an expression, or do not build.
+//! change more than an expression, or do not build. With `--near` the suite is left out.
 
 mod build;
 mod process;
@@ -55,9 +55,11 @@ struct Position {
 }
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let near = arguments.first().is_some_and(|first| first == "--near");
+    arguments.drain(..usize::from(near));
     let [list, from, to, results, cargo @ ..] = &arguments[..] else {
-        return Err("mutants LIST FROM TO RESULTS CARGO-TEST-ARGUMENT…".into());
+        return Err("mutants [--near] LIST FROM TO RESULTS CARGO-TEST-ARGUMENT…".into());
     };
     let listed: Vec<Listed> = serde_json::from_str(&fs::read_to_string(list)?)?;
     let mut files: BTreeMap<String, Vec<Mutant>> = BTreeMap::new();
@@ -73,7 +75,7 @@ fn main() -> Result<(), Failure> {
         });
     }
     let sources = build::Sources { from: PathBuf::from(from), to: PathBuf::from(to), files };
-    let built = build::build(&sources, cargo)?;
+    let built = build::build(&sources, cargo, !near)?;
     let tests = reach::tests(&built.programs)?;
     println!("{} mutants in one program; {} tests without a mutant …", built.mutants.len(), tests.len());
     let tests = reach::record(tests)?;
@@ -83,6 +85,8 @@ fn main() -> Result<(), Failure> {
     let open = built.mutants.iter().map(|&number| (number, &listed[number as usize]));
     let open: Vec<_> = open.filter(|(_, mutant)| !done.contains(&*mutant.name)).collect();
     let seeds = built.programs.iter().find(|program| program.has_seeds());
-    let seeds = seeds.ok_or("the suite has no program for seeds")?;
+    if seeds.is_none() && !near {
+        return Err("the suite has no program for seeds".into());
+    }
     trial::Trial { tests: &tests, seeds }.all(&open, results.as_ref())
 }

@@ -21,8 +21,8 @@ const SEEDS: &str = "0..2";
 /// What a mutant is tried with.
 pub struct Trial<'a> {
     pub tests: &'a [Test],
-    /// The program that runs the suite under seeds.
-    pub seeds: &'a Program,
+    /// The program that runs the suite under seeds, if the suite is there.
+    pub seeds: Option<&'a Program>,
 }
 
 impl Trial<'_> {
@@ -86,8 +86,8 @@ impl Trial<'_> {
             if program.is_suite() {
                 arguments.extend(["--fail-fast", "--limit", HANGS]);
             }
-            if under_seeds {
-                program = self.seeds;
+            if under_seeds && let Some(seeds) = self.seeds {
+                program = seeds;
                 arguments.extend(["--seeds", SEEDS]);
                 usual *= 4;
             }
