@@ -9,8 +9,10 @@
 extern crate ferrovia_qemu as qemu;
 
 mod auth;
+mod bare;
 mod clients;
 mod faults;
+mod hostile;
 mod linux;
 mod ours;
 mod servers;
