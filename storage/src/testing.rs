@@ -16,6 +16,8 @@ use crate::Error;
 use crate::attention::Attention;
 #[cfg(feature = "testing")]
 pub use crate::auth::testing::Asking;
+#[cfg(feature = "testing")]
+pub use crate::target::reservations::testing::Sharing;
 
 /// Bytes for capsules. They lie one behind the other, and the first one follows the last.
 const CAPSULES: usize = 1 << 18;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::storage::Error;
-use ::storage::initiator::{Failure, Initiator, NotSent, Operation, Options, Region, Request};
+use ::storage::initiator::{
+    Authentication, Failure, Initiator, NotSent, Operation, Options, Region, Request,
+};
 use nvme::dsm;
 use nvme::private_data::RejectCode;
 use nvme::status::Status;
@@ -17,9 +19,10 @@ use platform::sync::atomic::Ordering;
 use rdma::Nic;
 
 use super::book::{Book, Mark, Outcome, ZEROS};
-use super::plan::{self, HostPlan, NQN, OWN};
-use super::shared::{PATIENCE, Shared};
-use crate::harness::memory::{Slab, Slot};
+use super::keys;
+use super::plan::{self, HostPlan, NQN, OWN, TAIL};
+use super::shared::{PATIENCE, Shared, View, locked};
+use crate::harness::memory::{POISON, Slab, Slot};
 use crate::harness::story::{Story, Tally};
 use crate::harness::wrong::{Step, Wrong, hold};
 
@@ -33,6 +36,18 @@ const GRANULARITY: Duration = Duration::from_millis(100);
 /// How long a request takes at most in a run in which nothing goes wrong. The target's timer would
 /// hide a wake-up that was lost for ten times as long.
 const PROMPT: Duration = Duration::from_millis(10);
+
+/// The name of a host.
+pub(super) fn name(number: usize) -> String {
+    format!("{NQN}-host{number}")
+}
+
+/// Its identifier.
+pub(super) fn id(number: usize) -> [u8; 16] {
+    let mut id = [0; 16];
+    id[0] = number as u8 + 1;
+    id
+}
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +67,21 @@ enum End {
 /// What a request that was sent is about.
 enum Asked {
     Read,
-    Write { version: u32, fua: bool },
-    Zeroes { version: u32 },
+    Write {
+        version: u32,
+        fua: bool,
+    },
+    Zeroes {
+        version: u32,
+    },
     Discard,
     Flush(Mark),
-    Compare { is_sure: bool, is_spoiled: bool },
+    Compare {
+        is_sure: bool,
+        is_spoiled: bool,
+    },
+    /// It reads blocks up to this one, which the disk may have or not.
+    Tail(u64),
 }
 
 impl Asked {
@@ -69,21 +94,35 @@ impl Asked {
             Asked::Discard => "deallocate",
             Asked::Flush(_) => "flush",
             Asked::Compare { .. } => "compare",
+            Asked::Tail(_) => "read of a tail",
         }
     }
 
     /// The status of a request whose disk reports an error.
     fn fault(&self) -> Status {
         match self {
-            Asked::Read | Asked::Compare { .. } => Status::UNRECOVERED_READ.dnr(),
+            Asked::Read | Asked::Compare { .. } | Asked::Tail(_) => Status::UNRECOVERED_READ.dnr(),
             _ => Status::WRITE_FAULT,
         }
     }
 }
 
+/// What a host knows of a request's namespace when it sends the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    /// It is there, and the host sees it.
+    There,
+    /// It is there, and may go.
+    Guest(u32),
+    /// It is not there, or the host does not see it.
+    Hidden,
+    Unknown,
+}
+
 /// A request that was sent.
 struct Pending {
     asked: Asked,
+    presence: Presence,
     /// The disk, and the blocks.
     disk: usize,
     blocks: Vec<Range<usize>>,
@@ -107,6 +146,10 @@ pub(super) struct Host {
     slab: Slab,
     pending: BTreeMap<u64, Pending>,
     token: u64,
+    /// The namespaces that it sees by its connection, and whether it sees those that come later, if
+    /// it knows that.
+    sees: Option<View>,
+    sees_guests: Option<bool>,
 }
 
 impl Host {
@@ -130,6 +173,8 @@ impl Host {
             slab: Slab::new(&shared.adapters.platform, SLAB)?,
             pending: BTreeMap::new(),
             token: 0,
+            sees: None,
+            sees_guests: None,
         })
     }
 
@@ -171,11 +216,12 @@ impl Host {
     fn connect(&mut self) -> Step<Option<Initiator>> {
         let deadline = self.shared.now() + PATIENCE + PATIENCE;
         while !self.shared.is_closing() {
-            let mut id = [0; 16];
-            id[0] = self.number as u8 + 1;
+            let begun = self.shared.now();
+            let (authentication, is_right) = self.key()?;
             let options = Options {
-                host: format!("{NQN}-{}", self.name),
-                id,
+                host: name(self.number),
+                id: id(self.number),
+                authentication,
                 io_queues: self.plan.io_queues,
                 depth: self.plan.depth,
                 keep_alive: self.plan.keep_alive,
@@ -183,13 +229,19 @@ impl Host {
             };
             match Initiator::connect(&self.nic, self.shared.adapters.privileged, options) {
                 Ok(initiator) => {
+                    hold!(is_right, "{} is connected without its key", self.name);
                     self.tally.did("connected");
                     // The target has ended what earlier connections had sent.
                     self.books.iter_mut().for_each(Book::settle);
                     self.story.tell(|| format!("connected: controller {}", initiator.controller()));
-                    let (found, all) = (initiator.namespaces().len(), self.books.len());
-                    hold!(found == all || self.is_closing(), "there are {found} namespaces, not {all}");
+                    (self.sees, self.sees_guests) = (None, None);
+                    if !self.is_closing() {
+                        self.find(&initiator, begun)?;
+                    }
                     return Ok(Some(initiator));
+                }
+                Err(Failure::NotAuthenticated(_) | Failure::NoKey) if !is_right => {
+                    self.tally.did("refused: no proof");
                 }
                 Err(failure) => self.was_refused(failure)?,
             }
@@ -198,6 +250,90 @@ impl Host {
             self.shared.sleep(Duration::from_micros(100 + self.random.below(20_000)));
         }
         Ok(None)
+    }
+
+    /// How the host proves who it is, and whether that is the right way.
+    fn key(&mut self) -> Step<(Option<Authentication>, bool)> {
+        let plan = &self.shared.plan;
+        if !plan.has_keys {
+            return Ok((None, true));
+        }
+        let right = (Some(Authentication::new(keys::right()?)), true);
+        if plan.is_quiet || !self.random.rarely(4) {
+            return Ok(right);
+        }
+        let wrong = if self.random.rarely(2) { Some(Authentication::new(keys::wrong()?)) } else { None };
+        Ok((wrong, false))
+    }
+
+    /// Checks which namespaces an initiator has found that has begun to connect at that time.
+    fn find(&mut self, initiator: &Initiator, begun: Instant) -> Step {
+        let (shared, now) = (self.shared.clone(), self.shared.now());
+        let last = shared.plan.namespaces();
+        let fixed: View = (1..=last).map(|nsid| 1 << nsid).sum();
+        let (mut sees, mut guest) = (0, None);
+        for found in initiator.namespaces() {
+            if found.id > last {
+                guest = Some(found.id);
+                continue;
+            }
+            sees |= 1 << found.id;
+            if let Some(size) = shared
+                .sizes
+                .get(found.id as usize - 1)
+                .filter(|_| found.id != last || shared.plan.sharers == 0)
+            {
+                let sizes = locked(size).during(begun, now);
+                hold!(
+                    sizes.contains(&found.blocks) || self.is_closing(),
+                    "namespace {} has {} blocks, and not {sizes:?}",
+                    found.id,
+                    found.blocks
+                );
+            }
+        }
+        let mut views = locked(&shared.views).during(begun, now);
+        views.retain(|views| views[self.number] & fixed == sees);
+        let mut guests = views.iter().map(|views| views[self.number] & 1 != 0);
+        let sees_guests = guests.next();
+        hold!(
+            sees_guests.is_some() || self.is_closing(),
+            "{} finds namespaces {sees:#b} of {fixed:#b}, which it does not see",
+            self.name
+        );
+        self.sees = Some(sees);
+        self.sees_guests = sees_guests.filter(|&first| guests.all(|other| other == first));
+        let is_proper = guest.is_none_or(|nsid| {
+            let known = shared.guest();
+            self.sees_guests != Some(false)
+                && shared.plan.has_guest
+                && known.last.is_none_or(|last| last >= nsid)
+        });
+        hold!(is_proper || self.is_closing(), "{} finds namespace {guest:?}", self.name);
+        Ok(())
+    }
+
+    /// A namespace of a disk, and what is known of it.
+    fn namespace(&mut self, disk: usize) -> Option<(u32, Presence)> {
+        let shared = &self.shared;
+        if disk < shared.plan.fixed() {
+            let nsid = disk as u32 + 1;
+            let presence = match self.sees {
+                Some(sees) if sees >> nsid & 1 != 0 => Presence::There,
+                Some(_) => Presence::Hidden,
+                None => Presence::Unknown,
+            };
+            return Some((nsid, presence));
+        }
+        let guest = shared.guest();
+        let nsid = guest.nsid.or(guest.last)?;
+        let presence = match (guest.nsid, self.sees_guests) {
+            _ if guest.is_gone => Presence::Hidden,
+            (_, Some(false)) => Presence::Hidden,
+            (Some(nsid), Some(true)) => Presence::Guest(nsid),
+            _ => Presence::Unknown,
+        };
+        Some((nsid, presence))
     }
 
     fn is_closing(&self) -> bool {
@@ -215,7 +351,9 @@ impl Host {
         let no_room = RejectCode::NoResources as u16;
         match failure {
             Failure::Refused(code) if code == no_room => self.tally.did("refused: no resources"),
-            Failure::Command("Connect", status, _) if status == Status::CONTROLLER_BUSY.dnr() => {
+            Failure::Command("Connect", status, _)
+                if [Status::CONTROLLER_BUSY, Status::CONTROLLER_BUSY.dnr()].contains(&status) =>
+            {
                 self.tally.did("refused: no controller");
             }
             // The admin queue broke before the others were connected.
@@ -280,6 +418,13 @@ impl Host {
                 }
                 left -= 1;
             }
+            let may_prove = left > 0 && self.pending.is_empty() && self.shared.plan.has_keys;
+            if may_prove
+                && self.random.rarely(12)
+                && let Some(end) = self.prove_again(initiator)?
+            {
+                return Ok(end);
+            }
             let seen = initiator.seen();
             let came = match self.poll(initiator)? {
                 Ok(came) => came,
@@ -306,6 +451,30 @@ impl Host {
             }
             if came == 0 {
                 initiator.wait(seen, now + Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Proves once more who the host is, or tries to by a wrong key. How the connection ends by
+    /// that, if it does.
+    fn prove_again(&mut self, initiator: &mut Initiator) -> Step<Option<End>> {
+        let (how, is_right) = self.key()?;
+        let Some(how) = how else { return Ok(None) };
+        let proved = initiator.authenticate_again(how);
+        self.story.tell(|| format!("proves who it is, by the right key: {is_right}, {proved:?}"));
+        match proved {
+            Ok(()) => {
+                hold!(is_right, "{} has proved who it is by a wrong key", self.name);
+                self.tally.did("proved again");
+                Ok(None)
+            }
+            Err(Failure::NotAuthenticated(_)) if !is_right => {
+                self.tally.did("refused: no proof");
+                Ok(Some(End::Vanishes))
+            }
+            Err(failure) => {
+                hold!(self.may_break(), "{} cannot prove who it is: {failure}", self.name);
+                Ok(Some(End::Lost))
             }
         }
     }
@@ -387,6 +556,10 @@ impl Host {
     fn choose(&mut self, disk: usize, most: usize) -> Option<(Asked, Vec<Range<usize>>)> {
         let geometry = self.shared.plan.disks[disk];
         let all = OWN as usize;
+        if self.shared.plan.resizes && self.random.rarely(8) {
+            let end = self.shared.plan.least_blocks() + 1 + self.random.below(TAIL);
+            return Some((Asked::Tail(end), Vec::new()));
+        }
         Some(match self.random.below(100) {
             0..32 => (Asked::Read, vec![self.free_blocks(disk, most)?]),
             32..70 => {
@@ -435,15 +608,21 @@ impl Host {
                 ranges.flat_map(|range| zerocopy::IntoBytes::as_bytes(&range).to_vec()).collect()
             }
             (Asked::Read, [blocks]) => return (blocks.len() * book.block_size(), None),
+            (Asked::Tail(_), _) => return (book.block_size(), None),
             _ => Vec::new(),
         };
         (bytes.len(), Some(bytes))
     }
 
-    /// Sends a request. False if there is no room for the one that was chosen.
+    /// Sends a request, or leaves it out if its namespace is not there. False if there is no room
+    /// for the one that was chosen.
     fn send(&mut self, initiator: &mut Initiator, region: &Region) -> Step<bool> {
         let disk = self.random.below(self.books.len() as u64) as usize;
         let most = initiator.limits().transfer / self.books[disk].block_size();
+        let Some((namespace, presence)) = self.namespace(disk) else { return Ok(true) };
+        if presence == Presence::Hidden && !self.random.rarely(4) {
+            return Ok(true);
+        }
         let Some((asked, blocks)) = self.choose(disk, most) else { return Ok(false) };
         let (len, bytes) = self.data(&asked, disk, &blocks);
         let mut slot = None;
@@ -455,7 +634,7 @@ impl Host {
             }
         }
         let operation = match &asked {
-            Asked::Read => Operation::Read,
+            Asked::Read | Asked::Tail(_) => Operation::Read,
             Asked::Write { fua, .. } => Operation::Write { fua: *fua },
             Asked::Zeroes { .. } => Operation::WriteZeroes,
             Asked::Discard => Operation::Deallocate,
@@ -465,9 +644,17 @@ impl Host {
         let first = blocks.first().cloned().unwrap_or(0..0);
         let request = Request {
             operation,
-            namespace: disk as u32 + 1,
-            block: if first.is_empty() { 0 } else { self.books[disk].place(first.start) },
-            blocks: if operation == Operation::Deallocate { blocks.len() } else { first.len() } as u32,
+            namespace,
+            block: match asked {
+                Asked::Tail(end) => end - 1,
+                _ if first.is_empty() => 0,
+                _ => self.books[disk].place(first.start),
+            },
+            blocks: match asked {
+                Asked::Tail(_) => 1,
+                Asked::Discard => blocks.len() as u32,
+                _ => first.len() as u32,
+            },
             data: slot.as_ref().map(|slot| (region, slot.at, slot.len)),
         };
         let queue = self.random.below(initiator.io_queues() as u64) as usize;
@@ -483,9 +670,10 @@ impl Host {
             }
             Err(NotSent::Invalid) => return Err(Wrong("a request is refused by the initiator".into())),
         }
-        self.story.tell(|| format!("{}: {} of disk {disk}, {blocks:?}", self.token, asked.name()));
+        self.story
+            .tell(|| format!("{}: {} of disk {disk}, {presence:?}, {blocks:?}", self.token, asked.name()));
         blocks.iter().for_each(|blocks| self.books[disk].begin(blocks.clone()));
-        self.pending.insert(self.token, Pending { asked, disk, blocks, slot, sent, health });
+        self.pending.insert(self.token, Pending { asked, presence, disk, blocks, slot, sent, health });
         Ok(true)
     }
 
@@ -496,9 +684,19 @@ impl Host {
         };
         let name = pending.asked.name();
         self.story.tell(|| format!("{token}: {status}"));
-        let took = Duration::from_nanos(self.shared.now().as_nanos() - pending.sent.as_nanos());
+        let now = self.shared.now();
+        let took = Duration::from_nanos(now.as_nanos() - pending.sent.as_nanos());
         hold!(!self.shared.plan.is_quiet || took < PROMPT, "a {name} took {took:?}, and nothing was wrong");
+        if self.is_refused(&pending, status)? {
+            return self.refused(pending);
+        }
         let outcome = match (&pending.asked, status.is_success()) {
+            (&Asked::Tail(end), is_there) if is_there || status == Status::LBA_OUT_OF_RANGE.dnr() => {
+                let sizes = locked(&self.shared.sizes[pending.disk]).during(pending.sent, now);
+                let may_be = sizes.iter().any(|&size| (size >= end) == is_there);
+                hold!(may_be, "block {} is there: {is_there}, on a disk of {sizes:?}", end - 1);
+                Outcome::Done
+            }
             (&Asked::Compare { is_sure, is_spoiled }, is_equal)
                 if is_equal || status == Status::COMPARE_FAILURE.dnr() =>
             {
@@ -527,6 +725,43 @@ impl Host {
             checked.map_err(|wrong| Wrong(format!("{}, disk {}: {wrong}", self.name, pending.disk)))?;
         }
         self.note(&pending, outcome);
+        pending.slot.map_or(Ok(()), |slot| self.slab.give(slot))
+    }
+
+    /// Whether a request was refused since its namespace is not there for the host.
+    fn is_refused(&self, pending: &Pending, status: Status) -> Step<bool> {
+        let is_gone = self.shared.disks[pending.disk].is_gone.load(Ordering::SeqCst);
+        // A Flush gets another status, so that Linux lets no fsync succeed.
+        let is_flush = matches!(pending.asked, Asked::Flush(_)) && !is_gone;
+        let is_refused =
+            status == Status::INVALID_NAMESPACE.dnr() || is_flush && status == Status::INTERNAL_ERROR.dnr();
+        let name = pending.asked.name();
+        match pending.presence {
+            Presence::There => hold!(!is_refused, "a {name} of disk {} was refused: {status}", pending.disk),
+            Presence::Hidden => {
+                let may_be = is_refused || is_gone;
+                hold!(may_be, "a {name} of disk {}, which is not there: {status}", pending.disk);
+            }
+            Presence::Guest(nsid) if self.shared.guest().nsid == Some(nsid) => {
+                hold!(!is_refused, "a {name} of namespace {nsid} was refused: {status}");
+            }
+            Presence::Guest(_) | Presence::Unknown => {}
+        }
+        Ok(is_refused)
+    }
+
+    /// A request was refused: it has done nothing.
+    fn refused(&mut self, pending: Pending) -> Step {
+        self.tally.did("refused: no namespace");
+        if let (Asked::Read | Asked::Tail(_), Some(slot)) = (&pending.asked, &pending.slot) {
+            let bytes = self.slab.bytes(slot.at, slot.len)?;
+            hold!(bytes.iter().all(|&byte| byte == POISON), "a request that was refused brought data");
+        }
+        let may_be_half_done = matches!(pending.asked, Asked::Discard);
+        match may_be_half_done {
+            true => self.note(&pending, Outcome::Failed),
+            false => pending.blocks.iter().for_each(|blocks| self.books[pending.disk].end(blocks.clone())),
+        }
         pending.slot.map_or(Ok(()), |slot| self.slab.give(slot))
     }
 

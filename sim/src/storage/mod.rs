@@ -15,6 +15,11 @@
 //!   stalls for too long, the end of the target; and a host that wants a connection gets one in the
 //!   end;
 //! - the target forgets hosts that vanish, and its end takes a while at most;
+//! - a host that has not proved who it is, where it has to, gets no byte and changes none;
+//! - each command about a reservation, and each that one may forbid, is answered as a model of
+//!   reservations allows; no write of another host follows the answer to an Acquire that forbids
+//!   it; a reservation that persists survives a loss of power;
+//! - a host finds the namespaces that it sees, as long as they are, and others do not exist for it;
 //! - memory of a host is accessed for its requests only, and at the end every count is zero.
 //!
 //! | module | subject |
@@ -23,21 +28,32 @@
 //! | `book` | what blocks may hold |
 //! | `host` | a host: requests and completions |
 //! | `rude` | a host that breaks rules |
+//! | `raw` | a host that writes its own capsules |
+//! | `intruder`, `keys` | a host without a key; the keys of others |
+//! | `sharer`, `rights` | hosts that share a namespace by reservations, and a model of those |
+//! | `operator`, `history` | namespaces that come, go, and change; when hosts may notice |
 //! | `faults` | what goes wrong with disks |
 //! | `shared` | what the threads of a run share |
 
 mod book;
 mod faults;
+mod history;
 mod host;
+mod intruder;
+mod keys;
+mod operator;
 mod plan;
+mod raw;
+mod rights;
 mod rude;
 mod shared;
+mod sharer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::storage::Error;
-use ::storage::target::{Control, Export, Target};
+use ::storage::target::{Control, Target};
 use block::simulated::SimulatedDisk;
 use kernel_agent::Config;
 use platform::random::Random;
@@ -49,9 +65,13 @@ use crate::harness::{self, Nodes};
 use crate::{Network, World};
 use faults::Faults;
 use host::Host;
+use intruder::Intruder;
+use operator::Operator;
 use plan::Plan;
+use rights::Rights;
 use rude::Rude;
 use shared::{Faulty, Running, Shared};
+use sharer::{Common, Sharer};
 
 /// Tables that are large enough for a run.
 const CONFIG: Config = Config {
@@ -100,7 +120,12 @@ fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
     let nodes = Nodes::start(world, CONFIG)?;
     let disk = |&geometry| Faulty::new(SimulatedDisk::new(geometry, random.word()));
     let disks = plan.disks.iter().map(disk).collect();
-    let shared = Arc::new(Shared::new(nodes.adapters.clone(), plan, disks));
+    let common = (plan.sharers > 0).then(|| {
+        let mut disk = |geometry| SimulatedDisk::new(geometry, random.word());
+        let (disk, state) = (disk(sharer::GEOMETRY), plan.persists.then(|| disk(sharer::STATE)));
+        Arc::new(Common::new(disk, state))
+    });
+    let shared = Arc::new(Shared::new(nodes.adapters.clone(), plan, disks, common));
     story.tell(|| {
         let plan = &shared.plan;
         format!("{network:?}, quiet: {}, hosts {:?}, disks {:?}", plan.is_quiet, plan.hosts, plan.disks)
@@ -137,10 +162,11 @@ impl Turn<'_> {
         let shared = self.shared;
         let adapters = &shared.adapters;
         let nic = adapters.nic(0)?;
-        let export =
-            |(number, faulty): (u8, &Faulty)| Export { disk: faulty.disk.clone(), uuid: [number; 16] };
+        let mut operator = Operator::new(shared, self.random.word(), self.story);
         let mut config = shared.plan.config.clone();
-        config.disks = (1..).zip(&shared.disks).map(export).collect();
+        config.disks = operator.exports();
+        config.hosts = operator.hosts(self.random.rarely(2))?;
+        config.state = shared.common.as_ref().and_then(|common| Some(common.state.clone()? as _));
         let target = Target::new(&nic, adapters.privileged, config).must("a target")?;
         let (control, address) = (target.control(), target.addresses().first().copied());
         shared.open(control.clone(), address.ok_or(Wrong("the target has no address".into()))?);
@@ -163,9 +189,23 @@ impl Turn<'_> {
             let host = Rude::new(shared, self.random.word(), self.story);
             rude = Some(Running::spawn(&adapters.platform, "rude", &shared.over, move || host.turn())?);
         }
-        let is_over = || running.iter().all(Running::is_over) && rude.iter().all(Running::is_over);
+        let mut others = Vec::new();
+        if shared.plan.has_intruder {
+            let host = Intruder::new(shared, self.random.word(), self.story);
+            others.push(Running::spawn(&adapters.platform, "intruder", &shared.over, move || host.turn())?);
+        }
+        for who in 1..=shared.plan.sharers {
+            let Some(common) = &shared.common else { break };
+            let host = Sharer::new(shared, common, who, self.random.word(), self.story)?;
+            let name = format!("sharer{who}");
+            others.push(Running::spawn(&adapters.platform, &name, &shared.over, move || host.turn())?);
+        }
+        let is_over = || {
+            let all = rude.iter().chain(&others);
+            running.iter().all(Running::is_over) && all.into_iter().all(Running::is_over)
+        };
         let mut faults = Faults::new(shared, self.random.word(), self.story);
-        let ending = self.serve(&mut faults, &is_over);
+        let ending = self.serve(&mut faults, (&mut operator, &control), &is_over)?;
         let power_is_cut = self.stop(ending, &control, &mut faults)?;
         let served = target.join()?;
         self.story.tell(|| format!("the target has ended: {served:?}"));
@@ -173,8 +213,8 @@ impl Turn<'_> {
         for host in running {
             back.push(host.join()?);
         }
-        if let Some(rude) = rude {
-            self.tally.add(&rude.join()??);
+        for host in rude.into_iter().chain(others) {
+            self.tally.add(&host.join()??);
         }
         let mut hosts = back.into_iter().collect::<Step<Vec<Host>>>()?;
         // A disk that loses its power forgets what it was asked for.
@@ -192,6 +232,12 @@ impl Turn<'_> {
             faulty.end();
             faulty.is_gone.store(false, Ordering::SeqCst);
         }
+        if let Some(common) = &shared.common {
+            common.rights(Rights::restart);
+            if is_lost && !power_is_cut {
+                common.lose_power(self.random);
+            }
+        }
         if is_lost {
             self.tally.fault("losses of power", 1);
         }
@@ -200,7 +246,12 @@ impl Turn<'_> {
     }
 
     /// Lets disks fail while hosts use them; returns when the target is to end, and how.
-    fn serve(&mut self, faults: &mut Faults, is_over: &dyn Fn() -> bool) -> Ending {
+    fn serve(
+        &mut self,
+        faults: &mut Faults,
+        (operator, control): (&mut Operator, &Control),
+        is_over: &dyn Fn() -> bool,
+    ) -> Step<Ending> {
         let shared = self.shared;
         let endings = [Ending::Done, Ending::Stopped, Ending::Pulled, Ending::PowerCut];
         let ending = match shared.plan.is_quiet {
@@ -212,13 +263,14 @@ impl Turn<'_> {
             let seen = shared.over.value();
             if is_over() {
                 // There is no load any more.
-                return if ending == Ending::Pulled { ending } else { Ending::Done };
+                return Ok(if ending == Ending::Pulled { ending } else { Ending::Done });
             }
             let now = shared.now();
             if ending != Ending::Done && now >= stop {
-                return ending;
+                return Ok(ending);
             }
             faults.act(self.tally);
+            operator.act(control, self.tally)?;
             shared.over.wait(seen, Some(now + plan::time(self.random, 27)));
         }
     }
@@ -244,6 +296,9 @@ impl Turn<'_> {
                 Ending::Done | Ending::Stopped => {}
             }
         }
+        if let Some(common) = shared.common.as_ref().filter(|_| ending == Ending::PowerCut) {
+            common.stall();
+        }
         if ending == Ending::PowerCut {
             // Requests gather on the disks.
             shared.sleep(plan::time(self.random, 22));
@@ -257,6 +312,7 @@ impl Turn<'_> {
                 self.tally.fault("requests lost with the power", faulty.disk.under_way() as u64);
                 faulty.disk.power_loss(self.random.word());
             }
+            shared.common.iter().for_each(|common| common.lose_power(self.random));
             faults.end_all();
             return Ok(true);
         }

@@ -6,12 +6,15 @@ use ::storage::target::Config;
 use block::Geometry;
 use platform::random::Random;
 
+use super::raw;
 use crate::Network;
 
 /// The subsystem's name.
 pub(super) const NQN: &str = "nqn.2026-01.org.ferrovia:sim";
 /// Blocks of a host on each namespace. As many belong to hosts that break rules.
 pub(super) const OWN: u64 = 48;
+/// Blocks behind those, by which a disk that changes its size gets shorter.
+pub(super) const TAIL: u64 = 24;
 /// The entries of an admin queue, as every host here has them.
 const ADMIN: usize = 32;
 
@@ -64,6 +67,22 @@ pub(super) struct Plan {
     /// There is a host that breaks rules.
     pub(super) is_rude: bool,
     pub(super) disks: Vec<Geometry>,
+    /// The last of them is a guest: it comes as a namespace while the target runs, and goes.
+    pub(super) has_guest: bool,
+    /// Disks change their size.
+    pub(super) resizes: bool,
+    /// Hosts have to prove who they are.
+    pub(super) has_keys: bool,
+    /// By exchanges of values.
+    pub(super) exchanges: bool,
+    /// There is a host that tries to do without a key.
+    pub(super) has_intruder: bool,
+    /// Hosts see some namespaces only, and others as time goes by.
+    pub(super) has_views: bool,
+    /// Hosts that share a namespace by reservations. There is none with one of them alone.
+    pub(super) sharers: u8,
+    /// Reservations persist, if a host wants that.
+    pub(super) persists: bool,
     /// The target's, without disks.
     pub(super) config: Config,
 }
@@ -74,7 +93,8 @@ impl Plan {
         let is_quiet = !is_faulty && random.rarely(4);
         let hosts: Vec<_> = (0..1 + random.below(3)).map(|_| HostPlan::new(random)).collect();
         let is_rude = !is_quiet && random.rarely(3);
-        let disks = (0..1 + random.below(3)).map(|_| geometry(random, hosts.len() as u64 + 1)).collect();
+        let shares = hosts.len() as u64 + 1;
+        let mut disks: Vec<_> = (0..1 + random.below(3)).map(|_| geometry(random, shares)).collect();
         // There is room for each host, but sometimes not for all of them.
         let mut between = |most: usize, all: usize| match random.rarely(3) {
             true => most + random.below((all - most) as u64 + 1) as usize,
@@ -104,7 +124,61 @@ impl Plan {
             ..Config::new(NQN, Vec::new())
         };
         let turns = 1 + random.below(3);
-        Plan { is_faulty, is_quiet, is_impatient, turns, hosts, is_rude, disks, config }
+        let [has_guest, resizes, has_keys, has_views] = std::array::from_fn(|_| random.rarely(3));
+        let (exchanges, persists) = (random.rarely(8), !random.rarely(3));
+        let has_intruder = has_keys && !is_quiet && random.rarely(2);
+        let sharers = if random.rarely(3) { 2 + random.below(2) as u8 } else { 0 };
+        if has_guest {
+            // What hosts were told of the others has to hold for it.
+            disks.push(Geometry { most_pieces: 8, ..geometry(random, shares) });
+        }
+        // There is room for those who share a namespace, beside what there is for others.
+        let more = usize::from(sharers);
+        let config = Config {
+            grows: has_guest,
+            controllers: controllers + more,
+            queues: queues + 2 * more,
+            commands: commands + more * 2 * usize::from(raw::ADMIN + raw::IO),
+            ..config
+        };
+        Plan {
+            is_faulty,
+            is_quiet,
+            is_impatient,
+            turns,
+            hosts,
+            is_rude,
+            disks,
+            has_guest,
+            resizes,
+            has_keys,
+            exchanges,
+            has_intruder,
+            has_views,
+            sharers,
+            persists,
+            config,
+        }
+    }
+
+    /// The disks that are there when the target starts. They are the first namespaces.
+    pub(super) fn fixed(&self) -> usize {
+        self.disks.len() - usize::from(self.has_guest)
+    }
+
+    /// The identifier of the namespace that hosts share, if there is one.
+    pub(super) fn shared_nsid(&self) -> u32 {
+        self.fixed() as u32 + 1
+    }
+
+    /// Namespaces when the target starts.
+    pub(super) fn namespaces(&self) -> u32 {
+        self.fixed() as u32 + u32::from(self.sharers > 0)
+    }
+
+    /// Blocks of a disk that it always has.
+    pub(super) fn least_blocks(&self) -> u64 {
+        OWN * (self.hosts.len() as u64 + 1)
     }
 }
 
@@ -118,7 +192,7 @@ pub(super) fn time(random: &mut Random, most: u64) -> Duration {
 fn geometry(random: &mut Random, shares: u64) -> Geometry {
     Geometry {
         block_size: if random.rarely(4) { 4096 } else { 512 },
-        blocks: OWN * shares,
+        blocks: OWN * shares + TAIL,
         is_read_only: false,
         has_volatile_cache: !random.rarely(5),
         discard: !random.rarely(4),

@@ -5,41 +5,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::storage::target::PORT;
 use ::storage::testing::{End, RawQueue};
 use nvme::command::{Command, opcode};
-use nvme::fabrics::{CNTLID_DYNAMIC, Cc, Connect, ConnectData, Property, PropertySet};
-use nvme::feature::{self, NumberOfQueues, SetFeatures};
-use nvme::private_data;
 use nvme::sgl::Descriptor;
-use nvme::{Nqn, Status};
 use platform::random::Random;
 use zerocopy::IntoBytes;
 
-use super::plan::{NQN, OWN};
+use super::plan::OWN;
+use super::raw::{ADMIN, IO, Raw};
 use super::shared::Shared;
 use crate::harness::story::{Story, Tally};
-use crate::harness::wrong::{Must, Step, Wrong, hold};
+use crate::harness::wrong::{Step, hold};
 
-/// The entries of its queues.
-const ADMIN: u16 = 32;
-const IO: u16 = 8;
+/// Its name.
+pub(super) const NAME: &str = "nqn.2026-01.org.ferrovia:rude";
 
 pub(super) struct Rude {
     shared: Arc<Shared>,
     random: Random,
-    story: Story,
+    raw: Raw,
     tally: Tally,
 }
 
 impl Rude {
     pub(super) fn new(shared: &Arc<Shared>, seed: u64, story: &Story) -> Rude {
-        Rude {
-            shared: shared.clone(),
-            random: Random::new(seed),
-            story: story.of("rude"),
-            tally: Tally::default(),
-        }
+        let mut random = Random::new(seed);
+        let raw = Raw::new(shared, random.word(), story.of("rude"), (NAME.into(), [0x77; 16]), None);
+        Rude { shared: shared.clone(), random, raw, tally: Tally::default() }
     }
 
     /// Connects some times, until the target ends.
@@ -49,12 +41,11 @@ impl Rude {
                 break;
             }
             let entries = ADMIN.min(self.shared.plan.config.depth);
-            if let Some(mut admin) = self.connect(0, ADMIN)? {
-                let id = self.begin(&mut admin)?;
-                let io = id.map(|id| Ok((id, self.connect(1, IO.min(entries))?))).transpose()?;
+            if let Some(mut admin) = self.raw.open(0, ADMIN)? {
+                let id = self.raw.begin(&mut admin)?;
+                let io = id.map(|id| Ok((id, self.raw.open(1, IO.min(entries))?))).transpose()?;
                 if let Some((id, Some(mut io))) = io {
-                    let connect = Connect::new(1, IO.min(entries) - 1, 0);
-                    if self.ask(&mut io, connect.command(), Some(id))?.is_some() {
+                    if self.raw.join(&mut io, (1, IO.min(entries)), id)?.is_some() {
                         self.misbehave(&mut io)?;
                     }
                     drop(io);
@@ -66,72 +57,6 @@ impl Rude {
             self.shared.sleep(Duration::from_nanos(self.random.below(1 << 25)));
         }
         Ok(self.tally)
-    }
-
-    /// A connection, unless the target refuses it.
-    fn connect(&mut self, id: u16, entries: u16) -> Step<Option<RawQueue>> {
-        let nic = self.shared.adapters.nic(1)?;
-        let place = (self.shared.address()?, PORT);
-        let said = private_data::Request::new(id, entries, entries - 1);
-        match RawQueue::connect(&nic, place, said.as_bytes()) {
-            Ok(mut queue) => match queue.end() {
-                None => return Ok(Some(queue)),
-                Some(end) => self.story.tell(|| format!("no connection: {end:?}")),
-            },
-            Err(error) => {
-                self.story.tell(|| format!("no connection: {error}"));
-                hold!(self.may_break(), "a rude host cannot connect: {error}");
-            }
-        }
-        Ok(None)
-    }
-
-    fn may_break(&self) -> bool {
-        let plan = &self.shared.plan;
-        plan.is_faulty || plan.is_impatient || self.shared.is_closing()
-    }
-
-    /// Sends a command; returns its result. `None` if the connection is over.
-    fn ask(&mut self, queue: &mut RawQueue, command: Command, connects: Option<u16>) -> Step<Option<u64>> {
-        let mut command = command.with_cid(self.random.word() as u16);
-        if let Some(controller) = connects {
-            let names = [NQN, "nqn.2026-01.org.ferrovia:rude"].map(|name| Nqn::new(name.as_bytes()));
-            let [Ok(subsystem), Ok(host)] = names else { return Err(Wrong("a name is no NQN".into())) };
-            let data = ConnectData::new([0x77; 16], controller, subsystem, host);
-            queue.memory.write(0, data.as_bytes()).must("the data of a Connect")?;
-            command = command.with_sgl(queue.keyed(0, size_of::<ConnectData>()));
-        }
-        queue.send(command.as_bytes());
-        match queue.response() {
-            Ok(response) if response.status().is_success() => {
-                hold!(response.cid == command.cid, "a response for another command");
-                Ok(Some(response.result.get()))
-            }
-            Ok(response) => {
-                let busy = response.status() == Status::CONTROLLER_BUSY.dnr();
-                hold!(busy || self.may_break(), "a proper command failed: {}", response.status());
-                Ok(None)
-            }
-            Err(end) => {
-                hold!(self.may_break(), "a proper command has no response: {end:?}");
-                Ok(None)
-            }
-        }
-    }
-
-    /// Makes a queue the admin queue of an enabled controller; returns the controller.
-    fn begin(&mut self, admin: &mut RawQueue) -> Step<Option<u16>> {
-        let connect = Connect::new(0, ADMIN - 1, 0).command();
-        let Some(id) = self.ask(admin, connect, Some(CNTLID_DYNAMIC))? else { return Ok(None) };
-        let enable = PropertySet::new(Property::Cc, Cc::new().with_enabled(true).0.into());
-        let value = NumberOfQueues { submission: 1, completion: 1 }.value();
-        let queues = SetFeatures { fid: feature::id::NUMBER_OF_QUEUES, save: false, nsid: 0, value };
-        for command in [enable.command(), queues.command()] {
-            if self.ask(admin, command, None)?.is_none() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(id as u16))
     }
 
     /// A block that belongs to no other host.
@@ -203,7 +128,7 @@ impl Rude {
         let end = queue.ended();
         self.tally.did("rude: connections that the target ended");
         hold!(
-            end == Some(End::Disconnected) || self.may_break(),
+            end == Some(End::Disconnected) || self.raw.may_break(),
             "a host that broke the protocol keeps its connection"
         );
         Ok(())

@@ -1,7 +1,7 @@
 //! What the threads of a run share.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::storage::target::{Control, Snapshot};
@@ -9,7 +9,9 @@ use block::simulated::SimulatedDisk;
 use platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use platform::{Instant, Platform, Signal};
 
+use super::history::History;
 use super::plan::Plan;
+use super::sharer::Common;
 use crate::harness::Adapters;
 use crate::harness::wrong::{Must, Step, Wrong};
 
@@ -63,11 +65,34 @@ impl Faulty {
     }
 }
 
+/// What a host may see: a bit for each of the first namespaces, by its identifier, and bit 0 for
+/// those that come later.
+pub(super) type View = u64;
+
+/// What hosts know of the disk that is a guest.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Guest {
+    /// The identifier of its namespace, from the time when it had been added to the time when it is
+    /// about to be removed.
+    pub(super) nsid: Option<u32>,
+    /// The last identifier that it had.
+    pub(super) last: Option<u32>,
+    /// It has been removed, or was never there: commands are refused.
+    pub(super) is_gone: bool,
+}
+
 /// What the threads of a run share.
 pub(super) struct Shared {
     pub(super) adapters: Adapters,
     pub(super) plan: Plan,
     pub(super) disks: Vec<Faulty>,
+    /// The namespace that some hosts share.
+    pub(super) common: Option<Arc<Common>>,
+    /// The blocks of each disk.
+    pub(super) sizes: Vec<Mutex<History<u64>>>,
+    /// What each host sees.
+    pub(super) views: Mutex<History<Vec<View>>>,
+    guest: Mutex<Guest>,
     /// The target ends: connections break, and none are made any more.
     is_closing: AtomicBool,
     /// The target that runs, and its address.
@@ -79,12 +104,24 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(adapters: Adapters, plan: Plan, disks: Vec<Faulty>) -> Shared {
+    pub(super) fn new(
+        adapters: Adapters,
+        plan: Plan,
+        disks: Vec<Faulty>,
+        common: Option<Arc<Common>>,
+    ) -> Shared {
         let over = Arc::new(Signal::new(adapters.platform.clone()));
+        let now = adapters.platform.now();
+        let sizes = plan.disks.iter().map(|disk| Mutex::new(History::new(now, disk.blocks))).collect();
+        let views = Mutex::new(History::new(now, vec![View::MAX; plan.hosts.len()]));
         Shared {
             adapters,
             plan,
             disks,
+            common,
+            sizes,
+            views,
+            guest: Mutex::new(Guest { is_gone: true, ..Guest::default() }),
             is_closing: AtomicBool::new(false),
             target: Mutex::new(None),
             silences: AtomicU32::new(0),
@@ -95,8 +132,19 @@ impl Shared {
     /// A target runs.
     pub(super) fn open(&self, control: Control, address: IpAddr) {
         self.silences.store(0, Ordering::SeqCst);
+        self.sizes.iter().for_each(|size| locked(size).forget());
+        locked(&self.views).forget();
+        self.set_guest(Guest { is_gone: true, ..Guest::default() });
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some((control, address));
         self.is_closing.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn guest(&self) -> Guest {
+        *locked(&self.guest)
+    }
+
+    pub(super) fn set_guest(&self, guest: Guest) {
+        *locked(&self.guest) = guest;
     }
 
     /// The target will end.
@@ -144,6 +192,11 @@ impl Shared {
         }
         Ok(true)
     }
+}
+
+/// What a lock guards. No call of the platform is made meanwhile: another thread could run.
+pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A thread with a result.

@@ -216,6 +216,10 @@ impl Initiator {
                 last = id;
                 self.identify(cns::NAMESPACE, id, page)?;
                 let namespace: identify::Namespace = read(page);
+                // It has gone since the list was made.
+                if namespace.nsze.get() == 0 {
+                    continue;
+                }
                 let block_size = namespace.block_size();
                 let block_size = block_size.ok_or(Failure::Protocol("a block size cannot be"))?;
                 self.namespaces.push(NamespaceInfo {

@@ -9,6 +9,7 @@ use nvme::feature::{self, GetFeatures, Select, SetFeatures};
 use nvme::identify::{self, Identify, cns};
 use nvme::log::{self, GetLogPage};
 use nvme::status::Status;
+use platform::planted::{Bug, planted};
 
 use super::commands::{Answer, Index};
 use super::config::MOST_NAMESPACES;
@@ -197,7 +198,8 @@ impl Target {
                     return Err((Status::INVALID_NAMESPACE.dnr(), 0));
                 }
                 // One that the host does not see looks like one that is inactive.
-                Reply::Namespace(if self.seen_any(id, nsid).is_some() { nsid } else { 0 })
+                let is_seen = self.seen_any(id, nsid).is_some() || planted(Bug::HiddenListed);
+                Reply::Namespace(if is_seen { nsid } else { 0 })
             }
             (cns::ACTIVE_LIST, Kind::Io) => {
                 if nsid >= nvme::NSID_ALL - 1 {

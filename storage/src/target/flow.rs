@@ -4,6 +4,7 @@ use nvme::command::{Command, opcode};
 use nvme::completion::Completion;
 use nvme::sgl::Sgl;
 use nvme::status::Status;
+use platform::planted::{Bug, planted};
 use rdma::{Operation, RemoteMemory, RequestError, Slice, Work};
 use zerocopy::IntoBytes;
 
@@ -112,7 +113,10 @@ impl Target {
                 let controller = self.subsystem.controllers.get(id).filter(|one| one.is_enabled());
                 let Some(controller) = controller else { return Err((Status::SEQUENCE_ERROR.dnr(), 0)) };
                 controller.has_traffic = true;
-                let place = self.seen_any(id, nsid);
+                let place = match planted(Bug::HiddenServed) {
+                    true => self.subsystem.any_place(nsid),
+                    false => self.seen_any(id, nsid),
+                };
                 match (command.opcode, place) {
                     (opcode::io::RESERVATION_REPORT, Some(place)) if self.subsystem.has_reservations => {
                         let refusal = self.subsystem.ana.state(place).status();

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use block::{Disk, Event, Geometry};
 use platform::Privileged;
+use platform::planted::{Bug, planted};
 use rdma::Domain;
 
 use super::config::{Config, Export};
@@ -162,6 +163,9 @@ impl Target {
             namespace.disk.poll(1, &mut |_, _| ());
         }
         let Some(Event::Resized { blocks }) = namespace.disk.event() else { return };
+        if planted(Bug::EndKept) && blocks < namespace.geometry.blocks {
+            return;
+        }
         if core::mem::replace(&mut namespace.geometry.blocks, blocks) != blocks {
             log::info!("namespace {} has {blocks} blocks now", place + 1);
             let grown = namespace.lending.register(&self.domain, self.privileged, &*namespace.disk);

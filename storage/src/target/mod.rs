@@ -69,7 +69,7 @@ mod overview;
 mod pool;
 mod queue;
 mod reply;
-mod reservations;
+pub(crate) mod reservations;
 mod said;
 mod server;
 mod shares;

@@ -11,6 +11,7 @@ use nvme::log::{self, AnaState, ChangedNamespaces, DiscoveryEntry, DiscoveryHead
 use nvme::reservation::{NoticePage, Rescap};
 use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
+use platform::planted::{Bug, planted};
 use rdma::Transport;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -86,7 +87,11 @@ impl Target {
             Reply::Active(id, after) => {
                 let mut list = ActiveList::new_zeroed();
                 let all = 1..=self.subsystem.namespaces.len() as u32;
-                list.fill(after, all.filter(|nsid| self.seen(id, *nsid).is_some()));
+                let is_listed = |nsid: &u32| match planted(Bug::HiddenListed) {
+                    true => self.subsystem.place(*nsid).is_some(),
+                    false => self.seen(id, *nsid).is_some(),
+                };
+                list.fill(after, all.filter(is_listed));
                 copy(list.as_bytes(), from as u64, piece);
             }
             Reply::Descriptors(nsid) => {

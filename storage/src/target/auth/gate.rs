@@ -7,6 +7,7 @@ use nvme::auth::LONGEST_MESSAGE;
 use nvme::command::{Command, opcode};
 use nvme::fabrics::{AUTHENTICATION_REQUIRED, AuthenticationCommand, fctype};
 use nvme::status::Status;
+use platform::planted::{Bug, planted};
 use zeroize::Zeroizing;
 
 use super::hosts::{Host, Hosts, Visible};
@@ -96,6 +97,7 @@ impl Target {
         let is_of_authentication = command.opcode == opcode::FABRICS
             && matches!(command.fctype(), fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE);
         if !is_of_authentication {
+            let is_open = is_open || planted(Bug::IoUnproven) && matches!(queue.role, Role::Io(_));
             return (!is_open).then_some(Err((Status::AUTH_REQUIRED.dnr(), 0)));
         }
         if queue.role == Role::New {

@@ -9,9 +9,16 @@ use nvme::reservation::{
     Release, ReleaseAction, Type,
 };
 use nvme::status::Status;
+use platform::planted::{Bug, planted};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::order::Order;
 
 /// The most registrants of a namespace: as many as there are controllers by default.
 pub(crate) const MOST_REGISTRANTS: usize = 64;
+
+/// The bytes of a command's keys.
+pub(crate) const KEYS: usize = size_of::<RegisterKeys>();
 
 /// A host, by its identifier.
 pub(crate) type HostId = [u8; 16];
@@ -79,6 +86,37 @@ impl Reservation {
         access == Access::Read && !held.kind.is_exclusive_access()
             || self.is_holder(host)
             || held.kind.is_for_registrants() && self.has(host)
+    }
+
+    /// Carries out what a command with these keys asks for. `can_persist`: there is a place where
+    /// the state survives. A copy of the state that fails is of no use.
+    pub(crate) fn carry_out(
+        &mut self,
+        host: HostId,
+        order: &Order,
+        keys: &[u8; KEYS],
+        can_persist: bool,
+    ) -> Result<Notices, Status> {
+        match order {
+            Order::Register(arguments) => {
+                let mut given = RegisterKeys::new_zeroed();
+                given.as_mut_bytes().copy_from_slice(keys);
+                self.register(host, arguments, &given, can_persist)
+            }
+            Order::Acquire(arguments) => {
+                let mut given = AcquireKeys::new_zeroed();
+                given.as_mut_bytes().copy_from_slice(keys);
+                self.acquire(host, arguments, &given)
+            }
+            Order::Release(arguments) => {
+                let key = keys.first_chunk().map_or(0, |key| u64::from_le_bytes(*key));
+                self.release(host, arguments, key)
+            }
+            Order::Persist(persists) => {
+                self.persists = *persists && can_persist;
+                Ok(Notices::new())
+            }
+        }
     }
 
     /// Carries out a Reservation Register. `can_persist`: there is a place where the state
@@ -239,7 +277,7 @@ impl Reservation {
         notices: &mut Notices,
     ) {
         self.registrants.retain(|other| {
-            let goes = other.host != host && is_meant(other);
+            let goes = other.host != host && is_meant(other) && !planted(Bug::PreemptedStays);
             if goes {
                 // There is a place for each registrant.
                 let _ = notices.push((other.host, Notice::RegistrationPreempted));

@@ -7,6 +7,7 @@
 //! | `notices` | what a controller's host is told |
 //! | `state` | what persists, as bytes |
 //! | `store` | the disk on which it persists |
+//! | `testing` | one namespace's alone, for fuzzing |
 //!
 //! One command that changes something is carried out at a time, of all namespaces. If what it
 //! changes persists, it is written and flushed before the change takes effect and the host gets its
@@ -19,6 +20,8 @@ pub(super) mod notices;
 pub(super) mod order;
 mod state;
 mod store;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -29,12 +32,13 @@ use block::Fault;
 use nvme::async_event::Event;
 use nvme::command::Command;
 use nvme::feature::{Capabilities, GetFeatures, Select, SetFeatures, id as fid};
-use nvme::reservation::{AcquireKeys, Mask, RegisterKeys, Registrant, Report, ReportHeader};
+use nvme::reservation::{Mask, Registrant, Report, ReportHeader};
 use nvme::status::Status;
+use platform::planted::{Bug, planted};
 use platform::{Instant, Platform};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
-use self::engine::{Access, HostId, Reservation};
+use self::engine::{Access, HostId, KEYS, Reservation};
 use self::order::Order;
 use self::store::Store;
 use super::commands::{Answer, Index, Stage};
@@ -149,6 +153,9 @@ impl Target {
     /// Whether a reservation keeps a command's host from what it asks for.
     pub(super) fn conflicts(&mut self, index: Index) -> bool {
         let Some((place, access)) = access(&self.commands[index].task) else { return false };
+        if planted(Bug::CopyUnreserved) && matches!(self.commands[index].task, Task::Copy { .. }) {
+            return false;
+        }
         if self.subsystem.namespaces[place].reservation.held.is_none() {
             return false;
         }
@@ -181,31 +188,12 @@ impl Target {
                 self.answer(index);
                 continue;
             };
-            let mut keys = [0; size_of::<RegisterKeys>()];
+            let mut keys = [0; KEYS];
             self.admin_pool.read(&self.commands[index].buffer, &mut keys);
             let namespace = &self.subsystem.namespaces[place];
             let can_persist = namespace.can_persist && !self.reservations.is_lost;
             let mut next = namespace.reservation.clone();
-            let result = match order {
-                Order::Register(arguments) => {
-                    let mut given = RegisterKeys::new_zeroed();
-                    given.as_mut_bytes().copy_from_slice(&keys);
-                    next.register(host, &arguments, &given, can_persist)
-                }
-                Order::Acquire(arguments) => {
-                    let mut given = AcquireKeys::new_zeroed();
-                    given.as_mut_bytes().copy_from_slice(&keys);
-                    next.acquire(host, &arguments, &given)
-                }
-                Order::Release(arguments) => {
-                    let key = keys.first_chunk().map_or(0, |key| u64::from_le_bytes(*key));
-                    next.release(host, &arguments, key)
-                }
-                Order::Persist(persists) => {
-                    next.persists = persists && can_persist;
-                    Ok(engine::Notices::new())
-                }
-            };
+            let result = next.carry_out(host, &order, &keys, can_persist);
             let notices = match result {
                 Ok(notices) => notices,
                 Err(status) => {
@@ -248,7 +236,7 @@ impl Target {
             }
         }
         let namespace = &mut self.subsystem.namespaces[place];
-        if holds_more && namespace.on_disk > 0 {
+        if holds_more && namespace.on_disk > 0 && !planted(Bug::FenceSkipped) {
             self.reservations.fences.push_back((index, place));
             self.follow_fences();
         } else {

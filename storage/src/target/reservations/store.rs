@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use block::{Data, Disk, Fault, Piece, Request, Submit};
+use platform::planted::{Bug, planted};
 use platform::{DmaBuffer, Instant, Platform, heap};
 
 use super::engine::Reservation;
@@ -221,8 +222,10 @@ impl Store {
                 Phase::Writing { done, .. } if done + self.piece < self.bytes.len() => {
                     Phase::Writing { done: done + self.piece, has_request: false }
                 }
-                Phase::Writing { .. } => Phase::Flushing { has_request: false },
-                Phase::Flushing { .. } | Phase::Idle => {
+                Phase::Writing { .. } if !planted(Bug::StateUnflushed) => {
+                    Phase::Flushing { has_request: false }
+                }
+                Phase::Writing { .. } | Phase::Flushing { .. } | Phase::Idle => {
                     self.phase = Phase::Idle;
                     self.generation += 1;
                     self.next = 1 - self.next;
