@@ -68,6 +68,12 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Of a guest that has ended.
+    pub fn ended() -> std::io::Result<Caller> {
+        let (calls, _) = sync_channel(1);
+        Ok(Caller { calls, wake: Arc::new(UnixStream::pair()?.0) })
+    }
+
     /// Does it, and returns its result; `None` if the guest has ended.
     pub fn with<T: Send + 'static>(&self, act: impl FnOnce(&mut Vm) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = sync_channel(1);

@@ -79,6 +79,9 @@ pub mod vm;
 
 use std::process::ExitCode;
 
+#[doc(hidden)]
+pub use operator::fuzzing;
+
 /// Prints the error, if there is one. Returns the process's status.
 pub fn exit(outcome: error::Result<u8>) -> ExitCode {
     let status = outcome.unwrap_or_else(|error| {

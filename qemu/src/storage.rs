@@ -245,7 +245,7 @@ fn memory(files: usize, ram_disks: &[Size], spare: u64) -> Size {
 pub(crate) struct Names(Sha256);
 
 impl Names {
-    fn of(nqn: Option<&str>) -> Names {
+    pub fn of(nqn: Option<&str>) -> Names {
         let mut machine = ["/etc/machine-id", "/var/lib/dbus/machine-id"].iter();
         let machine = machine.find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         Names::on(machine.trim(), nqn)

@@ -201,7 +201,7 @@ impl StorageConfig {
     }
 
     /// The options in a text; or the line of a fault, and what it is.
-    fn parse(text: &str) -> std::result::Result<StorageConfig, (usize, String)> {
+    pub fn parse(text: &str) -> std::result::Result<StorageConfig, (usize, String)> {
         let at_line = |offset: usize| text[..offset.min(text.len())].lines().count().max(1);
         let config: StorageConfig = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| at_line(span.start + 1));

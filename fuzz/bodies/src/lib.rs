@@ -11,6 +11,7 @@ mod auth;
 mod calls;
 mod capsule;
 mod cm;
+mod control;
 mod convert;
 mod dat_calls;
 mod descriptor;
@@ -22,6 +23,7 @@ mod pass;
 mod port;
 mod port_streams;
 mod race;
+mod reservations;
 mod stream;
 mod tcp;
 mod transport;
@@ -36,7 +38,7 @@ pub use input::Input;
 pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their files in `fuzz/fuzz_targets`.
-pub const TARGETS: [(&str, Body); 20] = [
+pub const TARGETS: [(&str, Body); 22] = [
     ("admin", admin::run),
     ("work", work::run),
     ("api", api::run),
@@ -50,6 +52,8 @@ pub const TARGETS: [(&str, Body); 20] = [
     ("packets", packets::run),
     ("capsule", capsule::run),
     ("auth", auth::run),
+    ("reservations", reservations::run),
+    ("control", control::run),
     ("descriptor", descriptor::run),
     ("vipl", vipl::run),
     ("tcp", tcp::run),

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// The clients that are served at a time.
 const MOST_CLIENTS: usize = 8;
 /// The longest line.
-const LONGEST: u64 = 4 << 10;
+pub(super) const LONGEST: u64 = 4 << 10;
 /// How long a client may be silent, and may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -121,7 +121,12 @@ fn refusal(why: &str) -> String {
     format!("{}\n", serde_json::json!({"ok": false, "error": why}))
 }
 
-fn serve(stream: &UnixStream, busy: &Arc<AtomicUsize>, answer: &dyn Fn(&[u8]) -> String) -> io::Result<()> {
+/// Serves a client until it ends.
+pub(super) fn serve(
+    stream: &UnixStream,
+    busy: &Arc<AtomicUsize>,
+    answer: &dyn Fn(&[u8]) -> String,
+) -> io::Result<()> {
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
     loop {
         let mut line = Vec::new();
