@@ -92,8 +92,8 @@ fn linux_writes_on_while_paths_are_closed_and_targets_are_killed() {
         device = devices.into_iter().next().expect("a device");
     }
     wait_for_both(&mut linux);
-    let states = "cat /sys/block/nvme0c*n1/ana_state | sort | tr '\\n' ' '";
-    wait_until(&mut linux, &format!("[ \"$({states})\" = 'non-optimized optimized ' ]"));
+    let states = "echo $(cat /sys/block/nvme0c*n1/ana_state | sort)";
+    wait_until(&mut linux, &format!("[ \"$({states})\" = \"non-optimized optimized\" ]"));
 
     // Each block has its number in it. What a line of the log names was written and flushed.
     let writer = format!(
@@ -114,7 +114,7 @@ fn linux_writes_on_while_paths_are_closed_and_targets_are_killed() {
     assert_eq!(paths.writes(1), before.0, "that path is closed");
     assert!(paths.writes(2) >= before.1 + u64::from(SOME));
     paths.set(2, "inaccessible");
-    wait_until(&mut linux, &format!("[ \"$({states})\" = 'inaccessible inaccessible ' ]"));
+    wait_until(&mut linux, &format!("[ \"$({states})\" = \"inaccessible inaccessible\" ]"));
     paths.set(1, "change");
     paths.set(1, "optimized");
     writes_on(&mut linux, SOME);
