@@ -1,6 +1,7 @@
 //! C programs on the verbs library: `verbs`.
 //!
-//! A program that is linked to libibverbs loads the library of this name that it finds first. The
+//! A program that is linked to libibverbs and librdmacm loads the libraries of these names that it
+//! finds first. The
 //! launcher builds Ferrovia's, puts it into a folder under that name, and runs the program with the
 //! folder in front of `LD_LIBRARY_PATH`. The options about links become variables that the library
 //! reads when the program first asks for devices (`verbs/library/src/environment.rs`).
@@ -8,6 +9,8 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,8 +23,11 @@ use crate::launch::print_line;
 use crate::network::{Plug, Transport};
 use crate::options::Options;
 
-/// The names under which programs load the library.
-const NAMES: [&str; 1] = ["libibverbs.so.1"];
+/// The name of the library, and those under which programs load it, too: links to it, so that a
+/// program that loads it under several names has it once. Programs that are linked to the libraries
+/// of vendors, as perftest is, load these too.
+const NAME: &str = "libibverbs.so.1";
+const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 const PATH: &str = "LD_LIBRARY_PATH";
 
 /// What `verbs` is to do.
@@ -53,7 +59,7 @@ pub fn verbs(options: &Options, asked: &Asked) -> Result<u8> {
     match (&install, asked.print_env, asked.program.split_first()) {
         (Some(folder), false, None) => {
             put(&images::build_library()?, folder)?;
-            print_line(&format!("put into {}: {}", folder.display(), NAMES.join(", ")))?;
+            print_line(&format!("put into {}: {NAME}, {}", folder.display(), OTHER_NAMES.join(", ")))?;
             Ok(0)
         }
         (None, true, None) => {
@@ -86,7 +92,7 @@ fn own_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Puts the library into a folder, under each name. A program that has the former one open keeps
+/// Puts the library into a folder, with links to it. A program that has the former one open keeps
 /// it.
 fn put(library: &Path, folder: &Path) -> Result<()> {
     let failed = |path: &Path| {
@@ -94,10 +100,14 @@ fn put(library: &Path, folder: &Path) -> Result<()> {
         move |source| Error::File { path, source }
     };
     fs::create_dir_all(folder).map_err(failed(folder))?;
-    for name in NAMES {
+    let replace = |name: &str, make: &dyn Fn(&Path) -> io::Result<()>| {
         let (place, next) = (folder.join(name), folder.join(format!(".{name}.{}", std::process::id())));
-        fs::copy(library, &next).map_err(failed(&next))?;
-        fs::rename(&next, &place).map_err(failed(&place))?;
+        make(&next).map_err(failed(&next))?;
+        fs::rename(&next, &place).map_err(failed(&place))
+    };
+    replace(NAME, &|next| fs::copy(library, next).map(drop))?;
+    for name in OTHER_NAMES {
+        replace(name, &|next| symlink(NAME, next))?;
     }
     Ok(())
 }

@@ -36,7 +36,11 @@ fn debians(program: &str) -> PathBuf {
 fn launcher(options: &[&str], program: &str, arguments: &[&str]) -> Command {
     let program = debians(program);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovia"));
-    command.args(options).arg("verbs").arg("--").arg(program).args(arguments);
+    command.args(options).arg("verbs").arg("--").arg(&program).args(arguments);
+    // The libraries of perftest that are not of rdma-core.
+    if let Some(root) = program.parent().and_then(|bin| bin.parent()).filter(|root| root.ends_with("usr")) {
+        command.env("LD_LIBRARY_PATH", root.join("lib/x86_64-linux-gnu"));
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -179,6 +183,135 @@ fn a_peer_that_is_killed_ends_the_connection_with_an_error() {
     assert!(!output.status.success() && said.contains("retries exceeded"), "{said}");
 }
 
+/// An address of 127.0.0.0/8 that no other test has, for a server that clients have to name.
+fn address() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(2);
+    let process = std::process::id();
+    let last = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("127.{}.{}.{last}", 1 + process / 256 % 250, process % 256)
+}
+
+/// Whether a process has the port of RoCEv2 at an address, by the kernel's table.
+fn has_nic(address: &str) -> bool {
+    let address: std::net::Ipv4Addr = address.parse().expect("an address");
+    let local = format!("{:08X}:{:04X}", u32::from(address).swap_bytes(), 4791);
+    let table = fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    table.lines().any(|line| line.split_whitespace().nth(1) == Some(&local))
+}
+
+/// A server that is connected to by `rdma_cm`, at an address of its own.
+fn cm_server(program: &str, arguments: &[&str]) -> (Running, String) {
+    let address = address();
+    let link = format!("udp:{address}");
+    let mut server = Running::start(launcher(&["--link", &link], program, arguments));
+    let begun = Instant::now();
+    while !has_nic(&address) {
+        assert!(server.child().try_wait().expect("a child").is_none(), "{program} ended");
+        assert!(begun.elapsed() < LIMIT, "{program} opens no NIC");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (server, address)
+}
+
+/// Runs a client until the server listens: it opens its NIC a moment before.
+fn cm_client(program: &str, arguments: &[&str]) -> Output {
+    let begun = Instant::now();
+    loop {
+        let output = Running::start(launcher(&[], program, arguments)).end();
+        let text = said(&output);
+        let not_yet = ["EVENT_REJECTED", "EVENT_UNREACHABLE, error: 1", "Connection refused"];
+        if !not_yet.iter().any(|words| text.contains(words)) || begun.elapsed() > LIMIT {
+            return output;
+        }
+    }
+}
+
+/// Runs a server and its client, to whose arguments the server's address is appended.
+fn connect(server: (&str, &[&str]), client: (&str, &[&str]), words: &str) {
+    let (running, address) = cm_server(server.0, server.1);
+    let arguments = [client.1, &[&address]].concat();
+    let client_said = cm_client(client.0, &arguments);
+    for (who, output) in [("client", client_said), ("server", running.end())] {
+        let said = said(&output);
+        assert!(output.status.success() && said.contains(words), "{}, {who}: {said}", server.0);
+    }
+}
+
+#[test]
+fn rping_connects_by_rdma_cm_and_checks_what_it_reads_and_writes() {
+    let common = ["-v", "-V", "-C", "30", "-S", "2000"];
+    let server = [&["-s"], &common[..]].concat();
+    let client = [&["-c"], &common[..], &["-a"]].concat();
+    connect(("rping", &server), ("rping", &client), "rdma-ping-29");
+}
+
+#[test]
+fn endpoints_that_wait_connect() {
+    connect(("rdma_server", &[]), ("rdma_client", &["-s"]), ": end 0");
+}
+
+#[test]
+fn many_connections_share_an_event_channel() {
+    let common = ["-c", "20", "-C", "20"];
+    connect(("ucmatose", &common), ("ucmatose", &[&common[..], &["-s"]].concat()), "return status 0");
+}
+
+#[test]
+fn datagram_services_are_found_by_rdma_cm() {
+    connect(("udaddy", &[]), ("udaddy", &["-s"]), "return status 0");
+}
+
+#[test]
+fn perftest_runs_connected_by_rdma_cm() {
+    for program in ["ib_send_lat", "ib_write_bw"] {
+        let common = ["-R", "-n", "100"];
+        let port = port();
+        let common = [&common[..], &["-p", &port]].concat();
+        connect((program, &common), (program, &common), "100");
+    }
+}
+
+/// Begins an endless rping, and kills the server or the client in the middle. The other one ends.
+fn rping_with_a_peer_that_is_killed(the_server: bool) {
+    let (server, address) = cm_server("rping", &["-s"]);
+    let written = tempfile::NamedTempFile::new().expect("a file");
+    let begun = Instant::now();
+    let client = loop {
+        let mut command = launcher(&[], "rping", &["-c", "-v", "-a", &address]);
+        command.stdout(written.reopen().expect("a file"));
+        let mut client = Running::start(command);
+        let has_begun =
+            || fs::read_to_string(written.path()).is_ok_and(|text| text.contains("rdma-ping-20:"));
+        // It ends if the server does not listen yet.
+        while !has_begun() && client.child().try_wait().expect("a child").is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if has_begun() {
+            break client;
+        }
+        assert!(begun.elapsed() < LIMIT, "{}", said(&client.end()));
+    };
+    let (mut killed, other) = if the_server { (server, client) } else { (client, server) };
+    killed.child().kill().expect("it runs");
+    let said = said(&other.end());
+    assert!(said.contains("DISCONNECT EVENT") || said.contains("completion failed"), "{said}");
+}
+
+#[test]
+fn an_rping_whose_server_or_client_is_killed_ends() {
+    rping_with_a_peer_that_is_killed(true);
+    rping_with_a_peer_that_is_killed(false);
+}
+
+#[test]
+fn an_address_that_the_link_does_not_carry_is_refused() {
+    let program = debians("ibv_devices");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovia"));
+    command.args(["--link", "udp:127.0.0.250", "--ip", "10.0.0.1/24", "verbs", "--"]).arg(program);
+    let said = said(&command.output().expect("it runs"));
+    assert!(said.contains("carries its own address only, not 10.0.0.1"), "{said}");
+}
+
 #[test]
 fn a_shell_can_be_told_what_to_export_and_the_library_installed() {
     let launcher = || Command::new(env!("CARGO_BIN_EXE_ferrovia"));
@@ -192,6 +325,7 @@ fn a_shell_can_be_told_what_to_export_and_the_library_installed() {
     let listed =
         Command::new(debians("ibv_devices")).env("LD_LIBRARY_PATH", folder.path()).output().expect("it runs");
     assert!(library.is_file() && said(&listed).contains("rxe0"), "{}", said(&listed));
+    assert!(folder.path().join("librdmacm.so.1").is_file());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use kernel_agent::DatagramAddress;
 
 use crate::abi::{self, AhAttr, Wc, wc_flags};
-use crate::device::{Context, device_gid, gid_bytes};
+use crate::device::{Context, device_gid, gid_bytes, gid_words, program_gid};
 use crate::errno::{Errno, pointer};
 
 /// The bytes in front of a datagram: a GRH, or an IPv4 header in its last 20.
@@ -94,13 +94,9 @@ pub unsafe extern "C" fn init_ah_from_wc(
     let (source, own, hop_limit, traffic_class) = sides(grh);
     let gids = &opening.agent().identity().gids;
     let Some(own) = gids.iter().position(|gid| *gid == own) else { return libc::EINVAL };
-    let halves = |gid: [u8; 16]| -> [u64; 2] {
-        let (first, second) = gid.split_at(8);
-        [first, second].map(|half| u64::from_ne_bytes(half.try_into().unwrap_or_default()))
-    };
     let made = AhAttr {
-        dgid: halves(source),
-        sgid_index: (own as u8).saturating_sub(1),
+        dgid: gid_words(source),
+        sgid_index: program_gid(opening.agent(), own as u8),
         hop_limit,
         traffic_class,
         sl: wc.sl,

@@ -48,11 +48,18 @@ impl<T> EventQueue<T> {
         self.fd.as_raw_fd()
     }
 
-    /// Adds an event, unless its object is being destroyed or there are so many already.
-    fn push(&self, event: T, of: Option<&Reported>, most: usize) {
+    /// Whether there is an event.
+    pub(crate) fn is_empty(&self) -> bool {
+        locked(&self.queue).is_empty()
+    }
+
+    /// Adds an event, unless its object is being destroyed or there are so many already; then it is
+    /// dropped, without the lock.
+    pub(crate) fn push(&self, event: T, of: Option<&Reported>, most: usize) {
         let mut queue = locked(&self.queue);
         if queue.len() >= most || of.is_some_and(Reported::has_ended) {
-            return;
+            drop(queue);
+            return drop(event);
         }
         queue.push_back(event);
         // Under the lock, so that the count is never above the number of events. It blocks only
@@ -63,7 +70,7 @@ impl<T> EventQueue<T> {
     /// Takes the oldest event, as the descriptor's flags say: waits for it, or fails. `note` runs
     /// before another thread can find the event gone: who destroys its object waits for what was
     /// taken.
-    fn take(&self, note: impl Fn(&T)) -> Result<T, Errno> {
+    pub(crate) fn take(&self, note: impl Fn(&T)) -> Result<T, Errno> {
         loop {
             rustix::io::read(&self.fd, &mut [0; 8]).map_err(SystemError::raw_os_error)?;
             let mut queue = locked(&self.queue);
@@ -75,13 +82,13 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Drops the events of an object that is being destroyed. Returns how many they were.
-    fn forget(&self, is_its: impl Fn(&T) -> bool) -> u32 {
+    /// Removes the events of an object, which is being destroyed or moves to another queue.
+    pub(crate) fn remove(&self, is_its: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = locked(&self.queue);
-        let before = queue.len();
-        queue.retain(|event| !is_its(event));
-        let dropped = (before - queue.len()) as u32;
-        for _ in 0..dropped {
+        let all = std::mem::take(&mut *queue);
+        let (removed, kept): (Vec<T>, Vec<T>) = all.into_iter().partition(is_its);
+        *queue = kept.into();
+        for _ in 0..removed.len() {
             let count = rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN);
             // Without waiting: a thread may have counted the event already.
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -89,7 +96,7 @@ impl<T> EventQueue<T> {
                 let _ = rustix::io::read(&self.fd, &mut [0; 8]);
             }
         }
-        dropped
+        removed
     }
 }
 
@@ -115,7 +122,7 @@ impl Reported {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn taken(&self) {
+    pub(crate) fn taken(&self) {
         *locked(&self.unacknowledged) += 1;
     }
 
@@ -147,7 +154,7 @@ impl EventQueue<Arc<cq::Events>> {
     }
 
     pub(crate) fn forget_cq(&self, cq: &Arc<cq::Events>) {
-        self.forget(|other| Arc::ptr_eq(other, cq));
+        self.remove(|other| Arc::ptr_eq(other, cq));
     }
 }
 
@@ -260,7 +267,7 @@ impl AsyncQueue {
 
     /// Drops the events of an object.
     pub(crate) fn forget(&self, of: &Reported) {
-        self.0.forget(|(element, _)| element.reported().is_some_and(|reported| ptr::eq(reported, of)));
+        self.0.remove(|(element, _)| element.reported().is_some_and(|reported| ptr::eq(reported, of)));
     }
 }
 

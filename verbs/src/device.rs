@@ -61,6 +61,10 @@ pub fn provide(open: Open) {
 
 /// Forgets the devices: the process is a child of the one that opened them, and has no threads of
 /// theirs. The next list is of new ones.
+///
+/// If another thread of the parent was asking for the list at the time of the fork, its lock is
+/// held for ever in the child: then the child keeps the parent's devices, and a call for the list
+/// does not return there. A program that forks while it opens devices has to exec.
 pub fn forget() {
     if let Ok(mut devices) = DEVICES.try_lock() {
         *devices = None;
@@ -76,7 +80,7 @@ fn text<const N: usize>(from: &str) -> [c_char; N] {
     to
 }
 
-fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
+pub(crate) fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     if devices.is_none() {
         let open = OPEN.get().ok_or(libc::ENOSYS)?;
@@ -198,7 +202,17 @@ impl Context {
 /// See the crate.
 pub unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut abi::Context {
     // SAFETY: see the crate.
-    pointer(Opening::open(unsafe { agent(device) }).map(|opening| {
+    pointer(unsafe { open(device) })
+}
+
+/// Opens a device.
+///
+/// # Safety
+///
+/// The pointer is of a list.
+pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
+    // SAFETY: the caller's.
+    Opening::open(unsafe { agent(device) }).map(|opening| {
         let not_there = missing::number as *const () as usize;
         let mut ops = [not_there; 32];
         for (place, function) in [
@@ -232,7 +246,7 @@ pub unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut abi::Cont
         let context = Box::into_raw(Box::new(Context { slots, size, abi, opening }));
         // SAFETY: the field of what was just made.
         unsafe { &raw mut (*context).abi }
-    }))
+    })
 }
 
 /// `ibv_close_device`. Objects that are left end with it.
@@ -424,6 +438,17 @@ pub(crate) fn device_gid(agent: &Agent, index: u8) -> Result<u8, Errno> {
     }
 }
 
+/// A program's index of the device's index of a GID. The one that is hidden has the first.
+pub(crate) fn program_gid(agent: &Agent, index: u8) -> u8 {
+    index.saturating_sub(hidden(agent) as u8)
+}
+
+/// A GID as C has it: a union of words and bytes.
+pub(crate) fn gid_words(gid: [u8; 16]) -> [u64; 2] {
+    let (first, second) = gid.split_at(8);
+    [first, second].map(|half| u64::from_ne_bytes(half.try_into().unwrap_or_default()))
+}
+
 /// The bytes of a GID that C has as a union of words and bytes.
 pub(crate) fn gid_bytes(words: [u64; 2]) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -455,9 +480,8 @@ pub unsafe extern "C" fn query_gid(
 
 fn entry(agent: &Agent, index: usize) -> Option<GidEntry> {
     let found = gid(agent, index).filter(|gid| **gid != [0; 16])?;
-    let (first, second) = found.split_at(8);
     Some(GidEntry {
-        gid: [first, second].map(|half| u64::from_ne_bytes(half.try_into().unwrap_or_default())),
+        gid: gid_words(*found),
         gid_index: index as u32,
         port_num: 1,
         gid_type: ROCE_V2,

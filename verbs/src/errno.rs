@@ -39,6 +39,12 @@ pub(crate) fn set(errno: Errno) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// The errno of this thread.
+pub(crate) fn last() -> Errno {
+    // SAFETY: the address of this thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
 /// The number for an error of the agent.
 pub(crate) fn of(error: Error) -> Errno {
     match error {
@@ -46,6 +52,7 @@ pub(crate) fn of(error: Error) -> Errno {
         Error::NoResources(_) | Error::OutOfMemory => libc::ENOMEM,
         Error::Busy => libc::EBUSY,
         Error::NotReachable => libc::EFAULT,
+        Error::ServiceInUse => libc::EADDRINUSE,
         _ => libc::EINVAL,
     }
 }

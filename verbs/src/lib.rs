@@ -15,9 +15,10 @@
 //! | [`cq`], [`srq`], [`ah`] | completion queues, shared receive queues, address handles |
 //! | [`qp`], [`post`] | queue pairs and their states; posts |
 //! | [`words`] | names of statuses and events, rates |
+//! | [`cm`] | connections by `rdma_cm`: what programs call by `librdmacm` |
 //! | [`missing`] | the calls that it does not have |
 //!
-//! What it does not do: connections by `rdma_cm`, extended queue pairs and completion queues
+//! What it does not do: extended queue pairs and completion queues
 //! (`_ex`), memory windows of type 2, multicast, and all that needs hardware of one kind. These
 //! calls return `EOPNOTSUPP`, or are not announced.
 //!
@@ -34,6 +35,7 @@
 pub mod abi;
 pub mod ah;
 pub mod channel;
+pub mod cm;
 pub mod cq;
 pub mod device;
 mod errno;
@@ -47,3 +49,10 @@ pub mod srq;
 pub mod words;
 
 pub use device::{Nic, provide};
+
+/// Forgets all devices and contexts: the process is a child of the one that opened them, and has no
+/// threads of theirs. See [`device::forget`].
+pub fn forget() {
+    cm::devices::forget();
+    device::forget();
+}

@@ -187,11 +187,10 @@ pub unsafe extern "C" fn dereg_mr(this: *mut abi::Mr) -> c_int {
 const CHANGE_TRANSLATION: c_int = 1;
 const CHANGE_PD: c_int = 1 << 1;
 const CHANGE_ACCESS: c_int = 1 << 2;
-/// Results of [`rereg_mr`]: a wrong argument; the region is as before; it is gone.
-const ERR_INPUT: c_int = -1;
-const ERR_CMD: c_int = -4;
+/// `IBV_REREG_MR_ERR_INPUT`: the region is as before.
+const AS_BEFORE: c_int = -1;
 
-/// `ibv_rereg_mr`. With another range the keys are new, too.
+/// `ibv_rereg_mr`. With another range the keys are new, too. If it fails, the region is as before.
 ///
 /// # Safety
 ///
@@ -207,7 +206,7 @@ pub unsafe extern "C" fn rereg_mr(
     const ALL: c_int = CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS;
     if flags & !ALL != 0 || flags & CHANGE_PD != 0 && to.is_null() {
         errno::set(libc::EINVAL);
-        return ERR_INPUT;
+        return AS_BEFORE;
     }
     // SAFETY: see the crate.
     let (mr, opening) = unsafe { (&mut *this.cast::<Mr>(), Context::opening((*this).context)) };
@@ -217,13 +216,19 @@ pub unsafe extern "C" fn rereg_mr(
     let changed = if flags & CHANGE_TRANSLATION != 0 {
         if flags & CHANGE_ACCESS == 0 {
             errno::set(libc::EOPNOTSUPP);
-            return ERR_INPUT;
+            return AS_BEFORE;
         }
         register(opening, domain, addr, length, addr as u64, access as c_uint).and_then(|new| {
-            let former = std::mem::replace(&mut mr.inner, new);
+            // Fails if a window is bound to it: then it stays, and the new one goes.
+            if let Err(error) = mr.inner.destroy() {
+                opening.keys_mut().remove(new.key());
+                let _ = new.destroy();
+                return Err(errno::of(error));
+            }
+            opening.keys_mut().remove(mr.inner.key());
+            mr.inner = new;
             (mr.abi.addr, mr.abi.length) = (addr, length);
-            opening.keys_mut().remove(former.key());
-            former.destroy().map_err(errno::of)
+            Ok(())
         })
     } else {
         let wanted = (flags & CHANGE_ACCESS != 0).then(|| rights(access as c_uint)).transpose();
@@ -241,7 +246,7 @@ pub unsafe extern "C" fn rereg_mr(
         }
         Err(error) => {
             errno::set(error);
-            ERR_CMD
+            AS_BEFORE
         }
     }
 }

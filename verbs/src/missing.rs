@@ -16,6 +16,12 @@ pub extern "C" fn minus_one() -> c_int {
     -1
 }
 
+/// As [`minus_one`], of a call that returns a long number.
+pub extern "C" fn minus_one_long() -> isize {
+    errno::set(libc::EOPNOTSUPP);
+    -1
+}
+
 /// A call that returns a pointer, or null and sets errno: `EOPNOTSUPP`.
 pub extern "C" fn pointer() -> *mut c_void {
     errno::set(libc::EOPNOTSUPP);

@@ -2,9 +2,9 @@
 //! agent's events name.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, Upcalls};
+use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls};
 use rdma::handle::Tag;
 use rdma::{Adapter, Face, Opening as Begun, Table, handles};
 
@@ -53,6 +53,16 @@ impl KeyNames {
     }
 }
 
+/// Who hears of connections. An opening whose program moves its queue pairs itself has nobody.
+pub(crate) trait Connections: Send + Sync {
+    /// Something happened to a connection. In the dispatcher thread.
+    fn connection(&self, event: &CmEvent<'_>);
+    /// Something happened to a datagram service. In the dispatcher thread.
+    fn resolution(&self, event: &ResolutionEvent<'_>);
+    /// The device is dead.
+    fn device_died(&self);
+}
+
 pub(crate) struct Opening {
     adapter: Adapter<Opening>,
     pub(crate) qps: Table<QpHandle, qp::Events>,
@@ -60,6 +70,7 @@ pub(crate) struct Opening {
     pub(crate) srqs: Table<SrqHandle, srq::Events>,
     keys: RwLock<KeyNames>,
     pub(crate) asynchronous: AsyncQueue,
+    pub(crate) connections: OnceLock<Box<dyn Connections>>,
 }
 
 impl Opening {
@@ -79,6 +90,7 @@ impl Opening {
                 srqs,
                 keys: RwLock::default(),
                 asynchronous,
+                connections: OnceLock::new(),
             })
             .map_err(no_memory)
     }
@@ -157,8 +169,17 @@ impl Upcalls for Opening {
         }
     }
 
-    /// Programs move their queue pairs themselves.
-    fn connection(&self, _event: CmEvent<'_>) {}
+    fn connection(&self, event: CmEvent<'_>) {
+        if let Some(connections) = self.connections.get() {
+            connections.connection(&event);
+        }
+    }
+
+    fn resolution(&self, event: ResolutionEvent<'_>) {
+        if let Some(connections) = self.connections.get() {
+            connections.resolution(&event);
+        }
+    }
 
     fn catastrophic(&self, _death: Death) {
         self.adapter.disable(self);
@@ -179,6 +200,9 @@ impl Face for Opening {
 
     fn device_died(&self) {
         self.asynchronous.push(Element::Port, event::DEVICE_FATAL);
+        if let Some(connections) = self.connections.get() {
+            connections.device_died();
+        }
     }
 
     /// The agent destroys what is left when the opening detaches.

@@ -576,10 +576,18 @@ fn a_window_opens_a_part_of_a_region_until_it_is_bound_anew() {
         assert_eq!(a.post(&mut request), 0);
         assert_eq!(a.completion().status, 0);
         assert_eq!(memory::dereg_mr(region), libc::EBUSY, "a window is bound to it");
+        let (key, to) = ((*region).lkey, ptr::null_mut());
+        // Another range with other rights: it fails, and the region is as before.
+        let failed = memory::rereg_mr(region, 1 | 4, to, b.page.cast(), 64, flags);
+        assert_eq!((failed, (*region).lkey, (*region).length), (-1, key, 4096));
+        assert_eq!(a.post(&mut request), 0);
+        assert_eq!(a.completion().status, 0, "the window is still there");
         assert_ne!(bind(0), rkey);
         assert_eq!(a.post(&mut request), 0);
         assert_eq!(a.completion().status, 10, "the window is closed");
         assert_eq!(memory::dealloc_mw(window), 0);
+        assert_eq!(memory::rereg_mr(region, 1 | 4, to, b.page.cast(), 64, flags), 0);
+        assert_eq!((*region).length, 64);
         assert_eq!(memory::dereg_mr(region), 0);
         let mut event = AsyncEvent { element: 0, event_type: 0 };
         assert_eq!(channel::get_async_event(b.side.context, &mut event), 0);

@@ -1,5 +1,5 @@
 //! Programs of Debian's packages that run on this machine, not in a guest: those that use
-//! libibverbs, for tests of our library.
+//! libibverbs and librdmacm, for tests of our library.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use crate::progress::Progress;
 
 use super::image::{Apt, Work, unpack};
 
-const PACKAGES: [&str; 1] = ["ibverbs-utils"];
+/// The last two are libraries that perftest needs.
+const PACKAGES: [&str; 5] = ["ibverbs-utils", "rdmacm-utils", "perftest", "libibumad3", "libpci3"];
 
 /// The folder with the programs. They are downloaded once.
 pub fn find() -> Result<PathBuf> {

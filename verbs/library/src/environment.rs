@@ -70,17 +70,27 @@ impl Environment {
     }
 }
 
-/// The links to try, with the addresses of the port on each.
-pub fn candidates(environment: &Environment) -> Vec<(LinkSpec, Vec<IpPrefix>)> {
-    let links: Vec<LinkSpec> = match &environment.link {
-        Some(link) => vec![link.clone()],
-        None => (2..255).map(|last| LinkSpec::Udp(Ipv4Addr::new(127, 0, 0, last).into())).collect(),
+/// The links to try, with the addresses of the port on each. A link by UDP carries its own address
+/// only: without a link it follows from the address, and another address is refused.
+pub fn candidates(environment: &Environment) -> Result<Vec<(LinkSpec, Vec<IpPrefix>)>, String> {
+    let first = environment.addresses.first();
+    let links: Vec<LinkSpec> = match (&environment.link, first) {
+        (Some(link), _) => vec![link.clone()],
+        (None, Some(first)) => vec![LinkSpec::Udp(first.address())],
+        (None, None) => (2..255).map(|last| LinkSpec::Udp(Ipv4Addr::new(127, 0, 0, last).into())).collect(),
     };
-    links
+    if let [LinkSpec::Udp(own)] = &links[..]
+        && let Some(other) = environment.addresses.iter().find(|prefix| prefix.address() != *own)
+    {
+        let other = other.address();
+        return Err(format!("the link udp:{own} carries its own address only, not {other}"));
+    }
+    let all = links
         .into_iter()
         .map(|link| match environment.addresses.is_empty() {
             true => (link.clone(), link.address().into_iter().collect()),
             false => (link, environment.addresses.clone()),
         })
-        .collect()
+        .collect();
+    Ok(all)
 }

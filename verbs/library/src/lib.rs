@@ -1,6 +1,6 @@
-//! `libibverbs.so.1`: the verbs, with a NIC in the same process.
+//! `libibverbs.so.1` and `librdmacm.so.1`: the verbs and connections, with a NIC in the process.
 //!
-//! A program that is linked to libibverbs loads this library in its place (`LD_LIBRARY_PATH`), and
+//! A program that is linked to these loads this library in their place (`LD_LIBRARY_PATH`), and
 //! then needs no RDMA hardware, no kernel module and no rights. Its NIC is the device model of
 //! Ferrovia in a thread of the program, on a link to other processes and machines (`links`).
 //!
@@ -9,7 +9,9 @@
 //! | `environment` | what the user chooses by variables |
 //! | `machine` | the NIC: platform, transport, the device's thread |
 //! | `symbols` | the names that programs load |
+//! | `watch` | peers that ended without a word |
 
 mod environment;
 mod machine;
 mod symbols;
+mod watch;

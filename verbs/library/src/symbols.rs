@@ -4,7 +4,7 @@
 //! get a warning of the loader, or none at all. So each name is a jump of its own to the function.
 #![expect(unsafe_code, reason = "names with versions are the assembler's; the loader calls `init`")]
 
-use verbs::{Nic, ah, channel, cq, device, memory, missing, qp, srq, words};
+use verbs::{Nic, ah, channel, cm, cq, device, memory, missing, qp, srq, words};
 
 use crate::machine;
 
@@ -103,6 +103,96 @@ export! {
     "ibv_copy_qp_attr_from_kern", "IBVERBS_1.0", missing::nothing;
 }
 
+// The names of vendors' libraries that perftest asks for, whatever the device.
+export! {
+    "mlx5dv_create_qp", "MLX5_1.3", missing::pointer;
+    "mlx5dv_open_device", "MLX5_1.7", missing::pointer;
+    "mlx5dv_devx_general_cmd", "MLX5_1.7", missing::number;
+    "mlx5dv_create_mkey", "MLX5_1.10", missing::pointer;
+    "mlx5dv_destroy_mkey", "MLX5_1.10", missing::number;
+    "mlx5dv_qp_ex_from_ibv_qp_ex", "MLX5_1.10", missing::pointer;
+    "mlx5dv_crypto_login", "MLX5_1.21", missing::number;
+    "mlx5dv_dek_create", "MLX5_1.21", missing::pointer;
+    "mlx5dv_dek_destroy", "MLX5_1.21", missing::number;
+    "efadv_create_qp_ex", "EFA_1.1", missing::pointer;
+    "efadv_query_device", "EFA_1.1", missing::number;
+}
+
+// The names of librdmacm. Those of rsockets are there for programs that are linked to all of it.
+export! {
+    "rdma_create_event_channel", "RDMACM_1.0", cm::channel::create_event_channel;
+    "rdma_destroy_event_channel", "RDMACM_1.0", cm::channel::destroy_event_channel;
+    "rdma_get_cm_event", "RDMACM_1.0", cm::channel::get_cm_event;
+    "rdma_ack_cm_event", "RDMACM_1.0", cm::channel::ack_cm_event;
+    "rdma_event_str", "RDMACM_1.0", cm::channel::event_str;
+    "rdma_create_id", "RDMACM_1.0", cm::identifier::create_id;
+    "rdma_destroy_id", "RDMACM_1.0", cm::identifier::destroy_id;
+    "rdma_migrate_id", "RDMACM_1.0", cm::identifier::migrate_id;
+    "rdma_bind_addr", "RDMACM_1.0", cm::identifier::bind_addr;
+    "rdma_resolve_addr", "RDMACM_1.0", cm::identifier::resolve_addr;
+    "rdma_resolve_route", "RDMACM_1.0", cm::identifier::resolve_route;
+    "rdma_set_option", "RDMACM_1.0", cm::identifier::set_option;
+    "rdma_get_src_port", "RDMACM_1.0", cm::identifier::get_src_port;
+    "rdma_get_dst_port", "RDMACM_1.0", cm::identifier::get_dst_port;
+    "rdma_listen", "RDMACM_1.0", cm::connection::listen;
+    "rdma_connect", "RDMACM_1.0", cm::connection::connect;
+    "rdma_accept", "RDMACM_1.0", cm::connection::accept;
+    "rdma_reject", "RDMACM_1.0", cm::connection::reject;
+    "rdma_reject_ece", "RDMACM_1.3", cm::connection::reject_ece;
+    "rdma_disconnect", "RDMACM_1.0", cm::connection::disconnect;
+    "rdma_notify", "RDMACM_1.0", cm::connection::notify;
+    "rdma_create_qp", "RDMACM_1.0", cm::queue_pair::create_qp;
+    "rdma_create_qp_ex", "RDMACM_1.0", cm::queue_pair::create_qp_ex;
+    "rdma_destroy_qp", "RDMACM_1.0", cm::queue_pair::destroy_qp;
+    "rdma_create_srq", "RDMACM_1.0", cm::queue_pair::create_srq;
+    "rdma_destroy_srq", "RDMACM_1.0", cm::queue_pair::destroy_srq;
+    "rdma_create_ep", "RDMACM_1.0", cm::endpoint::create_ep;
+    "rdma_destroy_ep", "RDMACM_1.0", cm::endpoint::destroy_ep;
+    "rdma_get_request", "RDMACM_1.0", cm::endpoint::get_request;
+    "rdma_getaddrinfo", "RDMACM_1.0", cm::info::getaddrinfo;
+    "rdma_freeaddrinfo", "RDMACM_1.0", cm::info::freeaddrinfo;
+    "rdma_get_devices", "RDMACM_1.0", cm::devices::get_devices;
+    "rdma_free_devices", "RDMACM_1.0", cm::devices::free_devices;
+    "rdma_create_srq_ex", "RDMACM_1.0", missing::minus_one;
+    "rdma_join_multicast", "RDMACM_1.0", missing::minus_one;
+    "rdma_join_multicast_ex", "RDMACM_1.1", missing::minus_one;
+    "rdma_leave_multicast", "RDMACM_1.0", missing::minus_one;
+    "rdma_establish", "RDMACM_1.2", missing::minus_one;
+    "rdma_init_qp_attr", "RDMACM_1.2", missing::minus_one;
+    "rdma_get_remote_ece", "RDMACM_1.3", missing::minus_one;
+    "rdma_set_local_ece", "RDMACM_1.3", missing::minus_one;
+    "rdma_resolve_addrinfo", "RDMACM_1.4", missing::minus_one;
+    "rdma_query_addrinfo", "RDMACM_1.4", missing::minus_one;
+    "rdma_write_cm_event", "RDMACM_1.5", missing::minus_one;
+    "raccept", "RDMACM_1.0", missing::minus_one;
+    "rbind", "RDMACM_1.0", missing::minus_one;
+    "rclose", "RDMACM_1.0", missing::minus_one;
+    "rconnect", "RDMACM_1.0", missing::minus_one;
+    "rfcntl", "RDMACM_1.0", missing::minus_one;
+    "rgetpeername", "RDMACM_1.0", missing::minus_one;
+    "rgetsockname", "RDMACM_1.0", missing::minus_one;
+    "rgetsockopt", "RDMACM_1.0", missing::minus_one;
+    "riounmap", "RDMACM_1.0", missing::minus_one;
+    "riowrite", "RDMACM_1.0", missing::minus_one_long;
+    "rlisten", "RDMACM_1.0", missing::minus_one;
+    "rpoll", "RDMACM_1.0", missing::minus_one;
+    "rread", "RDMACM_1.0", missing::minus_one_long;
+    "rreadv", "RDMACM_1.0", missing::minus_one_long;
+    "rrecv", "RDMACM_1.0", missing::minus_one_long;
+    "rrecvfrom", "RDMACM_1.0", missing::minus_one_long;
+    "rrecvmsg", "RDMACM_1.0", missing::minus_one_long;
+    "rselect", "RDMACM_1.0", missing::minus_one;
+    "rsend", "RDMACM_1.0", missing::minus_one_long;
+    "rsendmsg", "RDMACM_1.0", missing::minus_one_long;
+    "rsendto", "RDMACM_1.0", missing::minus_one_long;
+    "rsetsockopt", "RDMACM_1.0", missing::minus_one;
+    "rshutdown", "RDMACM_1.0", missing::minus_one;
+    "rsocket", "RDMACM_1.0", missing::minus_one;
+    "rwrite", "RDMACM_1.0", missing::minus_one_long;
+    "rwritev", "RDMACM_1.0", missing::minus_one_long;
+    "riomap", "RDMACM_1.0", missing::minus_one_long;
+}
+
 /// Opens the NIC when the program asks for devices; says on standard error why there is none.
 fn open() -> Result<Vec<Nic>, i32> {
     match machine::open() {
@@ -116,12 +206,12 @@ fn open() -> Result<Vec<Nic>, i32> {
 
 /// A child process has the parent's memory and none of its threads.
 extern "C" fn in_child() {
-    device::forget();
+    verbs::forget();
 }
 
 extern "C" fn init() {
     device::provide(open);
-    // SAFETY: the function only forgets a list.
+    // SAFETY: the function only forgets lists.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 

@@ -1,0 +1,574 @@
+//! Connections by `rdma_cm` as a C program makes them: by pointers, between two NICs of one
+//! process.
+#![expect(unsafe_code, reason = "the calls are C's")]
+
+use std::ffi::{c_int, c_void};
+use std::net::Ipv6Addr;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use ferrovia_verbs as verbs;
+use kernel_agent::{Agent, Config};
+use verbs::abi::{QpCap, QpInitAttr, RecvWr, Wc, qps, qpt};
+use verbs::cm::abi::{AddrInfo, CmEvent, CmId, ConnParam, EventChannel, event, ps, rai};
+use verbs::cm::channel::{
+    ack_cm_event, create_event_channel, destroy_event_channel, event_str, get_cm_event,
+};
+use verbs::cm::connection::{accept, connect, disconnect, listen, reject};
+use verbs::cm::devices::{free_devices, get_devices};
+use verbs::cm::endpoint::{create_ep, destroy_ep, get_request};
+use verbs::cm::identifier::{
+    bind_addr, create_id, destroy_id, get_dst_port, get_src_port, migrate_id, resolve_addr, resolve_route,
+    set_option,
+};
+use verbs::cm::queue_pair::{create_qp, destroy_qp};
+use verbs::{Nic, cq, device, post};
+
+/// Opens the NICs: the machine lives as long as the process.
+fn nics() -> Result<Vec<Nic>, i32> {
+    static MACHINE: OnceLock<host::Machine> = OnceLock::new();
+    let machine = MACHINE.get_or_init(|| host::Machine::new(2));
+    let config = Config { max_qps: 64, max_cqs: 64, max_keys: 64, max_connections: 64, ..Config::default() };
+    let open = |n: usize| {
+        let agent = Agent::open(machine.platform(), machine.transport(n), n as u32, config);
+        Nic { name: format!("test{n}"), agent: agent.expect("the NIC comes up") }
+    };
+    Ok([0, 1].map(open).into())
+}
+
+/// The address of a NIC, with a port.
+fn address(n: usize, port: u16) -> libc::sockaddr_in6 {
+    verbs::provide(nics);
+    let mut gid = [0; 16];
+    // SAFETY: the calls in C's order; zeros are an address.
+    unsafe {
+        let mut number = 0;
+        let list = get_devices(&mut number);
+        assert_eq!(number, 2);
+        assert_eq!(device::query_gid(*list.add(n), 1, 0, &mut gid), 0);
+        free_devices(list);
+    }
+    socket_address(gid.into(), port)
+}
+
+fn socket_address(ip: Ipv6Addr, port: u16) -> libc::sockaddr_in6 {
+    // SAFETY: zeros are an address.
+    let mut made: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    made.sin6_family = libc::AF_INET6 as u16;
+    made.sin6_port = port.to_be();
+    made.sin6_addr.s6_addr = ip.octets();
+    made
+}
+
+fn pointer(address: &mut libc::sockaddr_in6) -> *mut libc::sockaddr {
+    ptr::from_mut(address).cast()
+}
+
+/// A port that no other test has.
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(1000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().expect("a number")
+}
+
+/// What an event said; it is acknowledged.
+#[derive(Debug)]
+struct Said {
+    id: *mut CmId,
+    listener: *mut CmId,
+    kind: c_int,
+    status: c_int,
+    data: Vec<u8>,
+    depths: (u8, u8),
+}
+
+/// Takes an event without acknowledging it.
+fn take(channel: *mut EventChannel) -> *mut CmEvent {
+    let mut event = ptr::null_mut();
+    // SAFETY: the channel is there.
+    assert_eq!(unsafe { get_cm_event(channel, &mut event) }, 0);
+    event
+}
+
+fn next(channel: *mut EventChannel) -> Said {
+    let taken = take(channel);
+    // SAFETY: an event that is not acknowledged yet; its parameters are those of a connection.
+    unsafe {
+        let CmEvent { id, listen_id, event, status, .. } = *taken;
+        let conn = (*taken).param.conn;
+        let data = match conn.private_data.is_null() {
+            true => Vec::new(),
+            false => {
+                std::slice::from_raw_parts(conn.private_data.cast::<u8>(), usize::from(conn.private_data_len))
+                    .to_vec()
+            }
+        };
+        assert_eq!(ack_cm_event(taken), 0);
+        let depths = (conn.responder_resources, conn.initiator_depth);
+        Said { id, listener: listen_id, kind: event, status, data, depths }
+    }
+}
+
+fn expect(channel: *mut EventChannel, kind: c_int) -> Said {
+    let said = next(channel);
+    // SAFETY: names are C's constants.
+    let name = |kind| unsafe { std::ffi::CStr::from_ptr(event_str(kind)) };
+    assert_eq!(said.kind, kind, "{:?} instead of {:?}: {said:?}", name(said.kind), name(kind));
+    said
+}
+
+fn make(channel: *mut EventChannel, space: c_int) -> *mut CmId {
+    let mut id = ptr::null_mut();
+    // SAFETY: the channel is there.
+    assert_eq!(unsafe { create_id(channel, &mut id, 7 as *mut c_void, space) }, 0);
+    id
+}
+
+fn channel() -> *mut EventChannel {
+    verbs::provide(nics);
+    let channel = create_event_channel();
+    assert!(!channel.is_null());
+    channel
+}
+
+fn attributes(kind: c_int) -> QpInitAttr {
+    QpInitAttr {
+        qp_context: ptr::null_mut(),
+        send_cq: ptr::null_mut(),
+        recv_cq: ptr::null_mut(),
+        srq: ptr::null_mut(),
+        cap: QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+        qp_type: kind,
+        sq_sig_all: 1,
+    }
+}
+
+fn with_qp(id: *mut CmId, kind: c_int) {
+    // SAFETY: the identifier is bound to a device.
+    assert_eq!(unsafe { create_qp(id, ptr::null_mut(), &mut attributes(kind)) }, 0);
+}
+
+fn param(data: &[u8]) -> ConnParam {
+    ConnParam {
+        private_data: data.as_ptr().cast(),
+        private_data_len: data.len() as u8,
+        responder_resources: 3,
+        initiator_depth: 2,
+        flow_control: 0,
+        retry_count: 7,
+        rnr_retry_count: 7,
+        srq: 0,
+        qp_num: 0,
+    }
+}
+
+/// A listening identifier on NIC 1.
+fn listener(channel: *mut EventChannel, space: c_int, port: u16, backlog: c_int) -> *mut CmId {
+    let id = make(channel, space);
+    let mut own = address(1, port);
+    // SAFETY: the identifier is there.
+    unsafe {
+        assert_eq!(bind_addr(id, pointer(&mut own)), 0);
+        assert_eq!(listen(id, backlog), 0);
+    }
+    id
+}
+
+/// An identifier on NIC 0 that has a route to a port of NIC 1.
+fn routed(channel: *mut EventChannel, space: c_int, to: u16) -> *mut CmId {
+    let id = make(channel, space);
+    let (mut own, mut peer) = (address(0, 0), address(1, to));
+    // SAFETY: the identifier is there.
+    unsafe {
+        assert_eq!(resolve_addr(id, pointer(&mut own), pointer(&mut peer), 1000), 0);
+        assert_eq!(expect(channel, event::ADDR_RESOLVED).id, id);
+        assert!(!(*id).verbs.is_null() && (*id).port_num == 1);
+        assert_eq!(u16::from_be(get_dst_port(id)), to);
+        assert_ne!(get_src_port(id), 0);
+        assert_eq!(resolve_route(id, 1000), 0);
+    }
+    expect(channel, event::ROUTE_RESOLVED);
+    id
+}
+
+fn end(id: *mut CmId) {
+    // SAFETY: nothing uses it afterwards.
+    unsafe {
+        destroy_qp(id);
+        assert_eq!(destroy_id(id), 0);
+    }
+}
+
+fn end_channels(channels: &[*mut EventChannel]) {
+    for &channel in channels {
+        // SAFETY: its identifiers are destroyed.
+        unsafe { destroy_event_channel(channel) };
+    }
+}
+
+#[test]
+fn a_connection_carries_private_data_both_ways_and_ends_for_both() {
+    let (mine, yours) = (channel(), channel());
+    let at = port();
+    let listening = listener(yours, ps::TCP, at, 4);
+    let client = routed(mine, ps::TCP, at);
+    with_qp(client, qpt::RC);
+    // SAFETY: the calls in C's order.
+    unsafe {
+        assert_eq!((*(*client).qp).state, qps::INIT);
+        assert_eq!(connect(client, &mut param(b"hello")), 0);
+        let asked = expect(yours, event::CONNECT_REQUEST);
+        assert_eq!((asked.listener, &asked.data[..5], asked.data.len()), (listening, &b"hello"[..], 56));
+        assert_eq!(asked.depths, (2, 3), "as this end would have its own");
+        let server = asked.id;
+        assert_eq!((*server).context as usize, 7, "the listening identifier's");
+        assert_eq!((*server).channel, yours);
+        assert_eq!(u16::from_be(get_src_port(server)), at);
+        with_qp(server, qpt::RC);
+        let mut receive = RecvWr { wr_id: 9, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
+        assert_eq!(post::post_recv((*server).qp, &mut receive, &mut ptr::null_mut()), 0);
+        assert_eq!(accept(server, &mut param(b"welcome")), 0);
+        let established = expect(mine, event::ESTABLISHED);
+        assert_eq!((established.id, &established.data[..7]), (client, &b"welcome"[..]));
+        assert_eq!(established.depths, (2, 3));
+        assert_eq!(expect(yours, event::ESTABLISHED).id, server);
+        // The last receive is flushed.
+        assert_eq!(disconnect(client), 0);
+        expect(mine, event::DISCONNECTED);
+        assert_eq!(expect(yours, event::DISCONNECTED).id, server);
+        assert_eq!(disconnect(server), 0);
+        let mut wc = Wc::default();
+        while cq::poll_cq((*server).recv_cq, 1, &mut wc) == 0 {}
+        assert_eq!((wc.wr_id, wc.status), (9, 5));
+        end(server);
+    }
+    end(client);
+    end(listening);
+    end_channels(&[mine, yours]);
+}
+
+#[test]
+fn a_request_is_rejected_by_the_program_by_the_end_of_the_listener_or_for_want_of_one() {
+    let (mine, yours) = (channel(), channel());
+    let at = port();
+    let listening = listener(yours, ps::TCP, at, 0);
+    let begin = |at| {
+        let client = routed(mine, ps::TCP, at);
+        with_qp(client, qpt::RC);
+        // SAFETY: the identifier has a route.
+        assert_eq!(unsafe { connect(client, ptr::null_mut()) }, 0);
+        client
+    };
+    let client = begin(at);
+    let server = expect(yours, event::CONNECT_REQUEST).id;
+    let data = b"no";
+    // SAFETY: the calls in C's order.
+    unsafe {
+        assert_eq!(reject(server, data.as_ptr().cast(), 2), 0);
+        assert_eq!((reject(server, data.as_ptr().cast(), 2), errno()), (-1, libc::EINVAL));
+        assert_eq!((accept(server, ptr::null_mut()), errno()), (-1, libc::EINVAL));
+    }
+    let said = expect(mine, event::REJECTED);
+    assert_eq!((said.status, &said.data[..2]), (28, &data[..]));
+    end(server);
+    end(client);
+
+    // A request that the program has not taken.
+    let client = begin(at);
+    // SAFETY: the channel is there.
+    let fd = unsafe { BorrowedFd::borrow_raw((*yours).fd) };
+    let readable = rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN);
+    assert_eq!(rustix::event::poll(&mut [readable], None), Ok(1));
+    end(listening);
+    expect(mine, event::REJECTED);
+    end(client);
+
+    let client = begin(at);
+    assert_eq!(expect(mine, event::REJECTED).status, 8, "no such service");
+    end(client);
+    end_channels(&[mine, yours]);
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_unreachable() {
+    let mine = channel();
+    let id = make(mine, ps::TCP);
+    let mut own = address(0, 0);
+    let mut nobody = address(1, 5);
+    nobody.sin6_addr.s6_addr[13] ^= 0xff;
+    // SAFETY: the calls in C's order.
+    unsafe {
+        assert_eq!(resolve_addr(id, pointer(&mut own), pointer(&mut nobody), 1000), 0);
+        expect(mine, event::ADDR_RESOLVED);
+        assert_eq!(resolve_route(id, 1000), 0);
+        expect(mine, event::ROUTE_RESOLVED);
+        with_qp(id, qpt::RC);
+        assert_eq!(connect(id, ptr::null_mut()), 0);
+    }
+    assert_eq!(expect(mine, event::UNREACHABLE).status, -libc::ETIMEDOUT);
+    end(id);
+
+    // From an address of IPv4, none of IPv6 is reached.
+    let id = make(mine, ps::TCP);
+    let mut other = socket_address("fe80::dead".parse().expect("an address"), 5);
+    // SAFETY: the identifier is there.
+    assert_eq!(unsafe { resolve_addr(id, pointer(&mut own), pointer(&mut other), 1000) }, 0);
+    assert_eq!(expect(mine, event::ADDR_ERROR).status, -libc::ENETUNREACH);
+    end(id);
+    end_channels(&[mine]);
+}
+
+#[test]
+fn wrong_calls_get_the_errors_of_sockets_and_change_nothing() {
+    let mine = channel();
+    let at = port();
+    let mut id = ptr::null_mut();
+    let wrong = |result: c_int, number: c_int| assert_eq!((result, errno()), (-1, number));
+    // SAFETY: the calls get what exists.
+    unsafe {
+        wrong(create_id(mine, &mut id, ptr::null_mut(), 0x2), libc::EOPNOTSUPP);
+        let id = make(mine, ps::TCP);
+        let mut other_family = address(0, at);
+        other_family.sin6_family = libc::AF_UNIX as u16;
+        wrong(bind_addr(id, pointer(&mut other_family)), libc::EAFNOSUPPORT);
+        let mut foreign = socket_address("fe80::dead".parse().expect("an address"), at);
+        wrong(bind_addr(id, pointer(&mut foreign)), libc::ENODEV);
+        wrong(resolve_route(id, 1000), libc::EINVAL);
+        wrong(connect(id, ptr::null_mut()), libc::EINVAL);
+        wrong(accept(id, ptr::null_mut()), libc::EINVAL);
+        wrong(disconnect(id), libc::EINVAL);
+        wrong(create_qp(id, ptr::null_mut(), &mut attributes(qpt::RC)), libc::EINVAL);
+        wrong(get_request(id, &mut ptr::null_mut()), libc::EINVAL);
+        let mut tos = 32u8;
+        assert_eq!(set_option(id, 0, 0, ptr::from_mut(&mut tos).cast(), 1), 0);
+        wrong(set_option(id, 0, 0, ptr::from_mut(&mut tos).cast(), 2), libc::EINVAL);
+        wrong(set_option(id, 1, 1, ptr::from_mut(&mut tos).cast(), 1), libc::ENOSYS);
+        let mut own = address(1, at);
+        assert_eq!(bind_addr(id, pointer(&mut own)), 0);
+        wrong(bind_addr(id, pointer(&mut own)), libc::EINVAL);
+        let second = make(mine, ps::TCP);
+        wrong(bind_addr(second, pointer(&mut own)), libc::EADDRINUSE);
+        assert_eq!(listen(id, 1), 0);
+        wrong(listen(id, 1), libc::EINVAL);
+        end(id);
+        assert_eq!(bind_addr(second, pointer(&mut own)), 0, "the port is free again");
+        end(second);
+
+        let routed = routed(mine, ps::TCP, at);
+        wrong(connect(routed, ptr::null_mut()), libc::EINVAL);
+        wrong(connect(routed, &mut param(b"")), libc::EOPNOTSUPP);
+        with_qp(routed, qpt::RC);
+        wrong(create_qp(routed, ptr::null_mut(), &mut attributes(qpt::RC)), libc::EINVAL);
+        let long = [1; 57];
+        wrong(connect(routed, &mut param(&long)), libc::EINVAL);
+        let mut deep = ConnParam { initiator_depth: 200, ..param(b"") };
+        wrong(connect(routed, &mut deep), libc::EINVAL);
+        end(routed);
+        assert_eq!(ack_cm_event(ptr::null_mut()), -1);
+    }
+    end_channels(&[mine]);
+}
+
+#[test]
+fn an_identifier_is_not_destroyed_before_its_events_are_acknowledged() {
+    let mine = channel();
+    let id = make(mine, ps::TCP);
+    let (mut own, mut peer) = (address(0, 0), address(1, 1));
+    // SAFETY: the identifier is there.
+    assert_eq!(unsafe { resolve_addr(id, pointer(&mut own), pointer(&mut peer), 1000) }, 0);
+    let taken = take(mine);
+    let (ended, has_ended) = mpsc::channel();
+    let raw = id as usize;
+    let thread = std::thread::spawn(move || {
+        end(raw as *mut CmId);
+        ended.send(()).expect("the test waits");
+    });
+    // A destruction that did not wait would be over by then, most of the time.
+    assert!(has_ended.recv_timeout(Duration::from_millis(100)).is_err());
+    // SAFETY: the event is not acknowledged yet.
+    assert_eq!(unsafe { ack_cm_event(taken) }, 0);
+    assert_eq!(has_ended.recv(), Ok(()));
+    thread.join().expect("no panic");
+    end_channels(&[mine]);
+}
+
+#[test]
+fn a_channel_does_not_block_if_its_descriptor_is_set_so() {
+    let mine = channel();
+    // SAFETY: the channel is there.
+    unsafe {
+        let fd = BorrowedFd::borrow_raw((*mine).fd);
+        rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).expect("a descriptor");
+        let mut event = ptr::null_mut();
+        assert_eq!((get_cm_event(mine, &mut event), errno()), (-1, libc::EAGAIN));
+    }
+    let id = routed(mine, ps::TCP, 1);
+    end(id);
+    end_channels(&[mine]);
+}
+
+#[test]
+fn requests_beyond_the_backlog_come_when_there_is_room() {
+    let (mine, yours) = (channel(), channel());
+    let at = port();
+    let listening = listener(yours, ps::TCP, at, 1);
+    let clients: Vec<*mut CmId> = (0..3)
+        .map(|_| {
+            let client = routed(mine, ps::TCP, at);
+            with_qp(client, qpt::RC);
+            client
+        })
+        .collect();
+    for &client in &clients {
+        // SAFETY: the identifier has a route.
+        assert_eq!(unsafe { connect(client, ptr::null_mut()) }, 0);
+    }
+    let servers: Vec<*mut CmId> = (0..3)
+        .map(|_| {
+            let server = loop {
+                let said = next(yours);
+                if said.kind == event::CONNECT_REQUEST {
+                    break said.id;
+                }
+            };
+            with_qp(server, qpt::RC);
+            // SAFETY: the identifier is a request's.
+            assert_eq!(unsafe { accept(server, ptr::null_mut()) }, 0);
+            expect(mine, event::ESTABLISHED);
+            server
+        })
+        .collect();
+    servers.into_iter().for_each(end);
+    clients.into_iter().for_each(end);
+    end(listening);
+    end_channels(&[mine, yours]);
+}
+
+#[test]
+fn an_identifier_takes_its_events_along_to_another_channel() {
+    let (first, second) = (channel(), channel());
+    let id = make(first, ps::TCP);
+    let (mut own, mut peer) = (address(0, 0), address(1, 1));
+    // SAFETY: the calls in C's order.
+    unsafe {
+        assert_eq!(resolve_addr(id, pointer(&mut own), pointer(&mut peer), 1000), 0);
+        assert_eq!(migrate_id(id, second), 0);
+        assert_eq!((*id).channel, second);
+        expect(second, event::ADDR_RESOLVED);
+        let fd = BorrowedFd::borrow_raw((*first).fd);
+        rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).expect("a descriptor");
+        let mut event = ptr::null_mut();
+        assert_eq!((get_cm_event(first, &mut event), errno()), (-1, libc::EAGAIN));
+        // Its calls wait from now on.
+        assert_eq!(migrate_id(id, ptr::null_mut()), 0);
+        assert_eq!(resolve_route(id, 1000), 0);
+        assert_eq!((*(*id).event).event, event::ROUTE_RESOLVED);
+    }
+    end(id);
+    end_channels(&[first, second]);
+}
+
+/// What `rdma_getaddrinfo` would say of an address of a NIC.
+fn info(flags: c_int, src: &mut libc::sockaddr_in6, dst: Option<&mut libc::sockaddr_in6>) -> AddrInfo {
+    // SAFETY: zeros are null pointers and numbers.
+    let mut info: AddrInfo = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::sockaddr_in6>() as u32;
+    (info.ai_flags, info.ai_qp_type, info.ai_port_space) = (flags, qpt::RC, ps::TCP);
+    (info.ai_src_addr, info.ai_src_len) = (pointer(src), size);
+    if let Some(dst) = dst {
+        (info.ai_dst_addr, info.ai_dst_len) = (pointer(dst), size);
+    }
+    info
+}
+
+#[test]
+fn endpoints_wait_in_their_calls() {
+    let at = port();
+    let mut own = address(1, at);
+    let mut listening = ptr::null_mut();
+    // SAFETY: the calls in C's order.
+    unsafe {
+        let mut passive = info(rai::PASSIVE, &mut own, None);
+        assert_eq!(
+            create_ep(&mut listening, &mut passive, ptr::null_mut(), &mut attributes(qpt::RC)),
+            0,
+            "{}",
+            errno()
+        );
+        assert_eq!(listen(listening, 0), 0);
+    }
+    let client = std::thread::spawn(move || {
+        let (mut own, mut peer) = (address(0, 0), address(1, at));
+        let mut active = info(0, &mut own, Some(&mut peer));
+        let mut id = ptr::null_mut();
+        // SAFETY: the calls in C's order.
+        unsafe {
+            assert_eq!(create_ep(&mut id, &mut active, ptr::null_mut(), &mut attributes(qpt::RC)), 0);
+            assert_eq!(connect(id, ptr::null_mut()), 0);
+            assert_eq!((*(*id).event).event, event::ESTABLISHED);
+            assert_eq!(disconnect(id), 0);
+            destroy_ep(id);
+            // The listening endpoint rejects the second.
+            assert_eq!(create_ep(&mut id, &mut active, ptr::null_mut(), &mut attributes(qpt::RC)), 0);
+            assert_eq!((connect(id, ptr::null_mut()), errno()), (-1, libc::ECONNREFUSED));
+            destroy_ep(id);
+        }
+    });
+    // SAFETY: the calls in C's order.
+    unsafe {
+        let mut id = ptr::null_mut();
+        assert_eq!(get_request(listening, &mut id), 0);
+        assert!(!(*id).qp.is_null() && (*id).channel != (*listening).channel);
+        assert_eq!(accept(id, ptr::null_mut()), 0);
+        assert_eq!(disconnect(id), 0);
+        destroy_ep(id);
+        assert_eq!(get_request(listening, &mut id), 0);
+        assert_eq!(reject(id, ptr::null(), 0), 0);
+        destroy_ep(id);
+        destroy_ep(listening);
+    }
+    client.join().expect("no panic");
+}
+
+#[test]
+fn a_datagram_service_is_found_with_its_queue_pair() {
+    let (mine, yours) = (channel(), channel());
+    let at = port();
+    let listening = listener(yours, ps::UDP, at, 4);
+    let client = routed(mine, ps::UDP, at);
+    with_qp(client, qpt::UD);
+    // SAFETY: the calls in C's order.
+    unsafe {
+        assert_eq!((*(*client).qp).state, qps::RTS);
+        assert_eq!(connect(client, &mut param(b"who")), 0);
+        let asked = expect(yours, event::CONNECT_REQUEST);
+        assert_eq!(&asked.data[..3], b"who");
+        let server = asked.id;
+        with_qp(server, qpt::UD);
+        assert_eq!(accept(server, &mut param(b"me")), 0);
+        let taken = take(mine);
+        assert_eq!((*taken).event, event::ESTABLISHED);
+        let ud = (*taken).param.ud;
+        assert_eq!((ud.qp_num, ud.qkey), ((*(*server).qp).qp_num, 0x0123_4567));
+        assert_eq!((ud.ah_attr.is_global, ud.ah_attr.port_num), (1, 1));
+        assert_eq!(ud.ah_attr.dgid, (*client).route.ib.dgid);
+        ack_cm_event(taken);
+        end(server);
+
+        // Of another service nobody knows.
+        let other = routed(mine, ps::UDP, port());
+        assert_eq!(connect(other, ptr::null_mut()), 0);
+        assert_eq!(expect(mine, event::UNREACHABLE).status, 1);
+        end(other);
+    }
+    end(client);
+    end(listening);
+    end_channels(&[mine, yours]);
+}
