@@ -210,7 +210,7 @@ pub fn open() -> Result<(String, Arc<Agent>), String> {
     started.map_err(|error| format!("cannot start the NIC's thread: {error}"))?;
     is_ready.recv().unwrap_or_else(|_| Err(failed("start the NIC")))?;
     let agent = Agent::open(platform, nic, 0, CONFIG).map_err(|error| error.to_string())?;
-    if let Some(own) = by_udp {
+    if let Some(own) = by_udp.filter(IpAddr::is_loopback) {
         let watch = move || watch(own);
         // Without it, connections whose peer is gone end when a request fails.
         let _ = without_signals(|| std::thread::Builder::new().name("ferrovia-watch".into()).spawn(watch));

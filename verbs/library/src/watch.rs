@@ -1,10 +1,11 @@
 //! Peers that are gone: processes that ended without a word.
 //!
 //! With a NIC, the kernel ends the connections of a process that dies. Here the NIC dies with the
-//! process, and a peer that only waits for a message would wait for ever. By UDP the peer's kernel
-//! says that nobody has the port any more, if it is asked: once a second a thread sends a datagram
-//! without content to the port of each peer, from a socket of its own. A device drops such a
-//! datagram.
+//! process, and a peer that only waits for a message would wait for ever. Between processes of one
+//! machine its kernel says that nobody has the port any more, if it is asked: once a second a
+//! thread sends a datagram without content to the port of each peer, from a socket of its own. A
+//! device drops such a datagram. Of other machines nobody is asked: one with an RNIC has no socket
+//! there.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -36,7 +37,8 @@ fn socket(own: IpAddr, peer: IpAddr) -> Option<UdpSocket> {
     Some(socket)
 }
 
-/// Ends the connections of a link by UDP at `own` whose peers are gone; for ever.
+/// Ends the connections of a link by UDP at `own`, an address of loopback, whose peers are gone;
+/// for ever.
 pub fn watch(own: IpAddr) {
     let mut sockets: HashMap<IpAddr, UdpSocket> = HashMap::new();
     loop {

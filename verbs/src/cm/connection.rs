@@ -453,9 +453,14 @@ impl Device {
         own: Gid,
         peer: SocketAddr,
     ) -> Result<(Arc<Inner>, Unclaimed), Errno> {
-        let synchronous = listener.state().synchronous;
-        // SAFETY: the listening identifier is not destroyed before this upcall returns: its end
-        // waits for the agent. Only the dispatcher thread knows the new one.
+        // Held meanwhile: the end of the listening identifier changes the phase first.
+        let state = listener.state();
+        if !matches!(state.phase, Phase::Listening(_)) {
+            return Err(libc::EINVAL);
+        }
+        let synchronous = state.synchronous;
+        // SAFETY: the listening identifier is there as long as it listens. Only the dispatcher
+        // thread knows the new one.
         unsafe {
             let at = listener.at();
             let channel = if synchronous { std::ptr::null_mut() } else { (*at).channel };
@@ -575,8 +580,8 @@ impl Connections for Arc<Device> {
                 let _ = client.close_resolution(resolution);
                 match status {
                     sidr::Status::Valid => {
-                        inner.state().phase = Phase::Over;
-                        let details = Details::Datagrams { to: self.way_to(&inner), qpn, qkey };
+                        let Some(to) = self.way_to(&inner) else { return };
+                        let details = Details::Datagrams { to, qpn, qkey };
                         inner.push(event::ESTABLISHED, 0, details, event.private_data);
                     }
                     _ => over(&inner, event::UNREACHABLE, status as c_int, event.private_data),
@@ -611,22 +616,29 @@ impl Connections for Arc<Device> {
 const WITHDRAWN: u16 = kernel_agent::wire::Reason::TIMEOUT.0;
 
 impl Device {
-    /// The address handle of the peer of an identifier that asked for a datagram service.
-    fn way_to(&self, inner: &Arc<Inner>) -> AhAttr {
-        // SAFETY: see `new_identifier`.
+    /// The address handle of the peer of an identifier that asks for a datagram service, and has
+    /// its answer; none if it does not ask any more.
+    fn way_to(&self, inner: &Arc<Inner>) -> Option<AhAttr> {
+        // Held meanwhile: the end of the identifier changes the phase first.
+        let mut state = inner.state();
+        if !matches!(state.phase, Phase::Asking(_)) {
+            return None;
+        }
+        state.phase = Phase::Over;
+        // SAFETY: the identifier is there as long as it asks.
         let (from, to) = unsafe { ((*inner.at()).route.src, (*inner.at()).route.dst) };
         let ip = |storage| address::of_storage(storage).map(|address| devices::gid(address.ip()));
-        let (Some(from), Some(to)) = (ip(&from), ip(&to)) else { return AhAttr::default() };
+        let (from, to) = (ip(&from)?, ip(&to)?);
         let agent = self.agent();
         let own = gid_index(agent.identity(), from).unwrap_or(0);
-        AhAttr {
+        Some(AhAttr {
             dgid: gid_words(to.0),
             sgid_index: program_gid(agent, own),
             hop_limit: 64,
-            traffic_class: inner.state().options.traffic_class,
+            traffic_class: state.options.traffic_class,
             is_global: 1,
             port_num: 1,
             ..AhAttr::default()
-        }
+        })
     }
 }
