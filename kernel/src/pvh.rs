@@ -147,12 +147,20 @@ struct Handed {
     command_line: Text<MOST_TEXT>,
     modules: [Listed; MOST_MODULES],
     len: usize,
+    /// Modules that are not among these.
+    ignored: u32,
 }
 
 static HANDED: Once<Handed> = Once::new();
 
 fn listed() -> &'static [Listed] {
     HANDED.get().map_or(&[], |handed| &handed.modules[..handed.len])
+}
+
+/// How many files the monitor loaded that are not among [`modules`]: they do not lie in RAM, or are
+/// too many.
+pub fn ignored_modules() -> usize {
+    HANDED.get().map_or(0, |handed| handed.ignored as usize)
 }
 
 /// The files that the monitor loaded beside the kernel, in the monitor's order.
@@ -164,6 +172,15 @@ pub fn modules() -> impl ExactSizeIterator<Item = Module> {
         let data = unsafe { core::slice::from_raw_parts(start as *const u8, len as usize) };
         Module { data, command_line: listed.text.get() }
     })
+}
+
+/// The first of [`modules`], if the monitor loaded one. An error says that it has not arrived: an
+/// image that went on without it would serve peers that the file shuts out.
+pub fn first_module() -> Result<Option<Module>, &'static str> {
+    match (modules().next(), ignored_modules()) {
+        (None, 1..) => Err("it has not reached the machine's RAM"),
+        (module, _) => Ok(module),
+    }
 }
 
 /// Some regions of memory.
@@ -201,7 +218,6 @@ pub(crate) struct StartData {
     /// What was left out.
     is_command_line_cut: bool,
     ignored_regions: u32,
-    ignored_modules: u32,
     cut_texts: u32,
 }
 
@@ -239,10 +255,10 @@ impl StartData {
                 self.ignored_regions
             );
         }
-        if self.ignored_modules > 0 {
+        let ignored = ignored_modules();
+        if ignored > 0 {
             log::warn!(
-                "{} modules are ignored: they do not lie in RAM, or are more than {MOST_MODULES}",
-                self.ignored_modules
+                "{ignored} modules are ignored: they do not lie in RAM, or are more than {MOST_MODULES}"
             );
         }
         if self.cut_texts > 0 {
@@ -274,7 +290,6 @@ pub(crate) unsafe fn read(info: u64) -> Result<StartData, BadStartInfo> {
         rsdp: info.rsdp,
         is_command_line_cut: false,
         ignored_regions: info.memory_map_entries.saturating_sub(MOST_ENTRIES),
-        ignored_modules: 0,
         cut_texts: 0,
     };
     for index in 0..info.memory_map_entries.min(MOST_ENTRIES) {
@@ -289,7 +304,7 @@ pub(crate) unsafe fn read(info: u64) -> Result<StartData, BadStartInfo> {
     HANDED.call_once(|| {
         let listed =
             [const { Listed { data: Region { start: 0, len: 0 }, text: Text::EMPTY } }; MOST_MODULES];
-        let mut handed = Handed { command_line: Text::EMPTY, modules: listed, len: 0 };
+        let mut handed = Handed { command_line: Text::EMPTY, modules: listed, len: 0, ignored: 0 };
         // SAFETY: as above.
         data.is_command_line_cut = !unsafe { handed.command_line.copy(info.command_line) };
         for index in 0..info.modules.min(MOST_MODULES as u32) {
@@ -308,7 +323,7 @@ pub(crate) unsafe fn read(info: u64) -> Result<StartData, BadStartInfo> {
                 handed.len += 1;
             }
         }
-        data.ignored_modules = info.modules - handed.len as u32;
+        handed.ignored = info.modules - handed.len as u32;
         handed
     });
     Ok(data)

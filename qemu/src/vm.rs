@@ -565,6 +565,10 @@ fn arguments(config: &Config, ram: &GuestRam, [serial, debug, monitor]: [RawFd; 
         // Devices that the guest does not use, and for which the firmware would search a third of
         // its time.
         "q35,memory-backend=ram0,sata=off,smbus=off,usb=off,vmport=off,i8042=off".into(),
+        // The firmware does not look for something to boot on the disks. Its drivers for them would
+        // stay in RAM where QEMU then puts the files beside the kernel (`-initrd`).
+        "-boot".into(),
+        "strict=on".into(),
         "-smp".into(),
         format!("{cpus},maxcpus={most_cpus}"),
         "-m".into(),

@@ -99,7 +99,7 @@ fn on_target(boot: Boot, address: &str) -> Result<(), Failure> {
 
 /// How the host authenticates, if the launcher's file has a key for it.
 fn authentication(host: &str) -> Result<Option<Authentication>, Failure> {
-    let Some(module) = kernel::modules().next() else { return Ok(None) };
+    let Some(module) = kernel::first_module().trying("the file of hosts")? else { return Ok(None) };
     let text = core::str::from_utf8(module.data).trying("the file of hosts")?;
     let hosts = Host::parse_all(text).trying("the file of hosts")?;
     let known = hosts.into_iter().find(|known| known.nqn == host);

@@ -132,7 +132,7 @@ fn serve(boot: Boot) -> Result<(), Failure> {
 
 /// The hosts that the launcher's file names, if there is one.
 fn hosts() -> Result<Vec<Host>, Failure> {
-    let Some(module) = kernel::modules().next() else { return Ok(Vec::new()) };
+    let Some(module) = kernel::first_module().trying("the file of hosts")? else { return Ok(Vec::new()) };
     let text = core::str::from_utf8(module.data).trying("the file of hosts")?;
     let hosts = Host::parse_all(text).trying("the file of hosts")?;
     if hosts.is_empty() {
