@@ -12,7 +12,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::EventfdFlags;
@@ -146,6 +146,8 @@ impl Reported {
 pub(crate) struct Channel {
     abi: abi::CompChannel,
     pub(crate) events: Arc<EventQueue<Arc<cq::Events>>>,
+    /// The completion queues that use it. The dispatcher thread may have `events` for longer.
+    pub(crate) users: AtomicUsize,
 }
 
 impl EventQueue<Arc<cq::Events>> {
@@ -176,7 +178,7 @@ pub(crate) unsafe fn channel<'a>(channel: *mut abi::CompChannel) -> &'a Channel 
 pub unsafe extern "C" fn create_comp_channel(context: *mut abi::Context) -> *mut abi::CompChannel {
     pointer(EventQueue::new().map(|events| {
         let abi = abi::CompChannel { context, fd: events.fd(), refcnt: 0 };
-        Box::into_raw(Box::new(Channel { abi, events: Arc::new(events) })).cast()
+        Box::into_raw(Box::new(Channel { abi, events: Arc::new(events), users: AtomicUsize::new(0) })).cast()
     }))
 }
 
@@ -187,7 +189,7 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut abi::Context) -> *mut
 /// See the crate.
 pub unsafe extern "C" fn destroy_comp_channel(this: *mut abi::CompChannel) -> c_int {
     // SAFETY: see the crate.
-    if Arc::strong_count(&unsafe { channel(this) }.events) > 1 {
+    if unsafe { channel(this) }.users.load(Ordering::Acquire) > 0 {
         return libc::EBUSY;
     }
     // SAFETY: it came from `create_comp_channel`, and no completion queue has it.

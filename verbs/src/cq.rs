@@ -86,6 +86,10 @@ pub unsafe extern "C" fn create_cq(
         let made =
             Box::into_raw(Box::new(Cq { abi, inner, events: events.clone(), idle: AtomicU32::new(0) }));
         events.object.is_at(made.cast());
+        if !channel.is_null() {
+            // SAFETY: see the crate.
+            unsafe { channel::channel(channel) }.users.fetch_add(1, Ordering::AcqRel);
+        }
         made.cast()
     }))
 }
@@ -131,6 +135,10 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
     }
     events.object.end();
     events.completions.wait();
+    if !cq.abi.channel.is_null() {
+        // SAFETY: a channel is not destroyed while a completion queue uses it.
+        unsafe { channel::channel(cq.abi.channel) }.users.fetch_sub(1, Ordering::AcqRel);
+    }
     // SAFETY: it came from `create_cq`, and no event names it any more.
     drop(unsafe { Box::from_raw(this.cast::<Cq>()) });
     0
