@@ -130,7 +130,7 @@ pub(crate) fn reaches(
     }
     let done = end.reap()?;
     check_eq!(done.cookie, 77);
-    let status = end.settled(done.dto_status)?;
+    let status = if write { end.settled(done.dto_status)? } else { done.dto_status };
     end.ia.lmr_free(own.lmr)?;
     Ok(status)
 }

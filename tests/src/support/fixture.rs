@@ -692,11 +692,17 @@ impl End {
 
     /// The status of a Write or Send that has completed with this one, and after which nothing was
     /// posted. Over InfiniBand it is that. Over iWARP success is no answer of the peer: an RDMA
-    /// Read of nothing asks whether it came there.
+    /// Read of nothing asks whether it came there. A message is flushed if the refusal came before
+    /// the stream had taken all of it.
     #[track_caller]
     pub fn settled(&self, status: DtoStatus) -> Result<DtoStatus, Failure> {
-        if status != DtoStatus::Success || !is_iwarp(&self.ia)? {
+        if !is_iwarp(&self.ia)? {
             return Ok(status);
+        }
+        match status {
+            DtoStatus::Success => {}
+            DtoStatus::Flushed => return Ok(DtoStatus::RemoteAccess),
+            other => return Ok(other),
         }
         self.ia.post_rdma_read(self.ep, &[], SETTLES, SIGNALLED, RdmaAddr(0), RmrContext(0))?;
         match self.reap()? {

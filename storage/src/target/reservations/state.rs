@@ -133,6 +133,8 @@ pub(crate) fn read(bytes: &[u8]) -> Slot {
     let whole = || {
         let mut fields = &header[8..];
         let generation = u64::from_le_bytes(*take(&mut fields)?);
+        // No target has written the last one: there is none behind it.
+        generation.checked_add(1)?;
         let len = u32::from_le_bytes(*take(&mut fields)?);
         let written = u32::from_le_bytes(*take(&mut fields)?);
         let mut records = rest.get(..usize::try_from(len).ok()?)?;
@@ -253,6 +255,7 @@ mod tests {
         }
         let twice = [one[0].clone(), one[0].clone()];
         assert_eq!(read(&slot(1, &twice)), Slot::Torn);
+        assert_eq!(read(&slot(u64::MAX, one)), Slot::Torn);
         assert_eq!(read(&[0; 7]), Slot::Foreign);
     }
 
