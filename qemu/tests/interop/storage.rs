@@ -1,7 +1,7 @@
 //! Linux as a host of our target of NVMe over Fabrics, and as a target of our host.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qemu::linux::Side;
 use qemu::linux::storage::Connect;
@@ -200,7 +200,17 @@ fn a_linux_that_is_killed_leaves_the_target_to_the_next() {
     drop(linux);
     ours.wait_for_count("link_downed", 1);
     let mut linux = Linux::boot_for_storage(Side::Connect, &link(folder.path()), &LINUX, MTU);
-    let device = linux.storage().connect(&target(), 1).expect("it connects").remove(0);
+    // The new guest's queue pairs have the numbers of the old one's. Until the target has noticed
+    // that those are gone it rejects the connection as stale, as it has to.
+    let deadline = Instant::now() + LIMIT;
+    let device = loop {
+        match linux.storage().connect(&target(), 1) {
+            Ok(mut devices) => break devices.remove(0),
+            Err(error) => {
+                assert!(error.to_string().contains("stale conn") && Instant::now() < deadline, "{error}");
+            }
+        }
+    };
     keeps_a_file(&mut linux, &device, "/mnt");
     linux.storage().disconnect(NQN).expect("it disconnects");
     // The keep-alive of the first one's controller expires.
