@@ -85,7 +85,7 @@ pub use cpu::count as cpus;
 pub use launcher::control;
 pub use mailbox::Mailbox;
 pub use pci::{disks, nics};
-pub use pvh::{Module, first_module, ignored_modules, modules};
+pub use pvh::{Module, first_module, modules};
 pub use random::random_u64;
 pub use shutdown::{Status, exit};
 pub use start::{Boot, Timestamps, timestamps};

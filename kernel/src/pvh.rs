@@ -159,7 +159,7 @@ fn listed() -> &'static [Listed] {
 
 /// How many files the monitor loaded that are not among [`modules`]: they do not lie in RAM, or are
 /// too many.
-pub fn ignored_modules() -> usize {
+fn ignored_modules() -> usize {
     HANDED.get().map_or(0, |handed| handed.ignored as usize)
 }
 

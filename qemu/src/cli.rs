@@ -155,14 +155,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
     };
     let options = &cli.options;
     let command = cli.command.unwrap_or(Command::Tour { words: Vec::new() });
-    let has_link = match &command {
+    let may_lack_link = match &command {
         // Without a link a program's NIC has one nevertheless.
         Command::Verbs { .. } => options.network.is_short_cut(),
         // The file may name the link, and the target checks what comes of both.
         Command::Storage { exports } => exports.has_file(),
         _ => false,
     };
-    if !has_link {
+    if !may_lack_link {
         options.network.check()?;
     }
     check_transport(options, &command)?;

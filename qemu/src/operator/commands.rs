@@ -173,7 +173,8 @@ impl State {
             }
             "hosts" => {
                 only(arguments, &["file"])?;
-                self.read_hosts(arguments.get("file").map(|file| file.as_str().ok_or("\"file\" is no text")))
+                let file = arguments.get("file").map(|file| file.as_str().ok_or("\"file\" is no text"));
+                self.read_hosts(file.transpose()?)
             }
             "disconnect" => {
                 only(arguments, &["host"])?;
@@ -236,9 +237,16 @@ impl State {
 
     /// A namespace, as the guest lists it.
     fn namespace(&self, nsid: u64) -> Result<Option<Value>, Refused> {
-        let list = ask(&self.mailbox, json!({"command": "list"}))?;
-        let mut all = list.get("namespaces").and_then(Value::as_array).into_iter().flatten();
-        Ok(all.find(|one| one["nsid"].as_u64() == Some(nsid)).cloned())
+        Ok(self.namespaces()?.into_iter().find(|one| one["nsid"].as_u64() == Some(nsid)))
+    }
+
+    /// All namespaces, as the guest lists them.
+    fn namespaces(&self) -> Result<Vec<Value>, Refused> {
+        let mut list = ask(&self.mailbox, json!({"command": "list"}))?;
+        match list.remove("namespaces") {
+            Some(Value::Array(namespaces)) => Ok(namespaces),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn add_file(&mut self, path: &Path) -> Result<Map<String, Value>, Refused> {
@@ -301,9 +309,7 @@ impl State {
         if self.leaving.is_empty() {
             return Ok(());
         }
-        let list = ask(&self.mailbox, json!({"command": "list"}))?;
-        let namespaces = list.get("namespaces").and_then(Value::as_array).into_iter().flatten();
-        let used: Vec<u64> = namespaces.filter_map(|one| one["disk"].as_u64()).collect();
+        let used: Vec<u64> = self.namespaces()?.iter().filter_map(|one| one["disk"].as_u64()).collect();
         for slot in self.leaving.clone() {
             if !used.contains(&((self.files.len() + slot) as u64)) {
                 self.free(slot)?;
@@ -313,8 +319,8 @@ impl State {
     }
 
     /// Gives the target the hosts of a file: the one that it has, unless another is named.
-    fn read_hosts(&mut self, file: Option<Result<&str, &str>>) -> Result<Map<String, Value>, Refused> {
-        let file = match file.transpose()? {
+    fn read_hosts(&mut self, file: Option<&str>) -> Result<Map<String, Value>, Refused> {
+        let file = match file {
             Some(file) => std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?,
             None => self.config.hosts().ok_or("the target has no file of hosts; name one")?.to_owned(),
         };
@@ -325,9 +331,8 @@ impl State {
     }
 
     fn save(&mut self, file: &str) -> Result<Map<String, Value>, Refused> {
-        let list = ask(&self.mailbox, json!({"command": "list"}))?;
         let (mut files, mut ram_disks) = (Vec::new(), Vec::new());
-        for one in list.get("namespaces").and_then(Value::as_array).into_iter().flatten() {
+        for one in self.namespaces()? {
             match one["disk"].as_u64().and_then(|number| self.file(number as usize)) {
                 _ if one["state"] == "leaving" => {}
                 Some((path, read_only)) => {

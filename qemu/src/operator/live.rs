@@ -31,7 +31,7 @@ pub(crate) fn run(socket: &Path) -> Result<u8> {
         let took = at.elapsed();
         at = Instant::now();
         match output.write_all(format!("{start}{}\n", view(&before, &now, took)).as_bytes()) {
-            // Whoever read has seen enough.
+            // The program that read the output has ended.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(0),
             other => other.map_err(failed)?,
         }
@@ -57,12 +57,11 @@ fn view(before: &Value, now: &Value, took: Duration) -> String {
     text.push_str("\nnsid  command           requests/s      MiB/s     p50 µs     p99 µs  on disk  state\n");
     for namespace in list(&now["namespaces"]) {
         let nsid = count(&namespace["nsid"]);
-        let earlier = list(&before["namespaces"]).iter().find(|one| one["nsid"] == namespace["nsid"]);
-        let nothing = Value::Null;
+        let earlier = same(&before["namespaces"], namespace, "nsid");
         let state = namespace["state"].as_str().unwrap_or_default();
         let mut shown = 0;
         for (op, figures) in namespace["operations"].as_object().into_iter().flatten() {
-            let earlier = earlier.map_or(&nothing, |one| &one["operations"][op]);
+            let earlier = &earlier["operations"][op];
             let times = Times::between(earlier, figures);
             if times.0.iter().sum::<u64>() == 0 {
                 continue;
@@ -90,9 +89,7 @@ fn view(before: &Value, now: &Value, took: Duration) -> String {
         "host", "reads/s", "MiB/s", "writes/s", "MiB/s", "errors/s"
     );
     for host in list(&now["hosts"]) {
-        let earlier = list(&before["hosts"]).iter().find(|one| one["host"] == host["host"]);
-        let nothing = Value::Null;
-        let earlier = earlier.unwrap_or(&nothing);
+        let earlier = same(&before["hosts"], host, "host");
         let name = match host["host"].as_str() {
             None | Some("") => "others",
             Some(name) => name,
@@ -119,6 +116,11 @@ fn view(before: &Value, now: &Value, took: Duration) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The entry of a list that has the same name as another entry; nothing if there is none.
+fn same<'a>(entries: &'a Value, entry: &Value, name: &str) -> &'a Value {
+    list(entries).iter().find(|one| one[name] == entry[name]).unwrap_or(&Value::Null)
 }
 
 fn count(value: &Value) -> u64 {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use qemu::linux::storage::Connect;
 
 use crate::linux::Linux;
+use crate::load;
 use crate::ours::{Ours, link};
 use crate::storage::keeps_a_file;
 use crate::storage_live::operate;
@@ -82,21 +83,13 @@ fn linux_proves_who_it_is_again_while_it_writes() {
     let both = format!("--dhchap-secret={KEY} --dhchap-ctrl-secret={CONTROLLER_KEY}");
     let device = linux.storage().connect(&connect(&both), 2).expect("it connects").remove(0);
     ours.wait_for_text("has authenticated on queue", 2);
-    let writes = format!(
-        "(while [ ! -e /tmp/stop ]; do dd if=/dev/urandom of=/tmp/data bs=64k count=32 2>/dev/null && \
-         dd if=/tmp/data of={device} bs=64k oflag=direct 2>/dev/null && \
-         dd if={device} bs=64k count=32 iflag=direct 2>/dev/null | cmp - /tmp/data && echo >>/tmp/log || \
-         touch /tmp/failed /tmp/stop; done; touch /tmp/end) >/dev/null 2>&1 & \
-         until [ -e /tmp/log ]; do sleep 0.1; done; dmesg -c >/dev/null"
-    );
-    linux.succeed(&writes, LIMIT);
+    load::begin(&mut linux, &device, 32);
+    load::goes_on(&mut linux, 1);
     for _ in 0..3 {
         linux.succeed(&format!("echo {KEY} >/sys/class/nvme/nvme0/dhchap_secret"), LIMIT);
         ours.wait_for_text("has authenticated on queue", 2);
     }
-    let end = "touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]";
-    linux.succeed(end, LIMIT);
-    let kernel = linux.succeed("dmesg", LIMIT);
+    let kernel = load::end(&mut linux);
     for word in ["error", "timeout", "reconnect"] {
         assert!(!kernel.contains(word), "its connection was disturbed:\n{kernel}");
     }

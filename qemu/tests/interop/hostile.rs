@@ -1,6 +1,6 @@
 //! A hostile host beside an honest one, on a switch with our target of NVMe over iWARP. The honest
-//! one is Linux with siw, which uses a disk all the time. Nobody attacks siw, which fails under
-//! some of this.
+//! one is Linux with siw, which uses a disk all the time. The tests do not attack siw, which fails
+//! under some of this.
 
 use iwarp::ddp::{Header, Place, queue};
 use iwarp::mpa::fpdu;
@@ -11,17 +11,13 @@ use qemu::linux::storage::{Connect, PORT};
 
 use crate::bare::{Bare, Connection};
 use crate::linux::Linux;
+use crate::load;
 use crate::ours::{Ours, link};
-use crate::{LIMIT, MTU, Transport};
+use crate::{MTU, Transport};
 
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
 /// What a host says of itself in its Request: the format 0, queue 0, 32 receives, 31 sends.
 const HOST: [u8; 8] = [0, 0, 0, 0, 32, 0, 31, 0];
-
-/// The honest host goes on: two more rounds of its work succeed.
-const ROUNDS: &str = "last=$(cat /tmp/log | wc -l); \
-                      until [ $(cat /tmp/log | wc -l) -ge $((last+2)) ]; do [ ! -e /tmp/failed ] || exit 1; \
-                      sleep 0.1; done";
 
 /// Our target, a Linux guest that uses its disk, and a bare host.
 struct Scene {
@@ -40,15 +36,7 @@ impl Scene {
         let link = link(folder.path());
         let mut honest = Linux::boot_on_switch(&link, &["10.0.0.2/24"], MTU, 2).over(Transport::Iwarp);
         let disk = honest.storage().connect(&Connect::to(NQN, "10.0.0.1"), 1).expect("it connects").remove(0);
-        // It reads what it wrote, and logs each round.
-        let works = format!(
-            "dmesg -c >/dev/null; (while [ ! -e /tmp/stop ]; do \
-             dd if=/dev/urandom of=/tmp/data bs=64k count=2 2>/dev/null && \
-             dd if=/tmp/data of={disk} bs=64k oflag=direct 2>/dev/null && \
-             dd if={disk} bs=64k count=2 iflag=direct 2>/dev/null | cmp - /tmp/data && echo >>/tmp/log || \
-             touch /tmp/failed /tmp/stop; done; touch /tmp/end) >/dev/null 2>&1 &"
-        );
-        honest.succeed(&works, LIMIT);
+        load::begin(&mut honest, &disk, 2);
         let bare = Bare::on_switch(&link, 9);
         let mut scene = Scene { ours, honest, bare, _folder: folder };
         scene.is_served();
@@ -58,15 +46,13 @@ impl Scene {
     /// The honest host is served.
     #[track_caller]
     fn is_served(&mut self) {
-        self.honest.succeed(ROUNDS, LIMIT);
+        load::goes_on(&mut self.honest, 2);
     }
 
     /// The honest host ends in good order, and has not been disturbed.
     fn ends(mut self) {
         self.is_served();
-        let end = "touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]";
-        self.honest.succeed(end, LIMIT);
-        let kernel = self.honest.succeed("dmesg", LIMIT);
+        let kernel = load::end(&mut self.honest);
         for trouble in ["timeout", "recovery", "econnect"] {
             assert!(!kernel.contains(trouble), "its connection was disturbed:\n{kernel}");
         }
@@ -280,39 +266,32 @@ fn says_wrong_frames(scene: &mut Scene) {
 fn ends_at_each_byte(scene: &mut Scene) {
     let request = request();
     let message = segment(header(false, Opcode::Send, untagged(queue::SEND, 1, 0)), &[1; 8]);
+    let end = |bare: &mut Bare, connection, said: &[u8], resets| {
+        bare.say(connection, said);
+        if resets {
+            return bare.reset(connection);
+        }
+        bare.finish(connection);
+        assert_eq!(bare.hear_all(connection), b"", "{} bytes", said.len());
+        bare.forget(connection);
+    };
     for resets in [false, true] {
         for cut in 0..request.len() {
             let connection = scene.bare.connect(PORT);
-            scene.bare.say(connection, &request[..cut]);
-            match resets {
-                true => scene.bare.reset(connection),
-                false => {
-                    scene.bare.finish(connection);
-                    assert_eq!(scene.bare.hear_all(connection), b"", "{cut}");
-                    scene.bare.forget(connection);
-                }
-            }
+            end(&mut scene.bare, connection, &request[..cut], resets);
         }
         scene.is_served();
         // In an FPDU, and behind one that is not its message's last.
         for cut in 1..=message.len() {
             let connection = scene.established();
-            scene.bare.say(connection, &message[..cut]);
-            match resets {
-                true => scene.bare.reset(connection),
-                false => {
-                    scene.bare.finish(connection);
-                    assert_eq!(scene.bare.hear_all(connection), b"", "{cut}");
-                    scene.bare.forget(connection);
-                }
-            }
+            end(&mut scene.bare, connection, &message[..cut], resets);
         }
         scene.is_served();
     }
     scene.ours.wait_for_count("iwarp_ended_inside_message", message.len() as u64);
 }
 
-/// Connections that say nothing hold nobody up.
+/// Connections that say nothing do not keep the target from its honest host.
 fn says_nothing(scene: &mut Scene) {
     // A window that never opens again: it has room for the Reply, and for a part of a Terminate.
     let closed = scene.bare.connect_with(PORT, 64);

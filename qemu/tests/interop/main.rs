@@ -14,6 +14,7 @@ mod clients;
 mod faults;
 mod hostile;
 mod linux;
+mod load;
 mod ours;
 mod servers;
 mod storage;

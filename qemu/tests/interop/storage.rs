@@ -7,6 +7,7 @@ use qemu::linux::Side;
 use qemu::linux::storage::Connect;
 
 use crate::linux::Linux;
+use crate::load;
 use crate::ours::{Ours, link};
 use crate::{LIMIT, LINUX, MTU, Transport};
 
@@ -150,24 +151,12 @@ fn two_guests_work_at_once_and_one_that_is_killed_does_not_disturb_the_other() {
         "(while dd if=/dev/zero of={of_first} bs=1M count=4 oflag=direct 2>/dev/null; do \
          echo >>/tmp/log; done) >/dev/null 2>&1 & until [ -e /tmp/log ]; do sleep 0.1; done"
     );
-    let checks = format!(
-        "dmesg -c >/dev/null; (while [ ! -e /tmp/stop ]; do \
-         dd if=/dev/urandom of=/tmp/data bs=64k count=32 2>/dev/null && \
-         dd if=/tmp/data of={of_second} bs=64k oflag=direct 2>/dev/null && \
-         dd if={of_second} bs=64k count=32 iflag=direct 2>/dev/null | cmp - /tmp/data && echo >>/tmp/log || \
-         touch /tmp/failed /tmp/stop; done; touch /tmp/end) >/dev/null 2>&1 &"
-    );
-    let rounds = "last=$(cat /tmp/log | wc -l); \
-                  until [ $(cat /tmp/log | wc -l) -ge $((last+3)) ]; do [ ! -e /tmp/failed ] || exit 1; \
-                  sleep 0.1; done";
-    second.succeed(&checks, LIMIT);
+    load::begin(&mut second, &of_second, 32);
     first.succeed(&writes, LIMIT);
-    second.succeed(rounds, LIMIT);
+    load::goes_on(&mut second, 3);
     drop(first);
-    second.succeed(rounds, LIMIT);
-    let end = "touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]";
-    second.succeed(end, LIMIT);
-    let kernel = second.succeed("dmesg", LIMIT);
+    load::goes_on(&mut second, 3);
+    let kernel = load::end(&mut second);
     assert!(!kernel.contains("nvme"), "its connection was disturbed:\n{kernel}");
     second.storage().disconnect(NQN).expect("it disconnects");
     // The first one's connections break, or its controller's keep-alive expires.

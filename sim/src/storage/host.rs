@@ -483,7 +483,7 @@ impl Host {
     fn be_silent(&mut self, initiator: &mut Initiator) -> Step<End> {
         self.story.tell(|| format!("is silent, with {} requests outstanding", self.pending.len()));
         self.shared.silences.fetch_add(1, Ordering::SeqCst);
-        // The timer is rounded up, and once started again for what came before.
+        // The target rounds the timeout up, and starts the timer once more for the last command.
         self.shared.sleep(2 * (self.plan.keep_alive + GRANULARITY) + EXPIRY);
         let deadline = self.shared.now() + PATIENCE;
         loop {

@@ -129,7 +129,7 @@ impl Plan {
         let has_intruder = has_keys && !is_quiet && random.rarely(2);
         let sharers = if random.rarely(3) { 2 + random.below(2) as u8 } else { 0 };
         if has_guest {
-            // What hosts were told of the others has to hold for it.
+            // The target has told its hosts what all disks can do, so this one has to do as much.
             disks.push(Geometry { most_pieces: 8, ..geometry(random, shares) });
         }
         // There is room for those who share a namespace, beside what there is for others.

@@ -1,7 +1,7 @@
 //! Who may use a namespace that hosts share: a model of its reservation.
 //!
-//! Several hosts have commands outstanding, and nobody but the target knows in which order it
-//! carries them out. So the model keeps all *worlds*: each is a state that the namespace may be in,
+//! Several hosts have commands outstanding, and only the target knows in which order it carries
+//! them out. So the model keeps all *worlds*: each is a state that the namespace may be in,
 //! with the commands that are carried out in it and what they are answered. A response rules out
 //! the worlds in which the command gets another one, and a target that leaves no world is wrong. A
 //! command whose host is lost may be carried out at any time, until the target ends.
@@ -24,7 +24,8 @@ pub(super) struct State {
     pub(super) persists: bool,
     /// The keys of those who are registered.
     pub(super) keys: BTreeMap<Who, u64>,
-    /// The type of the reservation, and who has acquired it: 0 where each registrant is a holder.
+    /// The type of the reservation, and the host that has acquired it; 0 if each registrant is a
+    /// holder.
     pub(super) held: Option<(Type, Who)>,
 }
 
@@ -175,7 +176,7 @@ impl State {
         if !takes_over && !self.keys.values().any(|&other| other == key) {
             return Answer::Conflict;
         }
-        // Whoever takes over keeps its own registration, also if it has the same key.
+        // The host that takes over keeps its own registration, also if it has the same key.
         self.keys.retain(|&other, &mut its| {
             let is_meant = key == 0 || its == key;
             !is_meant || takes_over && other == who

@@ -97,7 +97,7 @@ impl Common {
         self.disks().for_each(|disk| disk.power_loss(random.word()));
     }
 
-    /// Who has written each block last; 0 for nobody.
+    /// The host that has written each block last; 0 for none.
     fn writers(&self) -> Vec<Who> {
         (0..BLOCKS).map(|block| self.disk.contents(block)[0]).collect()
     }
@@ -198,7 +198,7 @@ impl Sharer {
     /// What a host does with a connection. False if it may have left a command behind that changes
     /// something later.
     fn live(&mut self, io: &mut RawQueue) -> Step<bool> {
-        // It may be preempted or restarted any time, and then is told of a conflict.
+        // Another host may preempt this one, and the target may restart: then commands conflict.
         for _ in 0..8 + self.random.below(24) {
             if self.shared.is_closing() {
                 return Ok(true);
@@ -285,7 +285,7 @@ impl Sharer {
         Ok(state)
     }
 
-    /// Asks for a change, and looks after the blocks if nobody else may write then.
+    /// Asks for a change, and watches the blocks if no other host may write then.
     fn change(&mut self, io: &mut RawQueue) -> Step<Option<bool>> {
         let (asked, command, keys, what) = self.choose();
         io.memory.write(KEYS, &keys).must("keys")?;
@@ -368,8 +368,8 @@ impl Sharer {
         }
     }
 
-    /// The host has acquired the reservation. As long as nobody changes that, no write follows of
-    /// hosts that may not write.
+    /// The host has acquired the reservation. Until a host changes that, those that may not write
+    /// change no block.
     fn watch(&mut self) -> Step {
         let Some((state, since)) = self.common.rights(|rights| rights.settled()) else { return Ok(()) };
         let barred: Vec<Who> = (1..=OWN_BLOCKS as Who).filter(|&who| !state.allows(who, false)).collect();

@@ -153,22 +153,23 @@ impl Target {
         self.leave_queue(number);
     }
 
-    /// Disconnects all queues of a controller.
-    pub(super) fn break_controller(&mut self, id: ControllerId, kind: Kind) {
+    /// Disconnects some queues.
+    pub(super) fn break_queues(&mut self, which: impl Fn(&Queue) -> bool) {
         for number in 0..self.config.queues as u32 {
-            if self.queues.get(number).is_some_and(|queue| queue.is_of(id, kind)) {
+            if self.queues.get(number).is_some_and(|queue| which(queue)) {
                 self.break_queue(number);
             }
         }
     }
 
+    /// Disconnects all queues of a controller.
+    pub(super) fn break_controller(&mut self, id: ControllerId, kind: Kind) {
+        self.break_queues(|queue| queue.is_of(id, kind));
+    }
+
     /// Disconnects the I/O queues of a controller.
     pub(super) fn break_io_queues(&mut self, id: ControllerId) {
-        for number in 0..self.config.queues as u32 {
-            if self.queues.get(number).is_some_and(|queue| queue.role == Role::Io(id)) {
-                self.break_queue(number);
-            }
-        }
+        self.break_queues(|queue| queue.role == Role::Io(id));
     }
 
     /// A connection is over: frees its endpoint, and ends its commands.

@@ -138,8 +138,7 @@ impl Target {
 
     /// Disconnects all hosts.
     pub(super) fn break_all_queues(&mut self) {
-        let numbers: Vec<u32> = self.queues.iter().map(|(number, _)| number).collect();
-        numbers.into_iter().for_each(|number| self.break_queue(number));
+        self.break_queues(|_| true);
     }
 
     /// Looks at the sizes of disks, at namespaces that leave, and at hosts that are drained.

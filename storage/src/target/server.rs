@@ -170,7 +170,7 @@ impl Target {
             subsystem: Subsystem {
                 nqn: config.nqn.clone(),
                 serial: config.serial.to_string(),
-                // Whoever names hosts lets no others in.
+                // A configuration that names hosts lets no others in.
                 allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
                 hosts,
                 namespaces,

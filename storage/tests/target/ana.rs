@@ -7,70 +7,21 @@ use nvme::Status;
 use nvme::async_event::Event;
 use nvme::command::{Command, opcode};
 use nvme::fabrics::{Cc, Property, PropertySet};
-use nvme::feature::{AsyncEvents, SetFeatures};
+use nvme::feature::AsyncEvents;
 use nvme::identify::{self, Anacap, Cmic, Identify, IndependentNamespace, Oaes, cns};
 use nvme::log::{self, GROUPS_ONLY, GetLogPage};
 use storage::target::{AnaState, Config, Export, Host, Refusal, Visible};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::disks::disk;
+use crate::listening::Listening;
 use crate::machine::{Machine, Running};
 use crate::raw::{HOST, Queue, controller, serves};
 
 /// The page's head, and for each group its identifier, Change Count, state and namespaces.
 type Page = ((u64, u16), Vec<(u32, u64, u8, Vec<u32>)>);
 
-/// An admin queue that reads the log page and waits for events.
-struct Listening(Queue);
-
 impl Listening {
-    fn new(mut admin: Queue, events: AsyncEvents) -> Listening {
-        let fid = nvme::feature::id::ASYNC_EVENT_CONFIGURATION;
-        let set = SetFeatures { fid, save: false, nsid: 0, value: events.bits() };
-        assert_eq!(admin.status(set.command()), Status::SUCCESS);
-        let mut listening = Listening(admin);
-        listening.listen();
-        listening
-    }
-
-    fn listen(&mut self) {
-        self.0.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(0x700).as_bytes());
-    }
-
-    /// Waits for an event.
-    fn event(&mut self) -> Event {
-        let event = self.0.0.response().expect("an event");
-        assert_eq!((event.cid.get(), event.status()), (0x700, Status::SUCCESS));
-        self.listen();
-        Event::parse(event.result.get() as u32)
-    }
-
-    /// Whether an event comes before the response to a later command.
-    fn has_event(&mut self) -> bool {
-        self.0.0.send(Command::new(opcode::admin::KEEP_ALIVE).with_cid(0x701).as_bytes());
-        let first = self.0.0.response().expect("a response").cid.get();
-        if first == 0x700 {
-            self.0.0.response().expect("a response");
-            self.listen();
-        }
-        first == 0x700
-    }
-
-    /// So many bytes of a log page.
-    fn log(&mut self, lid: u8, lsp: u8, rae: bool, offset: u64, bytes: usize) -> Vec<u8> {
-        let numd = bytes as u32 / 4 - 1;
-        let page = GetLogPage { nsid: nvme::NSID_ALL, lid, lsp, rae, numd, offset };
-        self.read(page.command(), bytes)
-    }
-
-    fn read(&mut self, command: Command, bytes: usize) -> Vec<u8> {
-        let sgl = self.0.0.keyed(0, bytes);
-        assert_eq!(self.0.status(command.with_sgl(sgl)), Status::SUCCESS);
-        let mut read = vec![0; bytes];
-        self.0.0.memory.read(0, &mut read).unwrap();
-        read
-    }
-
     /// What the log page says.
     fn page(&mut self, lsp: u8) -> Page {
         let bytes = self.log(log::id::ANA, lsp, false, 0, 4096);

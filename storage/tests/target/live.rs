@@ -8,18 +8,18 @@ use block::ram::RamDisk;
 use block::simulated::SimulatedDisk;
 use nvme::Status;
 use nvme::async_event::Event;
-use nvme::command::{Command, opcode};
-use nvme::feature::{AsyncEvents, SetFeatures};
+use nvme::feature::AsyncEvents;
 use nvme::identify::{self, Identify, cns};
-use nvme::log::{self, ChangedNamespaces, GetLogPage};
+use nvme::log::{self, ChangedNamespaces};
 use storage::initiator::{Failure, Operation, Request};
 use storage::target::{Config, Export, NamespaceState, Refusal, TargetState};
 use storage::testing::End;
 use zerocopy::FromBytes;
 
 use crate::disks::disk;
+use crate::listening::Listening;
 use crate::machine::{Machine, NQN, Running};
-use crate::raw::{HOST, Queue, controller, serves};
+use crate::raw::{HOST, controller, serves};
 
 fn ram(machine: &Machine, blocks: u64) -> Arc<RamDisk> {
     Arc::new(RamDisk::new(&machine.platform(), 512, blocks).unwrap())
@@ -34,61 +34,23 @@ fn target(machine: &Machine, disks: Vec<Arc<dyn Disk>>) -> Running {
     machine.target_with(Config { grows: true, ..machine.config(disks) })
 }
 
-/// An admin queue whose host wants to hear of changes, and waits for one.
-struct Listening(Queue);
-
 impl Listening {
-    fn new(mut admin: Queue) -> Listening {
-        let value = AsyncEvents::NAMESPACE_ATTRIBUTE.bits();
-        let fid = nvme::feature::id::ASYNC_EVENT_CONFIGURATION;
-        let set = SetFeatures { fid, save: false, nsid: 0, value };
-        assert_eq!(admin.status(set.command()), Status::SUCCESS);
-        let mut listening = Listening(admin);
-        listening.listen();
-        listening
-    }
-
-    fn listen(&mut self) {
-        use zerocopy::IntoBytes;
-        self.0.0.send(Command::new(opcode::admin::ASYNC_EVENT_REQUEST).with_cid(0x700).as_bytes());
-    }
-
     /// Waits for the event; returns the namespaces that have changed.
     fn changes(&mut self) -> Vec<u32> {
-        let event = self.0.0.response().expect("an event");
-        assert_eq!((event.cid.get(), event.status()), (0x700, Status::SUCCESS));
-        assert_eq!(event.result.get() as u32, Event::NAMESPACE_ATTRIBUTE_CHANGED.result());
-        let page = GetLogPage {
-            nsid: nvme::NSID_ALL,
-            lid: log::id::CHANGED_NAMESPACES,
-            lsp: 0,
-            rae: false,
-            numd: 1023,
-            offset: 0,
-        };
-        let bytes = self.read(page.command());
-        self.listen();
+        assert_eq!(self.event(), Event::NAMESPACE_ATTRIBUTE_CHANGED);
+        let bytes = self.log(log::id::CHANGED_NAMESPACES, 0, false, 0, 4096);
         let list = ChangedNamespaces::read_from_bytes(&bytes[..]).expect("a page");
         list.iter().collect()
     }
 
-    /// The data of a command with a page of them.
-    fn read(&mut self, command: Command) -> Vec<u8> {
-        let sgl = self.0.0.keyed(0, identify::LEN);
-        assert_eq!(self.0.status(command.with_sgl(sgl)), Status::SUCCESS);
-        let mut bytes = vec![0; identify::LEN];
-        self.0.0.memory.read(0, &mut bytes).unwrap();
-        bytes
-    }
-
     fn active(&mut self) -> Vec<u32> {
-        let bytes = self.read(Identify { cns: cns::ACTIVE_LIST, cntid: 0, nsid: 0 }.command());
+        let bytes = self.read(Identify { cns: cns::ACTIVE_LIST, cntid: 0, nsid: 0 }.command(), identify::LEN);
         let words = bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
         words.take_while(|&nsid| nsid != 0).collect()
     }
 
     fn blocks(&mut self, nsid: u32) -> u64 {
-        let bytes = self.read(Identify { cns: cns::NAMESPACE, cntid: 0, nsid }.command());
+        let bytes = self.read(Identify { cns: cns::NAMESPACE, cntid: 0, nsid }.command(), identify::LEN);
         u64::from_le_bytes(bytes[..8].try_into().unwrap())
     }
 }
@@ -99,7 +61,7 @@ fn hosts_hear_of_namespaces_that_come_grow_shrink_and_go() {
     let first = ram(&machine, 64);
     let target = target(&machine, vec![first.clone()]);
     let (admin, io) = controller(&machine, &target);
-    let mut host = Listening::new(admin);
+    let mut host = Listening::new(admin, AsyncEvents::NAMESPACE_ATTRIBUTE);
     assert_eq!(host.active(), [1]);
 
     let second = ram(&machine, 128);

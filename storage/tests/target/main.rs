@@ -7,6 +7,7 @@ mod ana;
 mod auth;
 mod disks;
 mod lending;
+mod listening;
 mod live;
 mod machine;
 mod order;

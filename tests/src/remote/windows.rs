@@ -119,7 +119,8 @@ pub(crate) const TESTS: &[Test] = &[
                     match pair.a.reap()?.dto_status {
                         DtoStatus::Success if !failed => {}
                         DtoStatus::RemoteAccess if !failed => failed = true,
-                        // Over iWARP the end of the stream may come before the Terminate.
+                        // Over iWARP the region may go in the middle of an FPDU of the response.
+                        // Then no Terminate can follow, and the stream is reset.
                         DtoStatus::Transport if !failed && is_iwarp(&f.a)? => failed = true,
                         // This request was posted behind the one that broke the connection.
                         DtoStatus::Flushed if failed => {}
