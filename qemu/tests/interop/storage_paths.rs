@@ -71,7 +71,6 @@ fn wait_for_both(linux: &mut Linux) {
 }
 
 #[test]
-#[ignore = "its last steps race with Linux's choice of a path; run it by name"]
 fn linux_writes_on_while_paths_are_closed_and_targets_are_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let disk = folder.path().join("disk");
@@ -133,13 +132,14 @@ fn linux_writes_on_while_paths_are_closed_and_targets_are_killed() {
     writes_on(&mut linux, SOME);
     second = paths.start(2, "optimized");
     wait_for_both(&mut linux);
+    wait_until(&mut linux, &format!("[ \"$({states})\" = \"non-optimized optimized\" ]"));
     writes_on(&mut linux, SOME);
     assert!(paths.writes(2) > 0, "the better path is used again");
 
     linux.succeed("touch /tmp/stop; until [ -e /tmp/end ]; do sleep 0.1; done; [ ! -e /tmp/failed ]", LIMIT);
     let check = format!(
         "echo 3 >/proc/sys/vm/drop_caches; \
-         for n in $(dd if={device} bs=4096 count=$(wc -l </tmp/log) iflag=direct 2>/dev/null | tr -s ' '); \
+         for n in $(dd if={device} bs=4096 count=$(wc -l </tmp/log) iflag=direct 2>/dev/null | tr -s \" \"); \
          do echo $n; done | cmp - /tmp/log"
     );
     linux.succeed(&check, LIMIT);
