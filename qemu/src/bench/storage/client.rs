@@ -5,18 +5,21 @@ use crate::launch::is_crash;
 
 use super::{Sample, pattern};
 
-/// Random requests: 4 KiB at depth 16, 128 KiB at depth 8.
-pub const LOADS: [Load; 4] = [
+/// Random requests: 4 KiB at depths 16 and 8, 128 KiB at depth 8.
+pub const LOADS: [Load; 6] = [
     Load { is_write: false, bytes: 4 << 10, depth: 16 },
     Load { is_write: true, bytes: 4 << 10, depth: 16 },
+    Load { is_write: false, bytes: 4 << 10, depth: 8 },
+    Load { is_write: true, bytes: 4 << 10, depth: 8 },
     Load { is_write: false, bytes: 128 << 10, depth: 8 },
     Load { is_write: true, bytes: 128 << 10, depth: 8 },
 ];
 
 /// The requests of one measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    is_write: bool,
+    /// All are writes, or all are reads.
+    pub is_write: bool,
     /// Bytes of a request.
     pub bytes: u32,
     /// The number of outstanding requests.
@@ -85,7 +88,14 @@ mod tests {
         assert_eq!(words[..4], ["local", "unchecked", "figures", "seconds=2"]);
         assert_eq!(
             words[4..],
-            ["plan=4096,16,0", "plan=4096,16,100", "plan=131072,8,0", "plan=131072,8,100"]
+            [
+                "plan=4096,16,0",
+                "plan=4096,16,100",
+                "plan=4096,8,0",
+                "plan=4096,8,100",
+                "plan=131072,8,0",
+                "plan=131072,8,100"
+            ]
         );
         let mut measured = Measured::default();
         for line in
@@ -93,15 +103,15 @@ mod tests {
         {
             assert!(measured.take(line) && measured.samples.is_empty(), "{line}");
         }
-        for reads in 1..=3 {
+        for reads in 1..=5 {
             assert!(measured.take(&format!("@load {reads} 7 40960 2000000000")));
         }
         let few = Measured { samples: measured.samples.clone(), is_broken: false };
         let few = few.all().expect_err("one is missing").to_string();
-        assert!(few.contains("3 of 4"), "{few}");
+        assert!(few.contains("5 of 6"), "{few}");
         assert!(measured.take("@load 10 0 40960 1000000000"));
-        let all = measured.all().expect("four");
-        assert_eq!((all[0].iops, all[0].rate, all[3].iops), (4.0, 20480.0, 10.0));
+        let all = measured.all().expect("six");
+        assert_eq!((all[0].iops, all[0].rate, all[5].iops), (4.0, 20480.0, 10.0));
     }
 
     #[test]

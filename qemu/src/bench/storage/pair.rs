@@ -17,7 +17,7 @@ use crate::pair;
 use crate::pair::together::{self, Machine};
 use crate::progress::Progress;
 
-use super::client::{self, LOADS, Measured};
+use super::client::{self, LOADS, Load, Measured};
 use super::{Figure, Sample, Wanted, rates};
 
 /// The size of the disk.
@@ -28,6 +28,9 @@ const SECONDS: u32 = 1;
 const ROUNDS: usize = 3;
 /// How long all of a guest's measurements may take, in seconds, unless the user says otherwise.
 const LIMIT: u32 = 60;
+
+/// The export that lends its memory, in the names of figures.
+const RAM_DISK: &str = "a RAM disk";
 
 /// Measures our host and our target.
 pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<Figure>> {
@@ -40,7 +43,7 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
     let ram_disk = format!("ram-disk={BYTES}");
     let exports = [
         ("a disk", Launcher::prepare(&with, "storage")?, vec!["until-idle".to_owned()]),
-        ("a RAM disk", Launcher::prepare(&without, "storage")?, vec!["until-idle".into(), ram_disk]),
+        (RAM_DISK, Launcher::prepare(&without, "storage")?, vec!["until-idle".into(), ram_disk]),
     ];
 
     // The measurements of each round, for each load.
@@ -69,11 +72,28 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
     for ((export, ..), ours) in exports.iter().zip(&exported) {
         for ((load, ours), disk) in LOADS.iter().zip(ours).zip(&baseline) {
             let name = format!("two machines: storage, {export}: {}", load.pattern());
-            let wanted = (load.bytes == 4 << 10).then_some(Wanted::AtLeast(0.5));
-            figures.extend(rates(&name, ours, disk, wanted));
+            figures.extend(rates(&name, ours, disk, None));
+        }
+        if *export == RAM_DISK {
+            figures.extend(large_beside_small(&format!("two machines: storage, {export}"), ours));
         }
     }
     Ok(figures)
+}
+
+/// Requests of 128 KiB beside those of 4 KiB at the same depth: a RAM disk lends its memory, so a
+/// large request costs little more than a small one.
+fn large_beside_small<'a>(
+    disk: &'a str,
+    measured: &'a [Vec<Sample>; LOADS.len()],
+) -> impl Iterator<Item = Figure> + 'a {
+    let of = move |load: Load| LOADS.iter().zip(measured).find(|(other, _)| **other == load);
+    LOADS.iter().zip(measured).filter(|(load, _)| load.bytes == 128 << 10).filter_map(move |(load, large)| {
+        let (_, small) = of(Load { bytes: 4 << 10, ..*load })?;
+        let name = format!("{disk}: {}, beside 4 KiB", load.pattern());
+        let [iops, _rate] = rates(&name, large, small, Some(Wanted::AtLeast(0.6)));
+        Some(iops)
+    })
 }
 
 /// Adds a round's measurements to those of earlier rounds.
