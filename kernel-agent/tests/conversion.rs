@@ -238,6 +238,33 @@ fn a_last_message_that_the_stream_has_no_room_for_leaves_as_the_peer_takes_it() 
 }
 
 #[test]
+fn a_request_that_the_stream_has_no_room_for_leaves_as_the_peer_takes_what_is_before_it() {
+    let (_machine, a, b) = sides();
+    let text: Vec<u8> = (0..100_000_u32).map(|n| (n % 253) as u8).collect();
+    // Both rings are full: the peer, which this test plays, has taken nothing.
+    let mut sent = 0;
+    loop {
+        let count = a.stream.send(&text[sent % text.len()..]).unwrap();
+        if count == 0 {
+            break;
+        }
+        sent += count;
+    }
+    let id = a.convert(&with_frames(None)).unwrap();
+    let mut read = 0;
+    while read < sent {
+        let count = (sent - read).min(text.len() - read % text.len());
+        let from = read % text.len();
+        assert!(b.read(count) == text[from..from + count]);
+        read += count;
+    }
+    assert_eq!(b.read(Repr::HEADER), frame(|frame| frame.crc = true));
+    b.say(&frame(|frame| frame.kind = Kind::Reply));
+    a.established(id);
+    a.node.client.disconnect(id, b"").unwrap();
+}
+
+#[test]
 fn what_has_not_been_received_belongs_to_the_conversion() {
     let (_machine, a, b) = sides();
     // The whole Request is there before the passive end converts.

@@ -216,7 +216,7 @@ impl Mpa {
         {
             return self.finish(id, Answer::Close, Report::Unreachable);
         }
-        if !self.send_message(id, &stream, state) {
+        if !self.send_leaving(id, &stream, state) {
             return;
         }
         self.read(id, &stream, state);
@@ -226,17 +226,17 @@ impl Mpa {
         }
     }
 
-    /// Conversion: sends of the client's last message what there is room for. Returns whether the
+    /// Conversion: sends what is to leave, as far as there is room for it. Returns whether the
     /// set-up goes on.
-    fn send_message(&self, id: ConnectionId, stream: &Endpoint, state: StreamState) -> bool {
-        let message = match self.tables.lock().ends.get_mut(&id).map(|end| &mut end.state) {
-            Some(State::Setup { setup, .. }) => setup.take_message(),
+    fn send_leaving(&self, id: ConnectionId, stream: &Endpoint, state: StreamState) -> bool {
+        let leaving = match self.tables.lock().ends.get_mut(&id).map(|end| &mut end.state) {
+            Some(State::Setup { setup, .. }) => setup.take_leaving(),
             _ => None,
         };
-        let Some(mut message) = message else { return true };
+        let Some(mut leaving) = leaving else { return true };
         let (mut sent, mut failed, mut full) = (0, None, false);
         for _ in 0..PIECES {
-            let rest = message.get(sent..).unwrap_or_default();
+            let rest = leaving.get(sent..).unwrap_or_default();
             if rest.is_empty() {
                 break;
             }
@@ -249,13 +249,13 @@ impl Mpa {
                 break;
             }
         }
-        message.drain(..sent.min(message.len()));
-        if !message.is_empty() && !full {
+        leaving.drain(..sent.min(leaving.len()));
+        if !leaving.is_empty() && !full {
             // Others have their turn first. When it is full, an event says that there is room.
             self.tables.lock().inbox.push_back(Notice::Look(id));
         }
         let step = self.with_setup(id, |setup| match failed {
-            None => setup.message_sent(message),
+            None => setup.left(leaving),
             Some(Error::StreamState) => setup.closed(state.end.unwrap_or(StreamEnd::None)),
             Some(_) => Step::Over(Answer::Close, Report::Unreachable),
         });
@@ -381,8 +381,8 @@ impl Mpa {
         Ok((end.client.clone(), end.context, kind, length))
     }
 
-    /// Conversion: the peer's Request has come. Tells the client, sends the Reply, and gives the
-    /// stream to the queue pair, unless bytes are behind the Request.
+    /// Conversion: the peer's Request has come. Tells the client, sends the Reply, and then gives
+    /// the stream to the queue pair, unless bytes are behind the Request.
     fn answer(&self, id: ConnectionId, agreed: &Agreed) {
         let (stream, told) = {
             let tables = self.tables.lock();
@@ -398,15 +398,10 @@ impl Mpa {
         let event = CmEvent { connection: id, context, kind, information: &[], private_data: &[] };
         // The client may end the connection meanwhile.
         client.tell(&mut |up| up.connection(event));
-        let reply = negotiation::accept(agreed, &[]);
-        if self.is_setup(id) && reply.is_some_and(|reply| send(&stream, &reply).is_err()) {
-            return self.finish(id, Answer::Close, Report::Unconfirmed);
+        let step = self.with_setup(id, |setup| setup.answer(agreed));
+        if self.follow(id, step) {
+            self.send_leaving(id, &stream, stream.state());
         }
-        self.bind(id, Role::Responder, agreed);
-    }
-
-    fn is_setup(&self, id: ConnectionId) -> bool {
-        matches!(self.tables.lock().ends.get(&id).map(|end| &end.state), Some(State::Setup { .. }))
     }
 
     /// Gives the stream to the queue pair. On the active side it reports that the connection is
@@ -525,14 +520,11 @@ impl Mpa {
     }
 }
 
-/// Sends a frame as a whole. A stream of which little was sent has room for it.
+/// Sends a frame. A stream of which nothing was sent has room for all of it.
 pub(super) fn send(stream: &Endpoint, frame: &Outgoing) -> Result<(), Error> {
     let mut bytes = [0; MAX_FRAME];
     let length = frame.frame().emit(&mut bytes).map_err(|_| Error::PrivateData(MAX_PRIVATE_DATA))?;
-    match stream.send(By::Agent, bytes.get(..length).unwrap_or_default())? {
-        sent if sent == length => Ok(()),
-        _ => Err(Error::StreamState),
-    }
+    stream.send(By::Agent, bytes.get(..length).unwrap_or_default()).map(drop)
 }
 
 /// Copies to the start, and returns the length.

@@ -8,12 +8,13 @@
 //! A *conversion* is the set-up of a stream that the client has used for bytes of its own (IT-API's
 //! `it_socket_convert`). The end that sends the last message, which IT-API calls the Conversion
 //! Initiator, is the responder of MPA: it answers the Request at once. No end has a time limit, the
-//! frames have neither private data nor read depths, and the clients may leave the frames out.
+//! frames have neither private data nor read depths, and the clients may leave the frames out. The
+//! stream may still be full of the client's bytes, so whatever an end says leaves as room arises.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use iwarp::mpa::frame::{Kind, MAX_PRIVATE_DATA, Parser, Repr};
+use iwarp::mpa::frame::{Kind, MAX_FRAME, MAX_PRIVATE_DATA, Parser, Repr};
 use iwarp::mpa::negotiation::{self, Agreed, Answer, Outgoing, Refusal, Wishes};
 use nic_abi::admin::StreamEnd;
 use platform::Instant;
@@ -35,8 +36,8 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(60);
 enum Phase {
     /// Initiator: the stream opens.
     Opening,
-    /// Conversion: the last message of the client leaves.
-    LastMessage,
+    /// Conversion: bytes leave as the stream has room for them.
+    Leaving(Next),
     /// Initiator: the Reply.
     Reply,
     /// Responder: the Request.
@@ -45,6 +46,17 @@ enum Phase {
     Answer,
     /// Nothing: it is over.
     Over,
+}
+
+/// What a conversion does when its bytes have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Waits for the Request: they were the client's last message.
+    Request,
+    /// Waits for the Reply: they were the Request.
+    Reply,
+    /// Gives the stream to the queue pair: they were the Reply, or there are no frames.
+    Bind(Agreed),
 }
 
 /// What a set-up wants to have of its stream.
@@ -97,10 +109,8 @@ pub(crate) const BAD_REQUEST: Report = Report::Rejected(Reason::INVALID_CLASS_VE
 /// What sets a conversion apart.
 struct Converts {
     role: Role,
-    /// The ends exchange a Request and a Reply.
-    frames: bool,
-    /// What is left of the last message of the client.
-    message: Vec<u8>,
+    /// What is to leave: the last message of the client, or a frame.
+    leaving: Vec<u8>,
 }
 
 /// See the module's documentation.
@@ -163,23 +173,23 @@ impl Setup {
         message: Option<&[u8]>,
         frames: bool,
     ) -> Result<Setup, Error> {
-        let mut copy = Vec::new();
-        let (role, kind) = match message {
+        let wishes = wishes(depths, crc);
+        let Wishes { ird, ord, .. } = wishes;
+        let plain = Agreed { crc, revision: 1, enhanced: false, ird, ord, first: None };
+        let (role, kind, leaving) = match message {
             Some([]) => return Err(Error::OutOfRange("last message")),
-            Some(message) => {
-                copy.try_reserve_exact(message.len()).map_err(|_| Error::OutOfMemory)?;
-                copy.extend_from_slice(message);
-                (Role::Responder, Kind::Request)
-            }
-            None => (Role::Initiator, Kind::Reply),
+            Some(message) => (Role::Responder, Kind::Request, copied(message)?),
+            None if frames => (Role::Initiator, Kind::Reply, emitted(&negotiation::plain_request(crc))?),
+            None => (Role::Initiator, Kind::Reply, Vec::new()),
         };
-        let (phase, request) = match role {
-            Role::Initiator if frames => (Phase::Opening, Some(negotiation::plain_request(crc))),
-            _ => (Phase::LastMessage, None),
+        let next = match role {
+            _ if !frames => Next::Bind(plain),
+            Role::Responder => Next::Request,
+            Role::Initiator => Next::Reply,
         };
-        let converts = Some(Converts { role, frames, message: copy });
-        let (parser, wishes) = (Parser::new(kind), wishes(depths, crc));
-        Ok(Setup { phase, converts, parser, wishes, request, deadline: None, limit: None })
+        let (phase, converts) = (Phase::Leaving(next), Some(Converts { role, leaving }));
+        let parser = Parser::new(kind);
+        Ok(Setup { phase, converts, parser, wishes, request: None, deadline: None, limit: None })
     }
 
     /// Whether it is the set-up of a conversion.
@@ -187,30 +197,39 @@ impl Setup {
         self.converts.is_some()
     }
 
-    /// Conversion: takes what is to be sent before anything else happens, which may be nothing.
-    /// What is left of it comes back by [`Setup::message_sent`].
-    pub(crate) fn take_message(&mut self) -> Option<Vec<u8>> {
-        let converts = self.converts.as_mut().filter(|_| self.phase == Phase::LastMessage)?;
-        Some(core::mem::take(&mut converts.message))
+    /// Conversion: takes what is to leave, which may be nothing. What is left of it comes back by
+    /// [`Setup::left`].
+    pub(crate) fn take_leaving(&mut self) -> Option<Vec<u8>> {
+        let converts = self.converts.as_mut().filter(|_| matches!(self.phase, Phase::Leaving(_)))?;
+        Some(core::mem::take(&mut converts.leaving))
     }
 
-    /// Conversion: all but `rest` of the last message has been sent.
-    pub(crate) fn message_sent(&mut self, rest: Vec<u8>) -> Step {
-        let Some(converts) = self.converts.as_mut().filter(|_| self.phase == Phase::LastMessage) else {
+    /// Conversion: all but `rest` of what was to leave has left.
+    pub(crate) fn left(&mut self, rest: Vec<u8>) -> Step {
+        let (Some(converts), Phase::Leaving(next)) = (&mut self.converts, self.phase) else {
             return Step::Wait;
         };
         if !rest.is_empty() {
-            converts.message = rest;
+            converts.leaving = rest;
             return Step::Wait;
         }
-        if converts.frames {
-            self.phase = Phase::Request;
-            return Step::Wait;
-        }
-        self.phase = Phase::Over;
-        let Wishes { ird, ord, crc, .. } = self.wishes;
-        let agreed = Agreed { crc, revision: 1, enhanced: false, ird, ord, first: None };
-        Step::Bind(converts.role, agreed)
+        let (phase, step) = match next {
+            Next::Request => (Phase::Request, Step::Wait),
+            Next::Reply => (Phase::Reply, Step::Wait),
+            Next::Bind(agreed) => (Phase::Over, Step::Bind(converts.role, agreed)),
+        };
+        self.phase = phase;
+        step
+    }
+
+    /// Conversion: the client has been told of the Request. The Reply is to leave.
+    pub(crate) fn answer(&mut self, agreed: &Agreed) -> Step {
+        let Some(converts) = &mut self.converts else { return Step::Wait };
+        let reply = negotiation::accept(agreed, &[]).and_then(|reply| emitted(&reply).ok());
+        let Some(reply) = reply else { return self.over(Answer::Close, Report::Unconfirmed) };
+        converts.leaving = reply;
+        self.phase = Phase::Leaving(Next::Bind(*agreed));
+        Step::Wait
     }
 
     /// When [`Setup::expired`] has to be called.
@@ -234,7 +253,7 @@ impl Setup {
             return None;
         }
         self.phase = Phase::Reply;
-        self.deadline = (!self.converts()).then(|| now + REPLY_TIME);
+        self.deadline = Some(now + REPLY_TIME);
         self.request.take()
     }
 
@@ -243,7 +262,7 @@ impl Setup {
         match self.phase {
             Phase::Reply | Phase::Request => Wants::Bytes(self.parser.missing()),
             Phase::Answer => Wants::Look,
-            Phase::Opening | Phase::LastMessage | Phase::Over => Wants::Nothing,
+            Phase::Opening | Phase::Leaving(_) | Phase::Over => Wants::Nothing,
         }
     }
 
@@ -254,7 +273,7 @@ impl Setup {
             Phase::Reply => self.take_reply(bytes),
             Phase::Request => self.take_request(now, bytes),
             Phase::Answer => self.refuse(Kind::Request, Refusal::BytesBehind, Report::Withdrawn),
-            Phase::Opening | Phase::LastMessage | Phase::Over => Step::Wait,
+            Phase::Opening | Phase::Leaving(_) | Phase::Over => Step::Wait,
         }
     }
 
@@ -322,7 +341,8 @@ impl Setup {
     pub(crate) fn closed(&mut self, end: StreamEnd) -> Step {
         let report = match self.phase {
             Phase::Over => return Step::Wait,
-            Phase::Opening | Phase::LastMessage | Phase::Reply => attempt_ended(end),
+            Phase::Leaving(_) if self.frame().is_some() => Report::Unconfirmed,
+            Phase::Opening | Phase::Leaving(_) | Phase::Reply => attempt_ended(end),
             Phase::Request if self.converts() => attempt_ended(end),
             Phase::Request => Report::Nothing,
             Phase::Answer => Report::Withdrawn,
@@ -334,7 +354,7 @@ impl Setup {
     pub(crate) fn expired(&mut self) -> Step {
         match self.phase {
             Phase::Over => Step::Wait,
-            Phase::Opening | Phase::LastMessage | Phase::Reply => {
+            Phase::Opening | Phase::Leaving(_) | Phase::Reply => {
                 self.over(Answer::Close, Report::Unreachable)
             }
             Phase::Request => self.over(Answer::Close, Report::Nothing),
@@ -365,6 +385,21 @@ impl Setup {
     pub(crate) fn rejection(&self, private_data: &[u8]) -> Option<Outgoing> {
         negotiation::reject(&self.frame()?, private_data)
     }
+}
+
+/// A copy of the client's bytes.
+fn copied(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| Error::OutOfMemory)?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
+/// The bytes of a frame.
+fn emitted(frame: &Outgoing) -> Result<Vec<u8>, Error> {
+    let mut bytes = [0; MAX_FRAME];
+    let length = frame.frame().emit(&mut bytes).map_err(|_| Error::PrivateData(MAX_PRIVATE_DATA))?;
+    copied(bytes.get(..length).unwrap_or_default())
 }
 
 /// What is reported of an attempt whose stream has ended so. The codes are those of InfiniBand's

@@ -284,16 +284,12 @@ fn a_request_without_read_depths_shows_none() {
 /// A conversion that has sent its last message, or its Request.
 fn converting(message: Option<&[u8]>, crc: bool) -> (Setup, Vec<u8>) {
     let mut setup = Setup::conversion(OURS, crc, message, true).unwrap();
-    let sent = match message {
-        Some(message) => {
-            assert!(setup.opened(START).is_none());
-            assert_eq!((setup.take_message().as_deref(), setup.wants()), (Some(message), Wants::Nothing));
-            assert_eq!(setup.message_sent(vec![]), Step::Wait);
-            vec![]
-        }
-        None => bytes(&setup.opened(START).unwrap()),
-    };
-    assert!(setup.take_message().is_none() && setup.opened(START).is_none());
+    assert!(setup.opened(START).is_none());
+    let sent = setup.take_leaving().unwrap();
+    assert!(message.is_none_or(|message| message == sent));
+    assert_eq!(setup.wants(), Wants::Nothing);
+    assert_eq!(setup.left(vec![]), Step::Wait);
+    assert!(setup.take_leaving().is_none() && setup.opened(START).is_none());
     assert!(setup.converts() && !setup.waits_for_answer());
     (setup, sent)
 }
@@ -310,8 +306,13 @@ fn both_ends_of_a_conversion_agree_wherever_their_frames_are_cut() {
             assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 6, crcs[1], 0));
             // By RFC 5044, with nothing in it: neither private data nor IRD and ORD.
             assert_eq!((request.len(), request[17]), (Repr::HEADER, 1));
-            let reply = bytes(&iwarp::mpa::negotiation::accept(&agreed, b"").unwrap());
+            assert_eq!((passive.answer(&agreed), passive.wants()), (Step::Wait, Wants::Nothing));
+            let reply = passive.take_leaving().unwrap();
             assert_eq!((reply.len(), reply[17]), (Repr::HEADER, 1));
+            // The queue pair gets the stream when all of the Reply has left.
+            assert_eq!(passive.left(reply[9..].to_vec()), Step::Wait);
+            assert_eq!(passive.take_leaving().unwrap(), reply[9..]);
+            assert_eq!(passive.left(vec![]), Step::Bind(Role::Responder, agreed));
             let (step, left) = feed(&mut active, &[reply, vec![0xee; behind]].concat(), piece);
             let Step::Bind(Role::Initiator, agreed) = step else { panic!("{step:?}") };
             assert_eq!((agreed.ird, agreed.ord, agreed.crc, left), (4, 6, crcs[1], behind));
@@ -333,14 +334,14 @@ fn both_ends_of_a_conversion_agree_wherever_their_frames_are_cut() {
 fn nothing_is_read_before_the_last_message_has_left() {
     let mut setup = Setup::conversion(OURS, false, Some(b"all of it"), true).unwrap();
     for rest in [b"all of it".to_vec(), b"of it".to_vec(), b"t".to_vec()] {
-        assert!(!setup.take_message().unwrap().is_empty());
-        assert_eq!(setup.message_sent(rest.clone()), Step::Wait);
+        assert!(!setup.take_leaving().unwrap().is_empty());
+        assert_eq!(setup.left(rest.clone()), Step::Wait);
         assert_eq!((setup.wants(), setup.take(START, b"MPA")), (Wants::Nothing, Step::Wait));
     }
-    assert_eq!(setup.take_message(), Some(b"t".to_vec()));
-    assert_eq!(setup.message_sent(vec![]), Step::Wait);
+    assert_eq!(setup.take_leaving(), Some(b"t".to_vec()));
+    assert_eq!(setup.left(vec![]), Step::Wait);
     assert_eq!(setup.wants(), Wants::Bytes(Repr::HEADER));
-    assert_eq!(setup.message_sent(b"late".to_vec()), Step::Wait);
+    assert_eq!(setup.left(b"late".to_vec()), Step::Wait);
     let empty = Setup::conversion(OURS, false, Some(b""), true).err();
     assert_eq!(empty, Some(Error::OutOfRange("last message")));
 }
@@ -350,11 +351,11 @@ fn without_frames_the_queue_pair_gets_the_stream_behind_the_last_message() {
     for (message, role) in [(Some(&b"go on"[..]), Role::Responder), (None, Role::Initiator)] {
         let mut setup = Setup::conversion(OURS, true, message, false).unwrap();
         assert!(setup.opened(START).is_none());
-        assert_eq!(setup.take_message().as_deref(), Some(message.unwrap_or_default()));
-        let Step::Bind(as_role, agreed) = setup.message_sent(vec![]) else { panic!() };
+        assert_eq!(setup.take_leaving().as_deref(), Some(message.unwrap_or_default()));
+        let Step::Bind(as_role, agreed) = setup.left(vec![]) else { panic!() };
         assert_eq!((as_role, agreed.ird, agreed.ord, agreed.crc), (role, 4, 6, true));
         assert_eq!((setup.wants(), setup.deadline()), (Wants::Nothing, None));
-        assert_eq!((setup.closed(StreamEnd::Reset), setup.message_sent(vec![])), (Step::Wait, Step::Wait));
+        assert_eq!((setup.closed(StreamEnd::Reset), setup.left(vec![])), (Step::Wait, Step::Wait));
     }
 }
 
@@ -381,9 +382,15 @@ fn a_conversion_that_fails_is_always_reported() {
         }
         // While the last message leaves.
         let mut setup = Setup::conversion(OURS, false, Some(b"go on"), true).unwrap();
-        setup.take_message();
+        setup.take_leaving();
         assert_eq!(setup.closed(end), Step::Over(Answer::Close, report));
-        assert_eq!(setup.message_sent(vec![]), Step::Wait);
+        assert_eq!(setup.left(vec![]), Step::Wait);
+        // While the Reply leaves: the peer may count on the connection.
+        let (mut setup, _) = converting(Some(b"go on"), false);
+        let Step::Answer(agreed) = feed(&mut setup, &request, 3).0 else { panic!() };
+        assert_eq!(setup.answer(&agreed), Step::Wait);
+        assert_eq!(setup.closed(end), Step::Over(Answer::Close, Report::Unconfirmed));
+        assert_eq!(setup.left(vec![]), Step::Wait);
     }
     // What is no Request, and what is one that cannot be taken.
     let markers = repr(&Repr { markers: true, ..enhanced_frame(Kind::Request, &[0; 4]) });

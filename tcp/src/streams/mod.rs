@@ -616,11 +616,10 @@ impl Streams {
     }
 
     /// The owner of the stream at `index` has to be told something, if there is anything.
+    /// [`Streams::next_event`] passes over a stream that has no owner.
     fn tell(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize)
-            && slot.stream.as_ref().is_some_and(|stream| {
-                !stream.happened.is_empty() && !stream.orphan && stream.listener.is_none()
-            })
+            && slot.stream.as_ref().is_some_and(|stream| !stream.happened.is_empty())
             && !core::mem::replace(&mut slot.told, true)
         {
             self.events.push_back(index);
