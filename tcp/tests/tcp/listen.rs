@@ -262,3 +262,29 @@ fn one_peer_has_half_of_the_streams_at_all_listeners_until_they_are_taken() {
     }
     assert_eq!(knock(&mut peer, 0).0, Err(Dropped::PeerShare));
 }
+
+#[test]
+fn streams_that_nobody_has_taken_leave_their_listener_when_all_are_aborted() {
+    let mut peer = Peer::new(config(1));
+    let listener = peer.streams.listen(None, 80, 2).unwrap();
+    let knock = |peer: &mut Peer, host: u8| {
+        peer.peer = SocketAddr::new([10, 0, 0, host].into(), 1000);
+        peer.send(&syn(0)).unwrap();
+        let next = peer.one().seq.wrapping_add(1);
+        peer.send(&segment(TcpControl::None, 1, Some(next), &[])).unwrap();
+    };
+    for host in [50, 51] {
+        knock(&mut peer, host);
+    }
+    peer.streams.abort_all();
+    let resets = peer.sent();
+    assert!(resets.len() == 2 && resets.iter().all(|sent| sent.control == TcpControl::Rst));
+    assert_eq!((peer.streams.accept(listener), peer.streams.names()), (Ok(None), 0));
+    // Their places in the queue are free.
+    for host in [52, 53] {
+        knock(&mut peer, host);
+        let id = peer.streams.accept(listener).unwrap().unwrap();
+        assert_eq!(peer.streams.info(id).unwrap().remote, peer.peer);
+    }
+    assert_eq!(peer.streams.accept(listener), Ok(None));
+}
