@@ -184,9 +184,12 @@ fn a_request_is_over_when_its_memory_is_no_longer_gathered() {
     assert_eq!(a.engine.close(), Some(Close::Finish));
     // The peer takes nothing, and the device gives up.
     let (mut a, id) = begin();
+    assert!(a.engine.terminates());
     a.engine.lost();
     a.take_events();
     assert_eq!((a.events.len(), a.events[0]), (2, flushed(id)));
+    // The Terminate has not left.
+    assert!(!a.engine.terminates());
     assert_eq!(a.engine.close(), Some(Close::Reset));
     assert!(a.send_all().is_empty());
 }

@@ -172,12 +172,7 @@ impl<F: Frontend> Nic<F> {
                     Err(_) => (0, Err(unreachable)),
                 }
             });
-            match sent {
-                Ok(count) => taken += count?,
-                // The peer may have gone between the two.
-                Err(_) if taken > 0 => break,
-                Err(error) => return Err(refusal(error, at!(command.object))),
-            }
+            taken += sent.map_err(|error| refusal(error, at!(command.object)))??;
             if taken == a.length {
                 break;
             }
@@ -206,6 +201,7 @@ impl<F: Frontend> Nic<F> {
             });
             match received {
                 Ok(count) => taken += count?,
+                // The peer has closed its direction behind the first piece.
                 Err(_) if taken > 0 => break,
                 Err(error) => return Err(refusal(error, at!(command.object))),
             }
