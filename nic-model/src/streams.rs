@@ -190,11 +190,11 @@ impl Streams {
         Some((id, eq))
     }
 
-    /// The stream between these ends, and the slot of the queue pair that has it.
-    pub fn qp_between(&self, local: SocketAddr, remote: SocketAddr) -> Option<(StreamId, u32)> {
+    /// The slot of the queue pair that has the stream between these ends.
+    pub fn qp_between(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let id = self.tcp.find(local, remote)?;
         match self.users.get(&id)? {
-            User::Qp(slot) => Some((id, *slot)),
+            User::Qp(slot) => Some(*slot),
             User::Driver(_) => None,
         }
     }

@@ -152,11 +152,9 @@ impl<F: Frontend> Fabric<F> {
             return None;
         };
         let streams = self.nodes.get(to.index())?.nic.streams.as_ref()?;
-        let (number, slot) = streams.qp_between(remote, local)?;
-        let to = QpId { nic: to, slot };
-        let there = self.end(to)?.stream;
-        let agree = there.engine.has_crc() == stream.engine.has_crc();
-        if to == id || there.id != number || !agree {
+        // No stream is both ends of its connection.
+        let to = QpId { nic: to, slot: streams.qp_between(remote, local)? };
+        if self.end(to)?.stream.engine.has_crc() != stream.engine.has_crc() {
             self.stream_mut(id)?.other = Other::Far;
             return None;
         }
