@@ -101,10 +101,10 @@ fn an_operator_changes_a_target_that_serves_a_host() {
     json(&["resize", "nsid=3", "size=16M"]);
     assert_eq!(image.metadata().expect("the image").len(), 16 << 20);
     assert_eq!(json(&["remove", "nsid=2"])["released"], true);
-    json(&["ana", "state=inaccessible", "nsid=3", "port=0"]);
+    json(&["ana", "state=inaccessible", "nsid=3", "port=1"]);
     let list = json(&["list"]);
     let states: Vec<_> =
-        list["namespaces"].as_array().expect("a list").iter().map(|one| &one["ana"]).collect();
+        list["namespaces"].as_array().expect("a list").iter().map(|one| &one["ana"]["1"]).collect();
     assert_eq!(states, ["optimized", "inaccessible"]);
     let saved = folder.path().join("saved.toml");
     json(&["save", &format!("file={}", saved.display())]);
@@ -152,7 +152,7 @@ fn an_operator_changes_a_target_that_serves_a_host() {
         std::thread::yield_now();
     }
     assert!(page().contains("ferrovia_nvmf_requests_total{nsid=\"1\",op=\"write\"} "));
-    assert!(page().contains("ferrovia_nvmf_ana_state{nsid=\"3\"} 3\n"));
+    assert!(page().contains("ferrovia_nvmf_ana_state{nsid=\"3\",port=\"1\"} 3\n"));
     json(&["end"]);
     assert_eq!(target.child.wait().expect("its status").code(), Some(0));
     assert!(!socket.exists());

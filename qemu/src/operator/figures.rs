@@ -1,8 +1,8 @@
 //! The target's figures in Prometheus's text format (version 0.0.4). `targets/storage` makes the
 //! JSON that they come from.
 //!
-//! All labels are bounded: 64 namespaces, 65 hosts, 256 queues, and the statuses that the target
-//! tells apart.
+//! All labels are bounded: 64 namespaces, 8 ports, 65 hosts, 256 queues, and the statuses that the
+//! target tells apart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -147,9 +147,11 @@ fn of_namespace(page: &mut Page, namespace: &Value) {
     let labels = [nsid.clone(), ("uuid", text(&namespace["uuid"])), ("state", text(&namespace["state"]))];
     page.add(("namespace_info", "gauge", "A namespace, and what it does."), &labels, &1.into());
     let own = [nsid.clone()];
-    if let Ok(state) = text(&namespace["ana"]).parse::<AnaState>() {
-        let help = "How well hosts reach a namespace: the number of its ANA state.";
-        page.add(("ana_state", "gauge", help), &own, &(state as u8).into());
+    for (port, state) in namespace["ana"].as_object().into_iter().flatten() {
+        let Ok(state) = text(state).parse::<AnaState>() else { continue };
+        let labels = [nsid.clone(), ("port", port.clone())];
+        let help = "How well hosts reach a namespace by a port: the number of its ANA state.";
+        page.add(("ana_state", "gauge", help), &labels, &(state as u8).into());
     }
     page.add(("namespace_size_bytes", "gauge", "The size of a namespace."), &own, &namespace["bytes"]);
     page.add(("disk_outstanding", "gauge", "Requests that a disk has."), &own, &namespace["on_disk"]);
@@ -206,7 +208,7 @@ mod tests {
         json!({
             "connections": 3, "keep_alive_expired": 2, "refused": {"0x7": 4},
             "namespaces": [{
-                "nsid": 1, "uuid": "u", "state": "serving", "bytes": 4096, "ana": "inaccessible",
+                "nsid": 1, "uuid": "u", "state": "serving", "bytes": 4096, "ana": {"2": "inaccessible"},
                 "free": [1, 2], "chunks": [3, 4],
                 "errors": {"0x281": 5, "other": 6},
                 "operations": {"read": {"requests": 2, "bytes": 8192, "nanoseconds": 3_000_000_000_u64,
@@ -226,7 +228,7 @@ mod tests {
             "ferrovia_nvmf_keep_alive_expired_total 2",
             "ferrovia_nvmf_connects_refused_total{kind=\"connection\",reason=\"0x7\"} 4",
             "ferrovia_nvmf_namespace_size_bytes{nsid=\"1\"} 4096",
-            "ferrovia_nvmf_ana_state{nsid=\"1\"} 3",
+            "ferrovia_nvmf_ana_state{nsid=\"1\",port=\"2\"} 3",
             "ferrovia_nvmf_pool_chunks{nsid=\"1\",size=\"large\",state=\"free\"} 2",
             "ferrovia_nvmf_errors_total{nsid=\"1\",status=\"0x281\"} 5",
             "ferrovia_nvmf_bytes_total{nsid=\"1\",op=\"read\"} 8192",

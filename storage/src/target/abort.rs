@@ -38,7 +38,7 @@ impl Target {
     /// Takes a command out of where it waits.
     fn stops_waiting(&mut self, index: Index, id: ControllerId) -> bool {
         let entry = &self.commands[index];
-        let (stage, owner) = (entry.stage, entry.owner_of_memory);
+        let (stage, owner, port) = (entry.stage, entry.owner_of_memory, entry.port);
         match (stage, entry.task.namespace()) {
             (Stage::Event, _) => {
                 let Some(controller) = self.controller(id, Kind::Io) else { return false };
@@ -49,7 +49,7 @@ impl Target {
             (_, Some(place)) => {
                 let is_room = stage == Stage::Room;
                 let (first, _) = self.needs(index);
-                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(first) };
+                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(port, first) };
                 let shares = &mut self.subsystem.namespaces[place].shares[kind];
                 shares.remove(&mut self.commands, owner, index)
             }

@@ -138,9 +138,8 @@ impl Target {
                 self.forget_event_request(index);
             }
             if kind == Kind::Io {
-                let changes = self.subsystem.ana.changes();
                 if let Some(controller) = self.subsystem.controllers.get(id) {
-                    controller.ana_changes = changes;
+                    controller.ana_changes = self.subsystem.ana[controller.port].changes();
                 }
                 self.break_io_queues(id);
             }

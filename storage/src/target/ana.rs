@@ -1,8 +1,10 @@
-//! Asymmetric Namespace Access (base 8.20): how well hosts reach each namespace by this target, if
-//! a subsystem has several. The target is one port of the subsystem.
+//! Asymmetric Namespace Access (base 8.20): how well hosts reach each namespace by each port of the
+//! target.
 //!
 //! Each namespace is a group, whose identifier is the namespace's. So the targets of a subsystem
 //! have equal groups without agreeing on them, and each namespace can be moved on its own.
+
+use core::ops::Range;
 
 use nvme::log::{AnaGroup, AnaHeader, AnaState, GROUPS_ONLY};
 use nvme::status::Status;
@@ -12,6 +14,7 @@ use super::auth::Visible;
 use super::config::MOST_NAMESPACES;
 use super::control::Refusal;
 use super::identity::ControllerId;
+use super::port::Port;
 use super::server::Target;
 use super::shares::Shares;
 use super::subsystem::Subsystem;
@@ -23,7 +26,8 @@ pub(super) const TRANSITION_TIME: u8 = 10;
 const GROUP: usize = size_of::<AnaGroup>() + size_of::<u32>();
 const LONGEST_PAGE: usize = size_of::<AnaHeader>() + MOST_NAMESPACES * GROUP;
 
-/// The states of all groups, by the place of their namespace.
+/// The states of all groups at a port, by the place of their namespace.
+#[derive(Clone)]
 pub(crate) struct Ana {
     states: [AnaState; MOST_NAMESPACES],
     /// For each group, which change of the page was the last one of its descriptor.
@@ -78,10 +82,10 @@ impl Ana {
 }
 
 impl Subsystem {
-    /// The status of I/O commands that a namespace does not take: for what it is, or since hosts
-    /// have to reach it by another target.
-    pub(crate) fn refusal(&self, place: usize, is_flush: bool) -> Option<Status> {
-        self.namespaces[place].refusal(is_flush).or(self.ana.state(place).status())
+    /// The status of I/O commands that a namespace does not take by a port: for what it is, or
+    /// since hosts have to reach it by another port.
+    pub(crate) fn refusal(&self, port: usize, place: usize, is_flush: bool) -> Option<Status> {
+        self.namespaces[place].refusal(is_flush).or(self.ana[port].state(place).status())
     }
 
     /// The groups that a host sees: those of its active namespaces.
@@ -92,46 +96,56 @@ impl Subsystem {
 }
 
 impl Target {
-    /// Sets how hosts reach a namespace, or all of them and those that come, by this port. Hosts
-    /// with such a namespace get an event.
+    /// Sets how hosts reach a namespace, or all of them and those that come, by a port of this
+    /// identifier, or by all ports. Hosts with such a namespace there get an event.
     pub(super) fn set_ana_state(
         &mut self,
         port: Option<u16>,
         nsid: Option<u32>,
         state: AnaState,
     ) -> Result<(), Refusal> {
-        if port.is_some_and(|port| port != self.config.port_id()) {
-            return Err(Refusal::NoPort);
-        }
         let places = match nsid {
             Some(nsid) => {
                 let place = self.subsystem.any_place(nsid).ok_or(Refusal::NoNamespace)?;
                 place..place + 1
             }
-            None => {
-                self.subsystem.ana.of_new = state;
-                0..MOST_NAMESPACES
-            }
+            None => 0..MOST_NAMESPACES,
         };
-        for place in places {
-            if !self.subsystem.ana.set(place, state) {
-                continue;
-            }
-            let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { continue };
-            // Commands that wait are answered if hosts do not reach it.
-            namespace.shares.iter_mut().for_each(Shares::queue_all);
-            if !namespace.is_active() {
-                continue;
-            }
-            log::info!("namespace {}: hosts reach it as {state} by this target", place + 1);
-            for (_, controller) in self.subsystem.controllers.iter_mut() {
-                if controller.visible.has(place as u32 + 1) {
-                    controller.access.happen();
+        let is_meant = |one: &Port| port.is_none_or(|port| port == one.id);
+        if !self.ports.iter().any(is_meant) {
+            return Err(Refusal::NoPort);
+        }
+        for number in 0..self.ports.len() {
+            if is_meant(&self.ports[number]) {
+                self.set_ana_state_at(number, places.clone(), state);
+                if nsid.is_none() {
+                    self.subsystem.ana[number].of_new = state;
                 }
             }
         }
         self.report_events();
         Ok(())
+    }
+
+    fn set_ana_state_at(&mut self, port: usize, places: Range<usize>, state: AnaState) {
+        let Subsystem { ana, namespaces, controllers, .. } = &mut self.subsystem;
+        for place in places {
+            if !ana[port].set(place, state) {
+                continue;
+            }
+            let Some(namespace) = namespaces.get_mut(place) else { continue };
+            // Commands that wait are answered if hosts do not reach it.
+            namespace.shares.iter_mut().for_each(Shares::queue_all);
+            if !namespace.is_active() {
+                continue;
+            }
+            log::info!("namespace {}: hosts reach it as {state} by port {}", place + 1, self.ports[port].id);
+            for (_, controller) in controllers.iter_mut() {
+                if controller.port == port && controller.visible.has(place as u32 + 1) {
+                    controller.access.happen();
+                }
+            }
+        }
     }
 
     /// The bytes of the Asymmetric Namespace Access log page.
@@ -145,9 +159,10 @@ impl Target {
     /// The log page.
     pub(super) fn ana_page(&mut self, id: ControllerId, specific: u8) -> heapless::Vec<u8, LONGEST_PAGE> {
         let visible = self.visible_to(id);
-        let before = self.subsystem.controllers.get(id).map_or(0, |controller| controller.ana_changes);
-        let (subsystem, ana) = (&self.subsystem, &self.subsystem.ana);
         let mut page = heapless::Vec::new();
+        let Some(controller) = self.subsystem.controllers.get(id) else { return page };
+        let (before, port) = (controller.ana_changes, controller.port);
+        let (subsystem, ana) = (&self.subsystem, &self.subsystem.ana[port]);
         // There is room for all groups.
         let mut push = |bytes: &[u8]| _ = page.extend_from_slice(bytes);
         let count = subsystem.groups(&visible).count() as u16;

@@ -87,6 +87,8 @@ pub(crate) struct Entry {
     pub(crate) stage: Stage,
     /// The queue that the command came by; `None` once that has ended.
     pub(crate) queue: Option<u32>,
+    /// The place of the port that it came by.
+    pub(crate) port: usize,
     /// The host that has sent it.
     pub(crate) owner: HostNumber,
     pub(crate) command: Command,
@@ -124,6 +126,7 @@ impl Entry {
         Entry {
             stage: Stage::Free,
             queue: None,
+            port: 0,
             owner: HostNumber::default(),
             command: zerocopy::FromZeros::new_zeroed(),
             host: HostData::Capsule { offset: 0, len: 0 },

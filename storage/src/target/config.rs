@@ -120,9 +120,13 @@ impl Config {
         }
     }
 
-    /// The identifier of the target's port in the subsystem.
-    pub(super) fn port_id(&self) -> u16 {
-        self.path.unwrap_or(0)
+    /// The identifier in the subsystem of the target's port with this place: no port of another
+    /// target has it.
+    pub(super) fn port_id(&self, place: usize) -> u16 {
+        match self.path {
+            None => place as u16 + 1,
+            Some(path) => path + MOST_PATHS * place as u16,
+        }
     }
 
     /// The identifiers of the target's controllers.

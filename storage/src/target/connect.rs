@@ -30,7 +30,7 @@ impl Target {
     /// earlier connections. Then it is fetched once more when that has ended.
     pub(super) fn connect_waits(&mut self, index: Index) -> bool {
         let mut data = ConnectData::new_zeroed();
-        self.admin_pool.read(&self.commands[index].buffer, data.as_mut_bytes());
+        self.admin_pool_of(index).read(&self.commands[index].buffer, data.as_mut_bytes());
         let number = self.commands[index].queue;
         let Some(queue) = number.and_then(|number| self.queues.get(number)) else { return false };
         let begins = queue.id == 0 && queue.role == Role::New;
@@ -50,12 +50,12 @@ impl Target {
     /// Carries out a Connect, whose data are in its buffer.
     pub(super) fn connect(&mut self, index: Index) -> Answer {
         let mut data = ConnectData::new_zeroed();
-        self.admin_pool.read(&self.commands[index].buffer, data.as_mut_bytes());
+        self.admin_pool_of(index).read(&self.commands[index].buffer, data.as_mut_bytes());
         let entry = &self.commands[index];
         let (command, number) = (entry.command, entry.queue);
         let Some(number) = number else { return (Status::INTERNAL_ERROR, 0) };
         let Some(queue) = self.queues.get(number) else { return (Status::INTERNAL_ERROR, 0) };
-        let (id, size, is_new) = (queue.id, queue.size, queue.role == Role::New);
+        let (id, size, is_new, port) = (queue.id, queue.size, queue.role == Role::New, queue.port);
         let connect = Connect::of(&command);
         let refused = |field| (Status::CONNECT_INVALID_PARAMETERS.dnr(), u64::from(field));
         // The host may have sent two before the first was carried out.
@@ -92,7 +92,7 @@ impl Target {
         let (owner, name) = (HostNumber::of(&host.nqn), host.nqn.clone());
         let connected = match (id, kind) {
             (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get()),
-            (_, Kind::Io) => self.connect_io(id, &host, data.cntlid.get()),
+            (_, Kind::Io) => self.connect_io(id, &host, port, data.cntlid.get()),
             (_, Kind::Discovery) => Err(refused(invalid_parameter::QID)),
         };
         let controller = match connected {
@@ -124,10 +124,11 @@ impl Target {
             return Err((Status::CONNECT_INVALID_PARAMETERS.dnr(), field));
         }
         let now = self.now();
-        let by_ipv4 = self.queues.get(number).is_some_and(|queue| queue.address.is_ipv4());
-        let mut controller = Controller::new(kind, host, by_ipv4, now);
+        let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
+        let (by_ipv4, port) = (queue.address.is_ipv4(), queue.port);
+        let mut controller = Controller::new(kind, host, port, by_ipv4, now);
         controller.set_keep_alive(keep_alive, now);
-        controller.ana_changes = self.subsystem.ana.changes();
+        controller.ana_changes = self.subsystem.ana[port].changes();
         let name = controller.host.nqn.clone();
         if kind == Kind::Io {
             self.admit_host(&mut controller)?;
@@ -142,11 +143,18 @@ impl Target {
         Ok(id)
     }
 
-    fn connect_io(&mut self, queue: u16, host: &HostIdentity, id: u16) -> Result<ControllerId, Answer> {
+    fn connect_io(
+        &mut self,
+        queue: u16,
+        host: &HostIdentity,
+        port: usize,
+        id: u16,
+    ) -> Result<ControllerId, Answer> {
         let refused = |field| (Status::CONNECT_INVALID_PARAMETERS.dnr(), u64::from(field));
         let id = ControllerId(id);
         let controller = self.subsystem.controllers.get(id).ok_or(refused(invalid_parameter::CNTLID))?;
-        if controller.host != *host {
+        // All queues of a controller are at one port.
+        if controller.host != *host || controller.port != port {
             return Err(refused(invalid_parameter::CNTLID));
         }
         if !controller.is_enabled() {

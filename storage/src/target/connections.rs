@@ -9,6 +9,7 @@ use core::net::IpAddr;
 use super::commands::Stage;
 use super::identity::{ControllerId, Kind};
 use super::pool::MOST_PIECES;
+use super::port::Port;
 use super::queue::{Queue, Role};
 use super::server::Target;
 use super::statistics::Counter;
@@ -21,10 +22,10 @@ pub(super) const PATIENCE: u64 = 10_000_000_000;
 const READS: u8 = 16;
 
 impl Target {
-    /// A host asks for a connection.
-    pub(super) fn request(&mut self, incoming: Incoming) {
+    /// A host asks for a connection at a port.
+    pub(super) fn request(&mut self, port: usize, incoming: Incoming) {
         let from = incoming.from();
-        let number = match self.admit(&incoming) {
+        let number = match self.admit(port, &incoming) {
             Ok(number) => number,
             Err(code) => {
                 let now = self.clock;
@@ -47,7 +48,7 @@ impl Target {
     }
 
     /// Makes a queue for a host that asks for a connection; returns its number.
-    fn admit(&mut self, incoming: &Incoming) -> Result<u32, RejectCode> {
+    fn admit(&mut self, port: usize, incoming: &Incoming) -> Result<u32, RejectCode> {
         if self.is_stopping {
             return Err(RejectCode::NoResources);
         }
@@ -82,17 +83,18 @@ impl Target {
         if self.promised + 2 * self.commands.orphans() + entries as usize > self.commands.count() {
             return Err(RejectCode::NoResources);
         }
-        let endpoint = self.domain.endpoint().segments(MOST_PIECES as u32).privileged(self.privileged);
+        let Port { domain, requests, arrivals, receives, .. } = &self.ports[port];
+        let endpoint = domain.endpoint().segments(MOST_PIECES as u32).privileged(self.privileged);
         // A command has an RDMA Write and a Send, and an earlier one may not be complete yet.
         let endpoint = endpoint.sends(2 * entries).reads(READS).served_reads(0).posted_only();
-        let endpoint = endpoint.queue(&self.requests).receive_queue(&self.arrivals).shared(&self.receives);
+        let endpoint = endpoint.queue(requests).receive_queue(arrivals).shared(receives);
         let endpoint = endpoint.watch(self.shared.attention.connection_waker()).build().map_err(|error| {
             log::warn!("no endpoint for a host: {error}");
             RejectCode::NoResources
         })?;
         let deadline = self.now() + PATIENCE;
         self.by_endpoint.insert(endpoint.id(), number);
-        self.queues.put(number, Queue::new(endpoint, id, size, address, deadline));
+        self.queues.put(number, Queue::new(endpoint, port, id, size, address, deadline));
         self.promised += entries as usize;
         Ok(number)
     }

@@ -206,9 +206,9 @@ impl Control {
     ///
     /// The calling thread makes the namespace's memory ([`Config::memory`](super::Config::memory)).
     pub fn add(&self, export: Export) -> Result<u32, Refusal> {
-        let (domain, privileged, config) =
-            self.call(|target| Ok((target.domain.clone(), target.privileged, target.config.clone())))?;
-        let made = super::manage::namespace(&domain, privileged, &config, &export).map_err(Refusal::Disk)?;
+        let (domains, privileged, config) =
+            self.call(|target| Ok((target.domains(), target.privileged, target.config.clone())))?;
+        let made = super::manage::namespace(&domains, privileged, &config, &export).map_err(Refusal::Disk)?;
         self.call(move |target| target.add(made.0, made.1))
     }
 

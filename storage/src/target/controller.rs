@@ -31,6 +31,8 @@ pub(crate) struct Controller {
     pub(crate) host: HostIdentity,
     /// The namespaces that the host sees.
     pub(crate) visible: Visible,
+    /// The place of its port.
+    pub(crate) port: usize,
     /// Whether the host reached the target at an IPv4 address.
     pub(crate) by_ipv4: bool,
     configuration: Cc,
@@ -111,11 +113,12 @@ pub(crate) enum Change {
 }
 
 impl Controller {
-    pub(crate) fn new(kind: Kind, host: HostIdentity, by_ipv4: bool, now: u64) -> Controller {
+    pub(crate) fn new(kind: Kind, host: HostIdentity, port: usize, by_ipv4: bool, now: u64) -> Controller {
         Controller {
             kind,
             host,
             visible: Visible::ALL,
+            port,
             by_ipv4,
             configuration: Cc::default(),
             status: Csts::default(),
@@ -348,7 +351,7 @@ mod tests {
     use super::*;
 
     fn controller(kind: Kind) -> Controller {
-        Controller::new(kind, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, true, 0)
+        Controller::new(kind, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, 0, true, 0)
     }
 
     #[test]

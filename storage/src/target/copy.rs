@@ -16,8 +16,9 @@ pub(super) const RANGE: usize = size_of::<Range>();
 impl Target {
     fn range_of_copy(&self, index: Index, place: usize, number: usize) -> Option<Range> {
         let mut bytes = [0; RANGE];
-        let buffer = &self.commands[index].buffer;
-        self.subsystem.namespaces[place].pool.read_at(buffer, number * RANGE, &mut bytes);
+        let entry = &self.commands[index];
+        let pool = self.subsystem.namespaces[place].pool(entry.port);
+        pool.read_at(&entry.buffer, number * RANGE, &mut bytes);
         Range::read_from_bytes(&bytes).ok()
     }
 

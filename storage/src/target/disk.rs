@@ -80,7 +80,7 @@ impl Target {
             Task::AuthenticationSend | Task::AuthenticationReceive => return true,
         };
         let entry = &mut self.commands[index];
-        if let Some(status) = self.subsystem.refusal(place, operation == Operation::Flush) {
+        if let Some(status) = self.subsystem.refusal(entry.port, place, operation == Operation::Flush) {
             self.respond(index, status, 0);
             return true;
         }
@@ -93,7 +93,7 @@ impl Target {
             // The data are in the capsule.
             (Some(capsule), HostData::Capsule { offset, len }) => {
                 let (memory, piece) = capsule.data(offset as usize, len as usize);
-                namespace.submit(index, operation, Some(memory), &[piece])
+                namespace.submit(index, operation, entry.port, Some(memory), &[piece])
             }
             _ => {
                 let buffer = if uses_second { &entry.second } else { &entry.buffer };
@@ -101,10 +101,10 @@ impl Target {
                 let mut pieces = if has_data { buffer.pieces() } else { Default::default() };
                 // Only a Copy has less than the first piece.
                 pieces.iter_mut().take(1).for_each(|piece| piece.len = piece.len.min(limit));
-                namespace.submit(index, operation, None, &pieces)
+                namespace.submit(index, operation, entry.port, None, &pieces)
             }
         };
-        if namespace.lending.lends() {
+        if namespace.lending.lends(entry.port) {
             self.count_copied(place);
         }
         self.submitted(index, place, submitted)
@@ -140,7 +140,7 @@ impl Target {
         let bytes = &mut bytes[..ranges * RANGE];
         let entry = &mut self.commands[index];
         if next < ranges {
-            self.subsystem.namespaces[place].pool.read(&entry.buffer, bytes);
+            self.subsystem.namespaces[place].pool(entry.port).read(&entry.buffer, bytes);
         }
         let mut found = None;
         while next < ranges && found.is_none() {
@@ -223,7 +223,8 @@ impl Target {
 
     /// Whether the data of a Compare are equal to the disk's.
     fn are_equal(&self, index: Index, place: usize) -> bool {
-        let (entry, pool) = (&self.commands[index], &self.subsystem.namespaces[place].pool);
+        let entry = &self.commands[index];
+        let pool = self.subsystem.namespaces[place].pool(entry.port);
         let (mut ours, mut theirs) = ([0; 512], [0; 512]);
         (0..entry.second.len()).step_by(ours.len()).all(|offset| {
             let len = ours.len().min(entry.second.len() - offset);

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use platform::Instant;
 
+use super::namespace::Namespace;
 use super::pool::Pool;
 use super::server::{TICK, Target};
 use crate::Error;
@@ -19,7 +20,7 @@ impl Target {
     /// frees everything.
     pub(super) fn end(mut self) -> Result<(), Error> {
         self.shared.close();
-        self.listener = None;
+        self.ports.iter_mut().for_each(|port| port.listener = None);
         // Commands that come from now on get no response, so their hosts send them again elsewhere.
         self.is_stopping = true;
         let begun = self.platform.now();
@@ -41,8 +42,9 @@ impl Target {
         }
         self.reservations.close();
         // No command keeps its memory, unless the disk or the host did not end in time.
-        let pools = || self.subsystem.namespaces.iter().map(|namespace| &namespace.pool);
-        debug_assert!(self.commands.used() > 0 || pools().chain([&self.admin_pool]).all(Pool::is_whole));
+        let of_namespaces = self.subsystem.namespaces.iter().flat_map(Namespace::pools);
+        let mut pools = of_namespaces.chain(self.ports.iter().map(|port| &port.admin_pool));
+        debug_assert!(self.commands.used() > 0 || pools.all(Pool::is_whole));
         failed
     }
 

@@ -11,17 +11,18 @@ use zerocopy::IntoBytes;
 use super::capsule::{COMMAND, Capsule};
 use super::commands::{Answer, HostData, Index, Stage};
 use super::pool::MOST_PIECES;
+use super::port::RESPONSE;
 use super::queue::Role;
 use super::reservations;
-use super::server::{RESPONSE, Target};
+use super::server::Target;
 use super::statistics::Counter;
 use super::task::Task;
 use super::work;
 
 impl Target {
-    /// A capsule arrived, or a Receive failed, whose buffer is posted again.
-    pub(super) fn capsule(&mut self, done: &rdma::Completion) {
-        if let Some(message) = self.receives.message(done) {
+    /// A capsule arrived at a port, or a Receive failed, whose buffer is posted again.
+    pub(super) fn capsule(&mut self, port: usize, done: &rdma::Completion) {
+        if let Some(message) = self.ports[port].receives.message(done) {
             self.arrived(Capsule { endpoint: done.endpoint(), message });
         }
     }
@@ -72,7 +73,7 @@ impl Target {
             return;
         }
         let command = capsule.command();
-        let (is_new, owner) = (queue.begin(command.cid.get()), queue.owner);
+        let (is_new, owner, port) = (queue.begin(command.cid.get()), queue.owner, queue.port);
         let now = self.clock;
         let host = host_data(&command, len - COMMAND);
         let data = host.unwrap_or(HostData::Capsule { offset: 0, len: 0 });
@@ -82,7 +83,7 @@ impl Target {
             return;
         };
         let entry = &mut self.commands[index];
-        (entry.is_duplicate, entry.begun) = (!is_new, now);
+        (entry.is_duplicate, entry.begun, entry.port) = (!is_new, now, port);
         if let HostData::Capsule { len: 1.., .. } = data {
             entry.capsule = Some(capsule);
         } else {
@@ -102,7 +103,7 @@ impl Target {
     /// What the command asks for, which is noted in its entry; or its answer.
     fn decide(&mut self, number: u32, index: Index) -> Result<(), Answer> {
         let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
-        let (role, command) = (queue.role, self.commands[index].command);
+        let (role, port, command) = (queue.role, queue.port, self.commands[index].command);
         let decided = self.gate(number, &command);
         let (task, len) = match role {
             _ if decided.is_some() => decided.unwrap_or(Err((Status::INTERNAL_ERROR, 0)))?,
@@ -119,10 +120,10 @@ impl Target {
                 };
                 match (command.opcode, place) {
                     (opcode::io::RESERVATION_REPORT, Some(place)) if self.subsystem.has_reservations => {
-                        let refusal = self.subsystem.ana.state(place).status();
+                        let refusal = self.subsystem.ana[port].state(place).status();
                         refusal.map_or_else(|| self.report(place, &command), Err)
                     }
-                    _ => work::io(&command, place, &self.subsystem),
+                    _ => work::io(&command, place, port, &self.subsystem),
                 }
                 .map_err(|status| (status, 0))?
             }
@@ -161,7 +162,8 @@ impl Target {
             return self.fetched(index);
         }
         let namespace = entry.task.namespace().map(|place| &self.subsystem.namespaces[place]);
-        let pool = namespace.map_or(&self.admin_pool, |namespace| &namespace.pool);
+        let port = entry.port;
+        let pool = namespace.map_or(&self.ports[port].admin_pool, |namespace| namespace.pool(port));
         match entry.host {
             HostData::Capsule { offset, .. } => {
                 if entry.buffer.len() > 0 {
@@ -172,7 +174,7 @@ impl Target {
             }
             HostData::Memory { address, key, len, .. } => {
                 let sinks = match (&entry.lease, namespace) {
-                    (Some(lease), Some(namespace)) => namespace.lending.sinks(lease),
+                    (Some(lease), Some(namespace)) => namespace.lending.sinks(port, lease),
                     _ => pool.sinks(&entry.buffer),
                 };
                 let Some(queue) = entry.queue.and_then(|number| self.queues.get(number)) else { return };
@@ -321,18 +323,19 @@ impl Target {
         let head = queue.advance();
         let response = Completion::new(identifier, entry.status).with_result(entry.result).with_sqhd(head);
         let at = index.0 as usize * RESPONSE;
-        let send = self.responses.slice(at..at + RESPONSE);
+        let (place, port) = (entry.port, &self.ports[entry.port]);
+        let send = port.responses.slice(at..at + RESPONSE);
         send.write(response.as_bytes());
         let is_read =
             matches!(entry.task, Task::Reply { .. } | Task::AuthenticationReceive | Task::Read { .. });
         let write: heapless::Vec<Slice<'_>, MOST_PIECES> = match entry.task.namespace() {
             _ if !is_read || !entry.status.is_success() => heapless::Vec::new(),
-            None => self.admin_pool.slices(&entry.buffer),
-            Some(place) => {
-                let namespace = &self.subsystem.namespaces[place];
+            None => port.admin_pool.slices(&entry.buffer),
+            Some(namespace) => {
+                let namespace = &self.subsystem.namespaces[namespace];
                 match &entry.lease {
-                    Some(lease) => namespace.lending.slices(lease),
-                    None => namespace.pool.slices(&entry.buffer),
+                    Some(lease) => namespace.lending.slices(place, lease),
+                    None => namespace.pool(place).slices(&entry.buffer),
                 }
             }
         };

@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use nvme::log::AnaState;
 
 /// A namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// Its identifier.
     pub nsid: u32,
@@ -21,8 +21,8 @@ pub struct NamespaceInfo {
     pub is_read_only: bool,
     /// What it does.
     pub state: NamespaceState,
-    /// How well hosts reach it by this target.
-    pub ana_state: AnaState,
+    /// How well hosts reach it by each port, in the order of [`Overview::ports`].
+    pub ana_states: Vec<AnaState>,
 }
 
 /// What a namespace does.
@@ -47,6 +47,8 @@ pub struct ControllerInfo {
     pub host: String,
     /// The host's identifier.
     pub host_id: [u8; 16],
+    /// The identifier of the port that the host came by.
+    pub port: u16,
     /// The host's address.
     pub address: Option<IpAddr>,
     /// The keep-alive timeout in milliseconds; 0 for none.
@@ -64,6 +66,15 @@ pub struct QueueInfo {
     pub entries: u16,
     /// Commands that are outstanding.
     pub outstanding: u16,
+}
+
+/// A port of the subsystem: a NIC of the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Its identifier.
+    pub id: u16,
+    /// The IP addresses at which the target listens, IPv4 first.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// What a target does.
@@ -84,8 +95,8 @@ pub struct Overview {
     pub state: TargetState,
     /// The subsystem's qualified name.
     pub nqn: String,
-    /// The identifier of the target's port in the subsystem.
-    pub port: u16,
+    /// Its ports.
+    pub ports: Vec<PortInfo>,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceInfo>,
     /// Its controllers.

@@ -22,10 +22,10 @@ impl Target {
     /// it needs memory of the pool.
     pub(super) fn uses_lent_memory(&mut self, index: Index, place: usize) -> bool {
         let namespace = &self.subsystem.namespaces[place];
-        if !namespace.lending.lends() {
+        let entry = &mut self.commands[index];
+        if !namespace.lending.lends(entry.port) {
             return false;
         }
-        let entry = &mut self.commands[index];
         let (block, loan) = match (entry.task, entry.host) {
             (Task::Read { block, .. }, _) => (block, Loan::Read),
             // Data in the capsule are copied: to put them elsewhere first would not avoid that.
@@ -33,7 +33,7 @@ impl Target {
             _ => return false,
         };
         let blocks = u64::from(entry.host.len()) >> namespace.shift();
-        let lease = namespace.lending.lend(&*namespace.disk, block..block + blocks, loan);
+        let lease = namespace.lending.lend(entry.port, &*namespace.disk, block..block + blocks, loan);
         let Some(lease) = lease else { return false };
         entry.lease = Some(lease);
         match loan {

@@ -9,54 +9,65 @@ use rdma::{Access, CreateError, Domain, Region, Slice};
 
 use super::pool::MOST_PIECES;
 
-/// The memory that a disk lends, as the NIC names it.
-#[derive(Default)]
+/// The memory that a disk lends.
 pub(crate) struct Lending {
-    /// By its bus address: what requests read.
-    sources: Vec<Region>,
-    /// The same memory as the sink of RDMA Reads, which has to be registered.
-    sinks: Vec<Region>,
+    /// By the place of the port.
+    ports: Vec<Named>,
     /// What the disk has copied, when it was looked at last.
     copied: u64,
 }
 
+/// The memory, as a port's NIC names it.
+#[derive(Default)]
+struct Named {
+    /// By its bus address: what requests read.
+    sources: Vec<Region>,
+    /// The same memory as the sink of RDMA Reads, which has to be registered.
+    sinks: Vec<Region>,
+}
+
 impl Lending {
-    /// Registers the memory of a disk, if it lends some.
+    /// Registers the memory of a disk, if it lends some, in the domains of the ports.
     pub(crate) fn new(
-        domain: &Domain,
+        domains: &[Domain],
         privileged: Privileged,
         disk: &dyn Disk,
     ) -> Result<Lending, CreateError> {
-        let mut lending = Lending { copied: disk.copied(), ..Lending::default() };
-        lending.register(domain, privileged, disk)?;
+        let ports = domains.iter().map(|_| Named::default()).collect();
+        let mut lending = Lending { ports, copied: disk.copied() };
+        for (port, domain) in domains.iter().enumerate() {
+            lending.register(port, domain, privileged, disk)?;
+        }
         Ok(lending)
     }
 
-    /// Registers the memory that a disk has appended since. Blocks in memory that cannot be
-    /// registered are not lent.
+    /// Registers the memory that a disk has appended since, for a port. Blocks in memory that
+    /// cannot be registered are not lent.
     pub(super) fn register(
         &mut self,
+        port: usize,
         domain: &Domain,
         privileged: Privileged,
         disk: &dyn Disk,
     ) -> Result<(), CreateError> {
-        for buffer in disk.memory().into_iter().skip(self.sources.len()) {
-            self.sinks.push(domain.register(buffer.clone(), Access::empty())?);
-            self.sources.push(domain.direct_buffer(buffer, privileged));
+        let Named { sources, sinks } = &mut self.ports[port];
+        for buffer in disk.memory().into_iter().skip(sources.len()) {
+            sinks.push(domain.register(buffer.clone(), Access::empty())?);
+            sources.push(domain.direct_buffer(buffer, privileged));
         }
         Ok(())
     }
 
-    /// Whether the disk lends anything.
-    pub(crate) fn lends(&self) -> bool {
-        !self.sources.is_empty()
+    /// Whether the disk lends anything to a port's commands.
+    pub(crate) fn lends(&self, port: usize) -> bool {
+        !self.ports[port].sources.is_empty()
     }
 
-    /// Asks the disk for the memory of blocks.
-    pub(super) fn lend(&self, disk: &dyn Disk, blocks: Range<u64>, loan: Loan) -> Option<Lease> {
+    /// Asks the disk for the memory of blocks, for a port's command.
+    pub(super) fn lend(&self, port: usize, disk: &dyn Disk, blocks: Range<u64>, loan: Loan) -> Option<Lease> {
         let lease = disk.lend(blocks, loan)?;
         // The disk may have grown since its memory was registered.
-        if lease.pieces().all(|piece| piece.buffer < self.sources.len()) {
+        if lease.pieces().all(|piece| piece.buffer < self.ports[port].sources.len()) {
             return Some(lease);
         }
         disk.cancel(lease);
@@ -64,13 +75,13 @@ impl Lending {
     }
 
     /// What is lent, as requests name it that read it.
-    pub(crate) fn slices(&self, lease: &Lease) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
-        slices(&self.sources, lease)
+    pub(crate) fn slices(&self, port: usize, lease: &Lease) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
+        slices(&self.ports[port].sources, lease)
     }
 
     /// What is lent, as the sink of an RDMA Read.
-    pub(crate) fn sinks(&self, lease: &Lease) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
-        slices(&self.sinks, lease)
+    pub(crate) fn sinks(&self, port: usize, lease: &Lease) -> heapless::Vec<Slice<'_>, MOST_PIECES> {
+        slices(&self.ports[port].sinks, lease)
     }
 
     /// The bytes that the disk has copied since the last call.

@@ -23,9 +23,9 @@ use crate::Error;
 const DRAINING: u64 = 2_000_000_000;
 
 /// A namespace that is not among the others yet, and the most bytes of a transfer that its disk
-/// takes.
+/// takes. `domains` are those of the ports.
 pub(super) fn namespace(
-    domain: &Domain,
+    domains: &[Domain],
     privileged: Privileged,
     config: &Config,
     export: &Export,
@@ -39,12 +39,13 @@ pub(super) fn namespace(
     }
     let pieces = geometry.most_pieces.saturating_mul(LARGE);
     let transfer = pieces.min(geometry.most_bytes as usize);
-    let lending = Lending::new(domain, privileged, &*export.disk)?;
+    let lending = Lending::new(domains, privileged, &*export.disk)?;
     // A quarter in small chunks.
     let memory = lent::pool_of(&*export.disk, config.memory);
     let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
-    let pool = Pool::new(domain, privileged, sizes)?;
-    Ok((Box::new(Namespace::new(export, pool, lending, config.controllers)), transfer))
+    let pools = domains.iter().map(|domain| Pool::new(domain, privileged, sizes));
+    let pools = pools.collect::<Result<Vec<Pool>, _>>()?;
+    Ok((Box::new(Namespace::new(export, pools, lending, config.controllers)), transfer))
 }
 
 impl Target {
@@ -89,7 +90,7 @@ impl Target {
         self.reservations.restore(&mut namespace);
         let disk = namespace.disk.clone();
         let place = self.subsystem.namespaces.add(namespace).ok_or(Refusal::NoPlace)?;
-        self.subsystem.ana.begin(place);
+        self.subsystem.ana.iter_mut().for_each(|ana| ana.begin(place));
         self.watch_disk(&*disk);
         self.subsystem.announce(place);
         Ok(place as u32 + 1)
@@ -167,9 +168,12 @@ impl Target {
         }
         if core::mem::replace(&mut namespace.geometry.blocks, blocks) != blocks {
             log::info!("namespace {} has {blocks} blocks now", place + 1);
-            let grown = namespace.lending.register(&self.domain, self.privileged, &*namespace.disk);
-            if let Err(error) = grown {
-                log::warn!("namespace {} lends no blocks of its new memory: {error}", place + 1);
+            for (number, port) in self.ports.iter().enumerate() {
+                let disk = &*namespace.disk;
+                let grown = namespace.lending.register(number, &port.domain, self.privileged, disk);
+                if let Err(error) = grown {
+                    log::warn!("namespace {} lends no blocks of its new memory: {error}", place + 1);
+                }
             }
             self.subsystem.announce(place);
         }

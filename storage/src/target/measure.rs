@@ -8,6 +8,8 @@ use nvme::status::Status;
 use super::commands::Index;
 use super::identity::{HostNumber, Kind};
 use super::metrics::{Metrics, NamespaceMetrics, bucket};
+use super::pool::Pool;
+use super::port::Port;
 use super::queue::Role;
 use super::server::Target;
 use super::task::{Operation, Task};
@@ -81,13 +83,14 @@ impl Target {
         let namespaces = self.subsystem.namespaces.of_places().map(|(place, namespace)| NamespaceMetrics {
             info: self.subsystem.info(place, namespace),
             counted: namespace.counted.clone(),
-            free: namespace.pool.free(),
-            chunks: namespace.pool.count(),
+            free: namespace.chunks(Pool::free),
+            chunks: namespace.chunks(Pool::count),
             on_disk: namespace.on_disk,
         });
         let namespaces = namespaces.collect();
         Metrics {
             totals: self.statistics().snapshot(),
+            ports: self.ports.iter().map(Port::info).collect(),
             namespaces,
             hosts: hosts.into_list(),
             controllers: self.controller_infos(Kind::Io),

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::identity::HostNumber;
-use super::info::{ControllerInfo, NamespaceInfo};
+use super::info::{ControllerInfo, NamespaceInfo, PortInfo};
 use super::statistics::Snapshot;
 
 /// The kinds of I/O commands that are told apart, by the names that they have in figures.
@@ -152,6 +152,8 @@ pub struct NamespaceMetrics {
 pub struct Metrics {
     /// The counters of the target.
     pub totals: Snapshot,
+    /// The ports.
+    pub ports: Vec<PortInfo>,
     /// The namespaces.
     pub namespaces: Vec<NamespaceMetrics>,
     /// The hosts, 65 at most.

@@ -7,6 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config`, `statistics` | what a target serves, and what it counts |
+//! | `port` | a NIC by which hosts come, with its queues and its memory |
 //! | `pool`, `capsule` | memory: of commands' data; of capsules |
 //! | `lending` | commands that use the disk's own memory |
 //! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
@@ -16,7 +17,7 @@
 //! | `work`, `copy` | I/O commands |
 //! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
 //! | `supported` | the log pages that say what there is |
-//! | `ana` | how well hosts reach each namespace by this target |
+//! | `ana` | how well hosts reach each namespace by each port |
 //! | `connect` | the Connect command |
 //! | `auth` | who a host is, and what it may see |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
@@ -67,6 +68,7 @@ mod namespace;
 mod namespaces;
 mod overview;
 mod pool;
+mod port;
 mod queue;
 mod reply;
 pub(crate) mod reservations;
@@ -85,7 +87,7 @@ mod work;
 pub use auth::{Host, Visible};
 pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, PORT};
 pub use control::{Control, Refusal};
-pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
+pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, PortInfo, QueueInfo, TargetState};
 pub use metrics::{
     BUCKETS, Carried, Counted, Done, HostMetrics, Metrics, NamespaceMetrics, OPERATIONS, Tally, Timed,
     bucket_end,

@@ -2,6 +2,7 @@
 //! that a disk that stalls leaves the others theirs.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use block::{Data, Disk, Geometry, Piece, Request, Submit};
 use nvme::status::Status;
@@ -21,21 +22,24 @@ use super::task::Operation;
 const MOST_OF_RANGE: u64 = 1 << 20;
 const MOST_COPIED: u64 = 16 << 20;
 
-/// What commands of a namespace wait for.
+/// What commands of a namespace wait for: room in the disk's queue, and behind that for each port
+/// small chunks and large ones.
 pub(crate) struct Waiting;
 
 impl Waiting {
     /// Room in the disk's queue.
-    pub(crate) const ROOM: usize = 2;
+    pub(crate) const ROOM: usize = 0;
 
-    /// Memory of the kind that data of so many bytes take.
-    pub(crate) fn memory(len: usize) -> usize {
-        MEMORY[usize::from(len > SMALL)]
+    /// Memory of a port, of the kind that data of so many bytes take.
+    pub(crate) fn memory(port: usize, len: usize) -> usize {
+        1 + 2 * port + usize::from(len > SMALL)
+    }
+
+    /// The port of memory that is waited for.
+    pub(crate) fn port(kind: usize) -> usize {
+        (kind - 1) / 2
     }
 }
-
-/// The kinds of memory: small chunks and large ones.
-pub(crate) const MEMORY: [usize; 2] = [0, 1];
 
 /// A namespace.
 pub(crate) struct Namespace {
@@ -43,11 +47,12 @@ pub(crate) struct Namespace {
     pub(crate) geometry: Geometry,
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
-    pub(crate) pool: Pool,
+    /// Memory for commands' data, by the place of the port.
+    pools: Vec<Pool>,
     /// The disk's own memory, if it lends it.
     pub(crate) lending: Lending,
-    /// What controllers have of the memory and the disk's queue, by [`Waiting`].
-    pub(crate) shares: [Shares; 3],
+    /// What controllers have of the disk's queue and the memory, by [`Waiting`].
+    pub(crate) shares: Vec<Shares>,
     /// Requests that the disk has.
     pub(crate) on_disk: usize,
     /// Requests that the disk has finished.
@@ -125,14 +130,15 @@ pub(crate) fn not_there(is_flush: bool) -> Status {
 
 impl Namespace {
     /// A disk as a namespace, for so many controllers.
-    pub(crate) fn new(export: &Export, pool: Pool, lending: Lending, controllers: usize) -> Namespace {
+    pub(crate) fn new(export: &Export, pools: Vec<Pool>, lending: Lending, controllers: usize) -> Namespace {
+        let kinds = 1 + 2 * pools.len();
         Namespace {
             disk: export.disk.clone(),
             geometry: export.disk.geometry(),
             uuid: export.uuid,
-            pool,
+            pools,
             lending,
-            shares: core::array::from_fn(|_| Shares::new(controllers)),
+            shares: (0..kinds).map(|_| Shares::new(controllers)).collect(),
             on_disk: 0,
             finished: 0,
             silence: Silence::default(),
@@ -143,6 +149,31 @@ impl Namespace {
             is_leaving: false,
             counted: Counted::default(),
         }
+    }
+
+    /// Memory for data of commands that come by a port.
+    pub(crate) fn pool(&self, port: usize) -> &Pool {
+        &self.pools[port]
+    }
+
+    /// The same, to take from, with the shares of one kind of it.
+    pub(crate) fn pool_and_shares(&mut self, port: usize, kind: usize) -> (&mut Pool, &mut Shares) {
+        (&mut self.pools[port], &mut self.shares[kind])
+    }
+
+    /// Memory for data, of all ports.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter()
+    }
+
+    /// What a pool has of small chunks and large ones, of all ports.
+    pub(crate) fn chunks(&self, of: impl Fn(&Pool) -> [usize; 2]) -> [usize; 2] {
+        self.pools().map(of).fold([0; 2], |[small, large], [one, two]| [small + one, large + two])
+    }
+
+    /// Whether commands wait for memory.
+    pub(crate) fn memory_is_awaited(&self) -> bool {
+        self.shares[Waiting::ROOM + 1..].iter().any(Shares::has_waiting)
     }
 
     /// How long the disk has had requests and finished none, in nanoseconds. To be called at each
@@ -183,15 +214,16 @@ impl Namespace {
         self.geometry.block_size.trailing_zeros()
     }
 
-    /// Gives the disk a request for data in `memory`.
+    /// Gives the disk a request of a port's command, for data in `memory`, or else in the pool's.
     pub(crate) fn submit(
         &mut self,
         command: Index,
         what: Operation,
+        port: usize,
         memory: Option<&Arc<DmaBuffer>>,
         pieces: &[Piece],
     ) -> Result<(), Submit> {
-        let buffer = memory.unwrap_or(self.pool.memory.buffer());
+        let buffer = memory.unwrap_or_else(|| self.pools[port].memory.buffer());
         let data = Data { buffer, pieces };
         let request = match what {
             Operation::Read { block } => Request::Read { block, into: data },

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::identity::Kind;
 use super::info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
 use super::namespace::{Namespace, Presence};
+use super::port::Port;
 use super::server::Target;
 use super::subsystem::Subsystem;
 
@@ -17,7 +18,7 @@ impl Subsystem {
             block_size: namespace.geometry.block_size,
             blocks: namespace.geometry.blocks,
             is_read_only: namespace.geometry.is_read_only,
-            ana_state: self.ana.state(place),
+            ana_states: self.ana.iter().map(|ana| ana.state(place)).collect(),
             state: match namespace.presence {
                 _ if namespace.is_leaving => NamespaceState::Leaving,
                 Presence::Serving => NamespaceState::Serving,
@@ -35,7 +36,7 @@ impl Target {
             Kind::Io => &mut self.subsystem.controllers,
             Kind::Discovery => &mut self.discovery,
         };
-        let queues = &self.queues;
+        let (queues, ports) = (&self.queues, &self.ports);
         let info = |(id, controller): (super::identity::ControllerId, &mut super::controller::Controller)| {
             let its = || queues.iter().map(|(_, queue)| queue).filter(|queue| queue.is_of(id, kind));
             let queue = |queue: &super::queue::Queue| QueueInfo {
@@ -49,6 +50,7 @@ impl Target {
                 id: id.0,
                 host: controller.host.nqn.as_str().into(),
                 host_id: controller.host.id,
+                port: ports[controller.port].id,
                 address: its().map(|queue| queue.address).next(),
                 keep_alive: controller.keep_alive(),
                 queues,
@@ -68,7 +70,7 @@ impl Target {
         Overview {
             state,
             nqn: self.subsystem.nqn.clone(),
-            port: self.config.port_id(),
+            ports: self.ports.iter().map(Port::info).collect(),
             namespaces: namespaces.map(|(place, namespace)| self.subsystem.info(place, namespace)).collect(),
             controllers: self.controller_infos(Kind::Io),
             discovery: self.controller_infos(Kind::Discovery),

@@ -39,6 +39,8 @@ impl Role {
 /// A host's queue.
 pub(crate) struct Queue {
     pub(crate) endpoint: Endpoint,
+    /// The place of the port that the host came by.
+    pub(crate) port: usize,
     /// The endpoint is connected.
     pub(crate) is_established: bool,
     /// The target has disconnected it, and waits for its end.
@@ -83,9 +85,17 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue that has just been accepted.
-    pub(crate) fn new(endpoint: Endpoint, id: u16, size: u16, address: IpAddr, deadline: u64) -> Queue {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        port: usize,
+        id: u16,
+        size: u16,
+        address: IpAddr,
+        deadline: u64,
+    ) -> Queue {
         Queue {
             endpoint,
+            port,
             is_established: false,
             is_ending: false,
             role: Role::New,

@@ -21,7 +21,8 @@ use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
 use super::identity::{ControllerId, Kind};
-use super::server::{RESPONSE, Target};
+use super::port::{Port, RESPONSE};
+use super::server::Target;
 use super::supported;
 use super::task::Reply;
 
@@ -37,12 +38,12 @@ const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 impl Target {
     /// Fills a command's buffer with its reply of `len` bytes.
     pub(super) fn fill(&mut self, index: Index, reply: Reply, len: usize) {
-        let mut page = core::mem::take(&mut self.page);
+        let (mut page, port) = (core::mem::take(&mut self.page), self.commands[index].port);
         for offset in (0..len).step_by(PAGE) {
             let piece = &mut page[..PAGE.min(len - offset)];
             piece.fill(0);
-            self.write(reply, offset, piece);
-            self.admin_pool.write(&self.commands[index].buffer, offset, piece);
+            self.write(reply, port, offset, piece);
+            self.ports[port].admin_pool.write(&self.commands[index].buffer, offset, piece);
         }
         self.page = page;
         if let Reply::Log { controller, kind, page, clears: true, .. } = reply
@@ -56,8 +57,9 @@ impl Target {
         }
     }
 
-    /// Writes a piece of a reply, which is zero so far. The structures of Identify have one piece.
-    fn write(&mut self, reply: Reply, from: usize, piece: &mut [u8]) {
+    /// Writes a piece of a reply by a port. The piece is zero so far. The structures of Identify
+    /// have one piece.
+    fn write(&mut self, reply: Reply, port: usize, from: usize, piece: &mut [u8]) {
         match reply {
             Reply::Controller(id, kind) => {
                 copy(self.identify_controller(id, kind).as_bytes(), from as u64, piece)
@@ -71,7 +73,7 @@ impl Target {
             Reply::Nothing => {}
             Reply::CommandSets => copy(&[1], from as u64, piece),
             Reply::IndependentNamespace(nsid) => {
-                let whole = self.identify_namespace(nsid);
+                let whole = self.identify_namespace(nsid, port);
                 let mut page = identify::IndependentNamespace::new_zeroed();
                 (page.nmic, page.rescap, page.nsattr) = (whole.nmic, whole.rescap, whole.nsattr);
                 page.anagrpid = whole.anagrpid;
@@ -83,7 +85,9 @@ impl Target {
                     copy(&controller.host.id, from as u64, piece);
                 }
             }
-            Reply::Namespace(nsid) => copy(self.identify_namespace(nsid).as_bytes(), from as u64, piece),
+            Reply::Namespace(nsid) => {
+                copy(self.identify_namespace(nsid, port).as_bytes(), from as u64, piece);
+            }
             Reply::Active(id, after) => {
                 let mut list = ActiveList::new_zeroed();
                 let all = 1..=self.subsystem.namespaces.len() as u32;
@@ -173,14 +177,15 @@ impl Target {
         (self.subsystem.transfer / PAGE).ilog2() as u8
     }
 
-    fn identify_namespace(&self, nsid: u32) -> identify::Namespace {
+    fn identify_namespace(&self, nsid: u32, port: usize) -> identify::Namespace {
         let mut page = identify::Namespace::new_zeroed();
         let Some(place) = self.subsystem.place(nsid) else { return page };
         let namespace = &self.subsystem.namespaces[place];
         let blocks = namespace.geometry.blocks.into();
         (page.nsze, page.ncap) = (blocks, blocks);
         // A path that is closed does not know what is in use (base 8.20.3.3, 8.20.3.4).
-        if !matches!(self.subsystem.ana.state(place), AnaState::Inaccessible | AnaState::PersistentLoss) {
+        if !matches!(self.subsystem.ana[port].state(place), AnaState::Inaccessible | AnaState::PersistentLoss)
+        {
             page.nuse = blocks;
         }
         page.nmic = Nmic::SHARED.bits();
@@ -314,9 +319,9 @@ impl Target {
         }
     }
 
-    /// The addresses that the discovery log names: those of the family by which the host came, if
-    /// the host may use the subsystem.
-    fn discovered(&mut self, id: ControllerId) -> Vec<IpAddr> {
+    /// What the discovery log names, with the place of the port: the addresses of the family by
+    /// which the host came, if the host may use the subsystem.
+    fn discovered(&mut self, id: ControllerId) -> Vec<(usize, IpAddr)> {
         let Some(controller) = self.discovery.get(id) else { return Vec::new() };
         let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host.nqn));
         let is_named = |address: &IpAddr| match address {
@@ -324,12 +329,14 @@ impl Target {
             // A link-local address says nothing without the host's interface.
             IpAddr::V6(v6) => !by_ipv4 && !v6.is_unspecified() && !v6.is_unicast_link_local(),
         };
-        let mut addresses = self.addresses();
-        addresses.retain(is_named);
         if !allowed {
-            addresses.clear();
+            return Vec::new();
         }
-        addresses
+        let of_port = |(number, port): (usize, &Port)| {
+            let addresses = port.addresses().into_iter().filter(is_named);
+            addresses.map(move |address| (number, address)).collect::<Vec<_>>()
+        };
+        self.ports.iter().enumerate().flat_map(of_port).collect()
     }
 
     /// The discovery log for a host: its subsystem at each address.
@@ -338,14 +345,14 @@ impl Target {
         let header = DiscoveryHeader::new(1, addresses.len() as u64);
         copy(header.as_bytes(), offset, piece);
         let Ok(name) = Nqn::new(self.subsystem.nqn.as_bytes()) else { return };
-        let provider = match self.nic.transport() {
-            Transport::InfiniBand => log::provider::ROCE_V2,
-            Transport::Iwarp => log::provider::IWARP,
-        };
-        for (n, address) in (1..).zip(addresses) {
-            let place = (address, self.config.port);
+        for (n, (port, address)) in (1..).zip(addresses) {
+            let (port, place) = (&self.ports[port], (address, self.config.port));
+            let provider = match port.nic.transport() {
+                Transport::InfiniBand => log::provider::ROCE_V2,
+                Transport::Iwarp => log::provider::IWARP,
+            };
             let mut entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, provider, place);
-            entry.portid = self.config.port_id().into();
+            entry.portid = port.id.into();
             copy_at(entry.as_bytes(), n * RECORD as u64, offset, piece);
         }
     }

@@ -8,20 +8,21 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use platform::{Instant, Platform, Privileged};
-use rdma::{Completion, CreateError, Domain, Listener, Nic, Region, SharedReceives};
+use rdma::{Completion, Domain, Listener, Nic};
 
 use super::ana::Ana;
 use super::auth::{Hosts, Jobs};
-use super::capsule::{self, Capsule};
+use super::capsule::Capsule;
 use super::commands::{Commands, Index};
 use super::config::Config;
 use super::control::{Closing, Control, Shared};
 use super::leftovers::Leftovers;
 use super::manage;
 use super::metrics::{HostTable, Tally};
-use super::namespace::{MEMORY, Namespace};
+use super::namespace::Namespace;
 use super::namespaces::Namespaces;
-use super::pool::{LONGEST, Pool, SMALL, Sizes};
+use super::pool::{LONGEST, Pool, SMALL};
+use super::port::Port;
 use super::queue::Queues;
 use super::reservations::Reservations;
 use super::said::Said;
@@ -39,29 +40,16 @@ const BATCH: usize = 64;
 const IDLE_ROUNDS: u32 = 4;
 /// How often timers are looked at.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// The bytes of a response.
-pub(super) const RESPONSE: usize = size_of::<nvme::completion::Completion>();
-/// Large chunks for the data of commands about no namespace. There is a small one for each queue.
-const ADMIN_LARGE: usize = 16;
 
 /// A target that listens. [`Target::run`] serves its hosts.
 pub struct Target {
-    pub(super) nic: Nic,
     pub(super) privileged: Privileged,
     // Its endpoints end before the memory that their requests name.
     pub(super) queues: Queues,
-    pub(super) domain: Domain,
+    pub(super) ports: Vec<Port>,
     pub(super) platform: Arc<dyn Platform>,
     pub(super) config: Config,
     pub(super) shared: Arc<Shared>,
-    /// Where Sends and RDMA operations end.
-    pub(super) requests: rdma::Queue,
-    /// Where Receives end.
-    pub(super) arrivals: rdma::Queue,
-    pub(super) listener: Option<Listener>,
-    pub(super) receives: SharedReceives,
-    /// A response for each command.
-    pub(super) responses: Region,
     pub(super) commands: Commands,
     /// The queues, by endpoint.
     pub(super) by_endpoint: BTreeMap<u64, u32>,
@@ -74,8 +62,7 @@ pub struct Target {
     pub(super) discovery: Controllers,
     /// What is computed to authenticate hosts.
     pub(super) jobs: Jobs,
-    /// Memory for the data of commands about no namespace, and which queues have some.
-    pub(super) admin_pool: Pool,
+    /// Which queues have memory for the data of commands about no namespace.
     pub(super) admin_shares: Shares,
     /// A page on its way into DMA memory.
     pub(super) page: Vec<u8>,
@@ -123,22 +110,11 @@ impl Target {
         let random = Random::new(&platform);
         let random = if hosts.has_keys() { Some(random?) } else { random.ok() };
         let attention = Attention::new(&platform);
-        let queue = |entries: usize| {
-            let queue = nic.queue(entries as u32)?;
-            queue.watch(attention.waker());
-            Ok::<_, CreateError>(queue)
-        };
-        let domain = nic.domain()?;
-        // A command has two requests at most at a time: an RDMA Write and a Send.
-        let requests = queue(2 * config.commands)?;
-        let arrivals = queue(config.commands / 2)?;
-        let receives = capsule::receives(&domain, privileged, config.commands / 2, config.in_capsule)?;
-        let responses = domain.direct(config.commands * RESPONSE, privileged)?;
-        let sizes = Sizes { small: config.queues, large: ADMIN_LARGE };
-        let admin_pool = Pool::new(&domain, privileged, sizes)?;
+        let mut ports = alloc::vec![Port::new(config.port_id(0), nic, privileged, &config, &attention)?];
+        let domains: Vec<Domain> = ports.iter().map(|port| port.domain.clone()).collect();
         let (mut namespaces, mut transfer) = (Namespaces::default(), LONGEST);
         for export in &config.disks {
-            let (namespace, its) = manage::namespace(&domain, privileged, &config, export)?;
+            let (namespace, its) = manage::namespace(&domains, privileged, &config, export)?;
             transfer = transfer.min(its);
             // There is a place for each.
             namespaces.add(namespace);
@@ -147,22 +123,17 @@ impl Target {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
         }
         let reservations = Reservations::new(&config, &mut namespaces, &platform, &attention)?;
-        let listener = nic.listen(config.port)?;
-        listener.watch(attention.connection_waker());
+        for port in &mut ports {
+            port.listen(config.port, &attention)?;
+        }
         let shared = Arc::new(Shared::new(attention));
         let target = Target {
-            nic: nic.clone(),
             privileged,
             queues: Queues::new(config.queues),
-            domain,
+            ports,
             next_tick: platform.now(),
             _closing: Closing(shared.clone()),
             shared,
-            requests,
-            arrivals,
-            listener: Some(listener),
-            receives,
-            responses,
             commands: Commands::new(config.commands),
             by_endpoint: BTreeMap::new(),
             postponed: VecDeque::with_capacity(config.commands / 2),
@@ -174,14 +145,13 @@ impl Target {
                 allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
                 hosts,
                 namespaces,
-                ana: Ana::new(config.ana_state),
+                ana: alloc::vec![Ana::new(config.ana_state); domains.len()],
                 transfer: 1 << transfer.ilog2(),
                 controllers: Controllers::new(config.controllers, config.controller_ids()),
                 has_reservations: config.has_reservations(),
             },
             discovery: Controllers::new(config.controllers, config.controller_ids()),
             jobs: Jobs::new(random, config.queues),
-            admin_pool,
             admin_shares: Shares::new(config.queues),
             page: alloc::vec![0; 4096],
             taken: alloc::vec![Completion::EMPTY; BATCH],
@@ -213,10 +183,17 @@ impl Target {
 
     /// The IP addresses at which the target listens, IPv4 first.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = self.nic.addresses().map(|address| address.to_ip()).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses
+        self.ports.iter().flat_map(Port::addresses).collect()
+    }
+
+    /// The domains of the ports, in their order.
+    pub(super) fn domains(&self) -> Vec<Domain> {
+        self.ports.iter().map(|port| port.domain.clone()).collect()
+    }
+
+    /// The memory for the data of a command about no namespace.
+    pub(super) fn admin_pool_of(&self, index: Index) -> &Pool {
+        &self.ports[self.commands[index].port].admin_pool
     }
 
     /// What other threads need.
@@ -274,7 +251,7 @@ impl Target {
     /// an entry that a command gives back when its response is sent. All other completions can wait
     /// until the thread is awake for something else, or for the next tick.
     fn awaits_requests(&self) -> bool {
-        let waits = |namespace: &Namespace| MEMORY.iter().any(|&kind| namespace.shares[kind].has_waiting());
+        let waits = |namespace: &Namespace| namespace.memory_is_awaited();
         self.commands.fetching() > 0
             || !self.postponed.is_empty()
             || self.admin_shares.has_waiting()
@@ -283,8 +260,8 @@ impl Target {
 
     /// Lets completions wake the thread. True if one has come already.
     fn arm(&self) -> bool {
-        let has_completed = self.awaits_requests() && self.requests.arm();
-        self.arrivals.arm() || has_completed
+        let awaits = self.awaits_requests();
+        self.ports.iter().any(|port| awaits && port.requests.arm() || port.arrivals.arm())
     }
 
     /// Does what [`Target::run`] does again and again, once: for a test or a benchmark in which the
@@ -298,11 +275,13 @@ impl Target {
     pub(super) fn round(&mut self) -> Result<bool, Error> {
         let now = self.platform.now();
         self.clock = now.as_nanos();
-        if self.nic.is_dead() {
-            return Err(Error::DeviceDead);
-        }
-        if self.requests.has_failed() || self.arrivals.has_failed() {
-            return Err(Error::QueueFailed);
+        for port in &self.ports {
+            if port.nic.is_dead() {
+                return Err(Error::DeviceDead);
+            }
+            if port.requests.has_failed() || port.arrivals.has_failed() {
+                return Err(Error::QueueFailed);
+            }
         }
         let mut worked = self.take_connections();
         // Before the capsules, which need the entries of the commands that are complete.
@@ -324,20 +303,26 @@ impl Target {
 
     /// Takes completed Receives.
     fn take_capsules(&mut self) -> bool {
-        let mut taken = core::mem::take(&mut self.taken);
-        let count = self.arrivals.poll(&mut taken);
-        taken[..count].iter().for_each(|done| self.capsule(done));
+        let (mut taken, mut worked) = (core::mem::take(&mut self.taken), false);
+        for port in 0..self.ports.len() {
+            let count = self.ports[port].arrivals.poll(&mut taken);
+            taken[..count].iter().for_each(|done| self.capsule(port, done));
+            worked |= count > 0;
+        }
         self.taken = taken;
-        count > 0
+        worked
     }
 
     /// Takes completed Sends and RDMA operations.
     fn take_completions(&mut self) -> bool {
-        let mut taken = core::mem::take(&mut self.taken);
-        let count = self.requests.poll(&mut taken);
-        taken[..count].iter().for_each(|done| self.completed(done));
+        let (mut taken, mut worked) = (core::mem::take(&mut self.taken), false);
+        for port in 0..self.ports.len() {
+            let count = self.ports[port].requests.poll(&mut taken);
+            taken[..count].iter().for_each(|done| self.completed(done));
+            worked |= count > 0;
+        }
         self.taken = taken;
-        count > 0
+        worked
     }
 
     /// Looks at the connections, and takes requests for others.
@@ -346,14 +331,16 @@ impl Target {
             return false;
         }
         let mut worked = self.look_at_connections();
-        for taken in 0..=BATCH {
-            let incoming = self.listener.as_ref().and_then(Listener::try_accept);
-            let Some(incoming) = incoming else { break };
-            worked = true;
-            self.request(incoming);
-            if taken == BATCH {
-                // The rest is for the next round.
-                self.shared.attention.mark_connections();
+        for port in 0..self.ports.len() {
+            for taken in 0..=BATCH {
+                let incoming = self.ports[port].listener.as_ref().and_then(Listener::try_accept);
+                let Some(incoming) = incoming else { break };
+                worked = true;
+                self.request(port, incoming);
+                if taken == BATCH {
+                    // The rest is for the next round.
+                    self.shared.attention.mark_connections();
+                }
             }
         }
         worked

@@ -86,8 +86,8 @@ pub(crate) struct Subsystem {
     pub(crate) hosts: Hosts,
     /// By identifier, from 1.
     pub(crate) namespaces: Namespaces,
-    /// How well hosts reach them.
-    pub(crate) ana: Ana,
+    /// How well hosts reach them, by port.
+    pub(crate) ana: Vec<Ana>,
     /// The most bytes of a transfer: a power of two that all disks take.
     pub(crate) transfer: usize,
     pub(crate) controllers: Controllers,
@@ -145,7 +145,7 @@ impl Subsystem {
 
     /// Has the controllers report to their hosts that a namespace has changed.
     pub(crate) fn announce(&mut self, place: usize) {
-        self.ana.touch(place);
+        self.ana.iter_mut().for_each(|ana| ana.touch(place));
         for (_, controller) in self.controllers.iter_mut() {
             if controller.visible.has(place as u32 + 1) {
                 controller.change(place as u32 + 1);
@@ -165,7 +165,7 @@ mod tests {
         let mut controllers = Controllers::new(3, 10..=20);
         let mut given = Vec::new();
         for _ in 0..6 {
-            let mut add = || controllers.add(Controller::new(Kind::Io, host(), true, 0));
+            let mut add = || controllers.add(Controller::new(Kind::Io, host(), 0, true, 0));
             let ids = [add(), add(), add()].map(|id| id.expect("there is room").0);
             assert_eq!(add(), Err(Status::CONTROLLER_BUSY.dnr()));
             for id in ids {

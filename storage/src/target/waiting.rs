@@ -6,7 +6,7 @@
 use nvme::status::Status;
 
 use super::commands::{HostData, Index, Stage};
-use super::namespace::{MEMORY, Waiting};
+use super::namespace::Waiting;
 use super::pool::{LONGEST, Pool, SMALL};
 use super::server::Target;
 use super::task::Task;
@@ -33,7 +33,7 @@ impl Target {
                 self.serve_admin();
             }
             Some(place) => {
-                if let Some(status) = self.subsystem.refusal(place, false) {
+                if let Some(status) = self.subsystem.refusal(entry.port, place, false) {
                     // The disk may keep the memory for ever.
                     return self.respond(index, status, 0);
                 }
@@ -43,7 +43,7 @@ impl Target {
                 let owner = self.slot_of(index);
                 let entry = &mut self.commands[index];
                 (entry.owner_of_memory, entry.stage) = (owner, Stage::Memory);
-                let kind = Waiting::memory(first);
+                let kind = Waiting::memory(entry.port, first);
                 self.subsystem.namespaces[place].shares[kind].wait(&mut self.commands, owner, index);
                 self.serve_memory(place, kind);
             }
@@ -76,12 +76,13 @@ impl Target {
         }
     }
 
-    /// Lets commands go on for which there is memory now.
+    /// Lets commands go on for which there is memory of a kind now.
     fn serve_memory(&mut self, place: usize, kind: usize) {
+        let port = Waiting::port(kind);
         loop {
             let turn = self.subsystem.namespaces[place].shares[kind].turn();
             let Some((owner, index)) = turn else { return };
-            let refusal = self.subsystem.refusal(place, false);
+            let refusal = self.subsystem.refusal(port, place, false);
             if refusal.is_some() || !self.is_live(index) {
                 self.take_waiting(place, kind, owner);
                 match refusal {
@@ -91,19 +92,16 @@ impl Target {
                 continue;
             }
             let (first, second) = self.needs(index);
-            let namespace = &mut self.subsystem.namespaces[place];
+            let (pool, shares) = self.subsystem.namespaces[place].pool_and_shares(port, kind);
             let count = Pool::chunks(first) + Pool::chunks(second);
-            match namespace.shares[kind].may_use(owner, count, namespace.pool.free_for(first)) {
+            match shares.may_use(owner, count, pool.free_for(first)) {
                 // It gets a turn when it gives some back.
                 None => continue,
-                Some(false) => return namespace.shares[kind].again(owner),
+                Some(false) => return shares.again(owner),
                 Some(true) => {}
             }
-            let (Some(first), Some(second)) = (namespace.pool.take(first), namespace.pool.take(second))
-            else {
-                return;
-            };
-            namespace.shares[kind].use_more(owner, count);
+            let (Some(first), Some(second)) = (pool.take(first), pool.take(second)) else { return };
+            shares.use_more(owner, count);
             self.take_waiting(place, kind, owner);
             let entry = &mut self.commands[index];
             (entry.buffer, entry.second) = (first, second);
@@ -132,7 +130,8 @@ impl Target {
                 self.answer(index);
                 continue;
             }
-            match self.admin_pool.take(first) {
+            let port = self.commands[index].port;
+            match self.ports[port].admin_pool.take(first) {
                 Some(buffer) => {
                     self.admin_shares.use_more(queue, 1);
                     self.commands[index].buffer = buffer;
@@ -149,18 +148,19 @@ impl Target {
         self.give_lease(index);
         let entry = &mut self.commands[index];
         let (first, second) = (core::mem::take(&mut entry.buffer), core::mem::take(&mut entry.second));
-        let (owner, kind) = (entry.owner_of_memory, Waiting::memory(first.len()));
+        let (owner, port) = (entry.owner_of_memory, entry.port);
         let count = Pool::chunks(first.len()) + Pool::chunks(second.len());
         match entry.task.namespace() {
             None => {
                 self.admin_shares.give(owner, count.min(1));
-                self.admin_pool.give(first);
+                self.ports[port].admin_pool.give(first);
             }
             Some(place) => {
-                let namespace = &mut self.subsystem.namespaces[place];
-                namespace.shares[kind].give(owner, count);
-                namespace.pool.give(first);
-                namespace.pool.give(second);
+                let kind = Waiting::memory(port, first.len());
+                let (pool, shares) = self.subsystem.namespaces[place].pool_and_shares(port, kind);
+                shares.give(owner, count);
+                pool.give(first);
+                pool.give(second);
             }
         }
     }
@@ -174,7 +174,7 @@ impl Target {
             None => self.admin_shares.queue(owner),
             Some(place) => {
                 let is_room = entry.stage == Stage::Room;
-                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(len) };
+                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(entry.port, len) };
                 self.subsystem.namespaces[place].shares[kind].queue(owner);
             }
         }
@@ -183,11 +183,10 @@ impl Target {
     /// Lets commands go on that waited for memory, or for room in a disk's queue.
     pub(super) fn serve_waiting(&mut self) {
         for place in 0..self.subsystem.namespaces.len() {
-            if self.subsystem.namespaces.get(place).is_none() {
-                continue;
-            }
+            let Some(namespace) = self.subsystem.namespaces.get(place) else { continue };
+            let kinds = namespace.shares.len();
             self.serve_room(place);
-            for kind in MEMORY {
+            for kind in Waiting::ROOM + 1..kinds {
                 self.serve_memory(place, kind);
             }
         }

@@ -14,16 +14,17 @@ use super::task::{Operation, Progress, Task};
 pub(crate) const RANGE: usize = size_of::<dsm::Range>();
 
 /// What an I/O command asks for, and how long its data have to be; or the status that it gets.
-/// `place` is its namespace's.
+/// `place` is its namespace's, and `port` the place of the port that it came by.
 pub(crate) fn io(
     command: &Command,
     place: Option<usize>,
+    port: usize,
     subsystem: &Subsystem,
 ) -> Result<(Task, usize), Status> {
     let is_flush = command.opcode == opcode::io::FLUSH;
     let place = place.ok_or_else(|| subsystem.missing(command.nsid.get(), is_flush))?;
     let namespace = subsystem.namespaces.get(place).ok_or(Status::INVALID_NAMESPACE.dnr())?;
-    subsystem.refusal(place, is_flush).map_or(Ok(()), Err)?;
+    subsystem.refusal(port, place, is_flush).map_or(Ok(()), Err)?;
     if let Some(order) = Order::of(command).filter(|_| subsystem.has_reservations) {
         let (order, keys) = order?;
         return Ok((Task::Reserve { namespace: place, order }, keys));

@@ -309,9 +309,9 @@ fn a_state_of_a_path_that_is_not_there_is_refused() {
     assert_eq!(control.set_ana_state(Some(7), Some(1), state), Err(Refusal::NoPort));
     assert!(!host.has_event());
     let overview = control.overview().unwrap();
-    assert_eq!((overview.port, overview.namespaces[0].ana_state), (0, AnaState::Optimized));
-    assert_eq!(control.set_ana_state(Some(0), Some(1), state), Ok(()));
-    assert_eq!(control.overview().unwrap().namespaces[0].ana_state, state);
+    assert_eq!((overview.ports[0].id, &*overview.namespaces[0].ana_states), (1, &[AnaState::Optimized][..]));
+    assert_eq!(control.set_ana_state(Some(1), Some(1), state), Ok(()));
+    assert_eq!(control.overview().unwrap().namespaces[0].ana_states, [state]);
     drop((host, io));
     machine.stop(target);
     assert_eq!(control.set_ana_state(None, None, state), Err(Refusal::Ended));
@@ -328,7 +328,7 @@ fn targets_of_one_subsystem_have_equal_namespaces_and_controllers_of_their_own()
         let target = machine.target_with(Config { path: Some(path), ..config.clone() });
         let (admin, io) = controller(&machine, &target);
         let overview = target.control.overview().unwrap();
-        assert_eq!((overview.port, overview.namespaces[0].uuid), (path, [1; 16]));
+        assert_eq!((overview.ports[0].id, overview.namespaces[0].uuid), (path, [1; 16]));
         assert!(ids.contains(&overview.controllers[0].id), "{overview:?}");
         let mut host = Listening::new(admin, AsyncEvents::empty());
         let identify = Identify { cns: cns::CONTROLLER, cntid: 0, nsid: 0 }.command();

@@ -5,8 +5,8 @@ use alloc::string::{String, ToString};
 
 use serde_json::{Map, Value, json};
 use storage::target::{
-    Carried, ControllerInfo, Done, Metrics, NamespaceInfo, NamespaceState, OPERATIONS, Overview, Tally,
-    TargetState,
+    Carried, ControllerInfo, Done, Metrics, NamespaceInfo, NamespaceState, OPERATIONS, Overview, PortInfo,
+    Tally, TargetState,
 };
 
 use crate::operator::Source;
@@ -16,13 +16,16 @@ pub fn uuid(bytes: &[u8; 16]) -> String {
     format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
 }
 
-fn namespace(info: &NamespaceInfo) -> Value {
+/// A namespace, and how well hosts reach it by each port.
+fn namespace(info: &NamespaceInfo, ports: &[PortInfo]) -> Value {
     let state = match info.state {
         NamespaceState::Serving => "serving",
         NamespaceState::Silent => "silent",
         NamespaceState::Gone => "gone",
         NamespaceState::Leaving => "leaving",
     };
+    let ana = ports.iter().zip(&info.ana_states);
+    let ana = ana.map(|(port, state)| (port.id.to_string(), state.to_string().into()));
     json!({
         "nsid": info.nsid,
         "uuid": uuid(&info.uuid),
@@ -30,7 +33,7 @@ fn namespace(info: &NamespaceInfo) -> Value {
         "bytes": info.blocks * u64::from(info.block_size),
         "read_only": info.is_read_only,
         "state": state,
-        "ana": info.ana_state.to_string(),
+        "ana": ana.collect::<Map<String, Value>>(),
     })
 }
 
@@ -40,10 +43,16 @@ fn controller(info: &ControllerInfo) -> Value {
         "id": info.id,
         "host": info.host,
         "host_id": uuid(&info.host_id),
+        "port": info.port,
         "address": info.address.map(|address| address.to_string()),
         "keep_alive_ms": info.keep_alive,
         "queues": queues.map(|queue| json!([queue.id, queue.entries, queue.outstanding])).collect::<Value>(),
     })
+}
+
+fn port(info: &PortInfo) -> Value {
+    let addresses = info.addresses.iter().map(ToString::to_string);
+    json!({"id": info.id, "addresses": addresses.collect::<Value>()})
 }
 
 pub fn overview(overview: &Overview, sources: &[(u32, Source)]) -> Value {
@@ -53,7 +62,7 @@ pub fn overview(overview: &Overview, sources: &[(u32, Source)]) -> Value {
         TargetState::Drained => "drained",
     };
     let with_source = |info: &NamespaceInfo| {
-        let mut one = namespace(info);
+        let mut one = namespace(info, &overview.ports);
         match sources.iter().find(|(nsid, _)| *nsid == info.nsid) {
             Some((_, Source::Ram(_))) => one["ram"] = true.into(),
             Some((_, Source::Disk(number))) => one["disk"] = (*number).into(),
@@ -64,7 +73,7 @@ pub fn overview(overview: &Overview, sources: &[(u32, Source)]) -> Value {
     json!({
         "state": state,
         "nqn": overview.nqn,
-        "port": overview.port,
+        "ports": overview.ports.iter().map(port).collect::<Value>(),
         "namespaces": overview.namespaces.iter().map(with_source).collect::<Value>(),
         "controllers": overview.controllers.iter().map(controller).collect::<Value>(),
         "discovery": overview.discovery.iter().map(controller).collect::<Value>(),
@@ -96,7 +105,7 @@ fn carried(carried: &Carried) -> Value {
 pub fn metrics(metrics: &Metrics) -> Value {
     let totals = &metrics.totals;
     let namespaces = metrics.namespaces.iter().map(|one| {
-        let mut figures = namespace(&one.info);
+        let mut figures = namespace(&one.info, &metrics.ports);
         let of_kinds = OPERATIONS.iter().zip(&one.counted.operations);
         let kinds: Map<String, Value> = of_kinds
             .filter(|(_, timed)| timed.done.requests > 0)

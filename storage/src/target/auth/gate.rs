@@ -154,7 +154,7 @@ impl Target {
         let mut message = Zeroizing::new([0; MOST_BYTES as usize]);
         let entry = &self.commands[index];
         let message = &mut message[..entry.buffer.len().min(MOST_BYTES as usize)];
-        self.admin_pool.read(&entry.buffer, message);
+        self.admin_pool_of(index).read(&entry.buffer, message);
         let (Some(number), Some(random)) = (entry.queue, self.jobs.random().cloned()) else { return wrong };
         let Some(host) = self.host_name_of(number) else { return wrong };
         let patience = self.patience();
@@ -197,7 +197,7 @@ impl Target {
             Given::NoRoom => return (Status::INVALID_FIELD.dnr(), 0),
         }
         queue.gate.extend(now + patience);
-        self.admin_pool.write(&self.commands[index].buffer, 0, &message[..len]);
+        self.admin_pool_of(index).write(&self.commands[index].buffer, 0, &message[..len]);
         self.follow_outcome(number, &host);
         (Status::SUCCESS, 0)
     }

@@ -189,7 +189,7 @@ impl Target {
                 continue;
             };
             let mut keys = [0; KEYS];
-            self.admin_pool.read(&self.commands[index].buffer, &mut keys);
+            self.admin_pool_of(index).read(&self.commands[index].buffer, &mut keys);
             let namespace = &self.subsystem.namespaces[place];
             let can_persist = namespace.can_persist && !self.reservations.is_lost;
             let mut next = namespace.reservation.clone();
