@@ -129,6 +129,16 @@ impl Machine {
         }
     }
 
+    /// Ends one NIC as if its power had failed: its heartbeat stops, and it answers nothing any
+    /// more. What others send to it is lost.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such NIC.
+    pub fn power_off(&self, n: usize) {
+        self.pause().model.power_off(self.ids[n]);
+    }
+
     /// What each NIC did and dropped.
     pub fn stats(&self) -> Vec<Stats> {
         let paused = self.pause();

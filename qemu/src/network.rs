@@ -35,6 +35,8 @@ impl Transport {
 /// What a port is plugged into.
 pub type Wire = Box<dyn Link + Send>;
 
+/// The most NICs of a guest.
+const MOST_NICS: usize = 8;
 /// The MTU of a link unless the user chooses another.
 const DEFAULT_MTU: u32 = 1500;
 
@@ -45,9 +47,10 @@ pub struct Network {
     /// netdev stream), stream-connect:PATH, switch:PATH (listen for several peers, which also reach
     /// each other), udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none (no cable), pair (two
     /// NICs, joined by packets), or stream (two NICs, joined by a stream socket; the machines of
-    /// `pair` are then on device processes of their own) [default: short-cut, NICs without packets]
-    #[arg(long, global = true, value_name = "LINK", help_heading = "Network")]
-    pub link: Option<Plug>,
+    /// `pair` are then on device processes of their own); given several times, there is a NIC on
+    /// each link [default: short-cut, NICs without packets]
+    #[arg(long = "link", global = true, value_name = "LINK", help_heading = "Network")]
+    pub links: Vec<Plug>,
 
     /// Connect by this: for the tour, transfer, test, bench, rping-server, rping-client, cmatose,
     /// storage and storage-client, and `pair` with these [default: infiniband]
@@ -55,10 +58,11 @@ pub struct Network {
     #[arg(help_heading = "Network")]
     pub transport: Option<Transport>,
 
-    /// Give the NIC this address, with the length of its prefix; once for each address [default:
-    /// 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own]
+    /// Give the NIC this address, with the length of its prefix; once for each address, or with
+    /// several links once for each of them, in their order, and with commas between a NIC's
+    /// addresses [default: 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own]
     #[arg(long = "ip", global = true, value_name = "ADDRESS/LEN", help_heading = "Network")]
-    pub addresses: Vec<IpPrefix>,
+    pub addresses: Vec<Addresses>,
 
     /// Let the link carry IP packets of this size at most [default: 1500]
     #[arg(long, global = true, value_name = "N", help_heading = "Network")]
@@ -123,6 +127,25 @@ impl fmt::Display for Plug {
     }
 }
 
+/// Addresses of a NIC, with commas between them on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses(Vec<IpPrefix>);
+
+impl FromStr for Addresses {
+    type Err = <IpPrefix as FromStr>::Err;
+
+    fn from_str(text: &str) -> std::result::Result<Addresses, Self::Err> {
+        text.split(',').map(str::parse).collect::<std::result::Result<_, _>>().map(Addresses)
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
 /// A NIC's port and its wire.
 pub(crate) struct Plugged {
     pub node_guid: u64,
@@ -143,8 +166,9 @@ impl Network {
         self.transport.unwrap_or_default()
     }
 
+    /// What the first NIC is plugged into.
     pub(crate) fn plug(&self) -> Plug {
-        self.link.clone().unwrap_or_default()
+        self.links.first().cloned().unwrap_or_default()
     }
 
     /// Whether NICs exchange requests without packets.
@@ -157,15 +181,15 @@ impl Network {
         match self.plug() {
             Plug::ShortCut => None,
             Plug::Pair | Plug::Stream => Some(2),
-            Plug::Link(_) => Some(1),
+            Plug::Link(_) => Some(self.links.len() as u32),
         }
     }
 
     /// Checks that the options fit a device with this many NICs.
     fn check_number(&self, nics: u32) -> Result<()> {
-        let plug = self.plug();
         if let Some(wanted) = self.nics().filter(|wanted| *wanted != nics) {
             let plural = if wanted == 1 { "" } else { "s" };
+            let plug = self.links.iter().map(Plug::to_string).collect::<Vec<_>>().join(" --link ");
             return Err(Error::Usage(format!(
                 "--link {plug} is for {wanted} NIC{plural}, and there are {nics}; leave out --nics, or \
                  choose another link"
@@ -199,16 +223,63 @@ impl Network {
                     "--link {plug} gives the NICs the addresses 10.0.0.1 and 10.0.0.2; leave out --ip"
                 )))
             }
-            _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.vlan.is_some() => Err(Error::Usage(
-                format!("--link {plug} carries no Ethernet frames, and so no VLAN; leave out --vlan"),
-            )),
-            _ if matches!(plug, Plug::Link(LinkSpec::Udp(_))) && self.transport() == Transport::Iwarp => {
-                Err(Error::Usage(format!(
-                    "--link {plug} carries RoCEv2 only, and no TCP; leave out --transport iwarp"
-                )))
-            }
-            _ => self.check_addresses(),
+            _ => self.check_links(),
         }
+    }
+
+    /// Checks each of the links, and that they fit together.
+    fn check_links(&self) -> Result<()> {
+        if self.links.len() > 1 {
+            self.check_several()?;
+        }
+        for (n, plug) in (0..).zip(&self.links) {
+            let is_udp = matches!(plug, Plug::Link(LinkSpec::Udp(_)));
+            if is_udp && self.vlan.is_some() {
+                return Err(Error::Usage(format!(
+                    "--link {plug} carries no Ethernet frames, and so no VLAN; leave out --vlan"
+                )));
+            }
+            if is_udp && self.transport() == Transport::Iwarp {
+                return Err(Error::Usage(format!(
+                    "--link {plug} carries RoCEv2 only, and no TCP; leave out --transport iwarp"
+                )));
+            }
+            self.check_addresses(n)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that there may be several links, and that each has addresses.
+    fn check_several(&self) -> Result<()> {
+        let (links, addresses) = (self.links.len(), self.addresses.len());
+        if let Some(plug) = self.links.iter().find(|plug| !matches!(plug, Plug::Link(_))) {
+            return Err(Error::Usage(format!(
+                "--link {plug} is for all NICs; give several links only as stream:PATH, \
+                 stream-connect:PATH, switch:PATH, udp:ADDRESS or none"
+            )));
+        }
+        if links > MOST_NICS {
+            return Err(Error::Usage(format!(
+                "--link is given {links} times, and a guest has 8 NICs at most"
+            )));
+        }
+        if links != addresses {
+            return Err(Error::Usage(format!(
+                "--link is given {links} times and --ip {addresses} times; give one --ip for each link, in \
+                 their order, with commas between several addresses"
+            )));
+        }
+        // The GUID and the MAC.
+        let mut names: Vec<u64> = (0..links as u8).map(|n| self.port(n).0).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|two| two[0] == two[1]) {
+            return Err(Error::Usage(
+                "the first addresses of two links end in the same three bytes, which a NIC has its MAC \
+                 from; give them others"
+                    .into(),
+            ));
+        }
+        Ok(())
     }
 
     /// The arguments that give a launcher one end of the stream socket at `socket`. The end of the
@@ -235,20 +306,25 @@ impl Network {
         arguments
     }
 
-    fn check_addresses(&self) -> Result<()> {
-        if let Plug::Link(LinkSpec::Udp(own)) = self.plug()
-            && self.port_addresses(0).iter().all(|prefix| prefix.address() != own)
+    /// Checks the addresses of NIC `n`, which is on a link of its own.
+    fn check_addresses(&self, n: u8) -> Result<()> {
+        if let Some(Plug::Link(LinkSpec::Udp(own))) = self.links.get(usize::from(n))
+            && self.port_addresses(n).iter().all(|prefix| prefix.address() != *own)
         {
             return Err(Error::Usage(format!("--link udp:{own} needs --ip {own}/LEN, or no --ip")));
         }
-        let (_, config) = self.port(0);
+        let (_, config) = self.port(n);
         port::Port::new(&config).map(drop).map_err(|error| Error::Usage(error.to_string()))
     }
 
     /// The addresses of NIC `n`.
     fn port_addresses(&self, n: u8) -> Vec<IpPrefix> {
-        if !self.addresses.is_empty() {
-            return self.addresses.clone();
+        let given = match self.links.len() {
+            0 | 1 => &self.addresses[..],
+            _ => self.addresses.get(usize::from(n)).map_or(&[][..], core::slice::from_ref),
+        };
+        if !given.is_empty() {
+            return given.iter().flat_map(|addresses| addresses.0.clone()).collect();
         }
         let address = match self.plug() {
             Plug::Link(spec) => spec.address(),
@@ -295,7 +371,15 @@ impl Network {
                 let first = Stream::listen(&path)?;
                 vec![port(0)(dress(Box::new(first))), port(1)(Box::new(Stream::connect(&path)?))]
             }
-            Plug::Link(spec) => vec![port(0)(dress(spec.open(self.port(0).1.mac)?))],
+            Plug::Link(_) => {
+                let mut plugged = Vec::new();
+                for (n, plug) in (0..).zip(&self.links) {
+                    // The other kinds are alone.
+                    let Plug::Link(spec) = plug else { continue };
+                    plugged.push(port(n)(dress(spec.open(self.port(n).1.mac)?)));
+                }
+                plugged
+            }
         };
         Ok(Plan { plugged, capture })
     }
@@ -309,7 +393,7 @@ mod tests {
 
     fn network(link: &str, addresses: &[&str]) -> Network {
         let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
-        Network { link: Some(link.parse().expect("a link")), addresses, ..Network::default() }
+        Network { links: vec![link.parse().expect("a link")], addresses, ..Network::default() }
     }
 
     fn addresses(network: &Network, n: u8) -> Vec<String> {
@@ -361,6 +445,38 @@ mod tests {
         for (network, nics) in [(Network::default(), 3), (network("pair", &[]), 2)] {
             assert!(network.check_number(nics).is_ok() && network.check().is_ok());
         }
+    }
+
+    #[test]
+    fn each_of_several_links_has_a_nic_with_addresses_of_its_own() {
+        let links = |links: &[&str], addresses: &[&str]| Network {
+            links: links.iter().map(|link| link.parse().expect("a link")).collect(),
+            ..network("none", addresses)
+        };
+        let two = links(&["switch:x", "none"], &["10.0.0.1/24,fd00::1/64", "10.0.1.2/24"]);
+        assert!(two.check().is_ok() && two.check_number(2).is_ok() && two.nics() == Some(2));
+        assert_eq!(addresses(&two, 0), ["10.0.0.1/24", "fd00::1/64"]);
+        assert_eq!(addresses(&two, 1), ["10.0.1.2/24"]);
+        assert_ne!(two.port(0).1.mac, two.port(1).1.mac);
+        let plan = links(&["none", "none"], &["10.0.0.1/24", "10.0.0.2/24"]).open(2).expect("no cables");
+        assert_eq!(plan.plugged.len(), 2);
+        for (network, words) in [
+            (
+                links(&["switch:x", "none"], &["10.0.0.1/24"]),
+                "--link is given 2 times and --ip 1 times; give",
+            ),
+            (links(&["switch:x", "none"], &[]), "and --ip 0 times"),
+            (links(&["switch:x", "pair"], &["10.0.0.1/24", "10.0.0.2/24"]), "--link pair is for all NICs"),
+            (links(&["pair", "none"], &[]), "--link pair is for all NICs"),
+            (links(&["none", "none"], &["10.0.0.1/24", "11.0.0.1/24"]), "the same three bytes"),
+            (links(&["none", "udp:::1"], &["10.0.0.1/24", "10.0.0.2/24"]), "needs --ip ::1/LEN"),
+            (links(&["none"; 9], &[]), "8 NICs at most"),
+        ] {
+            let error = network.check().unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        let error = two.check_number(1).unwrap_err().to_string();
+        assert!(error.contains("--link switch:x --link none is for 2 NICs, and there are 1"), "{error}");
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub fn run_suite(
         && options.network.is_short_cut()
         && options.chosen_nics().is_none_or(|nics| nics == 2)
     {
-        let network = Network { link: Some(Plug::Pair), ..options.network.clone() };
+        let network = Network { links: vec![Plug::Pair], ..options.network.clone() };
         let options = Options { network, nics: Some(2), ..options.clone() };
         let summary = run_image(&options, SUITE, &open, show_output, true, &mut report)?;
         all.results.extend(summary.results);

@@ -104,7 +104,9 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
     if options.network.nics().is_none() {
         return Err(Error::Usage(
-            "storage needs a link to its hosts, and an address: --link stream:PATH --ip 10.0.0.1/24".into(),
+            "storage needs a link to its hosts, and an address: --link stream:PATH --ip 10.0.0.1/24, and \
+             both once more for a second port"
+                .into(),
         ));
     }
     if exports.hosts.is_some() && options.module.is_some() {
@@ -142,7 +144,8 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
     let spare = if is_controlled { SPARE } else { 0 };
     let saved = StorageConfig::of(&options, &exports);
-    options.memory.get_or_insert(memory(files.len(), &exports.ram_disks, spare));
+    let ports = options.network.nics().unwrap_or(1);
+    options.memory.get_or_insert(memory(files.len(), &exports.ram_disks, spare, ports));
     let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port.unwrap_or(4420))];
     words.push(format!("disk-timeout={}", exports.disk_timeout.unwrap_or(45)));
     words.extend(exports.state.iter().map(|_| "state".into()));
@@ -227,15 +230,19 @@ pub(crate) fn hosts(path: &Path) -> Result<String> {
     }
 }
 
-/// What a namespace takes of the guest's memory: the buffers for its data, and its part of the
-/// queues (`storage::target::Config::memory`).
+/// What a namespace takes of the guest's memory for each port: the buffers for its data, and its
+/// part of the queues (`storage::target::Config::memory`).
 const NAMESPACE: u64 = 18 << 20;
+/// What a port takes beside that, but for the first: the buffers for capsules, and queues.
+const MORE_PORT: u64 = 128 << 20;
 
-/// The memory of a guest that serves so many files and these RAM disks, with some to spare.
-fn memory(files: usize, ram_disks: &[Size], spare: u64) -> Size {
+/// The memory of a guest that serves so many files and these RAM disks by so many ports, with some
+/// to spare.
+fn memory(files: usize, ram_disks: &[Size], spare: u64, ports: u32) -> Size {
     let disks: u64 = ram_disks.iter().map(|size| size.0).sum::<u64>() + spare;
-    let namespaces = (files + ram_disks.len()) as u64;
-    Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks).saturating_add(namespaces * NAMESPACE))
+    let (namespaces, ports) = ((files + ram_disks.len()) as u64, u64::from(ports));
+    let of_ports = ports * namespaces * NAMESPACE + ports.saturating_sub(1) * MORE_PORT;
+    Size::at_least(DEFAULT_MEMORY.0.saturating_add(disks).saturating_add(of_ports))
 }
 
 /// The names that hosts know disks by. They stay the same as long as this machine, the subsystem's
@@ -403,10 +410,11 @@ mod tests {
     #[test]
     fn the_guest_has_memory_for_each_disk() {
         let mib = |n: u64| Size(n << 20);
-        assert_eq!(memory(1, &[], 0), mib(530));
-        assert_eq!(memory(0, &[mib(100), mib(1)], 0), mib(512 + 36 + 101));
-        assert_eq!(memory(1, &[], 64 << 20), mib(594));
-        assert_eq!(memory(16, &[mib(1); 48], 0), mib(512 + 64 * 18 + 48));
+        assert_eq!(memory(1, &[], 0, 1), mib(530));
+        assert_eq!(memory(0, &[mib(100), mib(1)], 0, 1), mib(512 + 36 + 101));
+        assert_eq!(memory(1, &[], 64 << 20, 1), mib(594));
+        assert_eq!(memory(16, &[mib(1); 48], 0, 1), mib(512 + 64 * 18 + 48));
+        assert_eq!(memory(1, &[mib(1)], 0, 2), mib(512 + 2 * 36 + 1 + 128));
     }
 
     #[test]

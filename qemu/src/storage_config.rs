@@ -5,14 +5,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use links::{IpPrefix, SpecError};
+use links::SpecError;
 use nvme::log::AnaState;
-use serde::de::Error as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::disks::Disk;
 use crate::error::{Error, Result};
-use crate::network::{Plug, Transport};
+use crate::network::{Addresses, Plug, Transport};
 use crate::options::{Options, Size};
 use crate::storage::{Exports, ana_state, serial_number, word};
 
@@ -35,8 +35,8 @@ impl Parse for Plug {
     }
 }
 
-impl Parse for IpPrefix {
-    fn parse(text: &str) -> std::result::Result<IpPrefix, String> {
+impl Parse for Addresses {
+    fn parse(text: &str) -> std::result::Result<Addresses, String> {
         text.parse().map_err(|error| format!("{error}"))
     }
 }
@@ -121,6 +121,59 @@ impl<T> fmt::Display for Text<T> {
     }
 }
 
+/// The links: a text for one, or a list for several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plugs(Vec<Text<Plug>>);
+
+impl Plugs {
+    fn of(links: &[Plug]) -> Option<Plugs> {
+        let texts = links.iter().filter_map(|link| Text::of(link.to_string()).ok());
+        (!links.is_empty()).then(|| Plugs(texts.collect()))
+    }
+
+    fn into_list(self) -> Vec<Plug> {
+        self.0.into_iter().map(|link| link.value).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for Plugs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Plugs, D::Error> {
+        deserializer.deserialize_any(PlugsVisitor)
+    }
+}
+
+struct PlugsVisitor;
+
+impl<'de> Visitor<'de> for PlugsVisitor {
+    type Value = Plugs;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a link, or a list of links")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Plugs, E> {
+        let link = Text::of(text.to_owned());
+        link.map(|link| Plugs(vec![link])).map_err(|why| E::custom(format!("{text:?}: {why}")))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Plugs, A::Error> {
+        let mut links = Vec::new();
+        while let Some(link) = list.next_element()? {
+            links.push(link);
+        }
+        Ok(Plugs(links))
+    }
+}
+
+impl Serialize for Plugs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match &self.0[..] {
+            [link] => link.serialize(serializer),
+            links => links.serialize(serializer),
+        }
+    }
+}
+
 /// A file that is exported.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -172,9 +225,9 @@ pub(crate) struct StorageConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    link: Option<Text<Plug>>,
+    link: Option<Plugs>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    ip: Vec<Text<IpPrefix>>,
+    ip: Vec<Text<Addresses>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,7 +293,9 @@ impl StorageConfig {
         if exports.allowed.is_empty() {
             exports.allowed = self.allow_hosts.into_iter().map(|host| host.value.0).collect();
         }
-        network.link = network.link.take().or(self.link.map(|link| link.value));
+        if network.links.is_empty() {
+            network.links = self.link.map(Plugs::into_list).unwrap_or_default();
+        }
         if network.addresses.is_empty() {
             network.addresses = self.ip.into_iter().map(|ip| ip.value).collect();
         }
@@ -277,7 +332,7 @@ impl StorageConfig {
             control: exports.control.as_ref().map(absolute),
             slots: exports.slots,
             metrics: exports.metrics,
-            link: network.link.clone().and_then(|link| Text::of(link.to_string()).ok()),
+            link: Plugs::of(&network.links),
             ip: network.addresses.iter().filter_map(|ip| Text::of(ip.to_string()).ok()).collect(),
             mtu: network.mtu,
             vlan: network.vlan,
@@ -394,6 +449,19 @@ size = "64M"
     }
 
     #[test]
+    fn several_links_are_a_list() {
+        let text =
+            "link = [\"switch:/tmp/x\", \"none\"]\nip = [\"10.0.0.1/24,fd00::1/64\", \"10.0.1.1/24\"]\n";
+        let config = StorageConfig::parse(text).expect("a file");
+        let (mut options, mut exports) = (Options::default(), Exports::default());
+        config.clone().complete(&mut options, &mut exports);
+        assert_eq!(options.network.nics(), Some(2));
+        options.network.check().expect("each link has addresses");
+        let again = toml::to_string(&StorageConfig::of(&options, &exports)).expect("text");
+        assert_eq!(StorageConfig::parse(&again).expect("a file"), config);
+    }
+
+    #[test]
     fn options_of_the_command_line_take_precedence() {
         let (mut options, mut exports) = (Options::default(), Exports::default());
         (exports.port, exports.nqn, options.cpus) = (Some(1), Some("nqn.x:y".into()), Some(3));
@@ -416,6 +484,8 @@ size = "64M"
             ("nqn = \"a b\"", 1, "no blanks"),
             ("nqn = \"x\"\nip = [\"10.0.0.1/24\", \"10.0.0.1\"]", 2, "\"10.0.0.1\": write an"),
             ("link = \"tap:x\"", 1, "is no link"),
+            ("\nlink = [\"none\", \"tap:x\"]", 2, "is no link"),
+            ("link = 1", 1, "a link, or a list of links"),
             ("serial = \"\"", 1, "1 to 20"),
             ("memory = \"1M\"", 1, "at least 64M"),
             ("[[disk]]\nfile = \"a\"\nsize = 3\n", 3, "unknown field `size`"),

@@ -125,10 +125,13 @@ fn variables(options: &Options, name: &str) -> Result<Vec<(&'static str, OsStrin
     if let Some((option, _)) = of_guests.iter().find(|(_, given)| *given) {
         return Err(Error::Usage(format!("verbs has no {option}; leave it out")));
     }
-    match &network.link {
-        None => {}
-        Some(Plug::Link(link)) => variables.push(("FERROVIA_LINK", link.to_string().into())),
-        Some(plug) => {
+    match &network.links[..] {
+        [] => {}
+        [Plug::Link(link)] => variables.push(("FERROVIA_LINK", link.to_string().into())),
+        [_, _, ..] => {
+            return Err(Error::Usage("a program has one NIC; give --link once".into()));
+        }
+        [plug] => {
             return Err(Error::Usage(format!(
                 "--link {plug} joins machines of one launcher, and programs are processes: choose \
                  udp:ADDRESS, stream:PATH, stream-connect:PATH or switch:PATH, or leave out --link"

@@ -98,7 +98,7 @@ impl Pair {
         let disks = vec![Export { disk, uuid: [1; 16] }];
         let config =
             target::Config { commands: 256, memory: 4 << 20, port, ..target::Config::new(NQN, disks) };
-        let mut target = Target::new(&nic(0), machine.privileged(), config).expect("a target");
+        let mut target = Target::new(&[nic(0)], machine.privileged(), config).expect("a target");
         let (address, nic) = (target.addresses()[0], nic(1));
         let host = thread::spawn(move || connect(&nic, (address, port)));
         let (admin, io) = until(&mut target, host);

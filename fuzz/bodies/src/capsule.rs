@@ -70,7 +70,7 @@ fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
         ..Config::new(NQN, exports)
     };
     let nic = node.nic(0).expect("an opening");
-    let target = Target::new(&nic, node.privileged, config).expect("a target");
+    let target = Target::new(std::slice::from_ref(&nic), node.privileged, config).expect("a target");
     let (control, address) = (target.control(), target.addresses()[0]);
     let ended = Arc::new(Mutex::new(None));
     let slot = ended.clone();

@@ -38,7 +38,7 @@ const STREAM_MTU: u32 = 4200;
 /// Runs the benchmarks, and those of Linux guests if `against_linux`; prints the table, and writes
 /// the JSON file if there is a path for it. Returns the image's status.
 pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Result<u8> {
-    if options.network.link.is_some() {
+    if !options.network.links.is_empty() {
         return Err(Error::Usage("bench has links of its own; leave out --link".into()));
     }
     // Tried before the run, so that a file that can't be written does not waste a run.
@@ -188,7 +188,7 @@ fn between_processes(
     figures: &mut Vec<Figure>,
 ) -> Result<u8> {
     let (mtu, transport) = (Some(stream_mtu(options)), options.network.transport);
-    let network = Network { link: Some(Plug::Stream), mtu, transport, impair, ..Network::default() };
+    let network = Network { links: vec![Plug::Stream], mtu, transport, impair, ..Network::default() };
     let options = Options { nics: None, network, ..options.clone() };
     let app = App::Image(IMAGE.into());
     let programs = app.programs(&[plan.into()], pair::addresses(1));

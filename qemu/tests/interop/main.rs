@@ -10,16 +10,19 @@ extern crate ferrovia_qemu as qemu;
 
 mod auth;
 mod bare;
+mod cable;
 mod clients;
 mod faults;
 mod hostile;
 mod linux;
 mod load;
+mod multipath;
 mod ours;
 mod servers;
 mod storage;
 mod storage_live;
 mod storage_paths;
+mod storage_ports;
 mod storage_tools;
 
 use std::time::Duration;

@@ -42,20 +42,29 @@ impl Ours {
     /// The same as [`Ours::connect`], for one of several images on a link: with this address alone,
     /// such as 10.0.0.3/24.
     pub fn connect_as(address: &str, folder: &Path, arguments: &[&str]) -> Ours {
-        Ours::start_at(&[address], "stream-connect", folder, arguments)
+        Ours::start_on("stream-connect", address, folder, arguments)
     }
 
     fn start_with(kind: &str, folder: &Path, arguments: &[&str]) -> Ours {
-        Ours::start_at(&["10.0.0.1/24", "fd00::1/64"], kind, folder, arguments)
+        Ours::start_on(kind, "10.0.0.1/24,fd00::1/64", folder, arguments)
     }
 
-    fn start_at(addresses: &[&str], kind: &str, folder: &Path, arguments: &[&str]) -> Ours {
+    fn start_on(kind: &str, addresses: &str, folder: &Path, arguments: &[&str]) -> Ours {
+        let link = format!("{kind}:{}", link(folder).display());
+        Ours::start_on_links(&[(link, addresses)], folder, arguments)
+    }
+
+    /// Starts the launcher with these arguments and a NIC on each of these links, with these
+    /// addresses, between which are commas.
+    pub fn start_on_links(links: &[(String, &str)], folder: &Path, arguments: &[&str]) -> Ours {
         let program = std::env::current_exe().expect("this program");
         let programs = program.parent().and_then(Path::parent).expect("target/PROFILE/deps");
-        let counters = folder.join(format!("counters-{}.json", addresses[0].replace('/', "-")));
+        let counters = folder.join(format!("counters-{}.json", links[0].1.replace('/', "-")));
         let mut command = Command::new(programs.join("ferrovia"));
-        command.args(arguments).args(addresses.iter().flat_map(|address| ["--ip", address]));
-        command.arg("--link").arg(format!("{kind}:{}", link(folder).display()));
+        command.args(arguments);
+        for (link, addresses) in links {
+            command.args(["--link", link, "--ip", addresses]);
+        }
         command.arg("--counters").arg(&counters);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         process::bind(&mut command, Signal::TERM, Vec::new());

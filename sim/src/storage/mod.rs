@@ -167,7 +167,7 @@ impl Turn<'_> {
         config.disks = operator.exports();
         config.hosts = operator.hosts(self.random.rarely(2))?;
         config.state = shared.common.as_ref().and_then(|common| Some(common.state.clone()? as _));
-        let target = Target::new(&nic, adapters.privileged, config).must("a target")?;
+        let target = Target::new(std::slice::from_ref(&nic), adapters.privileged, config).must("a target")?;
         let (control, address) = (target.control(), target.addresses().first().copied());
         shared.open(control.clone(), address.ok_or(Wrong("the target has no address".into()))?);
         let target = Running::spawn(&adapters.platform, "target", &shared.over, move || target.run())?;

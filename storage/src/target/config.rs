@@ -19,6 +19,8 @@ pub const MOST_NAMESPACES: usize = 64;
 
 /// The most targets of a subsystem.
 pub const MOST_PATHS: u16 = 8;
+/// The most NICs of a target.
+pub const MOST_PORTS: usize = 8;
 /// The largest identifier of a controller.
 const LAST_CONTROLLER: u16 = 0xffef;
 
@@ -72,8 +74,8 @@ pub struct Config {
     /// A host that lets none of the target's Sends and RDMA Reads complete for so long, since it
     /// posts no Receives or does not answer, loses its connection.
     pub response_timeout: Duration,
-    /// Bytes of memory for the data of each namespace. One whose disk lends its memory has a
-    /// quarter, 4 MiB at least.
+    /// Bytes of memory for the data of each namespace, for each NIC. One whose disk lends its
+    /// memory has a quarter, 4 MiB at least.
     pub memory: usize,
     /// A disk that has requests and finishes none for so long is given up: hosts with commands on
     /// it lose their connections, and it gets no commands until it has finished all that it has.
@@ -88,7 +90,7 @@ pub struct Config {
     /// and have the same name and serial number. Each has controller identifiers of its own. There
     /// are no reservations then, since a target knows only what its own hosts have reserved.
     pub path: Option<u16>,
-    /// How well hosts reach the namespaces by this target at first
+    /// How well hosts reach the namespaces by all ports of this target at first
     /// ([`Control::set_ana_state`](super::Control::set_ana_state)).
     pub ana_state: AnaState,
 }

@@ -13,6 +13,7 @@ use super::port::Port;
 use super::queue::{Queue, Role};
 use super::server::Target;
 use super::statistics::Counter;
+use crate::Error;
 
 /// The most entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
@@ -175,7 +176,7 @@ impl Target {
     }
 
     /// A connection is over: frees its endpoint, and ends its commands.
-    fn ended(&mut self, number: u32) {
+    pub(super) fn ended(&mut self, number: u32) {
         if let Some(queue) = self.queues.get(number)
             && !core::mem::replace(&mut queue.is_ending, true)
         {
@@ -191,10 +192,11 @@ impl Target {
         let Some(queue) = self.queues.remove(number) else { return };
         self.by_endpoint.remove(&queue.endpoint.id());
         self.jobs.forget((number, queue.endpoint.id()));
-        let Queue { endpoint, size, role, id, owner, carried, .. } = queue;
-        // When this returns, the NIC reaches no memory of the queue's commands. Capsules that came
-        // before are among the next completions.
+        let Queue { endpoint, port, size, role, id, owner, carried, .. } = queue;
+        // When this returns, the NIC reaches no memory of the queue's commands, unless it is dead.
+        // Capsules that came before are among the next completions.
         drop(endpoint);
+        let is_dead = self.ports[port].nic.is_dead();
         self.hosts.add(owner, &carried);
         self.promised -= 2 * usize::from(size);
         let (mut entries, mut waited) = (core::mem::take(&mut self.ending), false);
@@ -203,6 +205,10 @@ impl Target {
             self.commands.orphan(index);
             let stage = self.commands[index].stage;
             waited |= stage == Stage::Earlier;
+            if is_dead && matches!(stage, Stage::Data | Stage::Response) {
+                // The disk lends this memory for ever.
+                self.commands[index].lease = None;
+            }
             if matches!(stage, Stage::Memory | Stage::Room) {
                 // Its turn frees it.
                 self.let_have_turn(index);
@@ -232,5 +238,8 @@ impl Target {
             Role::Admin(id, Kind::Discovery) => _ = self.discovery.remove(id),
         }
         self.count();
+        if is_dead {
+            self.end_port(port, Error::DeviceDead);
+        }
     }
 }

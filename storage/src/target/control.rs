@@ -219,9 +219,9 @@ impl Control {
         self.call(move |target| target.remove(nsid))
     }
 
-    /// Sets how well hosts reach a namespace by this target, or all namespaces and those that come
-    /// later; `port` is the target's, if it is given. Hosts hear of it by an event. Commands that
-    /// a host may not send by this path get a status by which it tries another one; when this
+    /// Sets how well hosts reach a namespace by a port of this target, or by all of them; without
+    /// `nsid`, all namespaces and those that come later. Hosts hear of it by an event. Commands
+    /// that a host may not send by this path get a status by which it tries another one; when this
     /// returns, no such command goes to a disk any more. Commands that a disk has are carried out.
     pub fn set_ana_state(
         &self,

@@ -422,7 +422,7 @@ mod tests {
         let config =
             Config { commands: 256, memory: 4 << 20, ..Config::new("nqn.2026-01.org.ferrovia:test", disks) };
         let nic = node.nic(0).expect("an opening");
-        let mut target = Target::new(&nic, machine.privileged(), config).expect("a target");
+        let mut target = Target::new(&[nic], machine.privileged(), config).expect("a target");
         let (control, place) = (target.control(), (target.addresses()[0], PORT));
         let nic = node.nic(1).expect("an opening");
         let connecting =

@@ -73,8 +73,10 @@ pub struct QueueInfo {
 pub struct PortInfo {
     /// Its identifier.
     pub id: u16,
-    /// The IP addresses at which the target listens, IPv4 first.
+    /// The IP addresses of the NIC, IPv4 first.
     pub addresses: Vec<IpAddr>,
+    /// It serves hosts: its NIC has not failed. One that has failed does not come back.
+    pub serves: bool,
 }
 
 /// What a target does.

@@ -8,6 +8,7 @@ use platform::Privileged;
 use rdma::{Access, CreateError, Domain, Region, Slice};
 
 use super::pool::MOST_PIECES;
+use super::port;
 
 /// The memory that a disk lends.
 pub(crate) struct Lending {
@@ -36,7 +37,8 @@ impl Lending {
         let ports = domains.iter().map(|_| Named::default()).collect();
         let mut lending = Lending { ports, copied: disk.copied() };
         for (port, domain) in domains.iter().enumerate() {
-            lending.register(port, domain, privileged, disk)?;
+            let registered = lending.register(port, domain, privileged, disk);
+            port::unless_dead(domain, registered)?;
         }
         Ok(lending)
     }

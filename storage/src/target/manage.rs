@@ -16,6 +16,7 @@ use super::identity::Kind;
 use super::lent::{self, Lending};
 use super::namespace::Namespace;
 use super::pool::{LARGE, Pool, SMALL, Sizes};
+use super::port::unless_dead;
 use super::server::Target;
 use crate::Error;
 
@@ -23,7 +24,7 @@ use crate::Error;
 const DRAINING: u64 = 2_000_000_000;
 
 /// A namespace that is not among the others yet, and the most bytes of a transfer that its disk
-/// takes. `domains` are those of the ports.
+/// takes. `domains` are those of the ports; it has nothing for a port whose NIC is dead.
 pub(super) fn namespace(
     domains: &[Domain],
     privileged: Privileged,
@@ -43,8 +44,8 @@ pub(super) fn namespace(
     // A quarter in small chunks.
     let memory = lent::pool_of(&*export.disk, config.memory);
     let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
-    let pools = domains.iter().map(|domain| Pool::new(domain, privileged, sizes));
-    let pools = pools.collect::<Result<Vec<Pool>, _>>()?;
+    let pool = |domain: &Domain| unless_dead(domain, Pool::new(domain, privileged, sizes));
+    let pools = domains.iter().map(pool).collect::<Result<Vec<Option<Pool>>, _>>()?;
     Ok((Box::new(Namespace::new(export, pools, lending, config.controllers)), transfer))
 }
 
@@ -168,7 +169,8 @@ impl Target {
         }
         if core::mem::replace(&mut namespace.geometry.blocks, blocks) != blocks {
             log::info!("namespace {} has {blocks} blocks now", place + 1);
-            for (number, port) in self.ports.iter().enumerate() {
+            let serving = self.ports.iter().enumerate().filter(|(_, port)| port.ended.is_none());
+            for (number, port) in serving {
                 let disk = &*namespace.disk;
                 let grown = namespace.lending.register(number, &port.domain, self.privileged, disk);
                 if let Err(error) = grown {

@@ -7,7 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config`, `statistics` | what a target serves, and what it counts |
-//! | `port` | a NIC by which hosts come, with its queues and its memory |
+//! | `port`, `ports` | a NIC by which hosts come, with its queues and its memory; its end |
 //! | `pool`, `capsule` | memory: of commands' data; of capsules |
 //! | `lending` | commands that use the disk's own memory |
 //! | `shares`, `waiting` | shares of memory and of a disk's queue; commands that wait for them |
@@ -69,6 +69,7 @@ mod namespaces;
 mod overview;
 mod pool;
 mod port;
+mod ports;
 mod queue;
 mod reply;
 pub(crate) mod reservations;
@@ -85,7 +86,7 @@ mod waiting;
 mod work;
 
 pub use auth::{Host, Visible};
-pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, PORT};
+pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, MOST_PORTS, PORT};
 pub use control::{Control, Refusal};
 pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, PortInfo, QueueInfo, TargetState};
 pub use metrics::{

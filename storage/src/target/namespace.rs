@@ -47,8 +47,8 @@ pub(crate) struct Namespace {
     pub(crate) geometry: Geometry,
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
-    /// Memory for commands' data, by the place of the port.
-    pools: Vec<Pool>,
+    /// Memory for commands' data, by the place of the port: none for one that had ended before.
+    pools: Vec<Option<Pool>>,
     /// The disk's own memory, if it lends it.
     pub(crate) lending: Lending,
     /// What controllers have of the disk's queue and the memory, by [`Waiting`].
@@ -130,7 +130,12 @@ pub(crate) fn not_there(is_flush: bool) -> Status {
 
 impl Namespace {
     /// A disk as a namespace, for so many controllers.
-    pub(crate) fn new(export: &Export, pools: Vec<Pool>, lending: Lending, controllers: usize) -> Namespace {
+    pub(crate) fn new(
+        export: &Export,
+        pools: Vec<Option<Pool>>,
+        lending: Lending,
+        controllers: usize,
+    ) -> Namespace {
         let kinds = 1 + 2 * pools.len();
         Namespace {
             disk: export.disk.clone(),
@@ -151,19 +156,20 @@ impl Namespace {
         }
     }
 
-    /// Memory for data of commands that come by a port.
+    /// Memory for data of commands that come by a port. None come by a port that had ended before.
     pub(crate) fn pool(&self, port: usize) -> &Pool {
-        &self.pools[port]
+        self.pools[port].as_ref().expect("a port with commands")
     }
 
     /// The same, to take from, with the shares of one kind of it.
     pub(crate) fn pool_and_shares(&mut self, port: usize, kind: usize) -> (&mut Pool, &mut Shares) {
-        (&mut self.pools[port], &mut self.shares[kind])
+        let pool = self.pools[port].as_mut().expect("a port with commands");
+        (pool, &mut self.shares[kind])
     }
 
     /// Memory for data, of all ports.
     pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
-        self.pools.iter()
+        self.pools.iter().flatten()
     }
 
     /// What a pool has of small chunks and large ones, of all ports.
@@ -223,7 +229,7 @@ impl Namespace {
         memory: Option<&Arc<DmaBuffer>>,
         pieces: &[Piece],
     ) -> Result<(), Submit> {
-        let buffer = memory.unwrap_or_else(|| self.pools[port].memory.buffer());
+        let buffer = memory.unwrap_or_else(|| self.pool(port).memory.buffer());
         let data = Data { buffer, pieces };
         let request = match what {
             Operation::Read { block } => Request::Read { block, into: data },

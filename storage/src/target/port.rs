@@ -2,6 +2,12 @@
 //!
 //! A NIC reaches memory of its own domain only. So each port has memory of its own, for capsules,
 //! responses and data, and no memory of one port is given to commands that came by another one.
+//!
+//! A port ends when its device is dead or one of its completion queues has failed: its queues end,
+//! and with them the controllers of their hosts, which go on by another port. A device that is dead
+//! may still access memory, since nobody can make it stop. So what it may reach is never used for
+//! anything else: the port's memory serves no other port, and memory that a disk has lent to a
+//! request which the device has stays lent.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,6 +20,7 @@ use super::capsule;
 use super::config::Config;
 use super::info::PortInfo;
 use super::pool::{Pool, Sizes};
+use crate::Error;
 use crate::attention::Attention;
 
 /// Large chunks for the data of commands about no namespace. There is a small one for each queue.
@@ -32,7 +39,10 @@ pub(crate) struct Port {
     pub(crate) requests: Queue,
     /// Where Receives end.
     pub(crate) arrivals: Queue,
+    /// Until the port ends.
     pub(crate) listener: Option<Listener>,
+    /// Why it has ended, if it has.
+    pub(crate) ended: Option<Error>,
     pub(crate) receives: SharedReceives,
     /// A response for each command.
     pub(crate) responses: Region,
@@ -62,8 +72,18 @@ impl Port {
         let responses = domain.direct(config.commands * RESPONSE, privileged)?;
         let sizes = Sizes { small: config.queues, large: ADMIN_LARGE };
         let admin_pool = Pool::new(&domain, privileged, sizes)?;
-        let nic = nic.clone();
-        Ok(Port { id, nic, domain, requests, arrivals, listener: None, receives, responses, admin_pool })
+        Ok(Port {
+            id,
+            nic: nic.clone(),
+            domain,
+            requests,
+            arrivals,
+            listener: None,
+            ended: None,
+            receives,
+            responses,
+            admin_pool,
+        })
     }
 
     /// Listens on all addresses of the NIC.
@@ -74,9 +94,19 @@ impl Port {
         Ok(())
     }
 
+    /// Why it cannot serve, if so.
+    pub(super) fn state(&self) -> Result<(), Error> {
+        match self.ended {
+            Some(why) => Err(why),
+            None if self.nic.is_dead() => Err(Error::DeviceDead),
+            None if self.requests.has_failed() || self.arrivals.has_failed() => Err(Error::QueueFailed),
+            None => Ok(()),
+        }
+    }
+
     /// What an operator sees of it.
     pub(crate) fn info(&self) -> PortInfo {
-        PortInfo { id: self.id, addresses: self.addresses() }
+        PortInfo { id: self.id, addresses: self.addresses(), serves: self.ended.is_none() }
     }
 
     /// The NIC's IP addresses, IPv4 first.
@@ -85,5 +115,17 @@ impl Port {
         addresses.sort_unstable();
         addresses.dedup();
         addresses
+    }
+}
+
+/// What was made in a domain; `None` if that could not be, since the NIC is dead.
+pub(crate) fn unless_dead<T>(
+    domain: &Domain,
+    made: Result<T, CreateError>,
+) -> Result<Option<T>, CreateError> {
+    match made {
+        Ok(made) => Ok(Some(made)),
+        Err(_) if domain.nic().is_dead() => Ok(None),
+        Err(error) => Err(error),
     }
 }

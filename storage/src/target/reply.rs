@@ -148,7 +148,7 @@ impl Target {
         }
         page.cntrltype = ControllerType::Io as u8;
         let mut paths = Cmic::CONTROLLERS | Cmic::ANA;
-        paths.set(Cmic::PORTS, self.config.path.is_some());
+        paths.set(Cmic::PORTS, self.config.path.is_some() || self.ports.len() > 1);
         page.cmic = paths.bits();
         page.oaes = (Oaes::NAMESPACE_ATTRIBUTE | Oaes::ANA_CHANGE).bits().into();
         page.anatt = TRANSITION_TIME;
@@ -336,7 +336,8 @@ impl Target {
             let addresses = port.addresses().into_iter().filter(is_named);
             addresses.map(move |address| (number, address)).collect::<Vec<_>>()
         };
-        self.ports.iter().enumerate().flat_map(of_port).collect()
+        let serving = self.ports.iter().enumerate().filter(|(_, port)| port.ended.is_none());
+        serving.flat_map(of_port).collect()
     }
 
     /// The discovery log for a host: its subsystem at each address.

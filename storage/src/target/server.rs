@@ -14,7 +14,7 @@ use super::ana::Ana;
 use super::auth::{Hosts, Jobs};
 use super::capsule::Capsule;
 use super::commands::{Commands, Index};
-use super::config::Config;
+use super::config::{Config, MOST_PORTS};
 use super::control::{Closing, Control, Shared};
 use super::leftovers::Leftovers;
 use super::manage;
@@ -99,18 +99,24 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target that listens on all addresses of the NIC.
+    /// A target that listens on all addresses of these NICs, up to [`MOST_PORTS`]. Each is a port
+    /// of the subsystem.
     ///
     /// Fails if the configuration is wrong, or resources are missing.
-    pub fn new(nic: &Nic, privileged: Privileged, mut config: Config) -> Result<Target, Error> {
+    pub fn new(nics: &[Nic], privileged: Privileged, mut config: Config) -> Result<Target, Error> {
         config.check()?;
-        let platform = nic.agent().platform().clone();
+        let first = nics.first().filter(|_| nics.len() <= MOST_PORTS);
+        let first = first.ok_or(Error::Config("a target has 1 to 8 NICs"))?;
+        let platform = first.agent().platform().clone();
         // No copy of their keys stays behind when they get others.
         let hosts = Hosts::new(core::mem::take(&mut config.hosts));
         let random = Random::new(&platform);
         let random = if hosts.has_keys() { Some(random?) } else { random.ok() };
         let attention = Attention::new(&platform);
-        let mut ports = alloc::vec![Port::new(config.port_id(0), nic, privileged, &config, &attention)?];
+        let port = |(place, nic): (usize, &Nic)| {
+            Port::new(config.port_id(place), nic, privileged, &config, &attention)
+        };
+        let mut ports = nics.iter().enumerate().map(port).collect::<Result<Vec<Port>, _>>()?;
         let domains: Vec<Domain> = ports.iter().map(|port| port.domain.clone()).collect();
         let (mut namespaces, mut transfer) = (Namespaces::default(), LONGEST);
         for export in &config.disks {
@@ -181,7 +187,8 @@ impl Target {
         Ok(target)
     }
 
-    /// The IP addresses at which the target listens, IPv4 first.
+    /// The IP addresses at which the target listens: those of its first NIC first, and of each NIC
+    /// IPv4 first.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.ports.iter().flat_map(Port::addresses).collect()
     }
@@ -210,8 +217,9 @@ impl Target {
         self.platform.now().as_nanos()
     }
 
-    /// Serves hosts until [`Control::stop`] is called or the device dies, and frees all that the
-    /// target made.
+    /// Serves hosts until [`Control::stop`] is called or the devices of all NICs are dead, and
+    /// frees all that the target made. If the device of one NIC dies, its hosts lose their
+    /// controllers, and the target serves on by the others.
     pub fn run(mut self) -> Result<(), Error> {
         let served = self.serve();
         let ended = self.end();
@@ -275,14 +283,7 @@ impl Target {
     pub(super) fn round(&mut self) -> Result<bool, Error> {
         let now = self.platform.now();
         self.clock = now.as_nanos();
-        for port in &self.ports {
-            if port.nic.is_dead() {
-                return Err(Error::DeviceDead);
-            }
-            if port.requests.has_failed() || port.arrivals.has_failed() {
-                return Err(Error::QueueFailed);
-            }
-        }
+        self.look_at_ports()?;
         let mut worked = self.take_connections();
         // Before the capsules, which need the entries of the commands that are complete.
         worked |= self.take_completions();

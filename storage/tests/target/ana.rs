@@ -39,7 +39,7 @@ impl Listening {
     }
 
     /// The states of all groups.
-    fn states(&mut self) -> Vec<u8> {
+    pub fn states(&mut self) -> Vec<u8> {
         self.page(0).1.iter().map(|(_, _, state, _)| *state).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a machine with two NICs, a target on one, hosts on the other.
+//! What the tests share: a machine with NICs, a target on all but one of them, hosts on the last.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,11 +18,14 @@ pub const NQN: &str = "nqn.2026-01.org.ferrovia:test";
 pub struct Machine {
     machine: host::Machine,
     node: common::Node,
+    /// NICs of the target.
+    ports: usize,
 }
 
 /// A target that runs in a thread.
 pub struct Running {
     pub control: Control,
+    /// Where hosts connect.
     pub address: IpAddr,
     thread: JoinHandle<Result<(), Error>>,
 }
@@ -43,6 +46,14 @@ impl log::Log for Log {
 }
 
 impl Running {
+    /// The target, where hosts connect by this port from now on.
+    pub fn by(&mut self, port: u16) -> &Running {
+        let overview = self.control.overview().unwrap();
+        let port = overview.ports.iter().find(|one| one.id == port).expect("a port");
+        self.address = port.addresses[0];
+        self
+    }
+
     /// Waits until the counters are as they should be.
     pub fn wait_for(&self, is_right: impl Fn(&Snapshot) -> bool) {
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
@@ -55,13 +66,18 @@ impl Running {
 
 impl Machine {
     pub fn new() -> Machine {
+        Machine::with_ports(1)
+    }
+
+    /// A machine whose targets have so many NICs.
+    pub fn with_ports(ports: u8) -> Machine {
         // It is set already if another test ran before in this process.
         let _ = log::set_logger(&Log);
         log::set_max_level(log::LevelFilter::Debug);
-        let machine = host::Machine::new(2);
+        let machine = host::Machine::new(ports + 1);
         let node =
             common::Node::start(machine.platform(), machine.privileged(), machine.transports()).unwrap();
-        Machine { machine, node }
+        Machine { machine, node, ports: ports.into() }
     }
 
     pub fn platform(&self) -> Arc<dyn Platform> {
@@ -81,13 +97,13 @@ impl Machine {
         Config { commands: 2048, memory: 4 << 20, ..Config::new(NQN, disks) }
     }
 
-    /// Starts a target on the first NIC.
+    /// Starts a target.
     pub fn target(&self, disks: Vec<Arc<dyn Disk>>) -> Running {
         self.target_with(self.config(disks))
     }
 
     pub fn target_with(&self, config: Config) -> Running {
-        let target = Target::new(&self.node.nic(0).unwrap(), self.node.privileged, config).unwrap();
+        let target = self.make(config).unwrap();
         let (control, addresses) = (target.control(), target.addresses());
         let thread = std::thread::spawn(move || target.run());
         Running { control, address: addresses[0], thread }
@@ -95,17 +111,26 @@ impl Machine {
 
     /// Whether a target is not made of a configuration, since that is wrong.
     pub fn refuses(&self, config: Config) -> bool {
-        let target = Target::new(&self.node.nic(0).unwrap(), self.node.privileged, config);
-        matches!(target, Err(Error::Config(_)))
+        matches!(self.make(config), Err(Error::Config(_)))
+    }
+
+    fn make(&self, config: Config) -> Result<Target, Error> {
+        let nics: Vec<Nic> = (0..self.ports).map(|number| self.node.nic(number).unwrap()).collect();
+        Target::new(&nics, self.node.privileged, config)
+    }
+
+    /// Ends the device of a port's NIC, whose driver notices that after 10 seconds.
+    pub fn power_off(&self, port: u16) {
+        self.machine.power_off(usize::from(port) - 1);
     }
 
     pub fn privileged(&self) -> Privileged {
         self.node.privileged
     }
 
-    /// An opening of the second NIC.
+    /// An opening of the hosts' NIC.
     pub fn nic(&self) -> Nic {
-        self.node.nic(1).unwrap()
+        self.node.nic(self.ports).unwrap()
     }
 
     pub fn host(&self, target: &Running) -> Initiator {

@@ -1,4 +1,4 @@
-//! A target and hosts on one machine with two NICs, over the short cut.
+//! A target and hosts on one machine, over the short cut.
 
 extern crate ferrovia_storage as storage;
 
@@ -11,6 +11,7 @@ mod listening;
 mod live;
 mod machine;
 mod order;
+mod ports;
 mod protocol;
 mod raw;
 mod requests;

@@ -384,7 +384,7 @@ fn a_state_disk_that_holds_something_else_or_is_too_small_is_refused() {
     let machine = Machine::new();
     let refused = |state: Arc<dyn Disk>| {
         let config = Config { state: Some(state), ..machine.config(machine.ram_disks(&[1 << 20])) };
-        Target::new(&machine.nic(), machine.privileged(), config).err()
+        Target::new(&[machine.nic()], machine.privileged(), config).err()
     };
     let foreign = machine.ram_disks(&[512 << 10])[0].clone();
     let memory = Arc::new(platform::DmaBuffer::new(&machine.platform(), 512, 512).unwrap());

@@ -52,7 +52,7 @@ fn controller(info: &ControllerInfo) -> Value {
 
 fn port(info: &PortInfo) -> Value {
     let addresses = info.addresses.iter().map(ToString::to_string);
-    json!({"id": info.id, "addresses": addresses.collect::<Value>()})
+    json!({"id": info.id, "addresses": addresses.collect::<Value>(), "serves": info.serves})
 }
 
 pub fn overview(overview: &Overview, sources: &[(u32, Source)]) -> Value {

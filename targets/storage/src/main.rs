@@ -1,5 +1,5 @@
 //! An NVMe over Fabrics target: `cargo run -- storage`. Exports the disks behind virtio-blk and RAM
-//! disks, as namespaces of one subsystem, on the first NIC.
+//! disks, as namespaces of one subsystem. Each NIC is a port of it.
 //!
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
@@ -96,14 +96,16 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let (nqn, port) = (config.nqn.clone(), config.port);
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?.over(args.get("transport"))?;
     let disks = config.disks.len();
-    let target = Target::new(&node.nic(0)?, node.privileged, config);
+    let nics = (0..node.agents.len()).map(|number| node.nic(number));
+    let nics = nics.collect::<Result<Vec<_>, _>>()?;
+    let target = Target::new(&nics, node.privileged, config);
     let target = target.map_err(|error| match error {
         storage::Error::OutOfMemory => Failure::new(too_little(disks)),
         other => Failure::new(format!("the target: {other}")),
     })?;
     let addresses = target.addresses();
     if addresses.is_empty() {
-        return Err(Failure::new("the port has no address; give it one by --ip"));
+        return Err(Failure::new("no port has an address; give each one by --ip"));
     }
     let control = target.control();
     let stop = Box::new(move || {

@@ -73,7 +73,7 @@ fn compare(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figur
     }
     progress.message("making the Linux guest");
     let image = Image::find()?;
-    let network = Network { link: Some(Plug::Stream), mtu: Some(mtu), ..Network::default() };
+    let network = Network { links: vec![Plug::Stream], mtu: Some(mtu), ..Network::default() };
     let setting = Setting { options: Options { network, ..options.clone() }, qemu, image, mtu };
     progress.message("storage: booting the targets");
     let targets = [ours(&setting)?, linux(&setting)?];
