@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::disks;
 use crate::error::{Error, Result};
 use crate::handed::{self, Handed};
 use crate::launch::{Launcher, Output};
+use crate::linux::storage::PORT;
 use crate::operator::commands::Operator;
 use crate::operator::socket::ControlSocket;
 use crate::operator::web;
@@ -34,6 +35,10 @@ pub struct Exports {
     /// Let only this host connect (repeatable; without it any host may)
     #[arg(long = "allow-host", value_name = "NQN", value_parser = word)]
     pub(crate) allowed: Vec<String>,
+    /// Name this discovery service to hosts that ask the target's (repeatable; port 4420 unless
+    /// given)
+    #[arg(long = "referral", value_name = "ADDRESS[:PORT]", value_parser = referral)]
+    pub(crate) referrals: Vec<SocketAddr>,
     /// Let these hosts connect: a line for each, with its name, its key, and what it sees; without
     /// this and --allow-host any host may (docs/storage.md)
     #[arg(long = "hosts", value_name = "FILE", conflicts_with = "module")]
@@ -146,12 +151,13 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let saved = StorageConfig::of(&options, &exports);
     let ports = options.network.nics().unwrap_or(1);
     options.memory.get_or_insert(memory(files.len(), &exports.ram_disks, spare, ports));
-    let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port.unwrap_or(4420))];
+    let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port.unwrap_or(PORT))];
     words.push(format!("disk-timeout={}", exports.disk_timeout.unwrap_or(45)));
     words.extend(exports.state.iter().map(|_| "state".into()));
     words.extend(exports.path.iter().map(|path| format!("path={path}")));
     words.extend(exports.ana.iter().map(|state| format!("ana={state}")));
     words.extend(exports.nqn.iter().map(|nqn| format!("nqn={nqn}")));
+    words.extend(exports.referrals.iter().map(|place| format!("referral={place}")));
     words.extend(exports.allowed.iter().map(|nqn| format!("allow-host={nqn}")));
     let names = Names::of(exports.nqn.as_deref());
     words.push(format!("serial={}", exports.serial.clone().unwrap_or_else(|| names.serial())));
@@ -310,6 +316,14 @@ pub(crate) fn ana_state(text: &str) -> std::result::Result<AnaState, String> {
     }
 }
 
+/// The place of a discovery service.
+pub(crate) fn referral(text: &str) -> std::result::Result<SocketAddr, String> {
+    let address = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, PORT));
+    text.parse().or_else(|_| address()).map_err(|_| {
+        "no place of a discovery service: write ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT".to_owned()
+    })
+}
+
 /// A word of the kernel's command line.
 pub(crate) fn word(text: &str) -> std::result::Result<String, String> {
     if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '"') {
@@ -404,6 +418,21 @@ mod tests {
             let error = hosts(&path).expect_err("a fault").to_string();
             assert!(error.ends_with(said), "{error}");
             assert!(!error.contains("AAE"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_referral_is_an_address_with_or_without_a_port() {
+        for (text, place) in [
+            ("10.0.0.3", "10.0.0.3:4420"),
+            ("10.0.0.3:8009", "10.0.0.3:8009"),
+            ("fd00::3", "[fd00::3]:4420"),
+            ("[fd00::3]:1", "[fd00::3]:1"),
+        ] {
+            assert_eq!(referral(text).expect(text).to_string(), place);
+        }
+        for text in ["", "10.0.0", "host", "10.0.0.3:x", "10.0.0.3:65536"] {
+            assert!(referral(text).is_err(), "{text}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::disks::Disk;
 use crate::error::{Error, Result};
 use crate::network::{Addresses, Plug, Transport};
 use crate::options::{Options, Size};
-use crate::storage::{Exports, ana_state, serial_number, word};
+use crate::storage::{Exports, ana_state, referral, serial_number, word};
 
 /// A value that has a form of its own, as the file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,12 @@ impl Parse for Serial {
 impl Parse for AnaState {
     fn parse(text: &str) -> std::result::Result<AnaState, String> {
         ana_state(text)
+    }
+}
+
+impl Parse for SocketAddr {
+    fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
+        referral(text)
     }
 }
 
@@ -208,6 +214,8 @@ pub(crate) struct StorageConfig {
     port: Option<std::num::NonZeroU16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_hosts: Vec<Text<Word>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    referrals: Vec<Text<SocketAddr>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -299,6 +307,9 @@ impl StorageConfig {
         if network.addresses.is_empty() {
             network.addresses = self.ip.into_iter().map(|ip| ip.value).collect();
         }
+        if exports.referrals.is_empty() {
+            exports.referrals = self.referrals.into_iter().map(|place| place.value).collect();
+        }
         network.mtu = network.mtu.or(self.mtu);
         network.vlan = network.vlan.or(self.vlan);
         network.transport = network.transport.or(self.iwarp.then_some(Transport::Iwarp));
@@ -324,6 +335,11 @@ impl StorageConfig {
             serial: exports.serial.clone().and_then(|serial| Text::of(serial).ok()),
             port: exports.port.and_then(|port| port.try_into().ok()),
             allow_hosts: exports.allowed.iter().cloned().filter_map(|host| Text::of(host).ok()).collect(),
+            referrals: exports
+                .referrals
+                .iter()
+                .filter_map(|place| Text::of(place.to_string()).ok())
+                .collect(),
             hosts: exports.hosts.as_ref().map(absolute),
             state: exports.state.as_ref().map(absolute),
             disk_timeout: exports.disk_timeout.and_then(|seconds| seconds.try_into().ok()),
@@ -393,6 +409,7 @@ nqn = "nqn.2026-01.org.example:disks"
 serial = "S1"
 port = 4421
 allow-hosts = ["nqn.2026-01.org.example:one"]
+referrals = ["10.0.0.9:4420", "[fd00::9]:8009"]
 hosts = "/etc/ferrovia.hosts"
 state = "/var/lib/ferrovia.state"
 disk-timeout = 60

@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::MTU;
 use crate::linux::Linux;
 use crate::multipath::{self, SOME, wait_for_both, wait_for_states, writes_on};
 use crate::ours::{Ours, link};
 use crate::storage_live::operate;
+use crate::{LIMIT, MTU};
 
 /// A folder with the file and the link that the targets share.
 struct Paths<'a> {
@@ -26,6 +26,9 @@ impl Paths<'_> {
         let (number, socket) = (path.to_string(), self.socket(path));
         let [disk, socket] = [&self.disk, &socket].map(|path| path.to_str().expect("text"));
         let words = ["storage", "--path", &number, "--ana", state, "--disk", disk, "--control", socket];
+        // Each names the other one's discovery service.
+        let other = ADDRESSES[2 - usize::from(path)];
+        let words = [&words[..], &["--referral", other]].concat();
         let mut target =
             Ours::connect_as(&format!("{}/24", ADDRESSES[path as usize - 1]), self.folder, &words);
         target.wait_for("connect: nvme connect -t rdma");
@@ -56,6 +59,10 @@ fn linux_writes_on_while_paths_are_closed_and_targets_are_killed() {
     let mut first = paths.start(1, "optimized");
     let mut second = paths.start(2, "non-optimized");
     let mut linux = Linux::boot_on_switch(&link(folder.path()), &["10.0.0.2/24"], MTU, 2);
+    let found = linux.succeed(&format!("nvme discover -t rdma -a {} -s 4420", ADDRESSES[0]), LIMIT);
+    for words in ["subtype: nvme subsystem", "subtype: discovery subsystem referral", "traddr:  10.0.0.4"] {
+        assert!(found.contains(words), "{found}");
+    }
     let device = multipath::connect(&mut linux, &ADDRESSES);
     wait_for_states(&mut linux, "non-optimized optimized");
 

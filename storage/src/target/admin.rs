@@ -255,8 +255,13 @@ impl Target {
         if offset > size {
             return Err((Status::INVALID_FIELD.dnr(), 0));
         }
-        let has_event =
-            matches!(page, log::id::CHANGED_NAMESPACES | log::id::ANA | log::id::RESERVATION_NOTIFICATION);
+        let has_event = matches!(
+            page,
+            log::id::CHANGED_NAMESPACES
+                | log::id::ANA
+                | log::id::RESERVATION_NOTIFICATION
+                | log::id::DISCOVERY
+        );
         let clears = has_event && !arguments.rae;
         let reply = Reply::Log { controller: id, kind, page, specific, offset, clears };
         // What lies behind a page's end is undefined: it takes no memory beyond a chunk.
@@ -267,7 +272,8 @@ impl Target {
     /// Completes the Asynchronous Event Requests of controllers that have something to report.
     pub(super) fn report_events(&mut self) {
         let mut due: heapless::Vec<(Index, Event), 16> = heapless::Vec::new();
-        for (_, controller) in self.subsystem.controllers.iter_mut() {
+        let controllers = self.subsystem.controllers.iter_mut().chain(self.discovery.iter_mut());
+        for (_, controller) in controllers {
             // Those for which there is no place here come in the next tick.
             while !due.is_full()
                 && let Some(event) = controller.due()

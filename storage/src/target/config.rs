@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
@@ -19,6 +20,8 @@ pub const MOST_NAMESPACES: usize = 64;
 
 /// The most targets of a subsystem.
 pub const MOST_PATHS: u16 = 8;
+/// The most referrals to other discovery services.
+const MOST_REFERRALS: usize = 16;
 /// The most NICs of a target.
 pub const MOST_PORTS: usize = 8;
 /// The largest identifier of a controller.
@@ -52,6 +55,8 @@ pub struct Config {
     pub hosts: Vec<Host>,
     /// A host that has to authenticate, and does not go on for so long, loses its connection.
     pub authentication_timeout: Duration,
+    /// Other discovery services that the target's names to hosts, 16 at most.
+    pub referrals: Vec<SocketAddr>,
     /// The disks, as namespaces 1, 2, …
     pub disks: Vec<Export>,
     /// Where registrations and reservations persist through a loss of power: 512 KiB at least,
@@ -105,6 +110,7 @@ impl Config {
             allowed: None,
             hosts: Vec::new(),
             authentication_timeout: Duration::from_secs(30),
+            referrals: Vec::new(),
             disks,
             state: None,
             depth: 128,
@@ -159,6 +165,7 @@ impl Config {
         let hosts = self.allowed.iter().flatten();
         wrong(!hosts.into_iter().all(|name| is_nqn(name)), "a host's name is no NQN")?;
         wrong(!self.hosts.iter().all(|host| is_nqn(&host.nqn)), "a host's name is no NQN")?;
+        wrong(self.referrals.len() > MOST_REFERRALS, "a target names 16 other discovery services at most")?;
         let serial = self.serial.as_bytes();
         wrong(
             serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),

@@ -136,6 +136,12 @@ impl Target {
         let controllers =
             if kind == Kind::Io { &mut self.subsystem.controllers } else { &mut self.discovery };
         let id = controllers.add(controller).map_err(|status| (status, 0))?;
+        if kind == Kind::Discovery {
+            let listed = self.listed(id);
+            if let Some(controller) = self.discovery.get(id) {
+                controller.listed = listed;
+            }
+        }
         if kind == Kind::Io {
             self.meet_host(&name);
             log::info!("controller {}: {name} has connected", id.0);

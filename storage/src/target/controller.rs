@@ -1,6 +1,7 @@
 //! Controllers: what a host gets by the Connect command of an admin queue. A controller has
 //! properties, features and a keep-alive timer; it exists as long as its admin queue.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use nvme::async_event::Event;
@@ -15,6 +16,7 @@ use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::features::Kept;
 use super::identity::{HostIdentity, Kind};
+use super::port::Listed;
 use super::reservations::notices::Notices;
 
 /// The most Asynchronous Event Requests that may be outstanding.
@@ -62,6 +64,9 @@ pub(crate) struct Controller {
     /// Changes of namespaces, and of how well the host reaches them.
     namespaces: Notice,
     pub(crate) access: Notice,
+    /// Changes of what the discovery service lists for the host, and what that was.
+    pub(crate) listing: Notice,
+    pub(crate) listed: Vec<Listed>,
     /// How often the log page of the latter had changed when the controller was reset.
     pub(crate) ana_changes: u64,
     /// What the host has to hear of reservations.
@@ -135,6 +140,8 @@ impl Controller {
             changed: heapless::Vec::new(),
             namespaces: Notice::default(),
             access: Notice::default(),
+            listing: Notice::default(),
+            listed: Vec::new(),
             ana_changes: 0,
             reservation_notices: Notices::default(),
             errors: 0,
@@ -175,6 +182,7 @@ impl Controller {
             self.kept = Kept::default();
             self.changed.clear();
             (self.namespaces, self.access) = (Notice::default(), Notice::default());
+            self.listing = Notice::default();
             self.reservation_notices = Notices::default();
             change = Change::Reset;
         }
@@ -311,6 +319,7 @@ impl Controller {
         for (notice, bit, event) in [
             (&mut self.namespaces, AsyncEvents::NAMESPACE_ATTRIBUTE, Event::NAMESPACE_ATTRIBUTE_CHANGED),
             (&mut self.access, AsyncEvents::ANA_CHANGE, Event::ANA_CHANGE),
+            (&mut self.listing, AsyncEvents::DISCOVERY_LOG_CHANGE, Event::DISCOVERY_LOG_CHANGE),
         ] {
             if wanted.contains(bit) && notice.take() {
                 return Some((self.waiting.remove(0), event));

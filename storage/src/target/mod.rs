@@ -18,7 +18,7 @@
 //! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
 //! | `supported` | the log pages that say what there is |
 //! | `ana` | how well hosts reach each namespace by each port |
-//! | `connect` | the Connect command |
+//! | `connect`, `discovery` | the Connect command; the discovery service |
 //! | `auth` | who a host is, and what it may see |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
@@ -51,6 +51,7 @@ mod connections;
 mod control;
 mod controller;
 mod copy;
+mod discovery;
 mod disk;
 mod earlier;
 mod ending;

@@ -11,7 +11,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use platform::Privileged;
 use rdma::{CreateError, Domain, Listener, Nic, Queue, Region, SharedReceives};
@@ -116,6 +116,15 @@ impl Port {
         addresses.dedup();
         addresses
     }
+}
+
+/// Something that the discovery log lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// The subsystem by a port, which has this place, at one of its addresses.
+    Subsystem(usize, IpAddr),
+    /// Another discovery service.
+    Referral(SocketAddr),
 }
 
 /// What was made in a domain; `None` if that could not be, since the NIC is dead.

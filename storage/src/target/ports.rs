@@ -32,5 +32,6 @@ impl Target {
                 self.ended(queue);
             }
         }
+        self.discovery_has_changed();
     }
 }

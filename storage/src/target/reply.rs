@@ -1,18 +1,14 @@
 //! What the target itself answers with data: the structures of Identify, and log pages.
 
-use alloc::vec::Vec;
-use core::net::IpAddr;
-
 use nvme::identify::{
     self, ActiveList, Anacap, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, LbaFormat, Lpa,
     NamespaceId, Nmic, Oaes, Oncs, Sgls, Vwc,
 };
-use nvme::log::{self, AnaState, ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, Smart};
+use nvme::log::{self, AnaState, ChangedNamespaces, Smart};
 use nvme::reservation::{NoticePage, Rescap};
 use nvme::status::Status;
 use nvme::{Nqn, fabrics, nqn, set_ascii};
 use platform::planted::{Bug, planted};
-use rdma::Transport;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::ana::TRANSITION_TIME;
@@ -21,7 +17,7 @@ use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
 use super::identity::{ControllerId, Kind};
-use super::port::{Port, RESPONSE};
+use super::port::RESPONSE;
 use super::server::Target;
 use super::supported;
 use super::task::Reply;
@@ -30,8 +26,6 @@ use super::task::Reply;
 const MOST_ABORTS: u8 = 3;
 /// The bytes of a page, in which replies are made.
 const PAGE: usize = 4096;
-/// The bytes of a record of the discovery log, and of its header.
-const RECORD: usize = size_of::<DiscoveryEntry>();
 const MODEL: &str = "Ferrovia NVMe over Fabrics target";
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
@@ -52,6 +46,7 @@ impl Target {
             match page {
                 log::id::RESERVATION_NOTIFICATION => controller.reservation_notices.read(),
                 log::id::ANA => controller.access.has_read(),
+                log::id::DISCOVERY => controller.listing.has_read(),
                 _ => controller.has_read_changes(),
             }
         }
@@ -144,6 +139,7 @@ impl Target {
         }
         if kind == Kind::Discovery {
             page.cntrltype = ControllerType::Discovery as u8;
+            page.oaes = Oaes::DISCOVERY_LOG_CHANGE.bits().into();
             return page;
         }
         page.cntrltype = ControllerType::Io as u8;
@@ -305,9 +301,7 @@ impl Target {
     /// The bytes of a log page that exists.
     pub(super) fn log_size(&mut self, id: ControllerId, kind: Kind, page: u8, specific: u8) -> u64 {
         match page {
-            log::id::DISCOVERY if kind == Kind::Discovery => {
-                ((1 + self.discovered(id).len()) * RECORD) as u64
-            }
+            log::id::DISCOVERY if kind == Kind::Discovery => self.discovery_size(id),
             log::id::SUPPORTED | log::id::FEATURE_EFFECTS => log::SUPPORTED_LEN as u64,
             log::id::COMMAND_EFFECTS | log::id::MANAGEMENT_EFFECTS => log::EFFECTS_LEN as u64,
             // The one entry that is kept.
@@ -316,45 +310,6 @@ impl Target {
             log::id::ANA => self.ana_size(id, specific) as u64,
             log::id::RESERVATION_NOTIFICATION => size_of::<NoticePage>() as u64,
             _ => size_of::<Smart>() as u64,
-        }
-    }
-
-    /// What the discovery log names, with the place of the port: the addresses of the family by
-    /// which the host came, if the host may use the subsystem.
-    fn discovered(&mut self, id: ControllerId) -> Vec<(usize, IpAddr)> {
-        let Some(controller) = self.discovery.get(id) else { return Vec::new() };
-        let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host.nqn));
-        let is_named = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => by_ipv4 && !v4.is_unspecified(),
-            // A link-local address says nothing without the host's interface.
-            IpAddr::V6(v6) => !by_ipv4 && !v6.is_unspecified() && !v6.is_unicast_link_local(),
-        };
-        if !allowed {
-            return Vec::new();
-        }
-        let of_port = |(number, port): (usize, &Port)| {
-            let addresses = port.addresses().into_iter().filter(is_named);
-            addresses.map(move |address| (number, address)).collect::<Vec<_>>()
-        };
-        let serving = self.ports.iter().enumerate().filter(|(_, port)| port.ended.is_none());
-        serving.flat_map(of_port).collect()
-    }
-
-    /// The discovery log for a host: its subsystem at each address.
-    fn discovery_log(&mut self, id: ControllerId, offset: u64, piece: &mut [u8]) {
-        let addresses = self.discovered(id);
-        let header = DiscoveryHeader::new(1, addresses.len() as u64);
-        copy(header.as_bytes(), offset, piece);
-        let Ok(name) = Nqn::new(self.subsystem.nqn.as_bytes()) else { return };
-        for (n, (port, address)) in (1..).zip(addresses) {
-            let (port, place) = (&self.ports[port], (address, self.config.port));
-            let provider = match port.nic.transport() {
-                Transport::InfiniBand => log::provider::ROCE_V2,
-                Transport::Iwarp => log::provider::IWARP,
-            };
-            let mut entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, provider, place);
-            entry.portid = port.id.into();
-            copy_at(entry.as_bytes(), n * RECORD as u64, offset, piece);
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Target {
     pub(super) subsystem: Subsystem,
     /// Discovery controllers.
     pub(super) discovery: Controllers,
+    /// The generation of what the discovery service lists.
+    pub(super) generation: u64,
     /// What is computed to authenticate hosts.
     pub(super) jobs: Jobs,
     /// Which queues have memory for the data of commands about no namespace.
@@ -157,6 +159,7 @@ impl Target {
                 has_reservations: config.has_reservations(),
             },
             discovery: Controllers::new(config.controllers, config.controller_ids()),
+            generation: 1,
             jobs: Jobs::new(random, config.queues),
             admin_shares: Shares::new(config.queues),
             page: alloc::vec![0; 4096],

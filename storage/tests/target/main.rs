@@ -5,6 +5,7 @@ extern crate ferrovia_storage as storage;
 mod admin;
 mod ana;
 mod auth;
+mod discovery;
 mod disks;
 mod lending;
 mod listening;

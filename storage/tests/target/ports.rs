@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use block::Disk;
+use nvme::Status;
 use nvme::async_event::Event;
 use nvme::command::{Command, opcode};
 use nvme::fabrics::{CNTLID_DYNAMIC, Connect, invalid_parameter};
 use nvme::feature::AsyncEvents;
 use nvme::identify::{self, Cmic, Identify, cns};
-use nvme::log::{self, DiscoveryEntry, DiscoveryHeader, subsystem};
 use nvme::reservation::{Acquire, AcquireAction, AcquireKeys, ChangePersistence};
 use nvme::reservation::{Register, RegisterAction, RegisterKeys, Type};
-use nvme::{Status, nqn};
 use platform::DmaBuffer;
 use storage::initiator::{Failure, Initiator, Options};
 use storage::target::{AnaState, Config, Export, Refusal};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::discovery::{list, service};
 use crate::disks::disk;
 use crate::listening::Listening;
 use crate::machine::{Machine, NQN, Running, pattern};
@@ -98,28 +98,6 @@ fn read(io: &mut Queue, block: u64) -> Option<u8> {
     read.iter().all(|byte| *byte == read[0]).then_some(read[0])
 }
 
-/// The discovery log, as port, address and service of each entry.
-fn discover(machine: &Machine, target: &Running) -> Vec<(u16, String)> {
-    let mut admin = Queue::open(machine, target, 0, 32);
-    let connected = admin.connect(Connect::new(0, 31, 0), &data(CNTLID_DYNAMIC, nqn::DISCOVERY.as_str()));
-    assert_eq!(connected.status(), Status::SUCCESS);
-    let enable = nvme::fabrics::Cc::new().with_enabled(true).0;
-    let enable = nvme::fabrics::PropertySet::new(nvme::fabrics::Property::Cc, enable.into());
-    assert_eq!(admin.status(enable.command()), Status::SUCCESS);
-    let mut host = Listening(admin);
-    let page = host.log(log::id::DISCOVERY, 0, false, 0, 4096);
-    let (header, mut rest) = DiscoveryHeader::read_from_prefix(&page).unwrap();
-    let mut entries = Vec::new();
-    for _ in 0..header.numrec.get() {
-        let (entry, left) = DiscoveryEntry::read_from_prefix(rest).unwrap();
-        assert_eq!(entry.subtype, subsystem::NVM);
-        let address = String::from_utf8_lossy(&entry.traddr).trim_end_matches(['\0', ' ']).to_owned();
-        entries.push((entry.portid.get(), address));
-        rest = left;
-    }
-    entries
-}
-
 #[test]
 fn both_ports_serve_one_subsystem() {
     let machine = Machine::with_ports(2);
@@ -148,7 +126,8 @@ fn both_ports_serve_one_subsystem() {
     let addresses = overview.ports.iter().map(|port| (port.id, port.addresses[0].to_string()));
     let addresses: Vec<_> = addresses.collect();
     for port in [1, 2] {
-        assert_eq!(discover(&machine, target.by(port)), addresses);
+        let mut service = service(&machine, target.by(port));
+        assert_eq!(list(&mut service, false).ports(), addresses);
     }
     drop((io_one, io_two));
     for port in [1, 2] {
@@ -277,13 +256,19 @@ fn a_port_whose_device_dies_leaves_the_other_one_serving() {
     while slow.under_way() == 0 {
         std::thread::yield_now();
     }
+    let mut service = service(&machine, target.by(2));
+    let before = list(&mut service, false);
     machine.power_off(1);
     while target.control.overview().unwrap().ports[0].serves {
         std::thread::yield_now();
     }
     let overview = target.control.overview().unwrap();
     assert!(overview.ports[1].serves && overview.controllers.iter().all(|one| one.port == 2));
-    assert_eq!(discover(&machine, target.by(2)), [(2, target.address.to_string())]);
+    assert_eq!(service.event(), Event::DISCOVERY_LOG_CHANGE);
+    let after = list(&mut service, false);
+    assert!(after.generation > before.generation && before.ports().len() == 2);
+    assert_eq!(after.ports(), [(2, target.address.to_string())]);
+    drop(service);
 
     // What the host writes next by the other port follows what the disk still has.
     io_two.0.memory.write(0, &[2; 512]).unwrap();

@@ -4,12 +4,12 @@
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
 //! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
-//! connect; `path=N`, of several targets of the subsystem, and `ana=STATE`, how well hosts reach
-//! namespaces by it; `state`: the last virtio disk with a medium is none of these, but keeps
-//! reservations; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each
-//! second; `until-idle`, to end when the last host has left; `control`, to take the operator's
-//! commands (`operator`); `grows`, if these may add disks; `slots=N`, if the last N virtio disks
-//! have no medium yet.
+//! connect; `referral=ADDRESS:PORT`, any number of times; `path=N`, of several targets of the
+//! subsystem, and `ana=STATE`, how well hosts reach namespaces by it; `state`: the last virtio disk
+//! with a medium is none of these, but keeps reservations; `transport=iwarp`, to be reached over
+//! TCP; `counters`, for the counters each second; `until-idle`, to end when the last host has left;
+//! `control`, to take the operator's commands (`operator`); `grows`, if these may add disks;
+//! `slots=N`, if the last N virtio disks have no medium yet.
 //!
 //! The first module, if there is one, names hosts with their keys, in the form that
 //! `nvme::auth::hosts` describes.
@@ -88,6 +88,8 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     }
     let allowed: Vec<String> = args.all("allow-host").map(String::from).collect();
     config.allowed = (!allowed.is_empty()).then_some(allowed);
+    config.referrals =
+        args.all("referral").map(str::parse::<SocketAddr>).collect::<Result<_, _>>().trying("referral")?;
     config.hosts = hosts()?;
     config.serial = match args.get("serial") {
         Some(serial) => String::from(serial),

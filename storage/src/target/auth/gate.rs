@@ -41,6 +41,7 @@ impl Target {
             return Err(Refusal::NoRandom);
         }
         self.subsystem.know(hosts);
+        self.discovery_has_changed();
         Ok(())
     }
 
