@@ -110,6 +110,16 @@ const _: () = assert!(size_of::<Command>() == 64);
 /// [`Command::flags`] of a command whose data an SGL describes, as all of fabrics do.
 pub const FLAGS_SGL: u8 = 0x40;
 
+/// [`Command::fuse`]: whether a command is carried out together with its neighbour (base 4.2).
+pub mod fuse {
+    /// A command of its own.
+    pub const NONE: u8 = 0;
+    /// The first of two that are carried out together.
+    pub const FIRST: u8 = 1;
+    /// The second one, which is the next on the queue.
+    pub const SECOND: u8 = 2;
+}
+
 // Dword 12 of the commands that name logical blocks.
 const FUA: u32 = 1 << 30;
 const DEAC: u32 = 1 << 25;
@@ -184,7 +194,13 @@ impl Command {
         self
     }
 
-    /// Fused Operation: 0 for a normal command.
+    /// The same as a part of a fused operation: one of [`fuse`].
+    pub fn with_fuse(mut self, fuse: u8) -> Self {
+        self.flags = self.flags & !3 | fuse & 3;
+        self
+    }
+
+    /// Fused Operation: one of [`fuse`]; 3 is none of them.
     pub fn fuse(&self) -> u8 {
         self.flags & 3
     }

@@ -129,7 +129,7 @@ pub struct Controller {
     pub nn: U32,
     /// Optional NVM Command Support: [`Oncs`].
     pub oncs: U16,
-    /// Fused Operation Support.
+    /// Fused Operation Support: [`Fuses`].
     pub fuses: U16,
     /// Format NVM Attributes.
     pub fna: u8,
@@ -338,6 +338,13 @@ bitflags! {
         const VERIFY = 1 << 7;
         /// Copy.
         const COPY = 1 << 8;
+    }
+
+    /// [`Controller::fuses`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Fuses: u16 {
+        /// Compare and Write.
+        const COMPARE_AND_WRITE = 1 << 0;
     }
 
     /// [`Controller::vwc`].

@@ -5,7 +5,7 @@ mod list;
 mod namespace;
 
 pub use controller::{
-    Anacap, Cmic, Controller, ControllerType, Ctratt, Fcatt, Lpa, NvmController, Oacs, Oaes, Oncs,
+    Anacap, Cmic, Controller, ControllerType, Ctratt, Fcatt, Fuses, Lpa, NvmController, Oacs, Oaes, Oncs,
     PowerState, Sgls, Vwc,
 };
 pub use list::{ActiveList, DescriptorWriter, Descriptors, NamespaceId, NoRoom};

@@ -25,7 +25,10 @@ impl Target {
         let waits = |index: &Index| {
             let entry = &self.commands[*index];
             entry.command.cid.get() == command
-                && matches!(entry.stage, Stage::Memory | Stage::Room | Stage::Event)
+                && matches!(
+                    entry.stage,
+                    Stage::Memory | Stage::Room | Stage::Turn | Stage::Held | Stage::Event
+                )
         };
         let Some(index) = self.commands.of_queue(number).find(waits) else { return false };
         if !self.stops_waiting(index, id) {
@@ -47,9 +50,7 @@ impl Target {
             }
             (_, None) => self.admin_shares.remove(&mut self.commands, owner, index),
             (_, Some(place)) => {
-                let is_room = stage == Stage::Room;
-                let (first, _) = self.needs(index);
-                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(port, first) };
+                let kind = Waiting::of(stage, port, self.needs(index).0);
                 let shares = &mut self.subsystem.namespaces[place].shares[kind];
                 shares.remove(&mut self.commands, owner, index)
             }

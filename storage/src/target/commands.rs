@@ -31,6 +31,12 @@ pub(crate) enum Stage {
     Earlier,
     /// Reservation commands before it, the state disk, or requests that a disk had before.
     Reservation,
+    /// The other command of a pair, or what the disk had before the pair.
+    Partner,
+    /// The turn of its pair, whose first command it is.
+    Turn,
+    /// A pair that holds its blocks.
+    Held,
     /// Room in the disk's queue.
     Room,
     /// The disk.
@@ -82,6 +88,22 @@ impl HostData {
     }
 }
 
+/// The other command of a fused pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Partner {
+    pub(crate) index: Index,
+    /// The entry that has this partner is the first command, which has not ended.
+    pub(crate) is_first: bool,
+    /// The data of the entry are here.
+    pub(crate) has_data: bool,
+}
+
+impl Partner {
+    pub(crate) fn new(index: Index, is_first: bool) -> Partner {
+        Partner { index, is_first, has_data: false }
+    }
+}
+
 /// An entry.
 pub(crate) struct Entry {
     pub(crate) stage: Stage,
@@ -104,6 +126,8 @@ pub(crate) struct Entry {
     pub(crate) owner_of_memory: u32,
     /// The next command of the owner that waits.
     pub(crate) next: Option<Index>,
+    /// The other command of its pair, if it is one of a pair.
+    pub(crate) partner: Option<Partner>,
     /// Another command of the queue has the same identifier.
     pub(crate) is_duplicate: bool,
     /// When the capsule was taken, in nanoseconds of the platform's clock.
@@ -136,6 +160,7 @@ impl Entry {
             lease: None,
             owner_of_memory: 0,
             next: None,
+            partner: None,
             is_duplicate: false,
             begun: 0,
             since: 0,

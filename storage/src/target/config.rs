@@ -151,6 +151,11 @@ impl Config {
         self.path.is_none()
     }
 
+    /// Whether a Compare and a Write can be one operation: no other target may write between them.
+    pub(super) fn has_pairs(&self) -> bool {
+        self.path.is_none()
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |is_wrong: bool, what| if is_wrong { Err(Error::Config(what)) } else { Ok(()) };
         let is_nqn = |name: &str| nvme::Nqn::new(name.as_bytes()).is_ok();

@@ -209,7 +209,7 @@ impl Target {
                 // The disk lends this memory for ever.
                 self.commands[index].lease = None;
             }
-            if matches!(stage, Stage::Memory | Stage::Room) {
+            if matches!(stage, Stage::Memory | Stage::Room | Stage::Turn | Stage::Held) {
                 // Its turn frees it.
                 self.let_have_turn(index);
             } else if !matches!(stage, Stage::Disk | Stage::Reservation) {

@@ -23,19 +23,18 @@ impl Target {
         if self.follows_earlier(index, place) {
             return;
         }
-        if self.subsystem.namespaces[place].shares[Waiting::ROOM].has_turns() {
-            return self.wait_for_room(index, place);
+        if self.is_held_back(index, place) {
+            return self.wait_in(Waiting::HELD, Stage::Held, index, place);
         }
-        if !self.submit_now(index) {
-            self.wait_for_room(index, place);
-        }
+        self.submit_in_turn(index, place);
     }
 
-    fn wait_for_room(&mut self, index: Index, place: usize) {
-        let owner = self.slot_of(index);
-        let entry = &mut self.commands[index];
-        (entry.owner_of_memory, entry.stage) = (owner, Stage::Room);
-        self.subsystem.namespaces[place].shares[Waiting::ROOM].wait(&mut self.commands, owner, index);
+    /// The same for a command that waits for no other one.
+    pub(super) fn submit_in_turn(&mut self, index: Index, place: usize) {
+        let has_turns = self.subsystem.namespaces[place].shares[Waiting::ROOM].has_turns();
+        if has_turns || !self.submit_now(index) {
+            self.wait_in(Waiting::ROOM, Stage::Room, index, place);
+        }
     }
 
     /// Gives the disk a command's next request before others that wait. False if there is no room.
@@ -135,7 +134,13 @@ impl Target {
 
     /// The next range of a Deallocate that is not empty, as the disk's operation; `None` behind the
     /// last one. An operation out of the disk's range is refused by the disk.
-    fn range(&mut self, index: Index, place: usize, ranges: usize, mut next: usize) -> Option<Operation> {
+    pub(super) fn range(
+        &mut self,
+        index: Index,
+        place: usize,
+        ranges: usize,
+        mut next: usize,
+    ) -> Option<Operation> {
         let mut bytes = [0; RANGES];
         let bytes = &mut bytes[..ranges * RANGE];
         let entry = &mut self.commands[index];
@@ -199,7 +204,11 @@ impl Target {
                 } else {
                     Status::COMPARE_FAILURE.dnr()
                 };
+                let second = self.commands[index].partner.map(|partner| partner.index);
                 self.respond(index, status, 0);
+                if let Some(second) = second.filter(|_| status.is_success()) {
+                    self.submit_in_turn(second, place);
+                }
             }
             _ => self.respond(index, Status::SUCCESS, 0),
         }

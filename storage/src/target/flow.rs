@@ -1,6 +1,6 @@
 //! A command's way, from its capsule to the response.
 
-use nvme::command::{Command, opcode};
+use nvme::command::{Command, fuse, opcode};
 use nvme::completion::Completion;
 use nvme::sgl::Sgl;
 use nvme::status::Status;
@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::capsule::{COMMAND, Capsule};
 use super::commands::{Answer, HostData, Index, Stage};
+use super::pairs;
 use super::pool::MOST_PIECES;
 use super::port::RESPONSE;
 use super::queue::Role;
@@ -94,10 +95,7 @@ impl Target {
             (Err(status), _) => Err((status, 0)),
             (Ok(_), true) => self.decide(number, index),
         };
-        match decided {
-            Ok(()) => self.begin(index),
-            Err((status, result)) => self.respond(index, status, result),
-        }
+        self.go_on(number, index, decided);
     }
 
     /// What the command asks for, which is noted in its entry; or its answer.
@@ -105,6 +103,7 @@ impl Target {
         let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
         let (role, port, command) = (queue.role, queue.port, self.commands[index].command);
         let decided = self.gate(number, &command);
+        self.check_fused(role, &command)?;
         let (task, len) = match role {
             _ if decided.is_some() => decided.unwrap_or(Err((Status::INTERNAL_ERROR, 0)))?,
             Role::New => super::connect::first(&command)?,
@@ -148,6 +147,9 @@ impl Target {
         // Data to the host cannot go into a capsule.
         if len > 0 && !task.takes_data() && matches!(entry.host, HostData::Capsule { .. }) {
             return Err((Status::SGL_DESCRIPTOR_TYPE_INVALID.dnr(), 0));
+        }
+        if command.fuse() != fuse::NONE && len > pairs::MOST_BYTES {
+            return Err((Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr(), 0));
         }
         if self.conflicts(index) {
             return Err((Status::RESERVATION_CONFLICT.dnr(), 0));
@@ -225,6 +227,9 @@ impl Target {
         if !self.is_live(index) {
             return self.answer(index);
         }
+        if self.pair_has_data(index) {
+            return;
+        }
         match self.commands[index].task {
             Task::Held => {}
             Task::Nothing => self.respond(index, Status::SUCCESS, 0),
@@ -264,6 +269,7 @@ impl Target {
         let entry = &mut self.commands[index];
         (entry.status, entry.result) = (status, result);
         entry.capsule = None;
+        let aborted = self.part(index, status);
         let is_io = status.is_success() || self.note(index, status);
         let statistics = self.statistics();
         let entry = &self.commands[index];
@@ -277,6 +283,9 @@ impl Target {
         }
         self.measure(index, status);
         self.answer(index);
+        if let Some(second) = aborted {
+            self.respond(second, Target::failed_by(status), 0);
+        }
     }
 
     /// Notes a command's failure for its controller's log page. True if it was a command of an I/O
@@ -301,6 +310,7 @@ impl Target {
 
     /// Sends the data that were read, and the response.
     pub(super) fn answer(&mut self, index: Index) {
+        self.release_blocks(index);
         let entry = &mut self.commands[index];
         let queue = entry.queue.and_then(|number| self.queues.get(number));
         let Some(queue) = queue.filter(|queue| !queue.is_ending) else {
@@ -356,6 +366,7 @@ impl Target {
     /// Frees an entry that neither the NIC nor a disk names any more.
     pub(super) fn finish(&mut self, index: Index) {
         self.unleave(index);
+        self.leave_pair(index);
         self.give_memory(index);
         let entry = &mut self.commands[index];
         entry.capsule = None;
@@ -369,7 +380,7 @@ impl Target {
 /// Where the host's data are, or the status of a command that says it wrongly. `capsule` is the
 /// number of bytes behind the command.
 fn host_data(command: &Command, capsule: usize) -> Result<HostData, Status> {
-    if command.psdt() != 1 || command.fuse() != 0 {
+    if command.psdt() != 1 {
         return Err(Status::INVALID_FIELD.dnr());
     }
     match command.sgl.parse().map_err(Status::dnr)? {

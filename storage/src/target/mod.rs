@@ -14,7 +14,7 @@
 //! | `identity` | names and identifiers of hosts and controllers |
 //! | `queue`, `commands`, `task` | hosts' queues; outstanding commands, and what they ask for |
 //! | `subsystem`, `controller`, `namespace`, `namespaces` | what hosts see |
-//! | `work`, `copy` | I/O commands |
+//! | `work`, `copy`, `pairs` | I/O commands; two that are carried out as one |
 //! | `admin`, `features`, `reply`, `abort` | admin commands, and their answers |
 //! | `supported` | the log pages that say what there is |
 //! | `ana` | how well hosts reach each namespace by each port |
@@ -68,6 +68,7 @@ mod metrics;
 mod namespace;
 mod namespaces;
 mod overview;
+mod pairs;
 mod pool;
 mod port;
 mod ports;

@@ -3,12 +3,13 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use block::{Data, Disk, Geometry, Piece, Request, Submit};
 use nvme::status::Status;
 use platform::DmaBuffer;
 
-use super::commands::Index;
+use super::commands::{Index, Stage};
 use super::config::Export;
 use super::lent::Lending;
 use super::metrics::Counted;
@@ -29,15 +30,31 @@ pub(crate) struct Waiting;
 impl Waiting {
     /// Room in the disk's queue.
     pub(crate) const ROOM: usize = 0;
+    /// The turn of a pair.
+    pub(crate) const TURN: usize = 1;
+    /// The end of a pair that holds their blocks.
+    pub(crate) const HELD: usize = 2;
+    /// The kinds from here on are memory.
+    pub(crate) const MEMORY: usize = 3;
 
     /// Memory of a port, of the kind that data of so many bytes take.
     pub(crate) fn memory(port: usize, len: usize) -> usize {
-        1 + 2 * port + usize::from(len > SMALL)
+        Waiting::MEMORY + 2 * port + usize::from(len > SMALL)
     }
 
     /// The port of memory that is waited for.
     pub(crate) fn port(kind: usize) -> usize {
-        (kind - 1) / 2
+        (kind - Waiting::MEMORY) / 2
+    }
+
+    /// What a command of a port in this stage waits for, whose data take so many bytes.
+    pub(crate) fn of(stage: Stage, port: usize, len: usize) -> usize {
+        match stage {
+            Stage::Room => Waiting::ROOM,
+            Stage::Turn => Waiting::TURN,
+            Stage::Held => Waiting::HELD,
+            _ => Waiting::memory(port, len),
+        }
     }
 }
 
@@ -53,6 +70,8 @@ pub(crate) struct Namespace {
     pub(crate) lending: Lending,
     /// What controllers have of the disk's queue and the memory, by [`Waiting`].
     pub(crate) shares: Vec<Shares>,
+    /// The pair whose turn it is.
+    pub(crate) pair: Option<Pair>,
     /// Requests that the disk has.
     pub(crate) on_disk: usize,
     /// Requests that the disk has finished.
@@ -69,6 +88,15 @@ pub(crate) struct Namespace {
     pub(crate) is_leaving: bool,
     /// What its commands were.
     pub(crate) counted: Counted,
+}
+
+/// Two commands that are carried out as one, and hold these blocks.
+pub(crate) struct Pair {
+    pub(crate) first: Index,
+    pub(crate) second: Index,
+    pub(crate) blocks: Range<u64>,
+    /// The disk has ended what it had before.
+    pub(crate) has_begun: bool,
 }
 
 /// The requests that a disk has, those before a point of time and those after it, so that a command
@@ -99,12 +127,19 @@ impl Ages {
         match self.waits {
             Some(other) if other != command => return false,
             Some(_) => {}
+            // Another one has ceased to wait for it.
+            None if self.counts[usize::from(self.now ^ 1)] > 0 => return false,
             // What was before the last point of time has ended.
             None => self.now ^= 1,
         }
         let is_over = self.counts[usize::from(self.now ^ 1)] == 0;
         self.waits = (!is_over).then_some(command);
         is_over
+    }
+
+    /// The command does not wait any more.
+    pub(crate) fn forget(&mut self, command: Index) {
+        self.waits.take_if(|waits| *waits == command);
     }
 }
 
@@ -136,7 +171,7 @@ impl Namespace {
         lending: Lending,
         controllers: usize,
     ) -> Namespace {
-        let kinds = 1 + 2 * pools.len();
+        let kinds = Waiting::MEMORY + 2 * pools.len();
         Namespace {
             disk: export.disk.clone(),
             geometry: export.disk.geometry(),
@@ -144,6 +179,7 @@ impl Namespace {
             pools,
             lending,
             shares: (0..kinds).map(|_| Shares::new(controllers)).collect(),
+            pair: None,
             on_disk: 0,
             finished: 0,
             silence: Silence::default(),
@@ -179,7 +215,7 @@ impl Namespace {
 
     /// Whether commands wait for memory.
     pub(crate) fn memory_is_awaited(&self) -> bool {
-        self.shares[Waiting::ROOM + 1..].iter().any(Shares::has_waiting)
+        self.shares[Waiting::MEMORY..].iter().any(Shares::has_waiting)
     }
 
     /// How long the disk has had requests and finished none, in nanoseconds. To be called at each
@@ -263,7 +299,16 @@ mod tests {
         ages.end(before[0]);
         assert!(!ages.have_passed(two) && ages.have_passed(one));
         assert!(!ages.have_passed(two), "it waits for the later one");
-        let _last = ages.begin();
+        let last = ages.begin();
+        ages.end(later);
+        assert!(ages.have_passed(two));
+        // One that ceases to wait leaves the others what they would have waited for.
+        assert!(!ages.have_passed(one));
+        ages.forget(one);
+        let later = ages.begin();
+        assert!(!ages.have_passed(two));
+        ages.end(last);
+        assert!(!ages.have_passed(two), "the other one came before it");
         ages.end(later);
         assert!(ages.have_passed(two));
     }

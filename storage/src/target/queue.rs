@@ -7,6 +7,7 @@ use core::net::IpAddr;
 use rdma::Endpoint;
 
 use super::auth::Gate;
+use super::commands::Index;
 use super::identity::{ControllerId, HostNumber, Kind};
 use super::metrics::Carried;
 use super::silence::Silence;
@@ -34,6 +35,18 @@ impl Role {
             Role::Io(id) => Some((id, Kind::Io)),
         }
     }
+}
+
+/// What the command before the next one on a queue was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// None that concerns the next one.
+    #[default]
+    Other,
+    /// The first of a pair, which waits for the second.
+    First(Index),
+    /// The first of a pair, which has failed.
+    FailedFirst,
 }
 
 /// A host's queue.
@@ -73,6 +86,7 @@ pub(crate) struct Queue {
     silence: Silence,
     /// Its capsules that wait for an entry.
     pub(crate) postponed: u16,
+    pub(crate) before: Before,
     /// The submission queue's head, which responses carry.
     pub(crate) head: u16,
     /// The host's identifiers that are in use, a bit each.
@@ -112,6 +126,7 @@ impl Queue {
             done: 0,
             silence: Silence::default(),
             postponed: 0,
+            before: Before::Other,
             head: 0,
             identifiers: alloc::vec![0; 1 << 10],
             carried: Carried::default(),

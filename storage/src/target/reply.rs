@@ -1,8 +1,8 @@
 //! What the target itself answers with data: the structures of Identify, and log pages.
 
 use nvme::identify::{
-    self, ActiveList, Anacap, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, LbaFormat, Lpa,
-    NamespaceId, Nmic, Oaes, Oncs, Sgls, Vwc,
+    self, ActiveList, Anacap, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Fuses, LbaFormat, Lpa,
+    NamespaceId, Nmic, Nsfeat, Oaes, Oncs, Sgls, Vwc,
 };
 use nvme::log::{self, AnaState, ChangedNamespaces, Smart};
 use nvme::reservation::{NoticePage, Rescap};
@@ -17,6 +17,7 @@ use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
 use super::identity::{ControllerId, Kind};
+use super::pairs;
 use super::port::RESPONSE;
 use super::server::Target;
 use super::supported;
@@ -24,6 +25,8 @@ use super::task::Reply;
 
 /// How many Aborts may be outstanding, 0-based: each is answered at once.
 const MOST_ABORTS: u8 = 3;
+/// The bytes of the largest block.
+const LARGEST_BLOCK: u16 = 4096;
 /// The bytes of a page, in which replies are made.
 const PAGE: usize = 4096;
 const MODEL: &str = "Ferrovia NVMe over Fabrics target";
@@ -162,6 +165,11 @@ impl Target {
         commands.set(Oncs::DATASET_MANAGEMENT, self.any_disk(|disk| disk.discard));
         commands.set(Oncs::WRITE_ZEROES, self.any_disk(|disk| disk.write_zeroes));
         page.oncs = commands.bits().into();
+        if self.subsystem.has_pairs {
+            page.fuses = Fuses::COMPARE_AND_WRITE.bits().into();
+            // In blocks of any size that a namespace may have, 0-based.
+            page.acwu = (pairs::MOST_BYTES as u16 / LARGEST_BLOCK - 1).into();
+        }
         let mut cache = Vwc::FLUSH_ALL_NOT_SUPPORTED;
         cache.set(Vwc::PRESENT, self.has_cache());
         page.vwc = cache.bits();
@@ -198,6 +206,10 @@ impl Target {
         }
         if namespace.geometry.write_zeroes {
             page.dlfeat = Dlfeat::WRITE_ZEROES_DEALLOCATES.bits();
+        }
+        if self.subsystem.has_pairs {
+            page.nsfeat = Nsfeat::ATOMIC_WRITE_UNITS.bits();
+            page.nacwu = ((pairs::MOST_BYTES >> namespace.shift()) as u16 - 1).into();
         }
         page.lbaf[0] = LbaFormat::new(namespace.shift() as u8);
         page

@@ -157,6 +157,7 @@ impl Target {
                 transfer: 1 << transfer.ilog2(),
                 controllers: Controllers::new(config.controllers, config.controller_ids()),
                 has_reservations: config.has_reservations(),
+                has_pairs: config.has_pairs(),
             },
             discovery: Controllers::new(config.controllers, config.controller_ids()),
             generation: 1,
@@ -368,6 +369,7 @@ impl Target {
                 worked = true;
                 self.finished(place, token, result);
             }
+            self.begin_pair(place);
         }
         worked
     }

@@ -93,6 +93,8 @@ pub(crate) struct Subsystem {
     pub(crate) controllers: Controllers,
     /// Hosts can reserve namespaces.
     pub(crate) has_reservations: bool,
+    /// Hosts can compare and write in one.
+    pub(crate) has_pairs: bool,
 }
 
 impl Subsystem {

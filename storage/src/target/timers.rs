@@ -16,6 +16,7 @@ impl Target {
         self.report_notices();
         let mut late: heapless::Vec<u32, 16> = heapless::Vec::new();
         let response = self.config.response_timeout.as_nanos() as u64;
+        self.look_at_firsts(now, response);
         for (number, queue) in self.queues.iter_mut() {
             let is_stuck = queue.stuck_for(now) > response;
             let is_late = queue.controller().is_none() && now > queue.deadline;

@@ -92,25 +92,36 @@ impl Target {
                 continue;
             }
             let (first, second) = self.needs(index);
+            // Of the same kind, as a pair's data are.
+            let third = self.needs_of_partner(index);
             let (pool, shares) = self.subsystem.namespaces[place].pool_and_shares(port, kind);
-            let count = Pool::chunks(first) + Pool::chunks(second);
+            let count = Pool::chunks(first) + Pool::chunks(second) + Pool::chunks(third);
             match shares.may_use(owner, count, pool.free_for(first)) {
                 // It gets a turn when it gives some back.
                 None => continue,
                 Some(false) => return shares.again(owner),
                 Some(true) => {}
             }
-            let (Some(first), Some(second)) = (pool.take(first), pool.take(second)) else { return };
+            let mut take = |len| pool.take(len);
+            let (Some(first), Some(second), Some(third)) = (take(first), take(second), take(third)) else {
+                return;
+            };
             shares.use_more(owner, count);
             self.take_waiting(place, kind, owner);
             let entry = &mut self.commands[index];
             (entry.buffer, entry.second) = (first, second);
+            let partner = entry.partner.map(|partner| partner.index);
             self.fetch(index);
+            if let Some(partner) = partner {
+                let entry = &mut self.commands[partner];
+                (entry.buffer, entry.owner_of_memory) = (third, owner);
+                self.fetch(partner);
+            }
         }
     }
 
     /// Takes the first command of an owner, whose next one gets a turn behind the other owners.
-    fn take_waiting(&mut self, place: usize, kind: usize, owner: u32) {
+    pub(super) fn take_waiting(&mut self, place: usize, kind: usize, owner: u32) {
         let shares = &mut self.subsystem.namespaces[place].shares[kind];
         shares.take(&mut self.commands, owner);
         shares.queue(owner);
@@ -173,8 +184,7 @@ impl Target {
         match entry.task.namespace() {
             None => self.admin_shares.queue(owner),
             Some(place) => {
-                let is_room = entry.stage == Stage::Room;
-                let kind = if is_room { Waiting::ROOM } else { Waiting::memory(entry.port, len) };
+                let kind = Waiting::of(entry.stage, entry.port, len);
                 self.subsystem.namespaces[place].shares[kind].queue(owner);
             }
         }
@@ -186,7 +196,9 @@ impl Target {
             let Some(namespace) = self.subsystem.namespaces.get(place) else { continue };
             let kinds = namespace.shares.len();
             self.serve_room(place);
-            for kind in Waiting::ROOM + 1..kinds {
+            self.serve_held_back(place);
+            self.serve_pairs(place);
+            for kind in Waiting::MEMORY..kinds {
                 self.serve_memory(place, kind);
             }
         }
@@ -195,6 +207,11 @@ impl Target {
 
     fn serve_room(&mut self, place: usize) {
         while let Some((owner, index)) = self.subsystem.namespaces[place].shares[Waiting::ROOM].turn() {
+            if self.is_held_back(index, place) {
+                self.take_waiting(place, Waiting::ROOM, owner);
+                self.wait_in(Waiting::HELD, Stage::Held, index, place);
+                continue;
+            }
             if !self.submit_now(index) {
                 return self.subsystem.namespaces[place].shares[Waiting::ROOM].again(owner);
             }

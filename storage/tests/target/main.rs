@@ -12,6 +12,7 @@ mod listening;
 mod live;
 mod machine;
 mod order;
+mod pairs;
 mod ports;
 mod protocol;
 mod raw;

@@ -20,7 +20,7 @@ use crate::machine::{Machine, NQN, Running};
 use crate::raw::{Queue, controller, data, serves};
 
 /// A target of a stalled disk, and a RAM disk behind it.
-fn stalled(machine: &Machine) -> (Arc<SimulatedDisk>, Running) {
+pub fn stalled(machine: &Machine) -> (Arc<SimulatedDisk>, Running) {
     let slow = disk(1);
     slow.stall();
     let mut disks: Vec<Arc<dyn Disk>> = vec![slow.clone()];
@@ -36,7 +36,7 @@ fn write(queue: &mut Queue, byte: u8, cid: u16) {
     queue.0.send(Command::blocks(opcode::io::WRITE, 1, 8, 1).with_cid(cid).with_sgl(sgl).as_bytes());
 }
 
-fn wait_for(mut holds: impl FnMut() -> bool) {
+pub fn wait_for(mut holds: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !holds() {
         assert!(std::time::Instant::now() < deadline, "it does not happen");
@@ -135,7 +135,7 @@ fn a_host_that_connects_again_waits_for_what_it_has_left_to_the_disk() {
 }
 
 /// Checks that the namespace of the RAM disk is served.
-fn serves_second(machine: &Machine, target: &Running) {
+pub fn serves_second(machine: &Machine, target: &Running) {
     let mut host = machine.host(target);
     let region = machine.region(&host, 4096);
     host.write(2, 0, 8, (&region, 0, 4096)).unwrap();

@@ -154,7 +154,7 @@ fn wrong_commands_get_their_status_and_change_nothing() {
     for (descriptor, status) in types {
         assert_eq!(io.status(read(0, 1).with_sgl(descriptor)), status, "{descriptor:?}");
     }
-    for flags in [0x00, 0x80, 0xc0, 0x41, 0x42] {
+    for flags in [0x00, 0x80, 0xc0, 0x42, 0x41] {
         let mut command = read(0, 1).with_sgl(sgl);
         command.flags = flags;
         assert_eq!(io.status(command), Status::INVALID_FIELD.dnr(), "{flags:#x}");

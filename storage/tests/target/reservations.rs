@@ -26,9 +26,9 @@ use crate::raw::Queue;
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
 
 /// A host: its admin queue and an I/O queue.
-struct Host {
+pub struct Host {
     admin: Queue,
-    io: Queue,
+    pub io: Queue,
 }
 
 fn data(number: u8, controller: u16) -> ConnectData {
@@ -38,7 +38,7 @@ fn data(number: u8, controller: u16) -> ConnectData {
 }
 
 impl Host {
-    fn new(machine: &Machine, target: &Running, number: u8) -> Host {
+    pub fn new(machine: &Machine, target: &Running, number: u8) -> Host {
         let mut admin = Queue::open(machine, target, 0, 32);
         let id = admin.begin_as(&data(number, CNTLID_DYNAMIC));
         let mut io = Queue::open(machine, target, 1, 32);
@@ -59,23 +59,29 @@ impl Host {
         self.with(register.command(1), keys.as_bytes())
     }
 
-    fn register(&mut self, key: u64, persistence: ChangePersistence) -> Status {
+    pub fn register(&mut self, key: u64, persistence: ChangePersistence) -> Status {
         let command = self.register_command(key, persistence);
         self.io.status(command)
     }
 
-    fn acquire_command(&mut self, kind: Type, action: AcquireAction, key: u64, preempted: u64) -> Command {
+    pub fn acquire_command(
+        &mut self,
+        kind: Type,
+        action: AcquireAction,
+        key: u64,
+        preempted: u64,
+    ) -> Command {
         let keys = AcquireKeys { current: key.into(), preempted: preempted.into() };
         self.with(Acquire { action, kind }.command(1), keys.as_bytes())
     }
 
-    fn acquire(&mut self, kind: Type, key: u64) -> Status {
+    pub fn acquire(&mut self, kind: Type, key: u64) -> Status {
         let command = self.acquire_command(kind, AcquireAction::Acquire, key, 0);
         self.io.status(command)
     }
 
     /// As Linux sends it: with 16 bytes.
-    fn release(&mut self, action: ReleaseAction, kind: Type, key: u64) -> Status {
+    pub fn release(&mut self, action: ReleaseAction, kind: Type, key: u64) -> Status {
         let keys = AcquireKeys { current: key.into(), preempted: 0.into() };
         let command = self.with(Release { action, kind: kind as u8 }.command(1), keys.as_bytes());
         self.io.status(command)
