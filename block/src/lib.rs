@@ -7,6 +7,7 @@
 //! | module | disk |
 //! |---|---|
 //! | [`ram`] | memory |
+//! | [`view`] | another disk, with larger blocks or for reading only |
 //! | `simulated` (feature `testing`) | a volatile cache, errors, stalls and losses of power, which a seed decides |
 //!
 //! It has no driver of a real disk (virtio disks are in `kernel`), no partitions and no file
@@ -26,6 +27,7 @@ pub mod simulated;
 mod size;
 #[cfg(test)]
 mod testing;
+pub mod view;
 mod watch;
 
 use alloc::sync::Arc;

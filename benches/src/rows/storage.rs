@@ -95,7 +95,7 @@ impl Pair {
             let agent = Agent::open(machine.platform(), transport, number as u32, Config::default());
             Nic::open(&agent.expect("a NIC")).expect("an opening")
         };
-        let disks = vec![Export { disk, uuid: [1; 16] }];
+        let disks = vec![Export::new(disk, [1; 16])];
         let config =
             target::Config { commands: 256, memory: 4 << 20, port, ..target::Config::new(NQN, disks) };
         let mut target = Target::new(&[nic(0)], machine.privileged(), config).expect("a target");

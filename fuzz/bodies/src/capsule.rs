@@ -57,7 +57,7 @@ pub(crate) fn run(bytes: &[u8]) {
 fn scene(world: &World, node: &common::Node, input: &mut Input<'_>) {
     let platform = world.platform();
     let disks = [1, 2].map(|seed| Arc::new(SimulatedDisk::new(GEOMETRY, seed)));
-    let export = |disk: &Arc<SimulatedDisk>| Export { disk: disk.clone() as Arc<dyn Disk>, uuid: [1; 16] };
+    let export = |disk: &Arc<SimulatedDisk>| Export::new(disk.clone() as Arc<dyn Disk>, [1; 16]);
     let mut exports: Vec<Export> = disks.iter().map(export).collect();
     exports[1].uuid = [2; 16];
     let config = Config {

@@ -45,14 +45,14 @@ impl Operator {
     }
 
     fn export(&self, number: usize) -> Export {
-        Export { disk: self.shared.disks[number].disk.clone(), uuid: [number as u8 + 1; 16] }
+        Export::new(self.shared.disks[number].disk.clone(), [number as u8 + 1; 16])
     }
 
     /// The namespaces when the target starts.
     pub(super) fn exports(&self) -> Vec<Export> {
         let mut all: Vec<Export> = (0..self.shared.plan.fixed()).map(|number| self.export(number)).collect();
         let common = self.shared.common.iter();
-        all.extend(common.map(|common| Export { disk: common.disk.clone(), uuid: [0xcc; 16] }));
+        all.extend(common.map(|common| Export::new(common.disk.clone(), [0xcc; 16])));
         all
     }
 

@@ -10,7 +10,7 @@ use nvme::log::{AnaGroup, AnaHeader, AnaState, GROUPS_ONLY};
 use nvme::status::Status;
 use zerocopy::IntoBytes;
 
-use super::auth::Visible;
+use super::auth::Seen;
 use super::config::MOST_NAMESPACES;
 use super::control::Refusal;
 use super::identity::ControllerId;
@@ -89,7 +89,7 @@ impl Subsystem {
     }
 
     /// The groups that a host sees: those of its active namespaces.
-    fn groups<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = usize> + 'a {
+    fn groups<'a>(&'a self, visible: &'a Seen) -> impl Iterator<Item = usize> + 'a {
         let active = self.namespaces.of_places().filter(|(_, namespace)| namespace.is_active());
         active.map(|(place, _)| place).filter(|&place| visible.has(place as u32 + 1))
     }

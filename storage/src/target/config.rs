@@ -37,6 +37,16 @@ pub struct Export {
     pub disk: Arc<dyn Disk>,
     /// Its name for all hosts and all times. Two disks never have the same one.
     pub uuid: [u8; 16],
+    /// The qualified names of the hosts that see it, of those that may use the target; `None` for
+    /// all of them.
+    pub hosts: Option<Vec<String>>,
+}
+
+impl Export {
+    /// A disk for all hosts.
+    pub fn new(disk: Arc<dyn Disk>, uuid: [u8; 16]) -> Export {
+        Export { disk, uuid, hosts: None }
+    }
 }
 
 /// What a target serves, and its limits.
@@ -171,6 +181,15 @@ impl Config {
         wrong(!hosts.into_iter().all(|name| is_nqn(name)), "a host's name is no NQN")?;
         wrong(!self.hosts.iter().all(|host| is_nqn(&host.nqn)), "a host's name is no NQN")?;
         wrong(self.referrals.len() > MOST_REFERRALS, "a target names 16 other discovery services at most")?;
+        for name in self.disks.iter().filter_map(|export| export.hosts.as_ref()).flatten() {
+            wrong(!is_nqn(name), "a host's name is no NQN")?;
+            let is_known = self.hosts.iter().any(|host| host.nqn == *name);
+            let may_any = self.allowed.is_none() && self.hosts.is_empty();
+            let may = may_any || self.allowed.iter().flatten().any(|allowed| allowed == name);
+            wrong(!is_known && !may, "a disk is for a host that may not use the target")?;
+        }
+        let no_hosts = |export: &Export| export.hosts.as_ref().is_some_and(Vec::is_empty);
+        wrong(self.disks.iter().any(no_hosts), "a disk is for no host")?;
         let serial = self.serial.as_bytes();
         wrong(
             serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),

@@ -11,7 +11,7 @@ use nvme::feature::AsyncEvents;
 use nvme::log::ErrorEntry;
 use nvme::status::Status;
 
-use super::auth::Visible;
+use super::auth::Seen;
 use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::features::Kept;
@@ -32,7 +32,7 @@ pub(crate) struct Controller {
     pub(crate) kind: Kind,
     pub(crate) host: HostIdentity,
     /// The namespaces that the host sees.
-    pub(crate) visible: Visible,
+    pub(crate) visible: Seen,
     /// The place of its port.
     pub(crate) port: usize,
     /// Whether the host reached the target at an IPv4 address.
@@ -122,7 +122,7 @@ impl Controller {
         Controller {
             kind,
             host,
-            visible: Visible::ALL,
+            visible: Seen::default(),
             port,
             by_ipv4,
             configuration: Cc::default(),

@@ -429,7 +429,7 @@ mod tests {
         let node = common::Node::start(platform.clone(), machine.privileged(), machine.transports());
         let node = node.expect("two NICs of our own");
         let disk = Arc::new(RamDisk::new(&platform, 512, 64).expect("memory"));
-        let disks = vec![Export { disk, uuid: [1; 16] }];
+        let disks = vec![Export::new(disk, [1; 16])];
         let config =
             Config { commands: 256, memory: 4 << 20, ..Config::new("nqn.2026-01.org.ferrovia:test", disks) };
         let nic = node.nic(0).expect("an opening");

@@ -91,6 +91,10 @@ impl Target {
         self.reservations.restore(&mut namespace);
         let disk = namespace.disk.clone();
         let place = self.subsystem.namespaces.add(namespace).ok_or(Refusal::NoPlace)?;
+        for (_, controller) in self.subsystem.controllers.iter_mut() {
+            let is_of_others = !self.subsystem.namespaces[place].is_for(&controller.host.nqn);
+            controller.visible.set(place, is_of_others);
+        }
         self.subsystem.ana.iter_mut().for_each(|ana| ana.begin(place));
         self.watch_disk(&*disk);
         self.subsystem.announce(place);

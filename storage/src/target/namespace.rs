@@ -1,6 +1,7 @@
 //! Namespaces: disks as hosts see them. Each has memory of its own for the data of its commands, so
 //! that a disk that stalls leaves the others theirs.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -64,6 +65,8 @@ pub(crate) struct Namespace {
     pub(crate) geometry: Geometry,
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
+    /// The hosts that see it; `None` for all.
+    hosts: Option<Vec<String>>,
     /// Memory for commands' data, by the place of the port: none for one that had ended before.
     pools: Vec<Option<Pool>>,
     /// The disk's own memory, if it lends it.
@@ -176,6 +179,7 @@ impl Namespace {
             disk: export.disk.clone(),
             geometry: export.disk.geometry(),
             uuid: export.uuid,
+            hosts: export.hosts.clone(),
             pools,
             lending,
             shares: (0..kinds).map(|_| Shares::new(controllers)).collect(),
@@ -228,6 +232,11 @@ impl Namespace {
     pub(super) fn copy_limits(&self) -> (u64, u64) {
         let (of_range, all) = (MOST_OF_RANGE >> self.shift(), MOST_COPIED >> self.shift());
         (of_range.min(u16::MAX.into()), all)
+    }
+
+    /// Whether it is for this host.
+    pub(crate) fn is_for(&self, host: &str) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|nqn| nqn == host))
     }
 
     /// Whether the disk takes requests.

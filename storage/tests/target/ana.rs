@@ -268,7 +268,7 @@ fn hosts_hear_of_a_path_that_changes_if_they_want_to_and_see_its_namespace() {
     host.log(log::id::ANA, 0, true, 0, 64);
     assert!(!host.has_event());
     // That does not hold up an event of another kind.
-    let export = Export { disk: disk(3), uuid: [9; 16] };
+    let export = Export::new(disk(3), [9; 16]);
     assert_eq!(target.control.add(export), Ok(3));
     assert_eq!(host.event(), Event::NAMESPACE_ATTRIBUTE_CHANGED);
     host.log(log::id::CHANGED_NAMESPACES, 0, false, 0, 4096);
@@ -280,7 +280,7 @@ fn hosts_hear_of_a_path_that_changes_if_they_want_to_and_see_its_namespace() {
     // A namespace that comes has the state that all have got, and its event is not this one.
     set(&target, None, AnaState::NonOptimized);
     assert_eq!((host.event(), host.states()), (Event::ANA_CHANGE, vec![2, 2]));
-    let export = Export { disk: disk(4), uuid: [10; 16] };
+    let export = Export::new(disk(4), [10; 16]);
     assert_eq!(target.control.add(export), Ok(4));
     assert_eq!(host.event(), Event::NAMESPACE_ATTRIBUTE_CHANGED);
     assert_eq!(host.states(), [2, 2, 2]);

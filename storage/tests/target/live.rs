@@ -26,7 +26,7 @@ fn ram(machine: &Machine, blocks: u64) -> Arc<RamDisk> {
 }
 
 fn export(disk: Arc<dyn Disk>, number: u8) -> Export {
-    Export { disk, uuid: [number; 16] }
+    Export::new(disk, [number; 16])
 }
 
 /// A target that takes disks of all kinds later.
@@ -230,4 +230,45 @@ fn a_target_that_is_drained_serves_nobody_until_it_goes_on() {
     target.control.resume().unwrap();
     serves(&machine, &target);
     machine.stop(target);
+}
+
+#[test]
+fn a_disk_for_some_hosts_is_seen_by_no_other_one() {
+    let machine = Machine::new();
+    let mut config = Config { grows: true, ..machine.config(vec![ram(&machine, 64), ram(&machine, 64)]) };
+    let other = String::from("nqn.2026-01.org.ferrovia:other");
+    config.disks[0].hosts = Some(vec![other.clone()]);
+    // Contradictions.
+    for (hosts, allowed) in
+        [(vec![], None), (vec![other.clone()], Some(vec![HOST.into()])), (vec!["no NQN".into()], None)]
+    {
+        let mut wrong = Config { allowed, ..config.clone() };
+        wrong.disks[1].hosts = Some(hosts);
+        assert!(machine.refuses(wrong));
+    }
+    let target = machine.target_with(config);
+    let (admin, mut io) = controller(&machine, &target);
+    let mut host = Listening::new(admin, AsyncEvents::NAMESPACE_ATTRIBUTE);
+    assert_eq!((host.active(), host.blocks(1), host.blocks(2)), (vec![2], 0, 64));
+    let flush = |nsid: u32| nvme::command::Command::flush(nsid);
+    assert_eq!(io.status(flush(1)), Status::INVALID_NAMESPACE.dnr());
+    assert_eq!(io.status(flush(2)), Status::SUCCESS);
+    // One that comes while hosts are there, for this host and another one; and one that is not.
+    let of = |number, hosts: &[&str]| {
+        let hosts = Some(hosts.iter().map(|nqn| nqn.to_string()).collect());
+        Export { hosts, ..export(ram(&machine, 64), number) }
+    };
+    assert_eq!(target.control.add(of(7, &[&other])), Ok(3));
+    assert_eq!(target.control.add(of(8, &[&other, HOST])), Ok(4));
+    assert_eq!((host.changes(), host.active()), (vec![4], vec![2, 4]));
+    assert_eq!(io.status(flush(3)), Status::INVALID_NAMESPACE.dnr());
+    assert_eq!(io.status(flush(4)), Status::SUCCESS);
+    // The other one sees its own.
+    let options =
+        storage::initiator::Options { host: other, ..storage::initiator::Options::new(target.address, NQN) };
+    let other = machine.host_with(options).unwrap();
+    let seen: Vec<u32> = other.namespaces().iter().map(|namespace| namespace.id).collect();
+    assert_eq!(seen, [1, 2, 3, 4]);
+    drop((host, io));
+    machine.end(other, target);
 }

@@ -92,7 +92,7 @@ impl Machine {
     }
 
     pub fn config(&self, disks: Vec<Arc<dyn Disk>>) -> Config {
-        let export = |(number, disk)| Export { disk, uuid: [number; 16] };
+        let export = |(number, disk)| Export::new(disk, [number; 16]);
         let disks = (1..).zip(disks).map(export).collect();
         Config { commands: 2048, memory: 4 << 20, ..Config::new(NQN, disks) }
     }

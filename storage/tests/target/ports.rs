@@ -183,7 +183,7 @@ fn states_are_those_of_a_port() {
     assert_eq!((two.event(), two.states()), (Event::ANA_CHANGE, vec![2, 2]));
     control.set_ana_state(Some(1), None, AnaState::Optimized).unwrap();
     assert_eq!(one.event(), Event::ANA_CHANGE);
-    assert_eq!(control.add(Export { disk: disk(3), uuid: [9; 16] }), Ok(3));
+    assert_eq!(control.add(Export::new(disk(3), [9; 16])), Ok(3));
     assert_eq!((one.states(), two.states()), (vec![1, 1, 1], vec![2, 2, 2]));
     for port in [0, 3, 9] {
         assert_eq!(control.set_ana_state(Some(port), None, AnaState::Change), Err(Refusal::NoPort));
@@ -291,9 +291,9 @@ fn a_port_whose_device_dies_leaves_the_other_one_serving() {
 
     // The operator's commands and new hosts go on by what is left.
     target.control.set_ana_state(None, None, AnaState::NonOptimized).unwrap();
-    assert_eq!(target.control.add(Export { disk: disk(5), uuid: [9; 16] }), Ok(3));
+    assert_eq!(target.control.add(Export::new(disk(5), [9; 16])), Ok(3));
     let more = machine.ram_disks(&[1 << 20]).remove(0);
-    assert_eq!(target.control.add(Export { disk: more, uuid: [10; 16] }), Ok(4));
+    assert_eq!(target.control.add(Export::new(more, [10; 16])), Ok(4));
     for nsid in [3, 4] {
         let sgl = io_two.0.keyed(0, 512);
         let write = Command::blocks(opcode::io::WRITE, nsid, 0, 1).with_sgl(sgl);

@@ -170,7 +170,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
     for (number, disk) in exported(boot, slots).iter().enumerate() {
         sources.push((exports.len() as u32 + 1, Source::Disk(number)));
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
-        exports.push(Export { disk: disk.clone(), uuid: name.to_be_bytes() });
+        exports.push(Export::new(disk.clone(), name.to_be_bytes()));
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
@@ -178,7 +178,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let disk = disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?;
         let disk = Arc::new(disk);
         sources.push((exports.len() as u32 + 1, Source::Ram(disk.clone())));
-        exports.push(Export { disk, uuid: random_uuid() });
+        exports.push(Export::new(disk, random_uuid()));
     }
     if exports.len() > MOST_NAMESPACES {
         return Err(Failure::new("there are 64 disks at most"));

@@ -148,7 +148,7 @@ impl Operator {
     }
 
     fn add(&mut self, disk: Arc<dyn Disk>, uuid: [u8; 16], source: Source) -> Result<Value, Refused> {
-        let nsid = self.control.add(Export { disk, uuid }).map_err(|refusal| match refusal {
+        let nsid = self.control.add(Export::new(disk, uuid)).map_err(|refusal| match refusal {
             storage::target::Refusal::Disk(storage::Error::OutOfMemory) => too_little(),
             other => other.to_string(),
         })?;

@@ -10,7 +10,7 @@ use nvme::status::Status;
 use platform::planted::{Bug, planted};
 use zeroize::Zeroizing;
 
-use super::hosts::{Host, Hosts, Visible};
+use super::hosts::{Host, Hosts, Seen};
 use super::responder::{Given, Names, Responder};
 use crate::target::commands::{Answer, Index, Stage};
 use crate::target::control::Refusal;
@@ -48,8 +48,11 @@ impl Target {
     /// A host asks for a controller: notes which namespaces it sees. Fails if too many controllers
     /// wait for their hosts to authenticate, since anybody may take a host's name.
     pub(in crate::target) fn admit_host(&mut self, controller: &mut Controller) -> Result<(), Answer> {
+        for (place, namespace) in self.subsystem.namespaces.of_places() {
+            controller.visible.set(place, !namespace.is_for(&controller.host.nqn));
+        }
         let Some(host) = self.subsystem.hosts.find(&controller.host.nqn) else { return Ok(()) };
-        controller.visible = host.namespaces.clone();
+        controller.visible.may_see(host.namespaces.clone());
         let is_unproven =
             |queue: &Queue| matches!(queue.role, Role::Admin(_, Kind::Io)) && !queue.gate.is_open();
         let unproven = self.queues.iter().filter(|(_, queue)| is_unproven(queue)).count();
@@ -60,8 +63,8 @@ impl Target {
     }
 
     /// The namespaces that a controller's host sees.
-    pub(in crate::target) fn visible_to(&mut self, id: ControllerId) -> Visible {
-        self.subsystem.controllers.get(id).map_or(Visible::ALL, |controller| controller.visible.clone())
+    pub(in crate::target) fn visible_to(&mut self, id: ControllerId) -> Seen {
+        self.subsystem.controllers.get(id).map_or_else(Seen::default, |controller| controller.visible.clone())
     }
 
     /// The place of a namespace that a controller's host sees, which may be inactive.

@@ -9,6 +9,7 @@ use nvme::auth::hosts::{self, Choice, LineError};
 use nvme::auth::{Group, Hash, Secret};
 
 use super::responder::Keys;
+use crate::target::config::MOST_NAMESPACES;
 
 /// A host that may use a subsystem.
 #[derive(Clone, Debug)]
@@ -100,6 +101,36 @@ impl Visible {
     }
 }
 
+/// The namespaces that a controller's host sees: of those that it may see, the ones that are not
+/// for other hosts alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    visible: Visible,
+    /// Those for other hosts alone, a bit each by place.
+    of_others: u64,
+}
+
+const _: () = assert!(MOST_NAMESPACES <= u64::BITS as usize);
+
+impl Seen {
+    /// From now on the host may see these.
+    pub(crate) fn may_see(&mut self, visible: Visible) {
+        self.visible = visible;
+    }
+
+    /// A namespace has come to a place, which is for other hosts alone or is not.
+    pub(crate) fn set(&mut self, place: usize, is_of_others: bool) {
+        let bit = 1u64.checked_shl(place as u32).unwrap_or(0);
+        self.of_others = if is_of_others { self.of_others | bit } else { self.of_others & !bit };
+    }
+
+    /// Whether this namespace is among them.
+    pub(crate) fn has(&self, nsid: u32) -> bool {
+        let bit = 1u64.checked_shl(nsid.wrapping_sub(1)).unwrap_or(0);
+        self.of_others & bit == 0 && self.visible.has(nsid)
+    }
+}
+
 /// All hosts, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts(BTreeMap<String, Arc<Host>>);
@@ -134,5 +165,18 @@ mod tests {
         assert_eq!(all, [1, 3, 4, 5, 6, 7, 8, 9]);
         assert!(!Visible::some([]).has(1) && Visible::ALL.has(1) && Visible::ALL.has(u32::MAX));
         assert!(Visible::some([(5, u32::MAX), (6, 7)]).has(u32::MAX));
+    }
+
+    #[test]
+    fn a_host_sees_no_namespace_that_is_for_others_alone() {
+        let mut seen = Seen::default();
+        seen.set(0, true);
+        seen.set(63, true);
+        let hidden = |seen: &Seen| (0..70).filter(|&nsid| !seen.has(nsid)).collect::<Vec<u32>>();
+        assert_eq!(hidden(&seen), [1, 64]);
+        seen.may_see(Visible::some([(1, 2), (60, u32::MAX)]));
+        assert!(seen.has(2) && !seen.has(1) && !seen.has(3) && !seen.has(64) && seen.has(u32::MAX));
+        seen.set(0, false);
+        assert!(seen.has(1));
     }
 }

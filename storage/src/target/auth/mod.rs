@@ -18,7 +18,7 @@ mod jobs;
 pub(crate) mod responder;
 mod state;
 
-pub(crate) use hosts::Hosts;
 pub use hosts::{Host, Visible};
+pub(crate) use hosts::{Hosts, Seen};
 pub(crate) use jobs::Jobs;
 pub(crate) use state::Gate;
