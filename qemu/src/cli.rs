@@ -97,7 +97,7 @@ enum Command {
     /// Serve disks to other machines: a target of NVMe over Fabrics, for `nvme connect -t rdma`
     Storage {
         #[command(flatten)]
-        exports: storage::Exports,
+        exports: Box<storage::Exports>,
     },
     /// Run PROGRAM, which uses libibverbs, on a NIC of Ferrovia in its own process: no RDMA
     /// hardware, kernel module or rights are needed (docs/verbs.md)
@@ -110,8 +110,9 @@ enum Command {
         /// The launcher's socket
         #[arg(value_name = "SOCKET")]
         socket: PathBuf,
-        /// list; metrics; add ram=SIZE or add file=PATH; remove nsid=N; resize nsid=N size=SIZE;
-        /// hosts [file=PATH]; disconnect host=NQN; drain; resume; save file=PATH; end
+        /// list; metrics; add ram=SIZE or add file=PATH, with block-size=BYTES, hosts=NQN,NQN,
+        /// read-only; remove nsid=N; resize nsid=N size=SIZE; hosts [file=PATH]; disconnect
+        /// host=NQN; drain; resume; save file=PATH; end
         #[arg(value_name = "COMMAND", required_unless_present = "live")]
         words: Vec<String>,
         /// Show what the target does, again each second

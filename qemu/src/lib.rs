@@ -15,7 +15,7 @@
 //! | [`linux`], [`cpu_time`] | a Linux guest with Soft-RoCE, for comparison and for tests; the CPU time that a QEMU uses |
 //! | [`serve`] | the NICs alone, for a QEMU that the user starts |
 //! | [`network`], `counters` | the links of the NICs' ports; the NICs' counters |
-//! | [`storage`], `storage_config`, `operator`, `mailbox` | the storage target: its options and their file; its operator's commands and figures; questions to a guest |
+//! | [`storage`], `storage_config`, `storage_disks`, `operator`, `mailbox` | the storage target: its options, their file, those of each disk; its operator's commands and figures; questions to a guest |
 //! | [`monitor`], [`pulse`] | stopping a guest and its clock, and QEMU's events; how regularly the NICs' heartbeats come |
 //! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C and Ctrl-Z, one line for each error |
 //!
@@ -70,6 +70,7 @@ pub mod signals;
 pub mod sources;
 pub mod storage;
 mod storage_config;
+mod storage_disks;
 pub mod suite;
 pub mod symbols;
 mod temporary;

@@ -15,12 +15,13 @@ use crate::error::{Error, Result};
 use crate::handed::{self, Handed};
 use crate::launch::{Launcher, Output};
 use crate::linux::storage::PORT;
-use crate::operator::commands::Operator;
+use crate::operator::commands::{Exported, Operator};
 use crate::operator::socket::ControlSocket;
 use crate::operator::web;
 use crate::options::{DEFAULT_MEMORY, Options, Size};
 use crate::progress::Progress;
 use crate::storage_config::StorageConfig;
+use crate::storage_disks::{self, Chosen, DiskOptions, choose, chosen};
 use crate::vm::Event;
 
 /// What the target exports, and to which hosts.
@@ -80,9 +81,13 @@ pub struct Exports {
     /// Take the options that are not given here from this file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// UUIDs that the file gives to the disks, in their order.
+    /// Choose for one disk, by the number of its namespace, files first: N:block-size=512 or 4096,
+    /// N:host=NQN (repeatable: only these hosts see it), N:uuid=UUID, N:read-only
+    #[arg(long = "namespace", value_name = "N:OPTION", value_parser = chosen)]
+    pub(crate) chosen: Vec<Chosen>,
+    /// What the file gives to the disks, in their order.
     #[arg(skip)]
-    pub(crate) uuids: Vec<Option<String>>,
+    pub(crate) of_disks: Vec<DiskOptions>,
 }
 
 /// Why a target that shares its files has no RAM disk.
@@ -97,6 +102,11 @@ impl Exports {
     /// Whether a file names more options.
     pub(crate) fn has_file(&self) -> bool {
         self.config.is_some()
+    }
+
+    /// The only hosts that may connect; `None` if others may, or a file names them.
+    fn only_hosts(&self) -> Option<&[String]> {
+        Some(&*self.allowed).filter(|allowed| !allowed.is_empty() && self.hosts.is_none())
     }
 }
 
@@ -117,7 +127,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     if exports.hosts.is_some() && options.module.is_some() {
         return Err(Error::Usage("storage takes hosts from a file or from --module, not from both".into()));
     }
-    let files = options.disks();
+    let mut files = options.disks();
     let is_controlled = exports.control.is_some();
     if exports.slots.is_some() && !is_controlled {
         return Err(Error::Usage("--slots is of use only with --control SOCKET".into()));
@@ -133,6 +143,12 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
             "storage --path: targets that share files have no reservations, and so no --state".into(),
         ));
     }
+    let of_disks = choose(&exports.of_disks, &exports.chosen, files.len() + exports.ram_disks.len())?;
+    for (file, its) in files.iter_mut().zip(&of_disks) {
+        file.read_only |= its.is_read_only;
+    }
+    options.chosen_disks = Some(files.clone());
+    storage_disks::check(&files, &of_disks, exports.only_hosts())?;
     options.shares_disks = exports.path.is_some();
     if let Some(state) = &exports.state {
         make_state(state)?;
@@ -162,10 +178,11 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let names = Names::of(exports.nqn.as_deref());
     words.push(format!("serial={}", exports.serial.clone().unwrap_or_else(|| names.serial())));
     for (number, disk) in files.iter().enumerate() {
-        let given = exports.uuids.get(number).cloned().flatten();
+        let given = of_disks.get(number).and_then(|its| its.uuid.clone());
         words.push(format!("uuid={}", given.map_or_else(|| names.uuid(&disk.path), Ok)?));
     }
     words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
+    words.extend((1..).zip(&of_disks).flat_map(|(nsid, its)| its.words(nsid)));
     if is_controlled || exports.metrics.is_some() {
         words.push("control".into());
         words.extend(is_controlled.then(|| "grows".into()));
@@ -179,7 +196,9 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let progress = Progress::begin("storage");
     progress.message("booting");
     let mut guest = launcher.start(&words)?;
-    let operator = Operator::new(guest.mailbox(), guest.caller()?, names, attached, options.slots, saved);
+    let hosts = of_disks.into_iter().map(|its| its.hosts).collect();
+    let disks = Exported { files: attached, slots: options.slots, hosts };
+    let operator = Operator::new(guest.mailbox(), guest.caller()?, names, disks, saved);
     let _socket = exports.control.as_deref().map(|path| {
         let operator = operator.clone();
         ControlSocket::listen(path, Arc::new(move |line| operator.answer(line)))

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::network::{Addresses, Plug, Transport};
 use crate::options::{Options, Size};
 use crate::storage::{Exports, ana_state, referral, serial_number, word};
+use crate::storage_disks::{BlockSize, DiskOptions, not_allowed, uuid};
 
 /// A value that has a form of its own, as the file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,10 +96,7 @@ struct Uuid(String);
 
 impl Parse for Uuid {
     fn parse(text: &str) -> std::result::Result<Uuid, String> {
-        let digits: String = text.chars().filter(|c| *c != '-').collect();
-        let is_uuid = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_zero = digits.bytes().all(|byte| byte == b'0');
-        if is_uuid && !is_zero { Ok(Uuid(digits)) } else { Err("no UUID".into()) }
+        uuid(text).map(Uuid)
     }
 }
 
@@ -189,6 +187,10 @@ struct FileDisk {
     read_only: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     uuid: Option<Text<Uuid>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_size: Option<BlockSize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Vec<Text<Word>>>,
 }
 
 /// A RAM disk.
@@ -196,6 +198,21 @@ struct FileDisk {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RamDisk {
     size: Text<Size>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_size: Option<BlockSize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Vec<Text<Word>>>,
+}
+
+/// The names in a list of hosts, which is not there for all hosts.
+fn names(hosts: &Option<Vec<Text<Word>>>) -> Vec<String> {
+    hosts.iter().flatten().map(|host| host.value.0.clone()).collect()
+}
+
+/// The list that stands for these names.
+fn list(hosts: Vec<String>) -> Option<Vec<Text<Word>>> {
+    let list = || hosts.iter().cloned().filter_map(|host| Text::of(host).ok()).collect();
+    (!hosts.is_empty()).then(list)
 }
 
 fn is_false(value: &bool) -> bool {
@@ -257,8 +274,15 @@ impl StorageConfig {
     pub fn read(file: &Path) -> Result<StorageConfig> {
         let text = std::fs::read_to_string(file);
         let text = text.map_err(|source| Error::File { path: file.to_owned(), source })?;
-        StorageConfig::parse(&text)
-            .map_err(|(line, why)| Error::Usage(format!("{}, line {line}: {why}", file.display())))
+        let wrong = |(line, why)| Error::Usage(format!("{}, line {line}: {why}", file.display()));
+        let config = StorageConfig::parse(&text).map_err(wrong)?;
+        for (number, disk) in config.disks.iter().enumerate() {
+            if let Some(size) = disk.block_size {
+                let line = line_of_table(&text, "[[disk]]", number, "block-size");
+                size.check(&disk.file).map_err(|error| wrong((line, error.to_string())))?;
+            }
+        }
+        Ok(config)
     }
 
     /// The options in a text; or the line of a fault, and what it is.
@@ -281,11 +305,42 @@ impl StorageConfig {
         if config.path.is_some_and(|path| path.get() > 8) {
             return Err((line_of("path"), "a subsystem has the paths 1 to 8".into()));
         }
+        config.check_disks(text)?;
         Ok(config)
+    }
+
+    /// Looks for contradictions in the disks; the line of one, and what it is.
+    fn check_disks(&self, text: &str) -> std::result::Result<(), (usize, String)> {
+        let allowed: Vec<String> = self.allow_hosts.iter().map(|host| host.value.0.clone()).collect();
+        let allowed = Some(&*allowed).filter(|allowed| !allowed.is_empty() && self.hosts.is_none());
+        let files = self.disks.iter().map(|disk| &disk.hosts).enumerate();
+        let ram_disks = self.ram_disks.iter().map(|disk| &disk.hosts).enumerate();
+        let of_kinds = files.map(|one| ("[[disk]]", one)).chain(ram_disks.map(|one| ("[[ram-disk]]", one)));
+        for (table, (number, hosts)) in of_kinds {
+            let at = || line_of_table(text, table, number, "hosts");
+            if hosts.as_ref().is_some_and(Vec::is_empty) {
+                return Err((at(), "a disk that no host sees; without `hosts` all see it".into()));
+            }
+            if let Some(other) = not_allowed(&names(hosts), allowed) {
+                return Err((at(), format!("{other} may not connect: it is not among `allow-hosts`")));
+            }
+        }
+        for (number, disk) in self.disks.iter().enumerate() {
+            let is_same = |other: &FileDisk| {
+                let [one, other] = [disk, other].map(|disk| disk.uuid.as_ref().map(|uuid| &uuid.value));
+                one.is_some() && one == other
+            };
+            if self.disks[..number].iter().any(is_same) {
+                let line = line_of_table(text, "[[disk]]", number, "uuid");
+                return Err((line, "another disk has this UUID".into()));
+            }
+        }
+        Ok(())
     }
 
     /// Adds the options that the command line does not have.
     pub fn complete(self, options: &mut Options, exports: &mut Exports) {
+        let of_disks = self.of_disks();
         let Options { network, .. } = options;
         exports.nqn = exports.nqn.take().or(self.nqn.map(|nqn| nqn.value.0));
         exports.serial = exports.serial.take().or(self.serial.map(|serial| serial.value.0));
@@ -316,14 +371,29 @@ impl StorageConfig {
         options.memory = options.memory.or(self.memory.map(|memory| memory.value.0));
         options.cpus = options.cpus.or(self.cpus.map(Into::into));
         if exports.ram_disks.is_empty() && options.disks.is_empty() {
+            exports.of_disks = of_disks;
             exports.ram_disks = self.ram_disks.into_iter().map(|disk| disk.size.value).collect();
-            exports.uuids =
-                self.disks.iter().map(|disk| disk.uuid.clone().map(|uuid| uuid.value.0)).collect();
             let read_only = options.read_only;
             let disk =
                 |one: FileDisk| Disk { path: one.file, read_only: one.read_only || read_only, failing: None };
             options.chosen_disks = Some(self.disks.into_iter().map(disk).collect());
         }
+    }
+
+    /// What the file gives to its disks, files first.
+    fn of_disks(&self) -> Vec<DiskOptions> {
+        let of_file = |disk: &FileDisk| DiskOptions {
+            uuid: disk.uuid.as_ref().map(|uuid| uuid.value.0.clone()),
+            block_size: disk.block_size,
+            is_read_only: disk.read_only,
+            hosts: names(&disk.hosts),
+        };
+        let of_ram = |disk: &RamDisk| DiskOptions {
+            block_size: disk.block_size,
+            hosts: names(&disk.hosts),
+            ..DiskOptions::default()
+        };
+        self.disks.iter().map(of_file).chain(self.ram_disks.iter().map(of_ram)).collect()
     }
 
     /// The file that stands for these options. Its disks are those of [`StorageConfig::with`].
@@ -360,18 +430,26 @@ impl StorageConfig {
         }
     }
 
-    /// The same with these files (path, whether it is read-only, UUID), and RAM disks of so many
-    /// bytes.
-    pub fn with(&self, files: Vec<(PathBuf, bool, String)>, ram_disks: &[u64]) -> StorageConfig {
-        let disk = |(file, read_only, uuid): (PathBuf, bool, String)| FileDisk {
+    /// The same with these files, and RAM disks of so many bytes.
+    pub fn with(
+        &self,
+        files: Vec<(PathBuf, DiskOptions)>,
+        ram_disks: Vec<(u64, DiskOptions)>,
+    ) -> StorageConfig {
+        let disk = |(file, its): (PathBuf, DiskOptions)| FileDisk {
             file: std::path::absolute(&file).unwrap_or(file),
-            read_only,
-            uuid: Text::of(uuid).ok(),
+            read_only: its.is_read_only,
+            uuid: its.uuid.and_then(|uuid| Text::of(uuid).ok()),
+            block_size: its.block_size,
+            hosts: list(its.hosts),
         };
-        let ram_disk = |&bytes: &u64| Text::of(Size::at_least(bytes).to_string()).ok();
+        let ram_disk = |(bytes, its): (u64, DiskOptions)| {
+            let size = Text::of(Size::at_least(bytes).to_string()).ok()?;
+            Some(RamDisk { size, block_size: its.block_size, hosts: list(its.hosts) })
+        };
         StorageConfig {
             disks: files.into_iter().map(disk).collect(),
-            ram_disks: ram_disks.iter().filter_map(ram_disk).map(|size| RamDisk { size }).collect(),
+            ram_disks: ram_disks.into_iter().filter_map(ram_disk).collect(),
             ..self.clone()
         }
     }
@@ -398,6 +476,16 @@ impl StorageConfig {
         let replaced = crate::counters::replace(file, text.as_bytes());
         replaced.map_err(|source| Error::File { path: file.to_owned(), source })
     }
+}
+
+/// The line of a name in table number `number` of this heading; that of the heading if it is not
+/// there.
+fn line_of_table(text: &str, heading: &str, number: usize, name: &str) -> usize {
+    let is_heading = |line: &str| line.trim().replace(' ', "").starts_with(heading);
+    let mut lines = (1..).zip(text.lines());
+    let Some((first, _)) = lines.by_ref().filter(|(_, line)| is_heading(line)).nth(number) else { return 1 };
+    let mut of_table = lines.take_while(|(_, line)| !line.trim_start().starts_with('['));
+    of_table.find(|(_, line)| line.trim_start().starts_with(name)).map_or(first, |(line, _)| line)
 }
 
 #[cfg(test)]
@@ -429,6 +517,8 @@ cpus = 2
 [[disk]]
 file = "/disks/a"
 uuid = "12345678-1234-1234-1234-123456789abc"
+block-size = 4096
+hosts = ["nqn.2026-01.org.example:one", "nqn.2026-01.org.example:two"]
 
 [[disk]]
 file = "/disks/b"
@@ -436,16 +526,23 @@ read-only = true
 
 [[ram-disk]]
 size = "64M"
+block-size = 4096
+hosts = ["nqn.2026-01.org.example:one"]
 "#;
 
     #[test]
     fn a_file_has_all_options_and_is_written_as_it_was_read() {
+        // A file of hosts may name more.
         let config = StorageConfig::parse(ALL).expect("a file");
         let (mut options, mut exports) = (Options::default(), Exports::default());
         config.clone().complete(&mut options, &mut exports);
         let files = options.disks();
         assert_eq!(files.iter().map(|disk| disk.read_only).collect::<Vec<_>>(), [false, true]);
-        assert_eq!(exports.uuids, [Some("12345678123412341234123456789abc".into()), None]);
+        let [a, b, ram] = &exports.of_disks[..] else { panic!("{:?}", exports.of_disks) };
+        assert_eq!(a.uuid.as_deref(), Some("12345678123412341234123456789abc"));
+        assert_eq!((a.block_size().bytes(), a.hosts.len(), a.is_read_only), (4096, 2, false));
+        assert_eq!(*b, DiskOptions { is_read_only: true, ..DiskOptions::default() });
+        assert_eq!((ram.block_size().bytes(), ram.hosts.len()), (4096, 1));
         assert_eq!((exports.port, exports.slots, exports.ram_disks.len()), (Some(4421), Some(2), 1));
         assert_eq!(exports.hosts.as_deref(), Some(Path::new("/etc/ferrovia.hosts")));
         assert_eq!(exports.state.as_deref(), Some(Path::new("/var/lib/ferrovia.state")));
@@ -454,15 +551,15 @@ size = "64M"
         let network = &options.network;
         assert_eq!((network.mtu, network.vlan, network.transport()), (Some(4200), Some(9), Transport::Iwarp));
         let again = StorageConfig::of(&options, &exports);
-        let files = vec![
-            ("/disks/a".into(), false, "12345678-1234-1234-1234-123456789abc".into()),
-            ("/disks/b".into(), true, String::new()),
-        ];
-        assert_eq!(again.with(files, &[64 << 20]), config);
+        let a = DiskOptions { uuid: Some("12345678-1234-1234-1234-123456789abc".into()), ..a.clone() };
+        let files = vec![("/disks/a".into(), a), ("/disks/b".into(), b.clone())];
+        assert_eq!(again.with(files, vec![(64 << 20, ram.clone())]), config);
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("config.toml");
         config.write(&file).expect("it is written");
-        assert_eq!(StorageConfig::read(&file).expect("it is read"), config);
+        // Its disks are not there.
+        let text = std::fs::read_to_string(&file).expect("a file");
+        assert_eq!(StorageConfig::parse(&text).expect("it is read"), config);
     }
 
     #[test]
@@ -493,6 +590,27 @@ size = "64M"
     }
 
     #[test]
+    fn a_file_that_does_not_suit_its_blocks_is_named_with_the_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (disk, file) = (folder.path().join("disk"), folder.path().join("config.toml"));
+        let text = format!("[[disk]]\nfile = {:?}\nblock-size = 4096\n", disk.display().to_string());
+        std::fs::write(&file, text).expect("it is written");
+        for (bytes, is_right) in [(8192, true), (8192 + 512, false)] {
+            std::fs::File::create(&disk).and_then(|disk| disk.set_len(bytes)).expect("a disk");
+            match StorageConfig::read(&file) {
+                Ok(_) => assert!(is_right),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(
+                        !is_right && error.contains("line 3: ") && error.contains("no multiple"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_fault_is_named_with_its_line() {
         for (text, line, words) in [
             ("port = 4420\nprot = 1\n", 2, "unknown field `prot`"),
@@ -515,6 +633,21 @@ size = "64M"
             ("disk-timeout = 601", 1, "600"),
             ("port = 1\npath = 9", 2, "the paths 1 to 8"),
             ("ana = \"change\"", 1, "no state to begin with"),
+            ("[[disk]]\nfile = \"a\"\nblock-size = 1024\n", 3, "512 and 4096"),
+            ("[[ram-disk]]\nsize = \"1M\"\n\nblock-size = \"4096\"\n", 4, "invalid type"),
+            ("[[ram-disk]]\nsize = \"1M\"\nread-only = true\n", 3, "unknown field `read-only`"),
+            ("[[ram-disk]]\nsize = \"1M\"\n[[disk]]\nfile = \"a\"\nhosts = []\n", 5, "no host sees"),
+            (
+                "allow-hosts = [\"nqn.x:a\"]\n[[ram-disk]]\nsize = \"1M\"\nhosts = [\"nqn.x:b\"]\n",
+                4,
+                "nqn.x:b may not connect",
+            ),
+            (
+                "[[disk]]\nfile = \"a\"\nuuid = \"11111111111111111111111111111111\"\n\
+                 [[disk]]\nuuid = \"11111111-1111-1111-1111-111111111111\"\nfile = \"b\"\n",
+                5,
+                "another disk has this UUID",
+            ),
         ] {
             let (at, why) = StorageConfig::parse(text).expect_err(text);
             assert_eq!(at, line, "{text:?}: {why}");

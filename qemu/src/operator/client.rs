@@ -39,6 +39,10 @@ fn command(words: &[String]) -> Result<String> {
         words.split_first().ok_or_else(|| Error::Usage("no command; `list` shows the target".into()))?;
     let mut object = Map::from_iter([("command".to_owned(), Value::from(name.as_str()))]);
     for argument in arguments {
+        if argument == "read-only" {
+            object.insert(argument.clone(), true.into());
+            continue;
+        }
         let (name, value) = argument
             .split_once('=')
             .filter(|(name, _)| *name != "command")
@@ -79,6 +83,8 @@ mod tests {
         assert_eq!(line(&["resize", "nsid=2", "size=1G"]).expect("a command"), expected);
         assert_eq!(line(&["add", "file=/a=b"]).expect("a command"), r#"{"command":"add","file":"/a=b"}"#);
         assert!(line(&["add", "file=b"]).expect("a command").contains("\"file\":\"/"), "an absolute path");
+        let expected = r#"{"command":"add","file":"/a","read-only":true}"#;
+        assert_eq!(line(&["add", "file=/a", "read-only"]).expect("a command"), expected);
         for wrong in [&[][..], &["remove", "2"], &["list", "command=end"]] {
             assert!(matches!(line(wrong), Err(Error::Usage(_))), "{wrong:?}");
         }

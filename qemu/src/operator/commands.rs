@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `list` | | what the target does, its namespaces and hosts |
 //! | `metrics` | | all figures |
-//! | `add` | `ram` or `file` | one more namespace |
+//! | `add` | `ram` or `file`; `block-size`, `hosts`, `read-only` | one more namespace |
 //! | `remove` | `nsid` | a namespace goes, after the commands that it has |
 //! | `resize` | `nsid`, `size` | a namespace and its file get another size |
 //! | `hosts` | `file` | the target takes its hosts and their keys from the file again, or from another |
@@ -15,6 +15,7 @@
 //! | `save` | `file` | the options, with the namespaces as they are now, are written to a file |
 //! | `end` | | the target disconnects its hosts and ends |
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use crate::mailbox::Mailbox;
 use crate::options::Size;
 use crate::storage::{NO_RAM_DISK, Names};
 use crate::storage_config::StorageConfig;
+use crate::storage_disks::{BlockSize, DiskOptions, READ_ONLY_RAM};
 
 /// How long a namespace that is removed may have commands before the operator is told that it has.
 const RELEASE: Duration = Duration::from_secs(5);
@@ -35,6 +37,16 @@ const RELEASE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_millis(50);
 /// The names of all commands, for messages.
 const COMMANDS: &str = "list, metrics, add, remove, resize, ana, hosts, disconnect, drain, resume, save, end";
+
+/// What the target began with.
+pub(crate) struct Exported {
+    /// Its files, and that of its state.
+    pub files: Vec<Disk>,
+    /// Disks without a medium.
+    pub slots: usize,
+    /// The hosts that see its namespaces, in their order; none for all.
+    pub hosts: Vec<Vec<String>>,
+}
 
 /// Carries out commands, one at a time. Clones are the same one.
 #[derive(Clone)]
@@ -49,8 +61,10 @@ struct State {
     names: Names,
     /// The files that the target began with.
     files: Vec<Disk>,
-    /// The files in its slots.
-    slots: Vec<Option<PathBuf>>,
+    /// The files in its slots, and whether hosts may only read them.
+    slots: Vec<Option<(PathBuf, bool)>>,
+    /// The hosts that see a namespace, by its number; none for all.
+    hosts: BTreeMap<u64, Vec<String>>,
     /// The slots whose namespaces were removed when they had commands still.
     leaving: Vec<usize>,
     /// The options, for a file of them.
@@ -65,13 +79,19 @@ impl Operator {
         mailbox: Mailbox,
         caller: Caller,
         names: Names,
-        files: Vec<Disk>,
-        slots: usize,
+        disks: Exported,
         config: StorageConfig,
     ) -> Operator {
-        let slots = vec![None; slots];
-        let state =
-            State { mailbox: mailbox.clone(), caller, names, files, slots, leaving: Vec::new(), config };
+        let state = State {
+            mailbox: mailbox.clone(),
+            caller,
+            names,
+            files: disks.files,
+            slots: vec![None; disks.slots],
+            hosts: (1..).zip(disks.hosts).collect(),
+            leaving: Vec::new(),
+            config,
+        };
         Operator { mailbox, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -154,6 +174,33 @@ fn ana(arguments: &Map<String, Value>) -> Result<Value, Refused> {
     Ok(question)
 }
 
+/// What `add` chooses for its disk.
+fn disk_options(arguments: &Map<String, Value>) -> Result<DiskOptions, Refused> {
+    let block_size = match arguments.get("block-size") {
+        Some(value) => Some(BlockSize::new(number(value).ok_or("\"block-size\" is no number")?)?),
+        None => None,
+    };
+    let is_read_only = match arguments.get("read-only") {
+        None => false,
+        Some(Value::Bool(value)) => *value,
+        Some(_) => return Err("\"read-only\" is neither true nor false".into()),
+    };
+    let hosts: Vec<String> = match arguments.get("hosts") {
+        None => Vec::new(),
+        // As `storage-ctl` sends them. JSON can have names with commas.
+        Some(Value::String(names)) => names.split(',').map(str::to_owned).collect(),
+        Some(Value::Array(names)) => {
+            let names: Option<Vec<String>> = names.iter().map(|name| Some(name.as_str()?.into())).collect();
+            names.filter(|names| !names.is_empty()).ok_or("\"hosts\" is no list of names")?
+        }
+        Some(_) => return Err("\"hosts\" is no list of names".into()),
+    };
+    for host in &hosts {
+        nvme::Nqn::new(host.as_bytes()).map_err(|_| format!("{host:?} is no host's name"))?;
+    }
+    Ok(DiskOptions { uuid: None, block_size, is_read_only, hosts })
+}
+
 impl State {
     fn carry_out(
         &mut self,
@@ -183,13 +230,16 @@ impl State {
                 ask(&self.mailbox, json!({"command": name, "host": host}))
             }
             "add" => {
-                only(arguments, &["ram", "file"])?;
+                only(arguments, &["ram", "file", "block-size", "hosts", "read-only"])?;
+                let its = disk_options(arguments)?;
                 match (arguments.get("ram"), arguments.get("file").map(Value::as_str)) {
                     (Some(_), None) if self.config.shares_disks() => Err(NO_RAM_DISK.into()),
+                    (Some(_), None) if its.is_read_only => Err(READ_ONLY_RAM.into()),
                     (Some(ram), None) => {
-                        ask(&self.mailbox, json!({"command": "add-ram", "bytes": size(ram)?}))
+                        let question = json!({"command": "add-ram", "bytes": size(ram)?});
+                        self.add(question, &its)
                     }
-                    (None, Some(Some(file))) => self.add_file(Path::new(file)),
+                    (None, Some(Some(file))) => self.add_file(Path::new(file), &its),
                     _ => Err("one of \"ram\", a size, and \"file\", a path".into()),
                 }
             }
@@ -214,6 +264,10 @@ impl State {
     fn list(&mut self) -> Result<Map<String, Value>, Refused> {
         let mut list = ask(&self.mailbox, json!({"command": "list"}))?;
         for namespace in list.get_mut("namespaces").and_then(Value::as_array_mut).into_iter().flatten() {
+            let hosts = namespace["nsid"].as_u64().and_then(|nsid| self.hosts.get(&nsid));
+            if let Some(hosts) = hosts.filter(|hosts| !hosts.is_empty()) {
+                namespace["hosts"] = hosts.clone().into();
+            }
             let Some(number) = namespace["disk"].as_u64() else { continue };
             let file = self.file(number as usize).map(|(file, _)| file.display().to_string());
             namespace["file"] = file.into();
@@ -225,7 +279,7 @@ impl State {
     fn file(&self, number: usize) -> Option<(&Path, bool)> {
         match number.checked_sub(self.files.len()) {
             None => self.files.get(number).map(|disk| (&*disk.path, disk.read_only)),
-            Some(slot) => self.slots.get(slot)?.as_deref().map(|path| (path, false)),
+            Some(slot) => self.slots.get(slot)?.as_ref().map(|(path, read_only)| (&**path, *read_only)),
         }
     }
 
@@ -249,21 +303,36 @@ impl State {
         }
     }
 
-    fn add_file(&mut self, path: &Path) -> Result<Map<String, Value>, Refused> {
+    /// Has the guest add a disk with these options.
+    fn add(&mut self, mut question: Value, its: &DiskOptions) -> Result<Map<String, Value>, Refused> {
+        question["block_size"] = its.block_size().bytes().into();
+        question["read_only"] = its.is_read_only.into();
+        if !its.hosts.is_empty() {
+            question["hosts"] = its.hosts.clone().into();
+        }
+        let added = ask(&self.mailbox, question)?;
+        if let Some(nsid) = added.get("nsid").and_then(Value::as_u64) {
+            self.hosts.insert(nsid, its.hosts.clone());
+        }
+        Ok(added)
+    }
+
+    fn add_file(&mut self, path: &Path, its: &DiskOptions) -> Result<Map<String, Value>, Refused> {
         self.free_slots()?;
         let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let disk = Disk { path: path.clone(), read_only: false, failing: None };
         disks::check(std::slice::from_ref(&disk)).map_err(|error| error.to_string())?;
+        its.block_size().check(&path).map_err(|error| error.to_string())?;
         let uuid = self.names.uuid(&path).map_err(|error| error.to_string())?;
         let bytes = path.metadata().map_err(|error| error.to_string())?.len();
         let slot = self.caller.with(move |vm| vm.attach(&disk)).ok_or("the target has ended")??;
         let number = self.files.len() + slot;
         let question = json!({"command": "add-disk", "disk": number, "bytes": bytes, "uuid": uuid});
-        let added = ask(&self.mailbox, question);
+        let added = self.add(question, its);
         match &added {
             Ok(_) => {
                 if let Some(place) = self.slots.get_mut(slot) {
-                    *place = Some(path);
+                    *place = Some((path, its.is_read_only));
                 }
             }
             Err(_) => {
@@ -333,16 +402,23 @@ impl State {
     fn save(&mut self, file: &str) -> Result<Map<String, Value>, Refused> {
         let (mut files, mut ram_disks) = (Vec::new(), Vec::new());
         for one in self.namespaces()? {
+            let block_size = one["block_size"].as_u64().and_then(|bytes| BlockSize::new(bytes).ok());
+            let hosts = one["nsid"].as_u64().and_then(|nsid| self.hosts.get(&nsid));
+            let its = DiskOptions {
+                block_size: block_size.filter(|size| *size != BlockSize::USUAL),
+                hosts: hosts.cloned().unwrap_or_default(),
+                ..DiskOptions::default()
+            };
             match one["disk"].as_u64().and_then(|number| self.file(number as usize)) {
                 _ if one["state"] == "leaving" => {}
-                Some((path, read_only)) => {
-                    let uuid = one["uuid"].as_str().unwrap_or_default();
-                    files.push((path.to_owned(), read_only, uuid.to_owned()));
+                Some((path, is_read_only)) => {
+                    let uuid = one["uuid"].as_str().map(str::to_owned);
+                    files.push((path.to_owned(), DiskOptions { uuid, is_read_only, ..its }));
                 }
-                None => ram_disks.push(one["bytes"].as_u64().unwrap_or_default()),
+                None => ram_disks.push((one["bytes"].as_u64().unwrap_or_default(), its)),
             }
         }
-        self.config.with(files, &ram_disks).write(Path::new(file)).map_err(|error| error.to_string())?;
+        self.config.with(files, ram_disks).write(Path::new(file)).map_err(|error| error.to_string())?;
         Ok(Map::new())
     }
 
@@ -386,6 +462,31 @@ mod tests {
         assert_eq!((number(&json!("12")), number(&json!(-1)), number(&json!("x"))), (Some(12), None, None));
         assert_eq!((size(&json!("2M")), size(&json!(3))), (Ok(2 << 20), Ok(3 << 20)));
         assert!(size(&json!([])).is_err() && size(&json!("0")).is_err());
+    }
+
+    #[test]
+    fn a_disk_that_comes_has_options_of_its_own() {
+        let options = |arguments: Value| disk_options(arguments.as_object().expect("an object"));
+        let whole = options(
+            json!({"block-size": "4096", "read-only": true, "hosts": "nqn.2026-01.x:a,nqn.2026-01.x:b"}),
+        );
+        let whole = whole.expect("options");
+        assert_eq!((whole.block_size().bytes(), whole.is_read_only, whole.hosts.len()), (4096, true, 2));
+        let list = options(json!({"hosts": ["nqn.2026-01.x:a,b"]})).expect("options");
+        assert_eq!(list.hosts, ["nqn.2026-01.x:a,b"]);
+        assert_eq!(options(json!({"ram": "1M"})), Ok(DiskOptions::default()));
+        for (arguments, words) in [
+            (json!({"block-size": 1024}), "512 and 4096"),
+            (json!({"block-size": "x"}), "no number"),
+            (json!({"read-only": "yes"}), "neither true nor false"),
+            (json!({"hosts": []}), "no list of names"),
+            (json!({"hosts": [1]}), "no list of names"),
+            (json!({"hosts": 1}), "no list of names"),
+            (json!({"hosts": "x"}), "\"x\" is no host's name"),
+        ] {
+            let error = options(arguments.clone()).expect_err(words);
+            assert!(error.contains(words) && !error.contains('\n'), "{arguments}: {error}");
+        }
     }
 
     #[test]

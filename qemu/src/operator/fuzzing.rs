@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::commands::Operator;
+use super::commands::{Exported, Operator};
 use super::socket;
 use crate::guests::Caller;
 use crate::mailbox::Mailbox;
@@ -31,7 +31,8 @@ impl Server {
         let ram = GuestRam::new(1 << 20).map_err(io::Error::other)?;
         let config = StorageConfig::parse("").map_err(|(_, why)| io::Error::other(why))?;
         let names = Names::of(None);
-        Ok(Server(Operator::new(Mailbox::new(ram), Caller::ended()?, names, Vec::new(), 2, config)))
+        let disks = Exported { files: Vec::new(), slots: 2, hosts: Vec::new() };
+        Ok(Server(Operator::new(Mailbox::new(ram), Caller::ended()?, names, disks, config)))
     }
 
     /// Serves a client until it ends.

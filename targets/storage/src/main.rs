@@ -3,11 +3,12 @@
 //!
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
-//! disk, in order, `uuid=HEX`; `allow-host=NAME`, any number of times, without which any host may
-//! connect; `referral=ADDRESS:PORT`, any number of times; `path=N`, of several targets of the
-//! subsystem, and `ana=STATE`, how well hosts reach namespaces by it; `state`: the last virtio disk
-//! with a medium is none of these, but keeps reservations; `transport=iwarp`, to be reached over
-//! TCP; `counters`, for the counters each second; `until-idle`, to end when the last host has left;
+//! disk, in order, `uuid=HEX`; for namespace N `namespace=N:block-size=BYTES`, and
+//! `namespace=N:host=NAME` for each host that sees it, without which all do; `allow-host=NAME`, any
+//! number of times, without which any host may connect; `referral=ADDRESS:PORT`, any number of
+//! times; `path=N`, of several targets of the subsystem, and `ana=STATE`, how well hosts reach
+//! namespaces by it; `state`: the last virtio disk with a medium is none of these, but keeps
+//! reservations; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second; `until-idle`, to end when the last host has left;
 //! `control`, to take the operator's commands (`operator`); `grows`, if these may add disks;
 //! `slots=N`, if the last N virtio disks have no medium yet.
 //!
@@ -36,7 +37,8 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use block::Disk;
-use block::ram::RamDisk;
+use block::ram::{NewError, RamDisk};
+use block::view::View;
 use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
 use operator::{Operator, Source};
@@ -45,7 +47,7 @@ use storage::target::{Config, Control, Export, Host, MOST_NAMESPACES, Target};
 
 /// The subsystem's name unless the user gives another.
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
-/// Bytes of a RAM disk's block.
+/// Bytes of a RAM disk's block, unless the user chooses another size.
 const BLOCK: u32 = 512;
 /// How often the counters are reported.
 const REPORT: Duration = Duration::from_secs(1);
@@ -170,20 +172,63 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
     for (number, disk) in exported(boot, slots).iter().enumerate() {
         sources.push((exports.len() as u32 + 1, Source::Disk(number)));
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
-        exports.push(Export::new(disk.clone(), name.to_be_bytes()));
+        let chosen = Chosen::of(exports.len() + 1)?;
+        let disk = chosen.view(disk.clone()).trying("block-size")?;
+        exports.push(Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts });
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
-        let disk = RamDisk::new(&boot.platform, BLOCK, bytes / u64::from(BLOCK));
-        let disk = disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?;
-        let disk = Arc::new(disk);
+        let chosen = Chosen::of(exports.len() + 1)?;
+        let disk = chosen.ram_disk(&boot.platform, bytes);
+        let disk = Arc::new(disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?);
         sources.push((exports.len() as u32 + 1, Source::Ram(disk.clone())));
-        exports.push(Export::new(disk, random_uuid()));
+        exports.push(Export { disk, uuid: random_uuid(), hosts: chosen.hosts });
     }
     if exports.len() > MOST_NAMESPACES {
         return Err(Failure::new("there are 64 disks at most"));
     }
     Ok((exports, sources))
+}
+
+/// What the user chose for a disk.
+#[derive(Default)]
+struct Chosen {
+    block_size: Option<u32>,
+    is_read_only: bool,
+    /// The hosts that see it; `None` for all.
+    hosts: Option<Vec<String>>,
+}
+
+impl Chosen {
+    /// What the command line has for a namespace.
+    fn of(nsid: usize) -> Result<Chosen, Failure> {
+        let mut chosen = Chosen::default();
+        for (number, option) in kernel::args().all("namespace").filter_map(|word| word.split_once(':')) {
+            if number.parse::<usize>().trying("namespace")? != nsid {
+                continue;
+            }
+            match option.split_once('=') {
+                Some(("block-size", size)) => chosen.block_size = Some(size.parse().trying("block-size")?),
+                Some(("host", nqn)) => chosen.hosts.get_or_insert_default().push(nqn.into()),
+                _ => return Err(Failure::new(format!("namespace={number}:{option}: no such option"))),
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// A disk as it was chosen.
+    fn view(&self, disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>, block::view::NoView> {
+        if !self.is_read_only && self.block_size.is_none_or(|size| size == disk.geometry().block_size) {
+            return Ok(disk);
+        }
+        Ok(Arc::new(View::new(disk, self.block_size, self.is_read_only)?))
+    }
+
+    /// A RAM disk as it was chosen.
+    fn ram_disk(&self, platform: &Arc<dyn Platform>, bytes: u64) -> Result<RamDisk, NewError> {
+        let block = self.block_size.unwrap_or(BLOCK);
+        RamDisk::new(platform, block, bytes / u64::from(block))
+    }
 }
 
 /// The name of a RAM disk: its contents are new each time, so its name is, too.

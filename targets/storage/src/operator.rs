@@ -14,7 +14,7 @@ use platform::Platform;
 use serde_json::{Value, json};
 use storage::target::{AnaState, Control, Export, Host};
 
-use crate::{BLOCK, figures, random_uuid};
+use crate::{Chosen, figures, random_uuid};
 
 /// The longest question: a file of hosts.
 const QUESTION: usize = 256 << 10;
@@ -87,10 +87,10 @@ impl Operator {
                 Ok(figures::overview(&overview, &self.sources))
             }
             "metrics" => self.control.metrics().map(|metrics| figures::metrics(&metrics)).map_err(said),
-            "add-ram" => self.add_ram(number("bytes")?),
+            "add-ram" => self.add_ram(number("bytes")?, chosen(&question)?),
             "add-disk" => {
                 let name = u128::from_str_radix(text("uuid")?, 16).map_err(|error| error.to_string())?;
-                self.add_disk(number("disk")?, number("bytes")?, name)
+                self.add_disk(number("disk")?, number("bytes")?, name, chosen(&question)?)
             }
             "remove" => self.remove(nsid()?),
             "resize-ram" => self.resize_ram(nsid()?, number("bytes")?),
@@ -125,14 +125,13 @@ impl Operator {
         }
     }
 
-    fn add_ram(&mut self, bytes: u64) -> Result<Value, Refused> {
-        let disk = RamDisk::new(&self.platform, BLOCK, bytes / u64::from(BLOCK));
-        let disk = Arc::new(disk.map_err(|_| too_little())?);
-        let (export, source) = (disk.clone(), Source::Ram(disk));
-        self.add(export, random_uuid(), source)
+    fn add_ram(&mut self, bytes: u64, chosen: Chosen) -> Result<Value, Refused> {
+        let disk = Arc::new(chosen.ram_disk(&self.platform, bytes).map_err(|_| too_little())?);
+        let source = Source::Ram(disk.clone());
+        self.add(Export { disk, uuid: random_uuid(), hosts: chosen.hosts }, source)
     }
 
-    fn add_disk(&mut self, number: u64, bytes: u64, name: u128) -> Result<Value, Refused> {
+    fn add_disk(&mut self, number: u64, bytes: u64, name: u128, chosen: Chosen) -> Result<Value, Refused> {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         let disk = self.disks.get(place).ok_or("there is no such disk")?.clone();
         let has_come = || {
@@ -144,11 +143,13 @@ impl Operator {
         if !self.wait_for(has_come) {
             return Err("the disk has not got its size".into());
         }
-        self.add(disk, name.to_be_bytes(), Source::Disk(place))
+        let disk = chosen.view(disk).map_err(|error| error.to_string())?;
+        self.add(Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts }, Source::Disk(place))
     }
 
-    fn add(&mut self, disk: Arc<dyn Disk>, uuid: [u8; 16], source: Source) -> Result<Value, Refused> {
-        let nsid = self.control.add(Export::new(disk, uuid)).map_err(|refusal| match refusal {
+    fn add(&mut self, export: Export, source: Source) -> Result<Value, Refused> {
+        let uuid = export.uuid;
+        let nsid = self.control.add(export).map_err(|refusal| match refusal {
             storage::target::Refusal::Disk(storage::Error::OutOfMemory) => too_little(),
             other => other.to_string(),
         })?;
@@ -165,7 +166,7 @@ impl Operator {
         let source = self.sources.iter().find(|(its, _)| *its == nsid);
         match source {
             Some((_, Source::Ram(disk))) => {
-                disk.resize(bytes / u64::from(BLOCK)).map_err(|_| too_little())?;
+                disk.resize(bytes / u64::from(disk.geometry().block_size)).map_err(|_| too_little())?;
                 Ok(Value::Null)
             }
             Some(_) => Err("the namespace is no RAM disk".into()),
@@ -185,6 +186,24 @@ impl Operator {
             kernel::thread::sleep(PERIOD);
         }
     }
+}
+
+/// What a question chooses for a disk.
+fn chosen(question: &Value) -> Result<Chosen, Refused> {
+    let block_size = question.get("block_size").and_then(Value::as_u64).map(u32::try_from).transpose();
+    let hosts = match question.get("hosts") {
+        None => None,
+        Some(Value::Array(hosts)) => {
+            let names = hosts.iter().map(|host| host.as_str().map(String::from));
+            Some(names.collect::<Option<Vec<String>>>().ok_or("a host's name is no text")?)
+        }
+        Some(_) => return Err("the hosts are no list".into()),
+    };
+    Ok(Chosen {
+        block_size: block_size.map_err(|_| "no such block size")?,
+        is_read_only: question["read_only"] == true,
+        hosts,
+    })
 }
 
 fn too_little() -> String {
