@@ -30,6 +30,24 @@ pub enum OpenError {
     /// The address is not one of this machine.
     #[error("{0}: this is no address of this machine; choose one, such as 127.0.0.2")]
     NotOurs(IpAddr),
+    /// Another process of a network in memory has the MAC, or an address, of the port.
+    #[error(
+        "{}: another process has {name} here; end it, or choose another address by --ip",
+        .folder.display()
+    )]
+    Taken {
+        /// Where the processes meet.
+        folder: PathBuf,
+        /// What the other process has.
+        name: String,
+    },
+    /// The folder in which processes of a user meet is not that user's alone.
+    #[error(
+        "{}: this folder is not yours alone, so others could join; remove it, or choose another one by \
+             --link shm:PATH",
+        .0.display()
+    )]
+    NotOwn(PathBuf),
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
     System {

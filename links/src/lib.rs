@@ -10,6 +10,7 @@
 //! | [`pair()`] | memory of this process |
 //! | [`Stream`] (`stream:PATH`, `stream-connect:PATH`) | a UNIX stream socket, in the framing of QEMU's netdev `stream` |
 //! | [`Switch`] (`switch:PATH`) | such a socket for several peers at a time, which also reach each other |
+//! | [`Shm`] (`shm:PATH`) | memory that processes of one machine share, each two of them; they meet in a folder |
 //! | [`Udp`] (`udp:ADDRESS`) | the host's UDP port 4791: RoCEv2 only |
 //!
 //! [`LinkSpec`] names a kind of link on a command line and opens it. [`Captured`] writes the frames
@@ -28,11 +29,15 @@
 mod capture;
 mod counters;
 mod error;
+mod frame;
 mod impair;
+mod memory;
 mod none;
 mod pair;
+mod poller;
 mod port;
 mod queue;
+mod shm;
 mod spec;
 mod stream;
 mod switch;
@@ -46,9 +51,11 @@ pub use capture::{Capture, Captured, Missing};
 pub use counters::{Counters, Dropped};
 pub use error::{OpenError, SpecError};
 pub use impair::{Chance, Fault, Impaired, Impairment, Rate};
+pub use memory::{Mapping, sealed_file};
 pub use none::Unplugged;
 pub use pair::{PairEnd, pair};
-pub use port::{numbered, port_at};
+pub use port::{local, numbered, port_at};
+pub use shm::Shm;
 pub use spec::LinkSpec;
 pub use stream::Stream;
 pub use switch::Switch;
@@ -69,7 +76,8 @@ pub const MAX_FRAME: usize = MIN_FRAME + 4 + 65_535;
 /// link takes frames of [`MIN_FRAME`] to [`MAX_FRAME`] bytes; it drops and counts others.
 pub trait Link: Wire {
     /// The descriptor that the owner polls before it sleeps, if there is one: it is ready when the
-    /// link has work. It can change, so ask for it each time.
+    /// link has work. It can change, and a link may ask peers to wake the owner from now on, so ask
+    /// for it each time.
     fn poll_fd(&self) -> Option<PollFd<'_>>;
 
     /// Counts of what the link carried and dropped.

@@ -14,9 +14,25 @@ pub fn numbered(number: u8) -> Option<IpPrefix> {
     IpPrefix::new(Ipv4Addr::new(10, 0, 0, number.saturating_add(1)).into(), 24).ok()
 }
 
+/// The addresses of processes that nobody has given one: 127.0.0.2 and following ones.
+pub fn local() -> impl Iterator<Item = IpPrefix> {
+    (2..255).filter_map(|last| IpPrefix::new(Ipv4Addr::new(127, 0, 0, last).into(), 8).ok())
+}
+
 impl LinkSpec {
-    /// The address of a port on this link unless the user gives one: by UDP the link's own, at the
-    /// far end of a stream the second of a network, else the first.
+    /// The addresses that a port on this link may have unless the user gives one: the first that no
+    /// other process has. A link in memory has those of [`local`]; others have one
+    /// ([`LinkSpec::address`]).
+    pub fn choices(&self) -> Vec<IpPrefix> {
+        match self {
+            LinkSpec::Shm(_) => local().collect(),
+            _ => self.address().into_iter().collect(),
+        }
+    }
+
+    /// The address of a port on this link unless the user gives one: by UDP the link's own, in
+    /// memory the first of the loopback network, at the far end of a stream the second of a
+    /// network, else the first.
     pub fn address(&self) -> Option<IpPrefix> {
         match self {
             LinkSpec::Udp(own) => {
@@ -27,6 +43,7 @@ impl LinkSpec {
                 };
                 IpPrefix::new(*own, bits).ok()
             }
+            LinkSpec::Shm(_) => local().next(),
             LinkSpec::StreamConnect(_) => numbered(1),
             _ => numbered(0),
         }

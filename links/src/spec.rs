@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{Link, OpenError, SpecError, Stream, Switch, Udp, Unplugged};
+use roce::IpPrefix;
+
+use crate::{Link, OpenError, Shm, SpecError, Stream, Switch, Udp, Unplugged};
 
 /// Which link to open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,18 +20,21 @@ pub enum LinkSpec {
     StreamConnect(PathBuf),
     /// `switch:PATH`: listen at a UNIX socket for several peers.
     Switch(PathBuf),
+    /// `shm:PATH`: memory that is shared with other processes, which meet in a folder.
+    Shm(PathBuf),
     /// `udp:ADDRESS`: RoCEv2 in the host's UDP port 4791.
     Udp(IpAddr),
 }
 
 impl LinkSpec {
-    /// Opens the link for a port with this MAC.
-    pub fn open(&self, mac: [u8; 6]) -> Result<Box<dyn Link + Send>, OpenError> {
+    /// Opens the link for a port with this MAC and these addresses.
+    pub fn open(&self, mac: [u8; 6], addresses: &[IpPrefix]) -> Result<Box<dyn Link + Send>, OpenError> {
         Ok(match self {
             LinkSpec::None => Box::new(Unplugged::new()),
             LinkSpec::Stream(path) => Box::new(Stream::listen(path)?),
             LinkSpec::StreamConnect(path) => Box::new(Stream::connect(path)?),
             LinkSpec::Switch(path) => Box::new(Switch::listen(path, mac)?),
+            LinkSpec::Shm(folder) => Box::new(Shm::join(folder, mac, addresses)?),
             LinkSpec::Udp(address) => Box::new(Udp::bind(*address, mac)?),
         })
     }
@@ -40,15 +45,17 @@ impl FromStr for LinkSpec {
 
     fn from_str(text: &str) -> Result<LinkSpec, SpecError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        let path = || match rest {
-            "" => Err(SpecError(format!("{kind} needs the path of a socket: {kind}:PATH"))),
+        let path_of = |what: &str| match rest {
+            "" => Err(SpecError(format!("{kind} needs the path of a {what}: {kind}:PATH"))),
             path => Ok(PathBuf::from(path)),
         };
+        let path = || path_of("socket");
         match kind {
             "none" if text == kind => Ok(LinkSpec::None),
             "stream" => path().map(LinkSpec::Stream),
             "stream-connect" => path().map(LinkSpec::StreamConnect),
             "switch" => path().map(LinkSpec::Switch),
+            "shm" => path_of("folder").map(LinkSpec::Shm),
             "udp" => match rest.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
                 Ok(address) if !address.is_unspecified() && !address.is_multicast() => {
                     Ok(LinkSpec::Udp(address))
@@ -58,8 +65,8 @@ impl FromStr for LinkSpec {
                 ))),
             },
             _ => Err(SpecError(format!(
-                "{text:?} is no link; a link is none, stream:PATH, stream-connect:PATH, switch:PATH or \
-                 udp:ADDRESS"
+                "{text:?} is no link; a link is none, stream:PATH, stream-connect:PATH, switch:PATH, \
+                 shm:PATH or udp:ADDRESS"
             ))),
         }
     }
@@ -72,6 +79,7 @@ impl fmt::Display for LinkSpec {
             LinkSpec::Stream(path) => write!(f, "stream:{}", path.display()),
             LinkSpec::StreamConnect(path) => write!(f, "stream-connect:{}", path.display()),
             LinkSpec::Switch(path) => write!(f, "switch:{}", path.display()),
+            LinkSpec::Shm(path) => write!(f, "shm:{}", path.display()),
             LinkSpec::Udp(address) => write!(f, "udp:{address}"),
         }
     }
@@ -89,6 +97,7 @@ mod tests {
             ("stream:a:b", LinkSpec::Stream("a:b".into())),
             ("stream-connect:x.sock", LinkSpec::StreamConnect("x.sock".into())),
             ("switch:/tmp/a", LinkSpec::Switch("/tmp/a".into())),
+            ("shm:/dev/shm/a", LinkSpec::Shm("/dev/shm/a".into())),
             ("udp:127.0.0.2", LinkSpec::Udp([127, 0, 0, 2].into())),
             ("udp:::1", LinkSpec::Udp("::1".parse().unwrap())),
         ] {
@@ -108,6 +117,7 @@ mod tests {
             ("stream:", "needs the path of a socket"),
             ("stream-connect:", "stream-connect:PATH"),
             ("switch", "switch needs the path of a socket: switch:PATH"),
+            ("shm:", "shm needs the path of a folder: shm:PATH"),
             ("udp", "write udp:ADDRESS"),
             ("udp:127.0.0.2:4791", "write udp:ADDRESS"),
             ("udp:0.0.0.0", "write udp:ADDRESS"),

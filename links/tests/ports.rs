@@ -253,7 +253,7 @@ fn ports_talk_over_udp_and_a_capture_has_what_crossed() {
     let [mut a, mut b] = [1, 2].map(|n| {
         let address = address(n).unwrap();
         let config = Config::new(n.into(), 4200, &[address]);
-        let link = LinkSpec::Udp(address.address()).open(config.mac).unwrap();
+        let link = LinkSpec::Udp(address.address()).open(config.mac, &[address]).unwrap();
         let captured: Captured<Box<dyn Link + Send>> = capture.tap(link);
         Node::new(&config, captured)
     });

@@ -264,13 +264,13 @@ fn what_is_no_rocev2_of_this_port_is_dropped_and_counted() {
 fn an_address_that_cannot_be_opened_gets_a_line_that_says_what_to_do() {
     let a = address(7, 1);
     let link = bind(a);
-    let error = LinkSpec::Udp(a.into()).open(MAC).map(drop).unwrap_err();
+    let error = LinkSpec::Udp(a.into()).open(MAC, &[]).map(drop).unwrap_err();
     assert!(
         matches!(error, OpenError::PortInUse(_)) && error.to_string().contains("choose another"),
         "{error}"
     );
     drop(link);
-    assert!(LinkSpec::Udp(a.into()).open(MAC).is_ok_and(|link| link.up()));
+    assert!(LinkSpec::Udp(a.into()).open(MAC, &[]).is_ok_and(|link| link.up()));
     let error = Udp::bind([192, 0, 2, 1].into(), MAC).unwrap_err();
     assert!(matches!(error, OpenError::NotOurs(_)), "{error}");
 }

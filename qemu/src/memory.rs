@@ -2,16 +2,14 @@
 //!
 //! Nothing here has a name in the file system, so nothing is left behind when QEMU or the launcher
 //! is killed.
-#![expect(unsafe_code, reason = "mapping memory, and giving out bounds-checked windows onto it")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
+use links::Mapping;
 use nic_model::{DmaError, GuestMemory};
 use platform::SharedSlice;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::fs::FallocateFlags;
 
 use crate::error::{Error, Result};
 
@@ -19,58 +17,26 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
-    ptr: NonNull<u8>,
-    len: usize,
+    mapping: Mapping,
 }
-
-// SAFETY: it owns a mapping, which is bound to no thread; access is by `SharedSlice` only.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// `len` zeroed bytes; `purpose` is for messages and for /proc.
     pub fn new(purpose: &str, len: usize) -> Result<SharedMemory> {
         let failed = |e: rustix::io::Errno| Error::system(format!("set aside {len} bytes for {purpose}"), e);
-        let fd = rustix::fs::memfd_create(purpose, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(failed)?;
-        rustix::fs::ftruncate(&fd, len as u64).map_err(failed)?;
-        // If the file could shrink under the mapping, an access could raise SIGBUS.
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).map_err(failed)?;
-        // SAFETY: a new mapping at an address that the system chooses; it replaces nothing.
-        let ptr = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        };
-        let ptr =
-            NonNull::new(ptr.map_err(failed)?.cast()).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
-        Ok(SharedMemory { fd, ptr, len })
+        let fd = links::sealed_file(purpose, len).map_err(failed)?;
+        let mapping = Mapping::new(&fd, len).map_err(failed)?;
+        Ok(SharedMemory { fd, mapping })
     }
 
     /// All of it.
     pub fn slice(&self) -> SharedSlice<'_> {
-        // SAFETY: mapped readable and writable until `self` is dropped, and only windows are handed
-        // out.
-        unsafe { SharedSlice::from_raw(self.ptr, self.len) }
+        self.mapping.slice()
     }
 
     /// The file behind it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and the windows onto it borrow `self`. If it fails the
-        // memory stays mapped, which is harmless.
-        let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.len) };
     }
 }
 

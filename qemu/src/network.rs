@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, SpecError, Stream};
+use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, OpenError, SpecError, Stream};
 use nic_model::port;
 
 use crate::error::{Error, Result};
@@ -45,10 +45,11 @@ const DEFAULT_MTU: u32 = 1500;
 pub struct Network {
     /// Plug the NIC into LINK: stream:PATH (listen at a UNIX socket, in the framing of QEMU's
     /// netdev stream), stream-connect:PATH, switch:PATH (listen for several peers, which also reach
-    /// each other), udp:ADDRESS (RoCEv2 in the host's UDP port 4791), none (no cable), pair (two
-    /// NICs, joined by packets), or stream (two NICs, joined by a stream socket; the machines of
-    /// `pair` are then on device processes of their own); given several times, there is a NIC on
-    /// each link [default: short-cut, NICs without packets]
+    /// each other), shm:PATH (processes of this machine, which meet in a folder), udp:ADDRESS
+    /// (RoCEv2 in the host's UDP port 4791), none (no cable), pair (two NICs, joined by packets),
+    /// or stream (two NICs, joined by a stream socket; the machines of `pair` are then on device
+    /// processes of their own); given several times, there is a NIC on each link [default:
+    /// short-cut, NICs without packets]
     #[arg(long = "link", global = true, value_name = "LINK", help_heading = "Network")]
     pub links: Vec<Plug>,
 
@@ -60,7 +61,8 @@ pub struct Network {
 
     /// Give the NIC this address, with the length of its prefix; once for each address, or with
     /// several links once for each of them, in their order, and with commas between a NIC's
-    /// addresses [default: 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own]
+    /// addresses [default: 10.0.0.1/24; with stream-connect 10.0.0.2/24, with udp the link's own,
+    /// with shm the first free of 127.0.0.2/8 to 127.0.0.254/8]
     #[arg(long = "ip", global = true, value_name = "ADDRESS/LEN", help_heading = "Network")]
     pub addresses: Vec<Addresses>,
 
@@ -216,7 +218,7 @@ impl Network {
         match of_links.iter().find(|(_, given)| *given) {
             Some((option, _)) if plug == Plug::ShortCut => Err(Error::Usage(format!(
                 "{option} needs a link that carries packets: --link stream:PATH, stream-connect:PATH, \
-                 switch:PATH, udp:ADDRESS or pair"
+                 switch:PATH, shm:PATH, udp:ADDRESS or pair"
             ))),
             _ if matches!(plug, Plug::Pair | Plug::Stream) && !self.addresses.is_empty() => {
                 Err(Error::Usage(format!(
@@ -255,7 +257,7 @@ impl Network {
         if let Some(plug) = self.links.iter().find(|plug| !matches!(plug, Plug::Link(_))) {
             return Err(Error::Usage(format!(
                 "--link {plug} is for all NICs; give several links only as stream:PATH, \
-                 stream-connect:PATH, switch:PATH, udp:ADDRESS or none"
+                 stream-connect:PATH, switch:PATH, shm:PATH, udp:ADDRESS or none"
             )));
         }
         if links > MOST_NICS {
@@ -335,8 +337,12 @@ impl Network {
 
     /// The node's GUID and the port of NIC `n`.
     fn port(&self, n: u8) -> (u64, port::Config) {
+        self.port_with(&self.port_addresses(n), n)
+    }
+
+    fn port_with(&self, addresses: &[IpPrefix], n: u8) -> (u64, port::Config) {
         let mtu = self.mtu.unwrap_or(DEFAULT_MTU);
-        let (node_guid, config) = links::port_at(&self.port_addresses(n), n, mtu);
+        let (node_guid, config) = links::port_at(addresses, n, mtu);
         (node_guid, port::Config { vlan: self.vlan, ..config })
     }
 
@@ -376,12 +382,33 @@ impl Network {
                 for (n, plug) in (0..).zip(&self.links) {
                     // The other kinds are alone.
                     let Plug::Link(spec) = plug else { continue };
-                    plugged.push(port(n)(dress(spec.open(self.port(n).1.mac)?)));
+                    plugged.push(self.plug_into(spec, n, &dress)?);
                 }
                 plugged
             }
         };
         Ok(Plan { plugged, capture })
+    }
+
+    /// Opens a link to other processes for NIC `n`. Without addresses from the user the port has the
+    /// first one that is free there.
+    fn plug_into(&self, spec: &LinkSpec, n: u8, dress: impl Fn(Wire) -> Wire) -> Result<Plugged> {
+        let choices = if self.addresses.is_empty() { spec.choices() } else { Vec::new() };
+        let (last, others) = match choices.split_last() {
+            Some((last, others)) => (vec![*last], others),
+            None => (self.port_addresses(n), &[][..]),
+        };
+        let open = |addresses: &[IpPrefix]| -> std::result::Result<Plugged, OpenError> {
+            let (node_guid, port) = self.port_with(addresses, n);
+            Ok(Plugged { wire: dress(spec.open(port.mac, addresses)?), node_guid, port })
+        };
+        for address in others {
+            match open(&[*address]) {
+                Err(OpenError::Taken { .. }) => {}
+                opened => return Ok(opened?),
+            }
+        }
+        Ok(open(&last)?)
     }
 }
 

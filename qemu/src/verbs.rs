@@ -134,7 +134,8 @@ fn variables(options: &Options, name: &str) -> Result<Vec<(&'static str, OsStrin
         [plug] => {
             return Err(Error::Usage(format!(
                 "--link {plug} joins machines of one launcher, and programs are processes: choose \
-                 udp:ADDRESS, stream:PATH, stream-connect:PATH or switch:PATH, or leave out --link"
+                 shm:PATH, udp:ADDRESS, stream:PATH, stream-connect:PATH or switch:PATH, or leave out \
+                 --link"
             )));
         }
     }

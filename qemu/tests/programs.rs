@@ -335,7 +335,7 @@ fn wrong_options_get_one_line_and_no_program_runs() {
         (&["verbs"][..], "which program"),
         (&["verbs", "install"], "verbs install DIR"),
         (&["verbs", "--", "/no/such/program"], "cannot run /no/such/program"),
-        (&["--link", "pair", "verbs", "--", "true"], "choose udp:ADDRESS"),
+        (&["--link", "pair", "verbs", "--", "true"], "choose shm:PATH"),
         (&["--vlan", "7", "--link", "udp:127.0.0.9", "verbs", "--", "true"], "no VLAN"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_ferrovia")).args(arguments).output().expect("it runs");

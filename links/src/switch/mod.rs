@@ -18,20 +18,17 @@
 //! five minutes. So a peer that does not use its place does not keep it.
 
 mod peer;
-mod poller;
 
 use std::path::Path;
 
 use platform::Instant;
 use rustix::event::epoll::Event;
 
+use crate::frame::{Mac, addresses, is_group};
+use crate::poller::{NO_EVENT, Poller, Source};
 use crate::stream::{BadLength, Connection, Listener};
 use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
 use peer::{Peer, Sender};
-use poller::{NO_EVENT, Poller, Source};
-
-/// An Ethernet address.
-type Mac = [u8; 6];
 
 /// The most peers at a time. Further ones wait in the socket's queue until a place is free, or
 /// until a peer yields its place.
@@ -40,17 +37,6 @@ const PEERS: usize = 16;
 const SHARE: u32 = 64;
 /// After how many frames and reads the switch looks for events again although there are more.
 const LOOK: u32 = 16;
-
-/// The destination and the source address of a frame.
-fn addresses(frame: &[u8]) -> Option<(Mac, Mac)> {
-    let (to, rest) = frame.split_first_chunk()?;
-    Some((*to, *rest.first_chunk()?))
-}
-
-/// Whether an address is a group's.
-fn is_group(address: Mac) -> bool {
-    address[0] & 1 != 0
-}
 
 /// A set of places.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use platform::Instant;
 
-use super::{Mac, is_group};
+use crate::frame::{Mac, is_group};
 use crate::stream::Connection;
 use crate::{Counters, Dropped};
 

@@ -85,11 +85,12 @@ pub fn candidates(environment: &Environment) -> Result<Vec<(LinkSpec, Vec<IpPref
         let other = other.address();
         return Err(format!("the link udp:{own} carries its own address only, not {other}"));
     }
+    let given = &environment.addresses;
     let all = links
         .into_iter()
-        .map(|link| match environment.addresses.is_empty() {
-            true => (link.clone(), link.address().into_iter().collect()),
-            false => (link, environment.addresses.clone()),
+        .flat_map(|link| match given.is_empty() {
+            true => link.choices().into_iter().map(|address| (link.clone(), vec![address])).collect(),
+            false => vec![(link, given.clone())],
         })
         .collect();
     Ok(all)

@@ -150,9 +150,9 @@ fn plug(environment: &Environment) -> Result<Plugged, String> {
     let choice = tried.len() > 1;
     for (link, addresses) in tried {
         let (node_guid, port) = links::port_at(&addresses, 0, environment.mtu);
-        let wire = match link.open(port.mac) {
+        let wire = match link.open(port.mac, &addresses) {
             Ok(wire) => wire,
-            Err(OpenError::PortInUse(_)) if choice => continue,
+            Err(OpenError::PortInUse(_) | OpenError::Taken { .. }) if choice => continue,
             Err(error) => return Err(error.to_string()),
         };
         let wire: Box<dyn Link + Send> = match environment.impairment {

@@ -1,4 +1,5 @@
-//! What a switch sleeps on: one descriptor for its listener and all its peers (epoll).
+//! What a link with several peers sleeps on: one descriptor for its meeting place and all its peers
+//! (epoll).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,8 +11,8 @@ use crate::PollFd;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// A peer that waits to be accepted.
+pub(crate) enum Source {
+    /// The place where peers appear: one waits to be accepted.
     Listener,
     /// The peer with this index.
     Peer(usize),
@@ -38,7 +39,7 @@ impl Source {
 
 /// Waits for several descriptors at once.
 #[derive(Debug)]
-pub(super) struct Poller(OwnedFd);
+pub(crate) struct Poller(OwnedFd);
 
 impl Poller {
     pub fn new() -> Result<Poller> {
@@ -76,4 +77,4 @@ impl Poller {
 }
 
 /// A placeholder, to fill a list of events.
-pub(super) const NO_EVENT: Event = Event { flags: EventFlags::empty(), data: EventData::new_u64(LISTENER) };
+pub(crate) const NO_EVENT: Event = Event { flags: EventFlags::empty(), data: EventData::new_u64(LISTENER) };

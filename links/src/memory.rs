@@ -1,0 +1,105 @@
+//! Memory that processes share: anonymous files that cannot shrink, and their mappings.
+//!
+//! Nothing here has a name in the file system, so nothing is left behind when its users are killed.
+//! A file that shrinks under a mapping makes accesses raise SIGBUS. So a file is mapped only if it
+//! is sealed against that, whoever made it.
+#![expect(unsafe_code, reason = "mapping memory, and giving out bounds-checked windows onto it")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+
+use platform::SharedSlice;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::{Errno, Result};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// The file system of anonymous files (Linux, `include/uapi/linux/magic.h`). Files of huge pages
+/// are of another one: an access to them fails if there are no more of these pages.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Makes an anonymous file of `len` zeroed bytes that cannot shrink; `purpose` is its name in
+/// /proc.
+pub fn sealed_file(purpose: &str, len: usize) -> Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create(purpose, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, len as u64)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// A shared mapping of an anonymous file.
+#[derive(Debug)]
+pub struct Mapping {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns a mapping, which is bound to no thread; access is by `SharedSlice` only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of an anonymous file, which anybody may have made. The file has
+    /// to be so long, writable, and sealed against shrinking ([`sealed_file`]): otherwise it is
+    /// `EINVAL`, or another error of the system.
+    pub fn new(fd: impl AsFd, len: usize) -> Result<Mapping> {
+        let fd = fd.as_fd();
+        // Only files that live in memory have seals, and a seal is for ever.
+        let sealed = rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
+        let file_system = rustix::fs::fstatfs(fd)?.f_type as u64;
+        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
+        if !sealed || file_system != TMPFS || size < len as u64 {
+            return Err(Errno::INVAL);
+        }
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the system chooses; it replaces nothing.
+        let ptr = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, rights, MapFlags::SHARED, fd, 0)? };
+        NonNull::new(ptr.cast()).map(|ptr| Mapping { ptr, len }).ok_or(Errno::NOMEM)
+    }
+
+    /// All of it.
+    #[inline]
+    pub fn slice(&self) -> SharedSlice<'_> {
+        // SAFETY: mapped readable and writable until `self` is dropped; the file is as long and
+        // cannot shrink; and only windows are handed out.
+        unsafe { SharedSlice::from_raw(self.ptr, self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and the windows onto it borrow `self`. If it fails the
+        // memory stays mapped, which is harmless.
+        let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_of_one_file_are_the_same_memory() {
+        let file = sealed_file("test", 8192).unwrap();
+        let [one, other] = [8192, 4096].map(|len| Mapping::new(&file, len).unwrap());
+        one.slice().write(4000, &[7; 96]).unwrap();
+        let mut read = [0; 96];
+        other.slice().read(4000, &mut read).unwrap();
+        assert_eq!((read, other.slice().len()), ([7; 96], 4096));
+        assert_eq!(rustix::fs::ftruncate(&file, 0), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_or_is_too_short_or_read_only_is_not_mapped() {
+        let short = sealed_file("short", 4095).unwrap();
+        assert_eq!(Mapping::new(&short, 4096).unwrap_err(), Errno::INVAL);
+        let open = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&open, 4096).unwrap();
+        assert_eq!(Mapping::new(&open, 4096).unwrap_err(), Errno::INVAL);
+        rustix::fs::fcntl_add_seals(&open, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
+        assert_eq!(Mapping::new(&open, 4096).unwrap_err(), Errno::PERM);
+        let on_disk = tempfile::tempfile().unwrap();
+        on_disk.set_len(4096).unwrap();
+        assert_eq!(Mapping::new(&on_disk, 4096).unwrap_err(), Errno::INVAL);
+    }
+}
