@@ -2,7 +2,8 @@
 //!
 //! `cargo test --test programs` runs these tests; plain `cargo test` does not, as they download
 //! packages (once). Each program is a process with a NIC of its own, on an address of 127.0.0.0/8
-//! that it finds; server and client exchange what they need over TCP, each pair at another port.
+//! that it finds, in memory that all share or by UDP; server and client exchange what they need
+//! over TCP, each pair at another port.
 
 extern crate ferrovia_qemu as qemu;
 
@@ -14,6 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use links::Shm;
 use qemu::linux::programs;
 
 /// How long a program may take on a busy machine.
@@ -52,19 +54,6 @@ fn port() -> String {
     (from + NEXT.fetch_add(1, Ordering::Relaxed)).to_string()
 }
 
-/// Whether a process listens at a port of TCP, by the kernel's tables.
-fn is_heard(port: &str) -> bool {
-    let port: u16 = port.parse().expect("a port");
-    let (listening, tail) = (" 0A ", format!(":{port:04X}"));
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let lines = fs::read_to_string(table).unwrap_or_default();
-        lines.lines().any(|line| {
-            let local = line.split_whitespace().nth(1);
-            local.is_some_and(|local| local.ends_with(&tail)) && line.contains(listening)
-        })
-    })
-}
-
 /// A program that runs; it is killed at the latest when this is dropped.
 struct Running(Option<Child>);
 
@@ -79,7 +68,7 @@ impl Running {
 
     fn wait_until_heard(&mut self, port: &str) {
         let begun = Instant::now();
-        while !is_heard(port) {
+        while !programs::is_heard(port) {
             if self.child().try_wait().expect("a child").is_some() {
                 let output = self.0.take().expect("it ran").wait_with_output().expect("its output");
                 panic!("the server ended:\n{}", said(&output));
@@ -116,11 +105,16 @@ fn said(output: &Output) -> String {
 
 /// Runs a pingpong between two processes; both have to succeed.
 fn pingpong(options: &[&str], program: &str, arguments: &[&str]) {
+    pingpong_with([options, options], program, arguments);
+}
+
+/// As [`pingpong`], with options of each side.
+fn pingpong_with(options: [&[&str]; 2], program: &str, arguments: &[&str]) {
     let port = port();
     let common = [&["-g", "0", "-p", &port], arguments].concat();
-    let mut server = Running::start(launcher(options, program, &common));
+    let mut server = Running::start(launcher(options[0], program, &common));
     server.wait_until_heard(&port);
-    let client = Running::start(launcher(options, program, &[&common[..], &["127.0.0.1"]].concat()));
+    let client = Running::start(launcher(options[1], program, &[&common[..], &["127.0.0.1"]].concat()));
     for (who, output) in [("client", client.end()), ("server", server.end())] {
         let said = said(&output);
         assert!(output.status.success() && said.contains(" iters in "), "{program}, {who}: {said}");
@@ -148,6 +142,13 @@ fn reliable_connections_poll_or_wait_for_events_and_check_what_arrives() {
 fn unreliable_connections_and_datagrams_do_too() {
     pingpong(&[], "ibv_uc_pingpong", &["-c"]);
     pingpong(&[], "ibv_ud_pingpong", &["-c", "-e"]);
+}
+
+#[test]
+fn by_udp_connections_reach_each_other_too() {
+    let links = [(); 2].map(|()| format!("udp:{}", address()));
+    let options = links.each_ref().map(|link| ["--link", link]);
+    pingpong_with(options.each_ref().map(|options| &options[..]), "ibv_rc_pingpong", &["-c"]);
 }
 
 #[test]
@@ -191,21 +192,45 @@ fn address() -> String {
     format!("127.{}.{}.{last}", 1 + process / 256 % 250, process % 256)
 }
 
-/// Whether a process has the port of RoCEv2 at an address, by the kernel's table.
-fn has_nic(address: &str) -> bool {
+/// The link between two programs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Memory,
+    Udp,
+}
+
+/// The options that give a program's NIC this address.
+fn at(link: Between, address: &str) -> [String; 2] {
+    match link {
+        Between::Memory => ["--ip".into(), format!("{address}/8")],
+        Between::Udp => ["--link".into(), format!("udp:{address}")],
+    }
+}
+
+/// Whether a process has a NIC at an address: by the lock of the address, or by the kernel's table
+/// of UDP.
+fn has_nic(link: Between, address: &str) -> bool {
     let address: std::net::Ipv4Addr = address.parse().expect("an address");
-    let local = format!("{:08X}:{:04X}", u32::from(address).swap_bytes(), 4791);
-    let table = fs::read_to_string("/proc/net/udp").unwrap_or_default();
-    table.lines().any(|line| line.split_whitespace().nth(1) == Some(&local))
+    match link {
+        Between::Memory => {
+            let folder = Shm::own_folder().expect("a folder");
+            folder.join(format!("{address}.lock")).exists() && !Shm::has_ended(&folder, address.into())
+        }
+        Between::Udp => {
+            let local = format!("{:08X}:{:04X}", u32::from(address).swap_bytes(), 4791);
+            let table = fs::read_to_string("/proc/net/udp").unwrap_or_default();
+            table.lines().any(|line| line.split_whitespace().nth(1) == Some(&local))
+        }
+    }
 }
 
 /// A server that is connected to by `rdma_cm`, at an address of its own.
-fn cm_server(program: &str, arguments: &[&str]) -> (Running, String) {
+fn cm_server(link: Between, program: &str, arguments: &[&str]) -> (Running, String) {
     let address = address();
-    let link = format!("udp:{address}");
-    let mut server = Running::start(launcher(&["--link", &link], program, arguments));
+    let options = at(link, &address);
+    let mut server = Running::start(launcher(&options.each_ref().map(String::as_str), program, arguments));
     let begun = Instant::now();
-    while !has_nic(&address) {
+    while !has_nic(link, &address) {
         assert!(server.child().try_wait().expect("a child").is_none(), "{program} ended");
         assert!(begun.elapsed() < LIMIT, "{program} opens no NIC");
         std::thread::sleep(Duration::from_millis(10));
@@ -213,11 +238,20 @@ fn cm_server(program: &str, arguments: &[&str]) -> (Running, String) {
     (server, address)
 }
 
+/// The options of a client: in memory it finds an address itself.
+fn of_client(link: Between) -> Vec<String> {
+    match link {
+        Between::Memory => Vec::new(),
+        Between::Udp => at(link, &address()).into(),
+    }
+}
+
 /// Runs a client until the server listens: it opens its NIC a moment before.
-fn cm_client(program: &str, arguments: &[&str]) -> Output {
-    let begun = Instant::now();
+fn cm_client(link: Between, program: &str, arguments: &[&str]) -> Output {
+    let (begun, options) = (Instant::now(), of_client(link));
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
     loop {
-        let output = Running::start(launcher(&[], program, arguments)).end();
+        let output = Running::start(launcher(&options, program, arguments)).end();
         let text = said(&output);
         let not_yet = ["EVENT_REJECTED", "EVENT_UNREACHABLE, error: 1", "Connection refused"];
         if !not_yet.iter().any(|words| text.contains(words)) || begun.elapsed() > LIMIT {
@@ -228,9 +262,13 @@ fn cm_client(program: &str, arguments: &[&str]) -> Output {
 
 /// Runs a server and its client, to whose arguments the server's address is appended.
 fn connect(server: (&str, &[&str]), client: (&str, &[&str]), words: &str) {
-    let (running, address) = cm_server(server.0, server.1);
+    connect_by(Between::Memory, server, client, words);
+}
+
+fn connect_by(link: Between, server: (&str, &[&str]), client: (&str, &[&str]), words: &str) {
+    let (running, address) = cm_server(link, server.0, server.1);
     let arguments = [client.1, &[&address]].concat();
-    let client_said = cm_client(client.0, &arguments);
+    let client_said = cm_client(link, client.0, &arguments);
     for (who, output) in [("client", client_said), ("server", running.end())] {
         let said = said(&output);
         assert!(output.status.success() && said.contains(words), "{}, {who}: {said}", server.0);
@@ -243,6 +281,7 @@ fn rping_connects_by_rdma_cm_and_checks_what_it_reads_and_writes() {
     let server = [&["-s"], &common[..]].concat();
     let client = [&["-c"], &common[..], &["-a"]].concat();
     connect(("rping", &server), ("rping", &client), "rdma-ping-29");
+    connect_by(Between::Udp, ("rping", &server), ("rping", &client), "rdma-ping-29");
 }
 
 #[test]
@@ -273,12 +312,14 @@ fn perftest_runs_connected_by_rdma_cm() {
 }
 
 /// Begins an endless rping, and kills the server or the client in the middle. The other one ends.
-fn rping_with_a_peer_that_is_killed(the_server: bool) {
-    let (server, address) = cm_server("rping", &["-s"]);
+fn rping_with_a_peer_that_is_killed(link: Between, the_server: bool) {
+    let (server, address) = cm_server(link, "rping", &["-s"]);
+    let options = of_client(link);
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
     let written = tempfile::NamedTempFile::new().expect("a file");
     let begun = Instant::now();
     let client = loop {
-        let mut command = launcher(&[], "rping", &["-c", "-v", "-a", &address]);
+        let mut command = launcher(&options, "rping", &["-c", "-v", "-a", &address]);
         command.stdout(written.reopen().expect("a file"));
         let mut client = Running::start(command);
         let has_begun =
@@ -300,8 +341,10 @@ fn rping_with_a_peer_that_is_killed(the_server: bool) {
 
 #[test]
 fn an_rping_whose_server_or_client_is_killed_ends() {
-    rping_with_a_peer_that_is_killed(true);
-    rping_with_a_peer_that_is_killed(false);
+    for link in [Between::Memory, Between::Udp] {
+        rping_with_a_peer_that_is_killed(link, true);
+        rping_with_a_peer_that_is_killed(link, false);
+    }
 }
 
 #[test]

@@ -13,6 +13,19 @@ use super::image::{Apt, Work, unpack};
 /// The last two are libraries that perftest needs.
 const PACKAGES: [&str; 5] = ["ibverbs-utils", "rdmacm-utils", "perftest", "libibumad3", "libpci3"];
 
+/// Whether a process listens at a port of TCP, by the kernel's tables.
+pub fn is_heard(port: &str) -> bool {
+    let Ok(port) = port.parse::<u16>() else { return false };
+    let (listening, tail) = (" 0A ", format!(":{port:04X}"));
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let lines = fs::read_to_string(table).unwrap_or_default();
+        lines.lines().any(|line| {
+            let local = line.split_whitespace().nth(1);
+            local.is_some_and(|local| local.ends_with(&tail)) && line.contains(listening)
+        })
+    })
+}
+
 /// The folder with the programs. They are downloaded once.
 pub fn find() -> Result<PathBuf> {
     let folder = images::target_folder()?.join("tmp");

@@ -2,17 +2,16 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `FERROVIA_LINK` | the link, as `--link` of the launcher names it; without it the first free of 127.0.0.2 to 127.0.0.254, by UDP |
-//! | `FERROVIA_IP` | addresses with the lengths of their prefixes, separated by commas |
+//! | `FERROVIA_LINK` | the link, as `--link` of the launcher names it; without it the memory that this user's processes share |
+//! | `FERROVIA_IP` | addresses with the lengths of their prefixes, separated by commas; without it the link's own, or the first of 127.0.0.2 to 127.0.0.254 that is free there |
 //! | `FERROVIA_MTU` | the size of IP packets at most |
 //! | `FERROVIA_IMPAIR` | what the link loses and delays, as `--impair` |
 //! | `FERROVIA_NAME` | the device's name |
 
 use std::env;
-use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use links::{Impairment, IpPrefix, LinkSpec};
+use links::{Impairment, IpPrefix, LinkSpec, Shm};
 use nic_model::port;
 
 /// Large enough for packets of 4,096 bytes with all headers; loopback takes more.
@@ -22,8 +21,8 @@ const NAME: &str = "rxe0";
 
 /// What the user has chosen.
 pub struct Environment {
-    /// The link; `None`: the first free address.
-    pub link: Option<LinkSpec>,
+    /// The link.
+    pub link: LinkSpec,
     /// The addresses; empty: those that follow from the link.
     pub addresses: Vec<IpPrefix>,
     /// The size of IP packets at most.
@@ -60,8 +59,12 @@ impl Environment {
             let (least, most) = (port::MIN_MTU, port::MAX_MTU);
             return Err(format!("FERROVIA_MTU={mtu}: an MTU is from {least} to {most}"));
         }
+        let link = match value("FERROVIA_LINK")? {
+            Some(link) => link,
+            None => LinkSpec::Shm(Shm::own_folder().map_err(|error| error.to_string())?),
+        };
         Ok(Environment {
-            link: value("FERROVIA_LINK")?,
+            link,
             addresses,
             mtu,
             impairment: value("FERROVIA_IMPAIR")?,
@@ -70,28 +73,18 @@ impl Environment {
     }
 }
 
-/// The links to try, with the addresses of the port on each. A link by UDP carries its own address
-/// only: without a link it follows from the address, and another address is refused.
-pub fn candidates(environment: &Environment) -> Result<Vec<(LinkSpec, Vec<IpPrefix>)>, String> {
-    let first = environment.addresses.first();
-    let links: Vec<LinkSpec> = match (&environment.link, first) {
-        (Some(link), _) => vec![link.clone()],
-        (None, Some(first)) => vec![LinkSpec::Udp(first.address())],
-        (None, None) => (2..255).map(|last| LinkSpec::Udp(Ipv4Addr::new(127, 0, 0, last).into())).collect(),
-    };
-    if let [LinkSpec::Udp(own)] = &links[..]
-        && let Some(other) = environment.addresses.iter().find(|prefix| prefix.address() != *own)
+/// The lists of addresses of the port to try. A link by UDP carries its own address only: another
+/// one is refused.
+pub fn candidates(environment: &Environment) -> Result<Vec<Vec<IpPrefix>>, String> {
+    let (link, given) = (&environment.link, &environment.addresses);
+    if let LinkSpec::Udp(own) = link
+        && let Some(other) = given.iter().find(|prefix| prefix.address() != *own)
     {
         let other = other.address();
         return Err(format!("the link udp:{own} carries its own address only, not {other}"));
     }
-    let given = &environment.addresses;
-    let all = links
-        .into_iter()
-        .flat_map(|link| match given.is_empty() {
-            true => link.choices().into_iter().map(|address| (link.clone(), vec![address])).collect(),
-            false => vec![(link, given.clone())],
-        })
-        .collect();
-    Ok(all)
+    Ok(match given.is_empty() {
+        true => link.choices().into_iter().map(|address| vec![address]).collect(),
+        false => vec![given.clone()],
+    })
 }

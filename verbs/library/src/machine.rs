@@ -4,14 +4,13 @@
 //! takes no signals, which are the program's.
 #![expect(unsafe_code, reason = "memory of the process as DMA memory; signal masks and fork are C's")]
 
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use host::{DmaMemory, HostPlatform, Os, ProcessMemory, Std};
 use kernel_agent::{Agent, Config};
-use links::{Impaired, Link, LinkSpec, OpenError};
+use links::{Impaired, Link, OpenError};
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
 use nic_model::{Fabric, Frontend, NicConfig, NicId, Progress, port};
@@ -20,7 +19,7 @@ use platform::{DmaBuffer, Instant, OutOfMemory, Platform, SharedSlice, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::environment::{Environment, candidates};
-use crate::watch::watch;
+use crate::watch::Watcher;
 
 /// How long the device polls without work before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
@@ -141,31 +140,26 @@ struct Plugged {
     node_guid: u64,
     port: port::Config,
     wire: Box<dyn Link + Send>,
-    /// The address of a link by UDP.
-    by_udp: Option<IpAddr>,
 }
 
 fn plug(environment: &Environment) -> Result<Plugged, String> {
+    let link = &environment.link;
     let tried = candidates(environment)?;
     let choice = tried.len() > 1;
-    for (link, addresses) in tried {
+    for addresses in tried {
         let (node_guid, port) = links::port_at(&addresses, 0, environment.mtu);
         let wire = match link.open(port.mac, &addresses) {
             Ok(wire) => wire,
-            Err(OpenError::PortInUse(_) | OpenError::Taken { .. }) if choice => continue,
+            Err(OpenError::Taken { .. }) if choice => continue,
             Err(error) => return Err(error.to_string()),
         };
         let wire: Box<dyn Link + Send> = match environment.impairment {
             Some(impairment) => Box::new(Impaired::new(wire, impairment)),
             None => wire,
         };
-        let by_udp = match link {
-            LinkSpec::Udp(own) => Some(own),
-            _ => None,
-        };
-        return Ok(Plugged { node_guid, port, wire, by_udp });
+        return Ok(Plugged { node_guid, port, wire });
     }
-    Err("other processes have all of 127.0.0.2 to 127.0.0.254; end some of them".to_string())
+    Err(format!("other processes have all addresses of {link}; end some of them, or choose one by --ip"))
 }
 
 /// Opens the NIC of this process. An error is one line.
@@ -185,7 +179,7 @@ pub fn open() -> Result<(String, Arc<Agent>), String> {
         handlers: RwLock::new((0..config.vectors).map(|_| None).collect()),
         kicks,
     });
-    let Plugged { node_guid, port, wire, by_udp } = plug(&environment)?;
+    let Plugged { node_guid, port, wire } = plug(&environment)?;
     let config = NicConfig { node_guid, ..config };
     let (ready, is_ready) = mpsc::channel();
     let (device, clock) = (nic.clone(), platform.clone());
@@ -210,8 +204,8 @@ pub fn open() -> Result<(String, Arc<Agent>), String> {
     started.map_err(|error| format!("cannot start the NIC's thread: {error}"))?;
     is_ready.recv().unwrap_or_else(|_| Err(failed("start the NIC")))?;
     let agent = Agent::open(platform, nic, 0, CONFIG).map_err(|error| error.to_string())?;
-    if let Some(own) = by_udp.filter(IpAddr::is_loopback) {
-        let watch = move || watch(own);
+    if let Some(watcher) = Watcher::of(&environment.link) {
+        let watch = move || watcher.run();
         // Without it, connections whose peer is gone end when a request fails.
         let _ = without_signals(|| std::thread::Builder::new().name("ferrovia-watch".into()).spawn(watch));
     }

@@ -2,28 +2,39 @@
 //!
 //! With a NIC, the kernel ends the connections of a process that dies. Here the NIC dies with the
 //! process, and a peer that only waits for a message would wait for ever. Between processes of one
-//! machine its kernel says that nobody has the port any more, if it is asked: once a second a
-//! thread sends a datagram without content to the port of each peer, from a socket of its own. A
-//! device drops such a datagram. Of other machines nobody is asked: one with an RNIC has no socket
-//! there.
+//! machine its kernel says who has ended, and once a second a thread asks it: in shared memory, by
+//! the lock of the peer's address; by UDP, by a datagram without content to the peer's port, which
+//! a device drops, and which the kernel refuses if nobody has the port. Of other machines nobody is
+//! asked: one with an RNIC has no socket there.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use links::{LinkSpec, Shm};
 use verbs::cm::connection;
 
 /// RoCEv2's port.
 const PORT: u16 = 4791;
-/// How often each peer is asked.
+/// How often each peer is asked for.
 const ROUND: Duration = Duration::from_secs(1);
 /// Peers that are watched at most; connections with others end as their requests fail.
 const MOST_PEERS: usize = 256;
 
+/// Who knows which peers are gone.
+pub enum Watcher {
+    /// The folder of a network in memory.
+    Folder(PathBuf),
+    /// Sockets to the ports of peers, from an address of loopback.
+    Udp(IpAddr, HashMap<IpAddr, UdpSocket>),
+}
+
 /// Whether nobody has the port at the other end. The answer to a datagram may have come when the
 /// next one is sent.
-fn is_gone(peer: &UdpSocket) -> bool {
+fn refuses(peer: &UdpSocket) -> bool {
     let refused = |result: std::io::Result<usize>| {
         result.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     };
@@ -37,23 +48,45 @@ fn socket(own: IpAddr, peer: IpAddr) -> Option<UdpSocket> {
     Some(socket)
 }
 
-/// Ends the connections of a link by UDP at `own`, an address of loopback, whose peers are gone;
-/// for ever.
-pub fn watch(own: IpAddr) {
-    let mut sockets: HashMap<IpAddr, UdpSocket> = HashMap::new();
-    loop {
-        std::thread::sleep(ROUND);
-        let peers = connection::peers();
-        sockets.retain(|peer, _| peers.contains(peer));
-        for peer in peers.into_iter().take(MOST_PEERS) {
-            if let std::collections::hash_map::Entry::Vacant(place) = sockets.entry(peer)
-                && let Some(socket) = socket(own, peer)
-            {
-                place.insert(socket);
+impl Watcher {
+    /// The watcher of a link between processes of one machine.
+    pub fn of(link: &LinkSpec) -> Option<Watcher> {
+        match link {
+            LinkSpec::Shm(folder) => Some(Watcher::Folder(folder.clone())),
+            LinkSpec::Udp(own) if own.is_loopback() => Some(Watcher::Udp(*own, HashMap::new())),
+            _ => None,
+        }
+    }
+
+    fn is_gone(&mut self, peer: IpAddr) -> bool {
+        match self {
+            Watcher::Folder(folder) => Shm::has_ended(folder, peer),
+            Watcher::Udp(own, sockets) => {
+                if let Entry::Vacant(place) = sockets.entry(peer)
+                    && let Some(socket) = socket(*own, peer)
+                {
+                    place.insert(socket);
+                }
+                sockets.get(&peer).is_some_and(refuses)
             }
-            if sockets.get(&peer).is_some_and(is_gone) {
-                sockets.remove(&peer);
-                connection::lost(peer);
+        }
+    }
+
+    /// Ends the connections with peers that are gone; for ever.
+    pub fn run(mut self) {
+        loop {
+            std::thread::sleep(ROUND);
+            let peers = connection::peers();
+            if let Watcher::Udp(_, sockets) = &mut self {
+                sockets.retain(|peer, _| peers.contains(peer));
+            }
+            for peer in peers.into_iter().take(MOST_PEERS) {
+                if self.is_gone(peer) {
+                    if let Watcher::Udp(_, sockets) = &mut self {
+                        sockets.remove(&peer);
+                    }
+                    connection::lost(peer);
+                }
             }
         }
     }
