@@ -96,7 +96,7 @@ pub use agent::config::Config;
 pub use agent::{Agent, Counts, PROVIDER_VERSION};
 pub use client::Client;
 pub use cm::{
-    AcceptParams, ConnectParams, ConnectionId, ListenId, ResolutionId, ResolutionRequestId, Transports,
+    AcceptParams, ConnectParams, ConnectionId, ListenId, Moves, ResolutionId, ResolutionRequestId, Transports,
 };
 pub use connect::{Conversion, Handshake, ResolutionAnswer, ResolveParams, datagram_address, gid_index};
 pub use connectable::Connectable;

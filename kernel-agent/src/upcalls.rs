@@ -147,7 +147,8 @@ pub enum CmEventKind {
     /// Passive side: the peer's agent never confirmed the accept.
     AcceptTimedOut,
     /// The connection ended: the peer disconnected, or it answered our disconnect, or that timed
-    /// out, or the connection broke. The queue pair is in ERROR.
+    /// out, or the connection broke. The queue pair is in ERROR, unless the connection was made
+    /// with [`Moves::UntilThePeerDisconnects`](crate::Moves::UntilThePeerDisconnects).
     Disconnected {
         /// Whether the peer's client ended it. If not, our client did, or the connection broke at
         /// one of its ends.

@@ -12,7 +12,7 @@ use common::*;
 use host::Machine;
 use kernel_agent::{
     AcceptParams, Agent, AsyncEvent, CmEventKind, ConnectParams, ConnectionId, Error, Handshake, LinkFlags,
-    PostError, Qp, QpChanges, Shadow, Transports,
+    Moves, PostError, Qp, QpChanges, Shadow, Transports,
 };
 use nic_abi::admin::{Injection, ModifyQp, QpMask, QpState};
 use nic_abi::cqe::{CqeFlags, Status};
@@ -284,6 +284,43 @@ fn disconnect_under_load_flushes_both_ends() {
     post(&qa, Opcode::Send, segment(&from, &ra), None, 1);
     receive(&qa, segment(&from, &ra), 2);
     assert_eq!(flushed(&a, 2), (1, 1));
+    end(&agent, &[&a, &b]);
+}
+
+#[test]
+fn a_client_that_asks_for_it_stops_its_queue_pair_itself_when_its_peer_disconnects() {
+    let (_machine, agent, a, b) = pair();
+    let moves = Moves::UntilThePeerDisconnects;
+    for active_leaves in [true, false] {
+        let (qa, qb) = (a.qp(1), b.qp(2));
+        let listen = b.client.listen(ServiceId(1), Transports::RC, 9).unwrap();
+        let asked = ConnectParams { moves, ..params(&a, &b, 1) };
+        let ca = a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
+        let cb = request(&b);
+        b.client.accept(cb, &qb, &AcceptParams { moves, ..accepted() }, b"").unwrap();
+        a.ears.cm("established", is_established);
+        b.ears.cm("established", is_established);
+        b.client.stop_listening(listen).unwrap();
+        let ((first, id, qp), (other, other_qp)) =
+            if active_leaves { ((&a, ca, &qa), (&b, &qb)) } else { ((&b, cb, &qb), (&a, &qa)) };
+        let buffer = other.buffer(64);
+        let region = other.register(&buffer);
+        receive(other_qp, segment(&buffer, &region), 7);
+        first.client.disconnect(id, b"").unwrap();
+        assert_eq!(qp.state(), QpState::Error, "the client's own end");
+        let is_end = |kind: &CmEventKind| matches!(kind, CmEventKind::Disconnected { .. });
+        assert_eq!(other.ears.cm("the end", is_end).2, CmEventKind::Disconnected { by_peer: true });
+        first.ears.cm("the end", is_end);
+        assert_eq!(other_qp.query().unwrap().state, QpState::Rts as u32);
+        assert_eq!(other_qp.outstanding(), (0, 1));
+        other_qp.to_error().unwrap();
+        assert_eq!(flushed(other, 1), (0, 1));
+        for qp in [qa, qb] {
+            qp.destroy().unwrap();
+        }
+        region.destroy().unwrap();
+    }
+    assert_eq!(agent.counts().connections, 0);
     end(&agent, &[&a, &b]);
 }
 

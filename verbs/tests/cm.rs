@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ferrovia_verbs as verbs;
 use kernel_agent::{Agent, Config};
-use verbs::abi::{QpCap, QpInitAttr, RecvWr, Wc, qps, qpt};
+use verbs::abi::{QpAttr, QpCap, QpInitAttr, RecvWr, Wc, qps, qpt};
 use verbs::cm::abi::{AddrInfo, CmEvent, CmId, ConnParam, EventChannel, event, ps, rai};
 use verbs::cm::channel::{
     ack_cm_event, create_event_channel, destroy_event_channel, event_str, get_cm_event,
@@ -26,7 +26,7 @@ use verbs::cm::identifier::{
     set_option,
 };
 use verbs::cm::queue_pair::{create_qp, destroy_qp};
-use verbs::{Nic, cq, device, post};
+use verbs::{Nic, cq, device, post, qp};
 
 /// Opens the NICs: the machine lives as long as the process.
 fn nics() -> Result<Vec<Nic>, i32> {
@@ -213,6 +213,14 @@ fn end_channels(channels: &[*mut EventChannel]) {
     }
 }
 
+/// The state of a queue pair, as the device has it.
+fn state(of: *mut verbs::abi::Qp) -> c_int {
+    let (mut attr, mut init) = (QpAttr::default(), attributes(qpt::RC));
+    // SAFETY: the queue pair is there.
+    assert_eq!(unsafe { qp::query_qp(of, &mut attr, 0, &mut init) }, 0);
+    attr.qp_state
+}
+
 #[test]
 fn a_connection_carries_private_data_both_ways_and_ends_for_both() {
     let (mine, yours) = (channel(), channel());
@@ -239,12 +247,15 @@ fn a_connection_carries_private_data_both_ways_and_ends_for_both() {
         assert_eq!((established.id, &established.data[..7]), (client, &b"welcome"[..]));
         assert_eq!(established.depths, (2, 3));
         assert_eq!(expect(yours, event::ESTABLISHED).id, server);
-        // The last receive is flushed.
+        // The last receive is flushed when this end disconnects, not when the peer does.
         assert_eq!(disconnect(client), 0);
+        assert_eq!((*(*client).qp).state, qps::ERR);
         expect(mine, event::DISCONNECTED);
         assert_eq!(expect(yours, event::DISCONNECTED).id, server);
-        assert_eq!(disconnect(server), 0);
         let mut wc = Wc::default();
+        assert_eq!((state((*server).qp), cq::poll_cq((*server).recv_cq, 1, &mut wc)), (qps::RTS, 0));
+        assert_eq!(disconnect(server), 0);
+        assert_eq!(state((*server).qp), qps::ERR);
         while cq::poll_cq((*server).recv_cq, 1, &mut wc) == 0 {}
         assert_eq!((wc.wr_id, wc.status), (9, 5));
         end(server);

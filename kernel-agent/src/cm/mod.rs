@@ -46,7 +46,7 @@ use roce::{Gid, Qpn, TimeoutCode, mad};
 pub use state::{Illegal, State, Trigger};
 pub use types::{
     AcceptParams, Action, Arrival, Cause, Config, ConnectParams, ConnectionId, Counts, Error, Event,
-    ListenId, LocalQp, Outgoing, PrivateData, Rejection, Reply, Request, Resolution, ResolutionId,
+    ListenId, LocalQp, Moves, Outgoing, PrivateData, Rejection, Reply, Request, Resolution, ResolutionId,
     ResolutionReply, ResolutionRequestId, SidrParams, Stats, Table, Transports,
 };
 

@@ -127,6 +127,19 @@ impl LocalQp {
     }
 }
 
+/// Which changes of its queue pair's state a connection makes by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moves {
+    /// All: the agent makes the queue pair ready, and at the connection's end it flushes it before
+    /// it reports the end.
+    #[default]
+    All,
+    /// The agent makes the queue pair ready, and flushes it if the client disconnects. If the peer
+    /// disconnects, the queue pair stays as it is until the client moves it, so that what the
+    /// peer's queue pair has served still completes. That is how `rdma_cm` of Linux treats them.
+    UntilThePeerDisconnects,
+}
+
 /// The parameters of a request for a connection.
 ///
 /// An unreliable connection has no RDMA Reads, retries and RNR NAKs: its read depths have to be 0,
@@ -164,6 +177,9 @@ pub struct ConnectParams {
     pub packet_lifetime: TimeoutCode,
     /// How long the whole attempt may take, the consumer's part in a three-way handshake included.
     pub timeout: Option<Duration>,
+    /// What the connection does to our queue pair. Over iWARP it is [`Moves::All`], whatever this
+    /// says: there the stream's end ends the queue pair.
+    pub moves: Moves,
 }
 
 impl ConnectParams {
@@ -185,6 +201,7 @@ impl ConnectParams {
             local_ack_timeout: TimeoutCode::from_low_bits(14),
             packet_lifetime: TimeoutCode::from_low_bits(10),
             timeout: None,
+            moves: Moves::All,
         }
     }
 }
@@ -203,6 +220,8 @@ pub struct AcceptParams {
     /// Whether to connect two queue pairs again although their last connection is in TimeWait
     /// (IT-API without `IT_EP_REUSEADDR` never fails for that).
     pub ignore_time_wait: bool,
+    /// As in [`ConnectParams`].
+    pub moves: Moves,
 }
 
 impl Default for AcceptParams {
@@ -213,6 +232,7 @@ impl Default for AcceptParams {
             target_ack_delay: TimeoutCode::from_low_bits(15),
             rnr_retry_count: 7,
             ignore_time_wait: true,
+            moves: Moves::All,
         }
     }
 }

@@ -11,7 +11,7 @@ use roce::transport::Service;
 
 use super::MEMORY;
 use super::state::{ConnectionManager, End, HeldBack, Listen, Notice, Tables};
-use crate::cm::{self, ConnectionId};
+use crate::cm::{self, ConnectionId, Moves};
 use crate::connect::{Handshake, QpSetup, gid_index, with_hop_limit};
 use crate::{CmEvent, CmEventKind, QpType};
 
@@ -64,7 +64,9 @@ impl ConnectionManager {
     fn over(&self, id: ConnectionId, kind: CmEventKind, information: &[u8], private_data: &[u8]) {
         let end = self.tables.lock().remove(id);
         if let Some(end) = end {
-            end.flush_qp();
+            if !end.leaves_qp(&kind) {
+                end.flush_qp();
+            }
             end.report(id, kind, information, private_data);
         }
     }
@@ -154,6 +156,8 @@ impl ConnectionManager {
             setup,
             peer: request.depths,
             handshake: Handshake::TwoWay,
+            // As above.
+            moves: Moves::All,
         };
         tables.insert(id, end);
         drop(tables);

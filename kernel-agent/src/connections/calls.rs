@@ -96,6 +96,7 @@ impl Protocol for ConnectionManager {
             setup,
             peer: ReadDepths::default(),
             handshake,
+            moves: params.moves,
         };
         tables.insert(id, end);
         of.common().set_connection(Some(id));
@@ -132,6 +133,7 @@ impl Protocol for ConnectionManager {
             let connected = with.connected(qpn);
             end.context = with.common().context();
             end.connected = Some(connected.clone());
+            end.moves = params.moves;
             end.setup.receive_psn = receive_psn;
             end.setup.depths = ReadDepths {
                 initiator_depth: params.depths.initiator_depth.min(end.peer.responder_resources),

@@ -13,7 +13,7 @@ use roce::Psn;
 use roce::cm::ReadDepths;
 
 use super::intake::Intake;
-use crate::cm::{self, Action, Cm, ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+use crate::cm::{self, Action, Cm, ConnectionId, ListenId, Moves, ResolutionId, ResolutionRequestId};
 use crate::connect::{Handshake, QpSetup};
 use crate::gsi::Gsi;
 use crate::qp_common::Common;
@@ -73,6 +73,7 @@ pub(super) struct End {
     /// The peer's read depths, as far as they are known.
     pub(super) peer: ReadDepths,
     pub(super) handshake: Handshake,
+    pub(super) moves: Moves,
 }
 
 /// What the dispatcher thread has to act on.
@@ -201,6 +202,11 @@ impl End {
         }
         let event = CmEvent { connection: id, context: self.context, kind, information, private_data };
         self.client.upcall(|up| up.connection(event));
+    }
+
+    /// Whether the queue pair stays as it is when the connection ends in this way.
+    pub(super) fn leaves_qp(&self, kind: &CmEventKind) -> bool {
+        self.moves == Moves::UntilThePeerDisconnects && matches!(kind, CmEventKind::Disconnected { .. })
     }
 
     /// Flushes what is outstanding on the queue pair. This comes before the report that the

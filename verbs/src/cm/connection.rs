@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use kernel_agent::wire::{Gid, PathMtu, ReadDepths, ServiceId, TimeoutCode, sidr};
 use kernel_agent::{
-    AcceptParams, CmEvent, CmEventKind, ConnectParams, Handshake, ListenId, ResolutionAnswer,
+    AcceptParams, CmEvent, CmEventKind, ConnectParams, Handshake, ListenId, Moves, ResolutionAnswer,
     ResolutionEvent, ResolutionEventKind, ResolveParams, Transports, gid_index,
 };
 
@@ -19,7 +19,7 @@ use super::address;
 use super::channel::{self, Details};
 use super::devices::{self, Device};
 use super::identifier::{self, Inner, Phase, State, Unclaimed};
-use crate::abi::{self, AhAttr};
+use crate::abi::{self, AhAttr, QpAttr};
 use crate::device::{gid_words, program_gid};
 use crate::errno::{self, Errno, minus_one};
 use crate::opening::Connections;
@@ -186,6 +186,7 @@ unsafe fn begin_to_connect(at: *mut CmId, param: *const ConnParam) -> Result<boo
         retry_count: given.map_or(7, |param| param.retry_count.min(7)),
         rnr_retry_count: given.map_or(7, |param| param.rnr_retry_count.min(7)),
         local_ack_timeout: TimeoutCode::from_low_bits(state.options.ack_timeout.unwrap_or(ACK_TIMEOUT)),
+        moves: Moves::UntilThePeerDisconnects,
         ..ConnectParams::new(path, service(id.ps, to.port()))
     };
     let handle = qp.events.handle_word();
@@ -285,6 +286,7 @@ unsafe fn answer(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> 
             let params = AcceptParams {
                 depths: depths(&device, given, state.depths)?,
                 rnr_retry_count: given.map_or(7, |param| param.rnr_retry_count.min(7)),
+                moves: Moves::UntilThePeerDisconnects,
                 ..AcceptParams::default()
             };
             let handle = qp.events.handle_word();
@@ -357,22 +359,36 @@ fn refuse(inner: &Arc<Inner>, data: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_disconnect`. Of a connection that is over it does nothing.
+/// `rdma_disconnect`: the identifier's queue pair goes to ERROR, also if the peer was first. There
+/// is nothing else to do for a connection that is over.
 ///
 /// # Safety
 ///
 /// See the crate.
 pub unsafe extern "C" fn disconnect(id: *mut CmId) -> c_int {
     // SAFETY: see the crate.
-    minus_one(unsafe {
-        let inner = of(id);
-        leave(inner).and_then(|synchronous| channel::complete(id, synchronous))
-    })
+    minus_one(unsafe { leave(of(id), (*id).qp).and_then(|synchronous| channel::complete(id, synchronous)) })
 }
 
 /// Returns whether the call has to wait for an event.
-fn leave(inner: &Arc<Inner>) -> Result<bool, Errno> {
+///
+/// # Safety
+///
+/// The queue pair is null, or there.
+unsafe fn leave(inner: &Arc<Inner>, qp: *mut abi::Qp) -> Result<bool, Errno> {
     let mut state = inner.state();
+    if !matches!(state.phase, Phase::Connecting(_) | Phase::Accepted(_) | Phase::Connected(_) | Phase::Over) {
+        return Err(libc::EINVAL);
+    }
+    // The agent does not move it when the peer disconnects, which may be now.
+    if !qp.is_null() {
+        let mut attr = QpAttr { qp_state: abi::qps::ERR, ..QpAttr::default() };
+        // SAFETY: the caller's.
+        match unsafe { qp::modify_qp(qp, &mut attr, abi::attr_mask::STATE) } {
+            0 => {}
+            error => return Err(error),
+        }
+    }
     let follows = match state.phase {
         Phase::Connecting(connection) | Phase::Accepted(connection) | Phase::Connected(connection) => {
             let device = state.device.clone().ok_or(libc::EINVAL)?;
