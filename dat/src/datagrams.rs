@@ -129,6 +129,7 @@ impl Inner {
             service,
             local_gid: path.local_gid,
             remote_gid: path.remote_gid,
+            ip_source_port: 0,
             response_timeout,
             retries,
             private_data: bytes.get(..len).unwrap_or_default(),

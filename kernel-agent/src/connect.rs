@@ -44,6 +44,8 @@ pub struct ResolveParams<'a> {
     pub local_gid: Gid,
     /// The peer's port.
     pub remote_gid: Gid,
+    /// Our source port, for a service of rdma_cm's; with 0 the agent chooses.
+    pub ip_source_port: u16,
     /// How long one request waits for its answer.
     pub response_timeout: TimeoutCode,
     /// How often a request is sent again.

@@ -6,6 +6,7 @@ use nic_abi::admin::QpState;
 use roce::Qpn;
 use roce::transport::Service;
 
+use crate::cm::Moves;
 use crate::connections::Connected;
 use crate::qp_common::Common;
 use crate::{Client, Error, Qp, QpType, Vi};
@@ -56,14 +57,18 @@ impl Connectable {
     }
 
     /// The number and the transport service, if it can be connected now: under the lock of the
-    /// connections' tables.
-    pub(crate) fn ready(&self, client: &Client) -> Result<(Qpn, Service), Error> {
+    /// connections' tables. One that the client moves can be in any state.
+    pub(crate) fn ready(&self, client: &Client, moves: Moves) -> Result<(Qpn, Service), Error> {
         self.is_alive(client)?;
         let (number, service) = match self {
             Connectable::Qp(qp) => (qp.qpn(), qp.service()?),
             Connectable::Vi(vi) => vi.settled()?,
         };
-        self.has_none()?;
+        match moves {
+            Moves::None if self.common().connection().is_some() => return Err(Error::Busy),
+            Moves::None => {}
+            Moves::All | Moves::UntilThePeerDisconnects => self.has_none()?,
+        }
         Ok((Qpn::new(number).ok_or(Error::OutOfRange("queue pair number"))?, service))
     }
 

@@ -118,6 +118,8 @@ pub enum CmEventKind {
         pkey: PKey,
         /// The peer's read depths.
         depths: ReadDepths,
+        /// The port that the peer says it has, of a service of rdma_cm's; else 0.
+        source_port: u16,
     },
     /// Passive side, before accept: the peer gave up or the request timed out.
     Withdrawn,
@@ -148,7 +150,7 @@ pub enum CmEventKind {
     AcceptTimedOut,
     /// The connection ended: the peer disconnected, or it answered our disconnect, or that timed
     /// out, or the connection broke. The queue pair is in ERROR, unless the connection was made
-    /// with [`Moves::UntilThePeerDisconnects`](crate::Moves::UntilThePeerDisconnects).
+    /// with other [`Moves`](crate::Moves) than all.
     Disconnected {
         /// Whether the peer's client ended it. If not, our client did, or the connection broke at
         /// one of its ends.
@@ -180,6 +182,8 @@ pub enum ResolutionEventKind {
         remote_gid: [u8; 16],
         /// The index of our GID to which the request was sent.
         source_gid: u8,
+        /// The port that the peer says it has, of a service of rdma_cm's; else 0.
+        source_port: u16,
     },
     /// A peer answered.
     Reply {

@@ -23,7 +23,7 @@ use common::vi::vi_attributes;
 use host::fake::{Fake, identity, success};
 use host::{HostPlatform, Os};
 use kernel_agent::{
-    Agent, Arm, Client, Config, ConnectParams, Cq, Handshake, Identity, LinkFlags, MemoryList, Pd, Qp,
+    Agent, Arm, Client, Config, ConnectParams, Cq, Handshake, Identity, LinkFlags, MemoryList, Moves, Pd, Qp,
     Region, Reliability, ResolveParams, Shadow, Srq, Transports, Upcalls, Vi, ViCq, ViSide, Window,
     WindowType,
 };
@@ -256,6 +256,14 @@ const RACES: &[Race] = &[
         &[|o| _ = o.idle_qp.destroy()],
     ),
     race(
+        "connect a queue pair that the client moves",
+        |o| {
+            let params = ConnectParams { moves: Moves::None, ..ConnectParams::new(o.path(), ServiceId(8)) };
+            let _ = o.client.connect(&o.idle_qp, &params, Handshake::ThreeWay, b"");
+        },
+        &[|o| _ = o.idle_qp.destroy()],
+    ),
+    race(
         "connect a VI",
         |o| {
             let params = ConnectParams::new(o.path(), ServiceId(8));
@@ -270,6 +278,7 @@ const RACES: &[Race] = &[
                 service: ServiceId(7),
                 local_gid: Gid([7; 16]),
                 remote_gid: Gid([7; 16]),
+                ip_source_port: 0,
                 response_timeout: TimeoutCode::from_low_bits(10),
                 retries: 1,
                 private_data: b"",

@@ -21,6 +21,7 @@ fn a_datagram_service_is_asked_and_answers() {
         service: id,
         local_gid: Gid(a.identity().gids[1]),
         remote_gid: Gid(b.identity().gids[1]),
+        ip_source_port: 0,
         response_timeout: TimeoutCode::new(18).unwrap(),
         retries: 3,
         private_data: b"who?",
@@ -32,7 +33,7 @@ fn a_datagram_service_is_asked_and_answers() {
     for round in 0..2_u32 {
         asking.client.resolve(question).unwrap();
         let (context, kind, data) = service.ears.resolution("a request");
-        let ResolutionEventKind::Request { request, request_id, remote_gid, source_gid } = kind else {
+        let ResolutionEventKind::Request { request, request_id, remote_gid, source_gid, .. } = kind else {
             panic!("{kind:?}");
         };
         assert_eq!((context, request_id, remote_gid, source_gid), (5, name, a.identity().gids[1], 1));
@@ -95,6 +96,7 @@ fn of_more_requests_than_a_peer_has_room_for_the_latest_can_be_answered() {
         local_gid: Gid(a.identity().gids[1]),
         remote_gid: Gid(b.identity().gids[1]),
         // None is sent again.
+        ip_source_port: 0,
         response_timeout: TimeoutCode::new(25).unwrap(),
         retries: 0,
         private_data: b"",

@@ -208,6 +208,7 @@ impl Ia {
             service,
             local_gid: Gid(ib.local_port_gid),
             remote_gid: Gid(ib.remote_port_gid),
+            ip_source_port: 0,
             response_timeout,
             retries,
             private_data,

@@ -285,6 +285,13 @@ fn rping_connects_by_rdma_cm_and_checks_what_it_reads_and_writes() {
 }
 
 #[test]
+fn rping_moves_its_queue_pairs_itself() {
+    let common = ["-v", "-q", "-C", "30"];
+    let (server, client) = ([&["-s"], &common[..]].concat(), [&["-c"], &common[..], &["-a"]].concat());
+    connect(("rping", &server), ("rping", &client), "rdma-ping-29");
+}
+
+#[test]
 fn endpoints_that_wait_connect() {
     connect(("rdma_server", &[]), ("rdma_client", &["-s"]), ": end 0");
 }

@@ -160,6 +160,7 @@ impl Asked {
             service: service.of_datagrams(),
             local_gid: path.local_gid,
             remote_gid: path.remote_gid,
+            ip_source_port: 0,
             response_timeout: TimeoutCode::at_least(ROUND),
             retries: REPETITIONS,
             private_data: data,

@@ -29,14 +29,6 @@ impl<T, H> Object<T, H> {
         self.at.store(at, Ordering::Release);
     }
 
-    /// Its handle, as the agent's events have it.
-    pub(crate) fn handle_word(&self) -> u64
-    where
-        H: rdma::handle::ObjectHandle,
-    {
-        self.handle.word()
-    }
-
     /// Where the object is.
     pub(crate) fn at(&self) -> *mut T {
         self.at.load(Ordering::Acquire)

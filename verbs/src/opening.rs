@@ -2,9 +2,11 @@
 //! agent's events name.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
-use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, ResolutionEvent, Upcalls};
+use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, Qp, ResolutionEvent, Upcalls};
 use rdma::handle::Tag;
 use rdma::{Adapter, Face, Opening as Begun, Table, handles};
 
@@ -69,6 +71,8 @@ pub(crate) struct Opening {
     pub(crate) cqs: Table<CqHandle, cq::Events>,
     pub(crate) srqs: Table<SrqHandle, srq::Events>,
     keys: RwLock<KeyNames>,
+    /// Queue pairs by their numbers, as programs name those that they move themselves.
+    numbers: Mutex<HashMap<u32, Weak<Qp>>>,
     pub(crate) asynchronous: AsyncQueue,
     pub(crate) connections: OnceLock<Box<dyn Connections>>,
 }
@@ -89,6 +93,7 @@ impl Opening {
                 cqs,
                 srqs,
                 keys: RwLock::default(),
+                numbers: Mutex::default(),
                 asynchronous,
                 connections: OnceLock::new(),
             })
@@ -109,6 +114,11 @@ impl Opening {
 
     pub(crate) fn keys_mut(&self) -> RwLockWriteGuard<'_, KeyNames> {
         self.keys.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queue pairs by their numbers. The lock is a leaf.
+    pub(crate) fn numbers(&self) -> MutexGuard<'_, HashMap<u32, Weak<Qp>>> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes it: objects that are left are destroyed.

@@ -163,6 +163,7 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
     };
     let events = Arc::new(Events::new(opening, handle));
     reserved.fill(events.clone());
+    opening.numbers().insert(inner.qpn(), Arc::downgrade(&inner));
     Ok((inner, events, inline, cap))
 }
 
@@ -181,6 +182,7 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
     }
     let events = &qp.events;
     events.opening.qps.remove(events.handle);
+    events.opening.numbers().remove(&qp.inner.qpn());
     events.end();
     // SAFETY: it came from `create_qp`, and no event names it any more.
     let gone = unsafe { Box::from_raw(this.cast::<Qp>()) };

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use ferrovia_verbs as verbs;
 use kernel_agent::{Agent, Config};
-use verbs::abi::{QpAttr, QpCap, QpInitAttr, RecvWr, Wc, qps, qpt};
+use verbs::abi::{QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Wc, qps, qpt, wr};
 use verbs::cm::abi::{AddrInfo, CmEvent, CmId, ConnParam, EventChannel, event, ps, rai};
+use verbs::cm::attributes::init_qp_attr;
 use verbs::cm::channel::{
     ack_cm_event, create_event_channel, destroy_event_channel, event_str, get_cm_event,
 };
-use verbs::cm::connection::{accept, connect, disconnect, listen, reject};
+use verbs::cm::connection::{accept, connect, disconnect, establish, listen, reject};
 use verbs::cm::devices::{free_devices, get_devices};
 use verbs::cm::endpoint::{create_ep, destroy_ep, get_request};
 use verbs::cm::identifier::{
@@ -26,7 +27,7 @@ use verbs::cm::identifier::{
     set_option,
 };
 use verbs::cm::queue_pair::{create_qp, destroy_qp};
-use verbs::{Nic, cq, device, post, qp};
+use verbs::{Nic, cq, device, memory, post, qp};
 
 /// Opens the NICs: the machine lives as long as the process.
 fn nics() -> Result<Vec<Nic>, i32> {
@@ -239,6 +240,7 @@ fn a_connection_carries_private_data_both_ways_and_ends_for_both() {
         assert_eq!((*server).context as usize, 7, "the listening identifier's");
         assert_eq!((*server).channel, yours);
         assert_eq!(u16::from_be(get_src_port(server)), at);
+        assert_eq!(get_dst_port(server), get_src_port(client));
         with_qp(server, qpt::RC);
         let mut receive = RecvWr { wr_id: 9, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
         assert_eq!(post::post_recv((*server).qp, &mut receive, &mut ptr::null_mut()), 0);
@@ -258,6 +260,101 @@ fn a_connection_carries_private_data_both_ways_and_ends_for_both() {
         assert_eq!(state((*server).qp), qps::ERR);
         while cq::poll_cq((*server).recv_cq, 1, &mut wc) == 0 {}
         assert_eq!((wc.wr_id, wc.status), (9, 5));
+        end(server);
+    }
+    end(client);
+    end(listening);
+    end_channels(&[mine, yours]);
+}
+
+/// A queue pair of an identifier's context that the identifier does not have, and its completion
+/// queue.
+fn own_qp(id: *mut CmId) -> *mut verbs::abi::Qp {
+    // SAFETY: the identifier has a context.
+    unsafe {
+        let cq = cq::create_cq((*id).verbs, 8, ptr::null_mut(), ptr::null_mut(), 0);
+        let made = qp::create_qp(
+            memory::alloc_pd((*id).verbs),
+            &mut QpInitAttr { send_cq: cq, recv_cq: cq, ..attributes(qpt::RC) },
+        );
+        assert!(!made.is_null());
+        made
+    }
+}
+
+/// Moves a queue pair by what an identifier says.
+fn move_to(id: *mut CmId, of: *mut verbs::abi::Qp, states: &[c_int]) {
+    for &qp_state in states {
+        let (mut attr, mut given) = (QpAttr { qp_state, ..QpAttr::default() }, 0);
+        // SAFETY: both are there.
+        unsafe {
+            assert_eq!(init_qp_attr(id, &mut attr, &mut given), 0, "to {qp_state}");
+            assert_eq!(qp::modify_qp(of, &mut attr, given), 0, "to {qp_state}");
+        }
+    }
+}
+
+fn end_own(of: *mut verbs::abi::Qp) {
+    // SAFETY: nothing uses them afterwards.
+    unsafe {
+        let (cq, pd) = ((*of).send_cq, (*of).pd);
+        assert_eq!(qp::destroy_qp(of), 0);
+        assert_eq!((cq::destroy_cq(cq), memory::dealloc_pd(pd)), (0, 0));
+    }
+}
+
+#[test]
+fn a_program_connects_queue_pairs_that_it_moves_itself() {
+    let (mine, yours) = (channel(), channel());
+    let at = port();
+    let listening = listener(yours, ps::TCP, at, 4);
+    let client = routed(mine, ps::TCP, at);
+    let (qa, all) = (own_qp(client), [qps::INIT, qps::RTR, qps::RTS]);
+    // SAFETY: the calls in C's order.
+    unsafe {
+        let early = |id, qp_state| {
+            let (mut attr, mut given) = (QpAttr { qp_state, ..QpAttr::default() }, 0);
+            (init_qp_attr(id, &mut attr, &mut given), errno())
+        };
+        move_to(client, qa, &all[..1]);
+        assert_eq!(early(client, qps::RTR), (-1, libc::EINVAL), "there is no peer yet");
+        assert_eq!((establish(client), errno()), (-1, libc::EINVAL));
+        let mut with = ConnParam { qp_num: (*qa).qp_num, ..param(b"hello") };
+        assert_eq!(connect(client, &mut with), 0);
+        assert_eq!(early(client, qps::RTR), (-1, libc::EINVAL), "the peer has not answered");
+        let server = expect(yours, event::CONNECT_REQUEST).id;
+        let qb = own_qp(server);
+        move_to(server, qb, &all);
+        let mut with = ConnParam { qp_num: (*qb).qp_num, ..param(b"welcome") };
+        assert_eq!(accept(server, &mut with), 0);
+        let response = expect(mine, event::CONNECT_RESPONSE);
+        assert_eq!((response.id, &response.data[..7], response.depths), (client, &b"welcome"[..], (2, 3)));
+        assert_eq!(state(qa), qps::INIT, "nobody but the program moves it");
+        move_to(client, qa, &all);
+        assert_eq!(establish(client), 0);
+        assert_eq!((establish(client), errno()), (-1, libc::EINVAL), "once");
+        assert_eq!(expect(yours, event::ESTABLISHED).id, server);
+        let mut attr = QpAttr::default();
+        let mut init = attributes(qpt::RC);
+        assert_eq!(qp::query_qp(qa, &mut attr, 0, &mut init), 0);
+        assert_eq!((attr.max_rd_atomic, attr.max_dest_rd_atomic, attr.retry_cnt), (2, 3, 7));
+
+        let mut receive = RecvWr { wr_id: 9, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
+        assert_eq!(post::post_recv(qa, &mut receive, &mut ptr::null_mut()), 0);
+        // Zeros are null pointers and numbers.
+        let mut send: SendWr = std::mem::zeroed();
+        send.opcode = wr::SEND;
+        assert_eq!(post::post_send(qb, &mut send, &mut ptr::null_mut()), 0);
+        let mut wc = Wc::default();
+        while cq::poll_cq((*qa).recv_cq, 1, &mut wc) == 0 {}
+        assert_eq!((wc.wr_id, wc.status), (9, 0));
+
+        assert_eq!(disconnect(client), 0);
+        expect(mine, event::DISCONNECTED);
+        expect(yours, event::DISCONNECTED);
+        assert_eq!((state(qa), state(qb)), (qps::RTS, qps::RTS));
+        end_own(qa);
+        end_own(qb);
         end(server);
     }
     end(client);
@@ -374,7 +471,7 @@ fn wrong_calls_get_the_errors_of_sockets_and_change_nothing() {
 
         let routed = routed(mine, ps::TCP, at);
         wrong(connect(routed, ptr::null_mut()), libc::EINVAL);
-        wrong(connect(routed, &mut param(b"")), libc::EOPNOTSUPP);
+        wrong(connect(routed, &mut param(b"")), libc::EINVAL);
         with_qp(routed, qpt::RC);
         wrong(create_qp(routed, ptr::null_mut(), &mut attributes(qpt::RC)), libc::EINVAL);
         let long = [1; 57];
@@ -562,6 +659,7 @@ fn a_datagram_service_is_found_with_its_queue_pair() {
         let asked = expect(yours, event::CONNECT_REQUEST);
         assert_eq!(&asked.data[..3], b"who");
         let server = asked.id;
+        assert_eq!(get_dst_port(server), get_src_port(client));
         with_qp(server, qpt::UD);
         assert_eq!(accept(server, &mut param(b"me")), 0);
         let taken = take(mine);

@@ -14,7 +14,7 @@ use crate::connect::{Conversion, Handshake, ResolutionAnswer, ResolveParams};
 use crate::connectable::Connectable;
 use crate::home::Home;
 use crate::stream::By;
-use crate::{Error, Qp, Stream};
+use crate::{Error, ModifyQp, Qp, QpState, Stream};
 
 impl Client {
     /// Listens for a service, for connections of these transport services; the agent rejects
@@ -51,9 +51,9 @@ impl Client {
     /// Active side: asks a peer for a connection of a queue pair, which must be in INIT, or of a
     /// virtual interface, which must be in RESET. The type of the queue pair, RC or UC, is the type
     /// of the connection, as is that of the virtual interface's reliability level (unreliable is
-    /// UC); on UC the read depths have to be 0. The answer is an event. `params.ip_source_port` is
-    /// chosen by the agent; a hop limit of 0 stands for 64, and a path MTU greater than the port's
-    /// for the port's. Private data: at most 92 bytes.
+    /// UC); on UC the read depths have to be 0. The answer is an event. A hop limit of 0 stands for
+    /// 64, and a path MTU greater than the port's for the port's. Private data: at most 92 bytes,
+    /// 56 for a service of rdma_cm's.
     ///
     /// A queue pair of iWARP is connected by MPA over a stream: to the TCP port that the service
     /// names, two-way, with 508 bytes of private data at most. Of `params` only the path, the
@@ -188,6 +188,14 @@ impl Client {
     /// private data, and the stream ends between messages.
     pub fn disconnect(&self, connection: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         self.agent.protocol(connection).disconnect(self, connection, private_data)
+    }
+
+    /// What the client moves the queue pair of a connection with to RTR or to RTS, if it moves it
+    /// itself ([`Moves::None`](crate::Moves::None)): on the passive side as soon as a request has
+    /// come, on the active side when the peer has accepted. [`Error::ConnectionState`] before that,
+    /// for other states, and over iWARP.
+    pub fn queue_pair_changes(&self, connection: ConnectionId, to: QpState) -> Result<ModifyQp, Error> {
+        self.agent.connections.changes(self, connection, to)
     }
 
     /// Prepares to ask a peer for a datagram service; sends nothing yet. Returns the resolution's

@@ -138,6 +138,10 @@ pub enum Moves {
     /// disconnects, the queue pair stays as it is until the client moves it, so that what the
     /// peer's queue pair has served still completes. That is how `rdma_cm` of Linux treats them.
     UntilThePeerDisconnects,
+    /// None: the client moves the queue pair, with what
+    /// [`Client::queue_pair_changes`](crate::Client::queue_pair_changes) says, and may do so before
+    /// it connects or accepts. Only three-way.
+    None,
 }
 
 /// The parameters of a request for a connection.
@@ -154,7 +158,7 @@ pub struct ConnectParams {
     pub pkey: PKey,
     /// The peer's service. With an id of the IP CM service, the private data gets its header.
     pub service: ServiceId,
-    /// Our source port, for an id of the IP CM service, and for a stream; there 0 is any.
+    /// Our source port, for an id of the IP CM service, and for a stream; with 0 the agent chooses.
     pub ip_source_port: u16,
     /// Our read depths.
     pub depths: ReadDepths,

@@ -4,7 +4,6 @@
 //! Locks: the manager's `tables`, never across a command or an upcall.
 
 use platform::heap;
-use roce::Psn;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
 use roce::transport::Service;
@@ -142,8 +141,8 @@ impl ConnectionManager {
             mtu: request.path_mtu,
             remote_qpn: request.remote_qpn,
             send_psn: request.send_psn,
-            // These two `accept` fills in.
-            receive_psn: Psn::default(),
+            receive_psn: tables.psn(),
+            // These `accept` fills in.
             depths: ReadDepths::default(),
             ack_timeout: request.ack_timeout,
             retry_count: request.retry_count,
@@ -173,6 +172,7 @@ impl ConnectionManager {
             path_mtu: request.path_mtu,
             pkey: request.pkey,
             depths: request.depths,
+            source_port: request.ip.map_or(0, |ip| ip.src_port),
         };
         let private_data = &request.private_data;
         let event = CmEvent { connection: id, context, kind, information: &[], private_data };
@@ -187,7 +187,7 @@ impl ConnectionManager {
     /// Active side: the peer accepts.
     fn on_reply(&self, reply: &cm::Reply) {
         let id = reply.conn;
-        let (connected, setup, handshake) = {
+        let (moved, setup, handshake) = {
             let mut tables = self.tables.lock();
             let Some(end) = tables.ends.get_mut(&id) else { return };
             end.peer = reply.depths;
@@ -195,19 +195,24 @@ impl ConnectionManager {
             end.setup.send_psn = reply.send_psn;
             // Until now it has the most that this side wants.
             end.setup.rnr_retry_count = reply.rnr_retry_count.min(end.setup.rnr_retry_count);
-            let Some(connected) = end.connected.clone() else { return };
-            (connected, end.setup, end.handshake)
+            if end.connected.is_none() {
+                return;
+            }
+            (end.moved().cloned(), end.setup, end.handshake)
         };
         if handshake == Handshake::TwoWay && !setup.depths.fit(reply.depths) {
             let reason = Reason::INSUFFICIENT_RESPONDER_RESOURCES;
             self.refuse(&mut self.tables.lock(), id, reason);
             return self.over(id, CmEventKind::Rejected { reason }, &[], &[]);
         }
-        let moved = connected.modify(&setup.to_rtr()).and_then(|()| match handshake {
-            Handshake::TwoWay => connected.modify(&setup.to_rts()),
-            Handshake::ThreeWay => Ok(()),
+        let ready = moved.map_or(Ok(()), |queue| {
+            queue.modify(&setup.to_rtr())?;
+            match handshake {
+                Handshake::TwoWay => queue.modify(&setup.to_rts()),
+                Handshake::ThreeWay => Ok(()),
+            }
         });
-        if moved.is_err() {
+        if ready.is_err() {
             return self.fail(id, CmEventKind::Unreachable);
         }
         if handshake == Handshake::ThreeWay {
@@ -228,10 +233,14 @@ impl ConnectionManager {
     fn on_established(&self, id: ConnectionId, private_data: &[u8]) {
         let found = {
             let tables = self.tables.lock();
-            tables.ends.get(&id).and_then(|end| Some((end.connected.clone()?, end.setup)))
+            tables
+                .ends
+                .get(&id)
+                .filter(|end| end.connected.is_some())
+                .map(|end| (end.moved().cloned(), end.setup))
         };
-        let Some((connected, setup)) = found else { return };
-        match connected.modify(&setup.to_rts()) {
+        let Some((moved, setup)) = found else { return };
+        match moved.map_or(Ok(()), |queue| queue.modify(&setup.to_rts())) {
             Ok(()) => self.report_established(id, private_data),
             Err(_) => self.fail(id, CmEventKind::Disconnected { by_peer: false }),
         }

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering;
 
+use nic_abi::admin::{ModifyQp, QpState};
 use platform::heap;
 use roce::cm::ReadDepths;
 use roce::cm::rej::Reason;
@@ -11,12 +12,20 @@ use roce::{PathMtu, Psn, Qpn, ServiceId};
 
 use super::state::{ConnectionManager, End, HeldBack, Listen, Notice};
 use super::{BACKLOG, MEMORY};
-use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Transports};
+use crate::cm::{self, AcceptParams, ConnectParams, ConnectionId, ListenId, LocalQp, Moves, Transports};
 use crate::connect::{Handshake, QpSetup, check_depths, gid_index, with_hop_limit};
 use crate::connectable::Connectable;
 use crate::protocol::Protocol;
 use crate::qp_common::Common;
 use crate::{Client, Error, Resource, walk};
+
+impl ConnectionManager {
+    /// What the queue pair of a connection is to be moved with.
+    pub(crate) fn changes(&self, client: &Client, id: ConnectionId, to: QpState) -> Result<ModifyQp, Error> {
+        let changes = self.tables.lock().end(client, id)?.changes(to, self.identity.max_rd_atomic);
+        changes.ok_or(Error::ConnectionState)
+    }
+}
 
 impl Protocol for ConnectionManager {
     fn listen(
@@ -55,7 +64,10 @@ impl Protocol for ConnectionManager {
         handshake: Handshake,
         private_data: &[u8],
     ) -> Result<ConnectionId, Error> {
-        of.ready(client)?;
+        of.ready(client, params.moves)?;
+        if params.moves == Moves::None && handshake == Handshake::TwoWay {
+            return Err(Error::OutOfRange("handshake"));
+        }
         let source_gid =
             gid_index(&self.identity, params.path.local_gid).ok_or(Error::OutOfRange("source GID"))?;
         check_depths(&self.identity, params.depths)?;
@@ -64,7 +76,7 @@ impl Protocol for ConnectionManager {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         // Again under the lock, since the queue pair may be destroyed: see `abandon_of`.
-        let (qpn, transport) = of.ready(client)?;
+        let (qpn, transport) = of.ready(client, params.moves)?;
         if !tables.admits(client) {
             return Err(Error::NoResources(Resource::Connections));
         }
@@ -72,8 +84,11 @@ impl Protocol for ConnectionManager {
         let asked = ConnectParams {
             path,
             path_mtu: mtu,
-            // A port of the dynamic range, as a socket would have; it only has to be there.
-            ip_source_port: 49152 | (receive_psn.get() as u16 & 0x3fff),
+            ip_source_port: match params.ip_source_port {
+                // A port of the dynamic range, as a socket would have; it only has to be there.
+                0 => 49152 | (receive_psn.get() as u16 & 0x3fff),
+                given => given,
+            },
             ..*params
         };
         let id = tables.cm.connect(now, LocalQp::new(transport, qpn, receive_psn), &asked, private_data)?;
@@ -112,19 +127,18 @@ impl Protocol for ConnectionManager {
         params: &AcceptParams,
         private_data: &[u8],
     ) -> Result<(), Error> {
-        with.ready(client)?;
+        with.ready(client, params.moves)?;
         check_depths(&self.identity, params.depths)?;
         let now = self.platform.now();
-        let (connected, modify) = {
+        let (moved, modify) = {
             let mut tables = self.tables.lock();
             // As in `connect`.
-            let (qpn, transport) = with.ready(client)?;
+            let (qpn, transport) = with.ready(client, params.moves)?;
             let end = tables.end(client, id)?;
             if end.connected.is_some() {
                 return Err(Error::ConnectionState);
             }
-            let receive_psn = tables.psn();
-            let local = LocalQp::new(transport, qpn, receive_psn);
+            let local = LocalQp::new(transport, qpn, end.setup.receive_psn);
             // The reply must not arrive before the queue pair is ready for what it invites. The RNR
             // retry count that it carries is for the peer's queue pair; that of the request is for
             // ours.
@@ -132,17 +146,16 @@ impl Protocol for ConnectionManager {
             let end = tables.ends.get_mut(&id).ok_or(Error::ConnectionState)?;
             let connected = with.connected(qpn);
             end.context = with.common().context();
-            end.connected = Some(connected.clone());
+            end.connected = Some(connected);
             end.moves = params.moves;
-            end.setup.receive_psn = receive_psn;
             end.setup.depths = ReadDepths {
                 initiator_depth: params.depths.initiator_depth.min(end.peer.responder_resources),
                 ..params.depths
             };
             with.common().set_connection(Some(id));
-            (connected, end.setup.to_rtr())
+            (end.moved().cloned(), end.setup.to_rtr())
         };
-        if let Err(error) = connected.modify(&modify) {
+        if let Err(error) = moved.map_or(Ok(()), |queue| queue.modify(&modify)) {
             // The peer may have ended the connection meanwhile, and with it the queue pair. Then
             // the accept took effect, and the event that reports the end follows it.
             return if self.abandon(id) { Err(error) } else { Ok(()) };
@@ -162,16 +175,21 @@ impl Protocol for ConnectionManager {
             return Err(Error::PrivateData(roce::cm::rtu::PRIVATE_DATA_LEN));
         }
         check_depths(&self.identity, ReadDepths { initiator_depth, responder_resources: 0 })?;
-        let (connected, mut setup) = {
+        let (moved, mut setup) = {
             let tables = self.tables.lock();
             let end = tables.end(client, id)?;
             let waits = matches!(tables.cm.state(id), cm::State::RepRcvd | cm::State::MraRepSent)
                 && end.handshake == Handshake::ThreeWay;
-            (end.connected.clone().filter(|_| waits).ok_or(Error::ConnectionState)?, end.setup)
+            if !waits {
+                return Err(Error::ConnectionState);
+            }
+            (end.moved().cloned(), end.setup)
         };
         setup.depths.initiator_depth = initiator_depth;
         heap::room(MEMORY)?;
-        connected.modify(&setup.to_rts())?;
+        if let Some(queue) = moved {
+            queue.modify(&setup.to_rts())?;
+        }
         let now = self.platform.now();
         let mut tables = self.tables.lock();
         // The RTU follows the report, after which the client's endpoint is connected.
@@ -217,7 +235,7 @@ impl Protocol for ConnectionManager {
     fn disconnect(&self, client: &Client, id: ConnectionId, private_data: &[u8]) -> Result<(), Error> {
         let now = self.platform.now();
         let mut tables = self.tables.lock();
-        let connected = tables.end(client, id)?.connected.clone();
+        let moved = tables.end(client, id)?.moved().cloned();
         tables.cm.prepare_disconnect(now, id, private_data)?;
         let held_back = tables.hold_back();
         let removed = match tables.cm.state(id) {
@@ -226,10 +244,7 @@ impl Protocol for ConnectionManager {
         };
         drop(tables);
         // The queue pair first: the peer must not learn of the end before the end.
-        let result = match &connected {
-            Some(connected) => connected.flush(),
-            None => Ok(()),
-        };
+        let result = moved.map_or(Ok(()), |queue| queue.flush());
         drop(removed);
         self.send_held_back(id, held_back);
         match result {

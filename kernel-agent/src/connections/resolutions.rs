@@ -51,8 +51,11 @@ impl ConnectionManager {
             local_gid: params.local_gid,
             remote_gid: params.remote_gid,
             service: params.service,
-            // A port of the dynamic range, as a socket would have; it only has to be there.
-            ip_source_port: 49152,
+            ip_source_port: match params.ip_source_port {
+                // A port of the dynamic range, as a socket would have; it only has to be there.
+                0 => 49152,
+                given => given,
+            },
             pkey: PKey::DEFAULT,
             timeout: params.response_timeout,
             max_retries: params.retries,
@@ -188,6 +191,7 @@ impl ConnectionManager {
             request_id: asked.peer_request_id,
             remote_gid: asked.remote_gid.0,
             source_gid: gid_index(&self.identity, asked.local_gid).unwrap_or(0),
+            source_port: asked.ip.map_or(0, |ip| ip.src_port),
         };
         let private_data = &asked.private_data;
         client.upcall(|up| up.resolution(ResolutionEvent { context, kind, private_data }));

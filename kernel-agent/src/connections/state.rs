@@ -5,12 +5,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use nic_abi::admin::ModifyQp;
+use nic_abi::admin::{ModifyQp, QpState};
 use nic_abi::registers::Identity;
 use platform::sync::Mutex;
 use platform::{Platform, Secret, Signal};
-use roce::Psn;
 use roce::cm::ReadDepths;
+use roce::{Psn, Qpn};
 
 use super::intake::Intake;
 use crate::cm::{self, Action, Cm, ConnectionId, ListenId, Moves, ResolutionId, ResolutionRequestId};
@@ -204,17 +204,43 @@ impl End {
         self.client.upcall(|up| up.connection(event));
     }
 
+    /// What has the connection, if the agent moves it.
+    pub(super) fn moved(&self) -> Option<&Connected> {
+        self.connected.as_ref().filter(|_| self.moves != Moves::None)
+    }
+
     /// Whether the queue pair stays as it is when the connection ends in this way.
     pub(super) fn leaves_qp(&self, kind: &CmEventKind) -> bool {
         self.moves == Moves::UntilThePeerDisconnects && matches!(kind, CmEventKind::Disconnected { .. })
     }
 
-    /// Flushes what is outstanding on the queue pair. This comes before the report that the
-    /// connection is over.
+    /// Flushes what is outstanding on a queue pair that the agent moves. This comes before the
+    /// report that the connection is over.
     pub(super) fn flush_qp(&self) {
-        if let Some(connected) = &self.connected {
+        if let Some(moved) = self.moved() {
             // It may be gone, or the device dead: then there is nothing to flush.
-            let _ = connected.flush();
+            let _ = moved.flush();
+        }
+    }
+
+    /// What the queue pair is moved with to RTR or RTS, as far as the peer has said it.
+    pub(super) fn changes(&self, to: QpState, most: u32) -> Option<ModifyQp> {
+        let fits = |asked: u8| u8::try_from(most).map_or(asked, |most| asked.min(most));
+        let own = match self.connected {
+            Some(_) => self.setup.depths,
+            // A request that is not accepted yet.
+            None => ReadDepths {
+                responder_resources: fits(self.peer.initiator_depth),
+                initiator_depth: fits(self.peer.responder_resources),
+            },
+        };
+        let initiator_depth = own.initiator_depth.min(self.peer.responder_resources);
+        let setup = QpSetup { depths: ReadDepths { initiator_depth, ..own }, ..self.setup };
+        match to {
+            _ if setup.remote_qpn == Qpn::default() => None,
+            QpState::Rtr => Some(setup.to_rtr()),
+            QpState::Rts => Some(setup.to_rts()),
+            _ => None,
         }
     }
 }

@@ -376,6 +376,7 @@ impl Mpa {
             path_mtu: PathMtu::at_most(self.identity.mtu),
             pkey: PKey::DEFAULT,
             depths: depths_of(&frame),
+            source_port: 0,
         };
         let length = copy(frame.split().map_or(&[][..], |(_, private)| private), private_data);
         Ok((end.client.clone(), end.context, kind, length))

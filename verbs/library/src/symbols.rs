@@ -157,8 +157,8 @@ export! {
     "rdma_join_multicast", "RDMACM_1.0", missing::minus_one;
     "rdma_join_multicast_ex", "RDMACM_1.1", missing::minus_one;
     "rdma_leave_multicast", "RDMACM_1.0", missing::minus_one;
-    "rdma_establish", "RDMACM_1.2", missing::minus_one;
-    "rdma_init_qp_attr", "RDMACM_1.2", missing::minus_one;
+    "rdma_establish", "RDMACM_1.2", cm::connection::establish;
+    "rdma_init_qp_attr", "RDMACM_1.2", cm::attributes::init_qp_attr;
     "rdma_get_remote_ece", "RDMACM_1.3", missing::minus_one;
     "rdma_set_local_ece", "RDMACM_1.3", missing::minus_one;
     "rdma_resolve_addrinfo", "RDMACM_1.4", missing::minus_one;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use kernel_agent::wire::{Gid, PathMtu, ReadDepths, ServiceId, TimeoutCode, sidr};
 use kernel_agent::{
-    AcceptParams, CmEvent, CmEventKind, ConnectParams, Handshake, ListenId, Moves, ResolutionAnswer,
+    AcceptParams, CmEvent, CmEventKind, ConnectParams, Handshake, ListenId, Moves, Qp, ResolutionAnswer,
     ResolutionEvent, ResolutionEventKind, ResolveParams, Transports, gid_index,
 };
 
@@ -108,18 +108,23 @@ fn begin_to_listen(id: &mut CmId, inner: &Arc<Inner>, backlog: c_int) -> Result<
     Ok(())
 }
 
-/// The queue pair that is to be connected: the identifier's own.
+/// The queue pair that is to be connected: the identifier's own, or the one that the program moves
+/// itself and names by its number.
 ///
 /// # Safety
 ///
 /// See the crate.
-unsafe fn queue_pair<'a>(id: &CmId, param: *const ConnParam) -> Result<&'a qp::Qp, Errno> {
+unsafe fn queue_pair(
+    id: &CmId,
+    device: &Device,
+    param: Option<&ConnParam>,
+) -> Result<(Arc<Qp>, Moves), Errno> {
     if id.qp.is_null() {
-        // The program would move a queue pair of its own, by what `rdma_init_qp_attr` tells it.
-        return Err(if param.is_null() { libc::EINVAL } else { libc::EOPNOTSUPP });
+        let named = param.and_then(|param| device.queue_pair(param.qp_num));
+        return Ok((named.ok_or(libc::EINVAL)?, Moves::None));
     }
     // SAFETY: see the crate.
-    Ok(unsafe { qp::of(id.qp) })
+    Ok((unsafe { qp::of(id.qp) }.inner.clone(), Moves::UntilThePeerDisconnects))
 }
 
 /// The read depths that the program asks for, or as many as `most` allows.
@@ -174,8 +179,10 @@ unsafe fn begin_to_connect(at: *mut CmId, param: *const ConnParam) -> Result<boo
         return Err(libc::EINVAL);
     }
     // SAFETY: see the crate.
-    let (qp, given) = unsafe { (queue_pair(id, param)?, param.as_ref()) };
+    let given = unsafe { param.as_ref() };
     let (device, from, to) = ends(id, &state)?;
+    // SAFETY: see the crate.
+    let (qp, moves) = unsafe { queue_pair(id, &device, given)? };
     let depths = depths(&device, given, ALL)?;
     let path = device.path(Some(from.ip()), to.ip()).ok_or(libc::ENETUNREACH)?;
     let path = kernel_agent::wire::Path { traffic_class: state.options.traffic_class, ..path };
@@ -186,18 +193,19 @@ unsafe fn begin_to_connect(at: *mut CmId, param: *const ConnParam) -> Result<boo
         retry_count: given.map_or(7, |param| param.retry_count.min(7)),
         rnr_retry_count: given.map_or(7, |param| param.rnr_retry_count.min(7)),
         local_ack_timeout: TimeoutCode::from_low_bits(state.options.ack_timeout.unwrap_or(ACK_TIMEOUT)),
-        moves: Moves::UntilThePeerDisconnects,
+        moves,
         ..ConnectParams::new(path, service(id.ps, to.port()))
     };
-    let handle = qp.events.handle_word();
+    let handle = qp.context();
     // An event may come at once; its upcall waits for the lock of the state.
     device.names().qps.insert(handle, inner.clone());
     state.qp = Some(handle);
+    state.program_moves = moves == Moves::None;
     state.peer = Some(to.ip());
     state.depths = depths;
     let connected = device
         .client()
-        .and_then(|client| client.connect(&qp.inner, &params, Handshake::ThreeWay, &data).map_err(errno::of));
+        .and_then(|client| client.connect(&qp, &params, Handshake::ThreeWay, &data).map_err(errno::of));
     match connected {
         Ok(connection) => {
             state.phase = Phase::Connecting(connection);
@@ -236,6 +244,7 @@ unsafe fn ask(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> {
         service: service(id.ps, to.port()),
         local_gid: path.local_gid,
         remote_gid: path.remote_gid,
+        ip_source_port: from.port(),
         response_timeout: TimeoutCode::at_least(ROUND),
         retries: REPETITIONS,
         private_data: &data,
@@ -282,17 +291,17 @@ unsafe fn answer(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> 
     match state.phase {
         Phase::Requested(connection) => {
             // SAFETY: see the crate.
-            let qp = unsafe { queue_pair(id, param) }?;
+            let (qp, moves) = unsafe { queue_pair(id, &device, given) }?;
             let params = AcceptParams {
                 depths: depths(&device, given, state.depths)?,
                 rnr_retry_count: given.map_or(7, |param| param.rnr_retry_count.min(7)),
-                moves: Moves::UntilThePeerDisconnects,
+                moves,
                 ..AcceptParams::default()
             };
-            let handle = qp.events.handle_word();
+            let handle = qp.context();
             // As in `begin_to_connect`.
             device.names().qps.insert(handle, inner.clone());
-            if let Err(error) = client.accept(connection, &qp.inner, &params, &data) {
+            if let Err(error) = client.accept(connection, &qp, &params, &data) {
                 device.names().qps.remove(&handle);
                 return Err(errno::of(error));
             }
@@ -317,6 +326,26 @@ unsafe fn answer(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> 
         }
         _ => Err(libc::EINVAL),
     }
+}
+
+/// `rdma_establish`: confirms the peer's reply, of which `RDMA_CM_EVENT_CONNECT_RESPONSE` has told.
+/// For a queue pair that the program moves itself, and that is ready. No event follows.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn establish(id: *mut CmId) -> c_int {
+    // SAFETY: see the crate.
+    let inner = unsafe { of(id) };
+    let state = inner.state();
+    let confirmed = match (&state.phase, &state.device) {
+        (&Phase::Connecting(connection), Some(device)) if state.program_moves => {
+            let depth = state.depths.initiator_depth;
+            device.client().and_then(|client| client.establish(connection, depth, &[]).map_err(errno::of))
+        }
+        _ => Err(libc::EINVAL),
+    };
+    minus_one(confirmed)
 }
 
 /// `rdma_reject`.
@@ -492,11 +521,17 @@ impl Device {
     }
 
     /// A peer asks for a connection.
-    fn requested(self: &Arc<Device>, event: &CmEvent<'_>, path: kernel_agent::wire::Path, peers: ReadDepths) {
+    fn requested(
+        self: &Arc<Device>,
+        event: &CmEvent<'_>,
+        path: kernel_agent::wire::Path,
+        port: u16,
+        peers: ReadDepths,
+    ) {
         let Ok(client) = self.client() else { return };
         let listener = self.names().numbers.get(&event.context).cloned();
         let new = listener.filter(|listener| listener.has_room()).and_then(|listener| {
-            let peer = SocketAddr::new(path.remote_gid.to_ip(), 0);
+            let peer = SocketAddr::new(path.remote_gid.to_ip(), port);
             let (new, unclaimed) = self.new_identifier(&listener, path.local_gid, peer).ok()?;
             Some((listener, new, unclaimed))
         });
@@ -516,10 +551,16 @@ impl Device {
         listener.push_request(unclaimed, of_connection(depths), event.private_data);
     }
 
-    /// The peer accepts: this end confirms, with no more RDMA Reads than the peer serves.
+    /// The peer accepts: this end confirms, with no more RDMA Reads than the peer serves. A program
+    /// that moves its queue pair itself confirms by [`establish`].
     fn accepted(&self, inner: &Arc<Inner>, event: &CmEvent<'_>, peers: ReadDepths) {
         let Ok(client) = self.client() else { return };
         let mut state = inner.state();
+        if state.program_moves {
+            drop(state);
+            let details = of_connection(turned(peers));
+            return inner.push(event::CONNECT_RESPONSE, 0, details, event.private_data);
+        }
         state.reply = Some((peers, event.private_data.to_vec()));
         let depth = state.depths.initiator_depth.min(peers.responder_resources);
         if let Err(error) = client.establish(event.connection, depth, &[]) {
@@ -540,7 +581,9 @@ fn over(inner: &Arc<Inner>, kind: c_int, status: c_int, data: &[u8]) {
 impl Connections for Arc<Device> {
     fn connection(&self, event: &CmEvent<'_>) {
         let inner = match event.kind {
-            CmEventKind::Request { path, depths, .. } => return self.requested(event, path, depths),
+            CmEventKind::Request { path, depths, source_port, .. } => {
+                return self.requested(event, path, source_port, depths);
+            }
             CmEventKind::Withdrawn => self.names().requests.remove(&event.connection),
             _ => self.names().qps.get(&event.context).cloned(),
         };
@@ -554,8 +597,13 @@ impl Connections for Arc<Device> {
             CmEventKind::Established { depths } => {
                 let mut state = inner.state();
                 let (peers, data) = state.reply.take().unwrap_or((depths, Vec::new()));
+                let confirmed = state.program_moves && matches!(state.phase, Phase::Connecting(_));
                 state.phase = Phase::Connected(event.connection);
                 drop(state);
+                if confirmed {
+                    // By the program, which knows it.
+                    return;
+                }
                 inner.push(event::ESTABLISHED, 0, of_connection(turned(peers)), &data);
             }
             CmEventKind::Rejected { reason } => {
@@ -572,10 +620,10 @@ impl Connections for Arc<Device> {
         let inner = self.names().numbers.get(&event.context).cloned();
         let Ok(client) = self.client() else { return };
         match event.kind {
-            ResolutionEventKind::Request { request, remote_gid, source_gid, .. } => {
+            ResolutionEventKind::Request { request, remote_gid, source_gid, source_port, .. } => {
                 let gids = &self.agent().identity().gids;
                 let own = Gid(gids.get(usize::from(source_gid)).copied().unwrap_or_default());
-                let peer = SocketAddr::new(Gid(remote_gid).to_ip(), 0);
+                let peer = SocketAddr::new(Gid(remote_gid).to_ip(), source_port);
                 let new = inner.filter(|listener| listener.has_room()).and_then(|listener| {
                     let (new, unclaimed) = self.new_identifier(&listener, own, peer).ok()?;
                     Some((listener, new, unclaimed))

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kernel_agent::wire::Path;
-use kernel_agent::{Agent, Client, ConnectionId};
+use kernel_agent::{Agent, Client, ConnectionId, Qp};
 
 use super::identifier::Inner;
 use crate::abi::{Context, Pd};
@@ -50,6 +50,11 @@ impl Device {
 
     pub(crate) fn client(&self) -> Result<&Arc<Client>, Errno> {
         self.opening.client()
+    }
+
+    /// A queue pair of the context by its number.
+    pub(crate) fn queue_pair(&self, number: u32) -> Option<Arc<Qp>> {
+        self.opening.numbers().get(&number).and_then(Weak::upgrade)
     }
 
     /// The lock is a leaf.

@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) peer: Option<IpAddr>,
     /// The handle of the queue pair that is being connected.
     pub(crate) qp: Option<u64>,
+    /// The program moves the queue pair itself.
+    pub(crate) program_moves: bool,
     /// Read depths: those that this end asked for, or, of a request, those that fit the peer's.
     pub(crate) depths: ReadDepths,
     /// What the peer sent along with its answer.
@@ -215,6 +217,7 @@ pub(crate) unsafe fn make(
             options: Options::default(),
             peer: None,
             qp: None,
+            program_moves: false,
             depths: ReadDepths::default(),
             reply: None,
             port: None,

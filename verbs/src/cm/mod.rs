@@ -7,19 +7,21 @@
 //! | [`identifier`] | identifiers, and their addresses |
 //! | [`connection`] | listening, connecting, accepting, rejecting, disconnecting; datagram services |
 //! | [`queue_pair`] | queue pairs of identifiers, with their completion queues |
+//! | [`attributes`] | what a program is told that moves its queue pair itself |
 //! | [`endpoint`] | identifiers whose calls wait |
 //! | [`info`] | addresses by name |
 //! | [`devices`] | the context that identifiers share |
 //!
-//! What the agent does by itself: it moves queue pairs, and confirms what a peer accepts. So a
-//! queue pair that the program moves itself (`rdma_init_qp_attr`, `rdma_establish`) is not
-//! connected: that is `EOPNOTSUPP`.
+//! The agent moves the queue pairs of identifiers until their peers disconnect, and confirms what a
+//! peer accepts. A program whose identifier has no queue pair names one of the same context by its
+//! number, moves it itself (`rdma_init_qp_attr`), and confirms (`rdma_establish`).
 //!
 //! Locks: the state of an identifier, before the names of its device, and before its queue of
 //! events. The agent makes its upcalls without a lock of its own, so they may take these.
 
 pub mod abi;
 mod address;
+pub mod attributes;
 pub mod channel;
 pub mod connection;
 pub mod devices;
