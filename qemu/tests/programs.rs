@@ -138,6 +138,15 @@ fn reliable_connections_poll_or_wait_for_events_and_check_what_arrives() {
     pingpong(&[], "ibv_rc_pingpong", &["-c", "-e", "-s", "100000", "-n", "200"]);
 }
 
+/// The calls that the header makes by pointers: completions that are read field by field, with the
+/// time of each, and posts by a call for each request.
+#[test]
+fn completions_have_times_and_requests_are_posted_by_the_newer_calls() {
+    pingpong(&[], "ibv_rc_pingpong", &["-c", "-t", "-n", "200"]);
+    pingpong(&[], "ibv_rc_pingpong", &["-c", "-N", "-n", "200"]);
+    pingpong(&[], "ibv_rc_pingpong", &["-c", "-t", "-N", "-n", "200"]);
+}
+
 #[test]
 fn unreliable_connections_and_datagrams_do_too() {
     pingpong(&[], "ibv_uc_pingpong", &["-c"]);

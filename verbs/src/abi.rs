@@ -103,6 +103,59 @@ pub struct Cq {
     pub async_events_completed: u32,
 }
 
+/// `struct ibv_cq_ex`. Its calls are pointers to functions.
+#[repr(C)]
+pub struct CqEx {
+    pub base: Cq,
+    pub comp_mask: u32,
+    pub status: c_int,
+    pub wr_id: u64,
+    pub start_poll: usize,
+    pub next_poll: usize,
+    pub end_poll: usize,
+    pub read_opcode: usize,
+    pub read_vendor_err: usize,
+    pub read_byte_len: usize,
+    pub read_imm_data: usize,
+    pub read_qp_num: usize,
+    pub read_src_qp: usize,
+    pub read_wc_flags: usize,
+    pub read_slid: usize,
+    pub read_sl: usize,
+    pub read_dlid_path_bits: usize,
+    pub read_completion_ts: usize,
+    pub read_cvlan: usize,
+    pub read_flow_tag: usize,
+    pub read_tm_info: usize,
+    pub read_completion_wallclock_ns: usize,
+}
+
+/// `struct ibv_cq_init_attr_ex`.
+#[repr(C)]
+pub struct CqInitAttrEx {
+    pub cqe: u32,
+    pub cq_context: *mut c_void,
+    pub channel: *mut CompChannel,
+    pub comp_vector: u32,
+    pub wc_flags: u64,
+    pub comp_mask: u32,
+    pub flags: u32,
+    pub parent_domain: *mut Pd,
+}
+
+/// `struct ibv_poll_cq_attr`.
+#[repr(C)]
+pub struct PollCqAttr {
+    pub comp_mask: u32,
+}
+
+/// `struct ibv_values_ex`.
+#[repr(C)]
+pub struct ValuesEx {
+    pub comp_mask: u32,
+    pub raw_clock: libc::timespec,
+}
+
 /// `struct ibv_srq`.
 #[repr(C)]
 pub struct Srq {
@@ -131,6 +184,44 @@ pub struct Qp {
     pub mutex: Mutex,
     pub cond: Condition,
     pub events_completed: u32,
+}
+
+/// `struct ibv_qp_ex`. Its calls are pointers to functions.
+#[repr(C)]
+pub struct QpEx {
+    pub base: Qp,
+    pub comp_mask: u64,
+    pub wr_id: u64,
+    pub wr_flags: c_uint,
+    pub wr_atomic_cmp_swp: usize,
+    pub wr_atomic_fetch_add: usize,
+    pub wr_bind_mw: usize,
+    pub wr_local_inv: usize,
+    pub wr_rdma_read: usize,
+    pub wr_rdma_write: usize,
+    pub wr_rdma_write_imm: usize,
+    pub wr_send: usize,
+    pub wr_send_imm: usize,
+    pub wr_send_inv: usize,
+    pub wr_send_tso: usize,
+    pub wr_set_ud_addr: usize,
+    pub wr_set_xrc_srqn: usize,
+    pub wr_set_inline_data: usize,
+    pub wr_set_inline_data_list: usize,
+    pub wr_set_sge: usize,
+    pub wr_set_sge_list: usize,
+    pub wr_start: usize,
+    pub wr_complete: usize,
+    pub wr_abort: usize,
+    pub wr_atomic_write: usize,
+    pub wr_flush: usize,
+}
+
+/// `struct ibv_data_buf`.
+#[repr(C)]
+pub struct DataBuf {
+    pub addr: *mut c_void,
+    pub length: usize,
 }
 
 /// `struct ibv_ah`.
@@ -259,6 +350,27 @@ pub struct QpInitAttr {
     pub cap: QpCap,
     pub qp_type: c_int,
     pub sq_sig_all: c_int,
+}
+
+/// `struct ibv_qp_init_attr_ex`. What lies behind `pd` is there as far as `comp_mask` says.
+#[repr(C)]
+pub struct QpInitAttrEx {
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut Cq,
+    pub recv_cq: *mut Cq,
+    pub srq: *mut Srq,
+    pub cap: QpCap,
+    pub qp_type: c_int,
+    pub sq_sig_all: c_int,
+    pub comp_mask: u32,
+    pub pd: *mut Pd,
+    pub xrcd: *mut c_void,
+    pub create_flags: u32,
+    pub max_tso_header: u16,
+    pub rwq_ind_tbl: *mut c_void,
+    pub rx_hash_conf: [u64; 3],
+    pub source_qpn: u32,
+    pub send_ops_flags: u64,
 }
 
 /// `struct ibv_ah_attr`, with its `struct ibv_global_route` unfolded.
@@ -436,6 +548,16 @@ const _: () = {
     assert!(size_of::<SendWr>() == 128 && offset_of!(SendWr, wr) == 40 && offset_of!(SendWr, bind_mw) == 80);
     assert!(offset_of!(WrAtomic, rkey) == 24 && offset_of!(WrBind, info) == 16);
     assert!(size_of::<RecvWr>() == 32 && size_of::<Sge>() == 16 && size_of::<QpInitAttr>() == 64);
+    assert!(size_of::<CqEx>() == 288 && offset_of!(CqEx, comp_mask) == 128 && offset_of!(CqEx, wr_id) == 136);
+    assert!(offset_of!(CqEx, start_poll) == 144 && offset_of!(CqEx, read_completion_wallclock_ns) == 280);
+    assert!(size_of::<CqInitAttrEx>() == 56 && offset_of!(CqInitAttrEx, wc_flags) == 32);
+    assert!(size_of::<ValuesEx>() == 24);
+    assert!(
+        size_of::<QpEx>() == 360 && offset_of!(QpEx, comp_mask) == 160 && offset_of!(QpEx, wr_flags) == 176
+    );
+    assert!(offset_of!(QpEx, wr_atomic_cmp_swp) == 184 && offset_of!(QpEx, wr_flush) == 352);
+    assert!(size_of::<QpInitAttrEx>() == 136 && offset_of!(QpInitAttrEx, comp_mask) == 60);
+    assert!(offset_of!(QpInitAttrEx, create_flags) == 80 && offset_of!(QpInitAttrEx, send_ops_flags) == 128);
     assert!(size_of::<AhAttr>() == 32 && offset_of!(AhAttr, is_global) == 29);
     assert!(size_of::<QpAttr>() == 144 && offset_of!(QpAttr, ah_attr) == 56);
     assert!(offset_of!(QpAttr, pkey_index) == 120 && offset_of!(QpAttr, rnr_retry) == 132);
@@ -489,6 +611,35 @@ pub mod attr_mask {
     pub const CAP: c_int = 1 << 19;
     pub const DEST_QPN: c_int = 1 << 20;
     pub const RATE_LIMIT: c_int = 1 << 25;
+}
+
+/// Bits of [`QpInitAttrEx::comp_mask`].
+pub mod init_attr {
+    pub const PD: u32 = 1;
+    pub const CREATE_FLAGS: u32 = 1 << 2;
+    pub const SEND_OPS_FLAGS: u32 = 1 << 6;
+}
+
+/// Bits of [`QpInitAttrEx::send_ops_flags`]: that of an opcode is its number's.
+pub mod send_ops {
+    pub const RDMA_WRITE: u64 = 1;
+    pub const RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
+    pub const SEND: u64 = 1 << 2;
+    pub const SEND_WITH_IMM: u64 = 1 << 3;
+    pub const RDMA_READ: u64 = 1 << 4;
+    pub const ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
+    pub const ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
+    pub const LOCAL_INV: u64 = 1 << 7;
+    pub const BIND_MW: u64 = 1 << 8;
+    pub const SEND_WITH_INV: u64 = 1 << 9;
+}
+
+/// Bits of [`CqInitAttrEx::wc_flags`].
+pub mod wc_ex {
+    /// All that a completion of [`Wc`](super::Wc) has.
+    pub const STANDARD: u64 = 0x7f;
+    pub const COMPLETION_TIMESTAMP: u64 = 1 << 7;
+    pub const COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
 }
 
 /// Access flags.

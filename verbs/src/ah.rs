@@ -6,8 +6,9 @@ use core::ffi::c_int;
 use kernel_agent::DatagramAddress;
 
 use crate::abi::{self, AhAttr, Wc, wc_flags};
-use crate::device::{Context, device_gid, gid_bytes, gid_words, program_gid};
 use crate::errno::{Errno, pointer};
+use crate::gid::{device_gid, gid_bytes, gid_words, program_gid};
+use crate::opening::Context;
 
 /// The bytes in front of a datagram: a GRH, or an IPv4 header in its last 20.
 const GRH: usize = 40;

@@ -19,9 +19,8 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno as SystemError;
 
 use crate::abi::{self, AsyncEvent};
-use crate::device::Context;
 use crate::errno::{Errno, minus_one, pointer};
-use crate::opening::Opening;
+use crate::opening::{Context, Opening};
 use crate::{cq, qp, srq};
 
 /// Asynchronous events of a context at most.

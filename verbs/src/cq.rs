@@ -9,10 +9,10 @@ use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus};
 
 use crate::abi::{self, Wc, wc_flags, wc_opcode};
 use crate::channel::{self, EventQueue, Reported};
-use crate::device::Context;
 use crate::errno::{self, Errno, pointer, status};
 use crate::object::Object;
-use crate::opening::{CqHandle, Opening};
+use crate::opening::{Context, CqHandle, Opening};
+use crate::present::Extended;
 
 /// Polls of a thread that find nothing, one after another, before it lets others run: the device is
 /// a thread of this process, and there may be few CPUs.
@@ -38,11 +38,32 @@ impl Events {
 /// A completion queue.
 #[repr(C)]
 pub(crate) struct Cq {
-    abi: abi::Cq,
+    /// Its first field is `struct ibv_cq`, and the rest of it for extended ones only.
+    abi: abi::CqEx,
     pub(crate) inner: Arc<kernel_agent::Cq>,
     pub(crate) events: Arc<Events>,
     /// How many polls in a row found nothing.
     idle: AtomicU32,
+    pub(crate) extended: Extended,
+}
+
+impl Cq {
+    /// Takes the oldest completion.
+    pub(crate) fn next(&self) -> Option<Wc> {
+        let mut taken = None;
+        self.inner.poll(1, |completion| taken = Some(to_wc(&self.events.object.opening, &completion)));
+        self.found(taken.is_some());
+        taken
+    }
+
+    /// Lets others run if polls have found nothing for a while.
+    fn found(&self, any: bool) {
+        if any {
+            self.idle.store(0, Ordering::Relaxed);
+        } else if self.idle.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// The completion queue of a pointer.
@@ -68,30 +89,43 @@ pub unsafe extern "C" fn create_cq(
     comp_vector: c_int,
 ) -> *mut abi::Cq {
     // SAFETY: see the crate.
+    pointer(unsafe { make(context, cqe, cq_context, channel, comp_vector, Extended::default()) })
+}
+
+/// Makes a completion queue. The calls of an extended one are null yet.
+///
+/// # Safety
+///
+/// See the crate.
+pub(crate) unsafe fn make(
+    context: *mut abi::Context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut abi::CompChannel,
+    comp_vector: c_int,
+    extended: Extended,
+) -> Result<*mut abi::Cq, Errno> {
+    // SAFETY: see the crate.
     let opening = unsafe { Context::opening(context) };
     // SAFETY: see the crate.
     let events = (!channel.is_null()).then(|| unsafe { channel::channel(channel) }.events.clone());
-    pointer(create(opening, cqe, comp_vector, events).map(|(inner, events)| {
-        let abi = abi::Cq {
-            context,
-            channel,
-            cq_context,
-            handle: inner.number(),
-            cqe: inner.entries() as c_int,
-            mutex: [0; 5],
-            cond: [0; 6],
-            comp_events_completed: 0,
-            async_events_completed: 0,
-        };
-        let made =
-            Box::into_raw(Box::new(Cq { abi, inner, events: events.clone(), idle: AtomicU32::new(0) }));
+    create(opening, cqe, comp_vector, events).map(|(inner, events)| {
+        // SAFETY: zeros are numbers and null pointers.
+        let mut abi: abi::CqEx = unsafe { core::mem::zeroed() };
+        abi.base.context = context;
+        abi.base.channel = channel;
+        abi.base.cq_context = cq_context;
+        abi.base.handle = inner.number();
+        abi.base.cqe = inner.entries() as c_int;
+        let cq = Cq { abi, inner, events: events.clone(), idle: AtomicU32::new(0), extended };
+        let made = Box::into_raw(Box::new(cq));
         events.object.is_at(made.cast());
         if !channel.is_null() {
             // SAFETY: see the crate.
             unsafe { channel::channel(channel) }.users.fetch_add(1, Ordering::AcqRel);
         }
         made.cast()
-    }))
+    })
 }
 
 type Made = (Arc<kernel_agent::Cq>, Arc<Events>);
@@ -135,9 +169,9 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
     }
     events.object.end();
     events.completions.wait();
-    if !cq.abi.channel.is_null() {
+    if !cq.abi.base.channel.is_null() {
         // SAFETY: a channel is not destroyed while a completion queue uses it.
-        unsafe { channel::channel(cq.abi.channel) }.users.fetch_sub(1, Ordering::AcqRel);
+        unsafe { channel::channel(cq.abi.base.channel) }.users.fetch_sub(1, Ordering::AcqRel);
     }
     // SAFETY: it came from `create_cq`, and no event names it any more.
     drop(unsafe { Box::from_raw(this.cast::<Cq>()) });
@@ -188,11 +222,7 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
         unsafe { wc.add(taken).write(to_wc(&cq.events.object.opening, &completion)) };
         taken += 1;
     });
-    if taken > 0 {
-        cq.idle.store(0, Ordering::Relaxed);
-    } else if cq.idle.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
-        std::thread::yield_now();
-    }
+    cq.found(taken > 0);
     taken as c_int
 }
 

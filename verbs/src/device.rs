@@ -10,13 +10,12 @@ use kernel_agent::{Agent, Features};
 
 use crate::abi::{self, DeviceAttr, GidEntry, PortAttr, device_cap};
 use crate::errno::{self, Errno, minus_one, pointer, status};
-use crate::opening::Opening;
-use crate::{cq, memory, missing, post};
+use crate::gid::{gid, gid_words, gids};
+use crate::opening::{Context, Opening, SLOTS};
+use crate::{cq, cq_ex, memory, missing, post, qp_ex};
 
 /// Says to programs that a context has what lies in front of it.
 const EXTENDED: usize = usize::MAX;
-/// Pointers to functions in front of a context; the last word there is the size.
-const SLOTS: usize = 39;
 /// `IBV_NODE_CA`, `IBV_TRANSPORT_IB`.
 const NODE_CA: c_int = 1;
 const TRANSPORT_IB: c_int = 0;
@@ -176,25 +175,6 @@ pub unsafe extern "C" fn get_device_index(_device: *mut abi::Device) -> c_int {
     -1
 }
 
-/// A context: `struct verbs_context`, whose last field is `struct ibv_context`, and what is behind.
-#[repr(C)]
-pub struct Context {
-    slots: [usize; SLOTS],
-    size: usize,
-    abi: abi::Context,
-    opening: Arc<Opening>,
-}
-
-impl Context {
-    /// # Safety
-    ///
-    /// The pointer is one that [`open_device`] returned.
-    pub(crate) unsafe fn opening<'a>(context: *mut abi::Context) -> &'a Arc<Opening> {
-        // SAFETY: the caller's: `abi` lies so far behind the beginning.
-        unsafe { &(*context.byte_sub(offset_of!(Context, abi)).cast::<Context>()).opening }
-    }
-}
-
 /// `ibv_open_device`.
 ///
 /// # Safety
@@ -232,7 +212,10 @@ pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context,
         // What is not there is null: programs then get EOPNOTSUPP, or a simpler call is made.
         let mut slots = [0; SLOTS];
         slots[0] = query_port_ex as *const () as usize;
+        slots[24] = cq_ex::query_rt_values as *const () as usize;
+        slots[25] = cq_ex::create_cq_ex as *const () as usize;
         slots[27] = query_device_ex as *const () as usize;
+        slots[33] = qp_ex::create_qp_ex as *const () as usize;
         let abi = abi::Context {
             device,
             ops,
@@ -336,7 +319,13 @@ pub unsafe extern "C" fn query_device(context: *mut abi::Context, attr: *mut Dev
     0
 }
 
-/// The slot `query_device_ex`: what is not in the shorter structure is zero.
+/// Where `struct ibv_device_attr_ex` has words that the shorter structure has not, and their size:
+/// the bits and the kHz of the clock of completions, and the capabilities once more.
+const TIMESTAMP_MASK: usize = 264;
+const CORE_CLOCK: usize = 272;
+const CAPABILITIES: usize = 280;
+
+/// The slot `query_device_ex`: what is not said here, and not in the shorter structure, is zero.
 unsafe extern "C" fn query_device_ex(
     context: *mut abi::Context,
     input: *const u32,
@@ -350,7 +339,16 @@ unsafe extern "C" fn query_device_ex(
     // SAFETY: see the crate: the caller's structure has this size.
     unsafe {
         ptr::write_bytes(attr.cast::<u8>(), 0, attr_size);
-        query_device(context, attr)
+        let result = query_device(context, attr);
+        let capabilities = u64::from((*attr).device_cap_flags);
+        for (at, value) in
+            [(TIMESTAMP_MASK, u64::MAX), (CORE_CLOCK, cq_ex::CLOCK_KHZ), (CAPABILITIES, capabilities)]
+        {
+            if attr_size >= at + size_of::<u64>() {
+                attr.byte_add(at).cast::<u64>().write(value);
+            }
+        }
+        result
     }
 }
 
@@ -412,50 +410,6 @@ unsafe extern "C" fn query_port_ex(
         ptr::copy_nonoverlapping((&raw const made).cast::<u8>(), attr.cast::<u8>(), bytes);
     }
     0
-}
-
-/// The GIDs of a port as programs see them: without the link-local one, if there is another, since
-/// programs take the first and some links carry only the host's own addresses.
-fn gids(agent: &Agent) -> &[[u8; 16]] {
-    let all = &agent.identity().gids;
-    all.get(hidden(agent)..).unwrap_or_default()
-}
-
-fn hidden(agent: &Agent) -> usize {
-    usize::from(agent.identity().gids.get(1).is_some_and(|gid| *gid != [0; 16]))
-}
-
-/// The GID of an index; zero if there is none.
-fn gid(agent: &Agent, index: usize) -> Option<&[u8; 16]> {
-    gids(agent).get(index)
-}
-
-/// The device's index of a program's index of a GID.
-pub(crate) fn device_gid(agent: &Agent, index: u8) -> Result<u8, Errno> {
-    match gid(agent, usize::from(index)) {
-        Some(gid) if *gid != [0; 16] => Ok(index + hidden(agent) as u8),
-        _ => Err(libc::EINVAL),
-    }
-}
-
-/// A program's index of the device's index of a GID. The one that is hidden has the first.
-pub(crate) fn program_gid(agent: &Agent, index: u8) -> u8 {
-    index.saturating_sub(hidden(agent) as u8)
-}
-
-/// A GID as C has it: a union of words and bytes.
-pub(crate) fn gid_words(gid: [u8; 16]) -> [u64; 2] {
-    let (first, second) = gid.split_at(8);
-    [first, second].map(|half| u64::from_ne_bytes(half.try_into().unwrap_or_default()))
-}
-
-/// The bytes of a GID that C has as a union of words and bytes.
-pub(crate) fn gid_bytes(words: [u64; 2]) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
-        to.copy_from_slice(&from.to_ne_bytes());
-    }
-    bytes
 }
 
 /// `ibv_query_gid`: -1 for an index out of range; an index without a GID has a zero one.

@@ -12,15 +12,16 @@
 //! | [`device`] | the list of devices; opening and closing; what a device and its port can do |
 //! | [`memory`] | protection domains, memory regions, memory windows |
 //! | [`channel`] | completion channels; asynchronous events |
-//! | [`cq`], [`srq`], [`ah`] | completion queues, shared receive queues, address handles |
+//! | [`cq`], [`cq_ex`] | completion queues; those that are read field by field |
+//! | [`srq`], [`ah`] | shared receive queues, address handles |
 //! | [`qp`], [`post`] | queue pairs and their states; posts |
+//! | [`qp_ex`] | posts by a call for each request, and one for all |
 //! | [`words`] | names of statuses and events, rates |
 //! | [`cm`] | connections by `rdma_cm`: what programs call by `librdmacm` |
 //! | [`missing`] | the calls that it does not have |
 //!
-//! What it does not do: extended queue pairs and completion queues
-//! (`_ex`), memory windows of type 2, multicast, and all that needs hardware of one kind. These
-//! calls return `EOPNOTSUPP`, or are not announced.
+//! What it does not do: memory windows of type 2, multicast, and all that needs hardware of one
+//! kind. These calls return `EOPNOTSUPP`, or are not announced.
 //!
 //! # Safety
 //!
@@ -37,15 +38,20 @@ pub mod ah;
 pub mod channel;
 pub mod cm;
 pub mod cq;
+pub mod cq_ex;
 pub mod device;
 mod errno;
+mod gid;
 pub mod memory;
 pub mod missing;
 mod object;
 mod opening;
 pub mod post;
+mod present;
 pub mod qp;
+pub mod qp_ex;
 pub mod srq;
+mod turn;
 pub mod words;
 
 pub use device::{Nic, provide};

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use kernel_agent::{LinkFlags, Region, Window, WindowType};
 
 use crate::abi::{self, access};
-use crate::device::Context;
 use crate::errno::{self, Errno, pointer};
-use crate::opening::Opening;
+use crate::opening::{Context, Opening};
 
 /// A protection domain.
 #[repr(C)]

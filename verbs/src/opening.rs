@@ -1,6 +1,8 @@
 //! An opening of a NIC: what is behind a context of C. It has the objects by the handles that the
 //! agent's events name.
+#![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
+use core::mem::offset_of;
 use std::collections::HashMap;
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
@@ -10,7 +12,7 @@ use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, Qp, Reso
 use rdma::handle::Tag;
 use rdma::{Adapter, Face, Opening as Begun, Table, handles};
 
-use crate::abi::event;
+use crate::abi::{self, event};
 use crate::channel::{AsyncQueue, Element};
 use crate::errno::Errno;
 use crate::{cq, qp, srq};
@@ -217,4 +219,26 @@ impl Face for Opening {
 
     /// The agent destroys what is left when the opening detaches.
     fn destroy_objects(&self) {}
+}
+
+/// Pointers to functions in front of a context; the last word there is the size.
+pub(crate) const SLOTS: usize = 39;
+
+/// A context: `struct verbs_context`, whose last field is `struct ibv_context`, and what is behind.
+#[repr(C)]
+pub(crate) struct Context {
+    pub(crate) slots: [usize; SLOTS],
+    pub(crate) size: usize,
+    pub(crate) abi: abi::Context,
+    pub(crate) opening: Arc<Opening>,
+}
+
+impl Context {
+    /// # Safety
+    ///
+    /// The pointer is one that [`open_device`](crate::device::open_device) returned.
+    pub(crate) unsafe fn opening<'a>(context: *mut abi::Context) -> &'a Arc<Opening> {
+        // SAFETY: the caller's: `abi` lies so far behind the beginning.
+        unsafe { &(*context.byte_sub(offset_of!(Context, abi)).cast::<Context>()).opening }
+    }
 }

@@ -110,6 +110,25 @@ pub unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: see the crate.
     let qp = unsafe { qp::of(this) };
+    // SAFETY: see the crate.
+    let post_chain = || unsafe { post_chain(qp, first, bad_wr) };
+    match &qp.batch {
+        None => post_chain(),
+        // All requests of another thread's batch are posted, or none.
+        Some(batch) => {
+            batch.turn.take();
+            let result = post_chain();
+            batch.turn.end();
+            result
+        }
+    }
+}
+
+/// # Safety
+///
+/// See the crate.
+#[inline]
+unsafe fn post_chain(qp: &Qp, first: *mut SendWr, bad_wr: *mut *mut SendWr) -> c_int {
     let mut next = first;
     // SAFETY: see the crate: the chain ends with null.
     while let Some(request) = unsafe { next.as_ref() } {
@@ -137,7 +156,7 @@ fn flags(qp: &Qp, given: c_uint) -> SendFlags {
 ///
 /// See the crate.
 #[inline]
-unsafe fn post_one(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
+pub(crate) unsafe fn post_one(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
     // SAFETY: see the crate.
     let list = unsafe { segments(request.sg_list, request.num_sge)? };
     if request.opcode == wr::BIND_MW {

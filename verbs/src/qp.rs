@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kernel_agent::{Agent, LinkFlags, ModifyQp, QpAttributes, QpMask, QpState, QpType};
 
 use crate::abi::{self, QpAttr, QpCap, QpInitAttr, access, attr_mask as mask, qps, qpt};
-use crate::device::{Context, device_gid, gid_bytes};
 use crate::errno::{self, Errno, pointer, status};
+use crate::gid::{device_gid, gid_bytes};
 use crate::object::Object;
-use crate::opening::{Opening, QpHandle};
+use crate::opening::{Context, Opening, QpHandle};
 use crate::post::Inline;
+use crate::qp_ex::{self, Batch};
 use crate::{cq, memory, srq};
 
 /// Bytes of inline data of a request at most.
@@ -26,12 +27,15 @@ pub(crate) type Events = Object<abi::Qp, QpHandle>;
 /// A queue pair.
 #[repr(C)]
 pub(crate) struct Qp {
-    abi: abi::Qp,
+    /// Its first field is `struct ibv_qp`, and the rest of it for those with a [`Batch`] only.
+    abi: abi::QpEx,
     pub(crate) inner: Arc<kernel_agent::Qp>,
     pub(crate) events: Arc<Events>,
     /// Each send request has a completion.
     pub(crate) signals_all: bool,
     pub(crate) inline: Option<Inline>,
+    /// What posts by calls for each request need, if the program makes such.
+    pub(crate) batch: Option<Batch>,
     init: QpInitAttr,
     /// The attributes that were set.
     attr: Mutex<QpAttr>,
@@ -40,7 +44,12 @@ pub(crate) struct Qp {
 impl Qp {
     /// Whether it is of datagrams.
     pub(crate) fn is_datagram(&self) -> bool {
-        self.abi.qp_type == qpt::UD
+        self.abi.base.qp_type == qpt::UD
+    }
+
+    /// Its sizes.
+    pub(crate) fn cap(&self) -> &QpCap {
+        &self.init.cap
     }
 
     /// The opening of its context.
@@ -70,35 +79,52 @@ pub(crate) unsafe fn of<'a>(qp: *mut abi::Qp) -> &'a Qp {
 /// See the crate.
 pub unsafe extern "C" fn create_qp(pd: *mut abi::Pd, init: *mut QpInitAttr) -> *mut abi::Qp {
     // SAFETY: see the crate.
-    let (context, init) = unsafe { ((*pd).context, &mut *init) };
+    pointer(unsafe { make(pd, &mut *init, None) })
+}
+
+/// Creates a queue pair, with the calls for each request if it has a batch.
+///
+/// # Safety
+///
+/// See the crate.
+pub(crate) unsafe fn make(
+    pd: *mut abi::Pd,
+    init: &mut QpInitAttr,
+    batch: Option<Batch>,
+) -> Result<*mut abi::Qp, Errno> {
+    // SAFETY: see the crate.
+    let context = unsafe { (*pd).context };
     // SAFETY: see the crate.
     let opening = unsafe { Context::opening(context) };
     // SAFETY: see the crate.
-    let made = unsafe { create(opening, pd, init) };
-    pointer(made.map(|(inner, events, inline, cap)| {
-        init.cap = cap;
-        let abi = abi::Qp {
-            context,
-            qp_context: init.qp_context,
-            pd,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            handle: inner.slot(),
-            qp_num: inner.qpn(),
-            state: qps::RESET,
-            qp_type: init.qp_type,
-            mutex: [0; 5],
-            cond: [0; 6],
-            events_completed: 0,
-        };
-        let attr = Mutex::new(QpAttr { cap, ..QpAttr::default() });
-        let signals_all = init.sq_sig_all != 0;
-        let qp = Qp { abi, inner, events: events.clone(), signals_all, inline, init: *init, attr };
-        let made = Box::into_raw(Box::new(qp));
-        events.is_at(made.cast());
-        made.cast()
-    }))
+    let (inner, events, inline, cap) = unsafe { create(opening, pd, init)? };
+    init.cap = cap;
+    // SAFETY: zeros are numbers and null pointers.
+    let mut abi: abi::QpEx = unsafe { core::mem::zeroed() };
+    abi.base = abi::Qp {
+        context,
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        handle: inner.slot(),
+        qp_num: inner.qpn(),
+        state: qps::RESET,
+        qp_type: init.qp_type,
+        mutex: [0; 5],
+        cond: [0; 6],
+        events_completed: 0,
+    };
+    if batch.is_some() {
+        qp_ex::fill(&mut abi);
+    }
+    let attr = Mutex::new(QpAttr { cap, ..QpAttr::default() });
+    let signals_all = init.sq_sig_all != 0;
+    let qp = Qp { abi, inner, events: events.clone(), signals_all, inline, batch, init: *init, attr };
+    let made = Box::into_raw(Box::new(qp));
+    events.is_at(made.cast());
+    Ok(made.cast())
 }
 
 type Made = (Arc<kernel_agent::Qp>, Arc<Events>, Option<Inline>, QpCap);

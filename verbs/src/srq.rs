@@ -5,11 +5,10 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use crate::abi::{self, SrqAttr, SrqInitAttr};
-use crate::device::Context;
 use crate::errno::{self, Errno, pointer, status};
 use crate::memory;
 use crate::object::Object;
-use crate::opening::SrqHandle;
+use crate::opening::{Context, SrqHandle};
 
 /// Bits of the mask of [`modify_srq`].
 const MAX_WR: c_int = 1;

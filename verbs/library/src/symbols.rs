@@ -4,7 +4,7 @@
 //! get a warning of the loader, or none at all. So each name is a jump of its own to the function.
 #![expect(unsafe_code, reason = "names with versions are the assembler's; the loader calls `init`")]
 
-use verbs::{Nic, ah, channel, cm, cq, device, memory, missing, qp, srq, words};
+use verbs::{Nic, ah, channel, cm, cq, device, memory, missing, qp, qp_ex, srq, words};
 
 use crate::machine;
 
@@ -90,7 +90,7 @@ export! {
     "ibv_query_ece", "IBVERBS_1.10", missing::number;
     "ibv_set_ece", "IBVERBS_1.10", missing::number;
     "ibv_query_qp_data_in_order", "IBVERBS_1.14", missing::zero;
-    "ibv_qp_to_qp_ex", "IBVERBS_1.6", missing::pointer;
+    "ibv_qp_to_qp_ex", "IBVERBS_1.6", qp_ex::qp_to_qp_ex;
     "ibv_resolve_eth_l2_from_gid", "IBVERBS_1.1", missing::minus_one;
     "ibv_read_sysfs_file", "IBVERBS_1.0", missing::minus_one;
     "ibv_read_ibdev_sysfs_file", "IBVERBS_PRIVATE_34", missing::minus_one;

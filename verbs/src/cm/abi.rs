@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::abi::{AhAttr, CompChannel, Context, Cq, Pd, Qp, QpCap, Srq};
+use crate::abi::{AhAttr, CompChannel, Context, Cq, Pd, Qp, Srq};
 
 /// `struct sockaddr_storage`.
 pub type Storage = [u64; 16];
@@ -115,20 +115,6 @@ pub struct AddrInfo {
     pub ai_next: *mut AddrInfo,
 }
 
-/// `struct ibv_qp_init_attr_ex`, as far as it is used here.
-#[repr(C)]
-pub struct QpInitAttrEx {
-    pub qp_context: *mut c_void,
-    pub send_cq: *mut Cq,
-    pub recv_cq: *mut Cq,
-    pub srq: *mut Srq,
-    pub cap: QpCap,
-    pub qp_type: c_int,
-    pub sq_sig_all: c_int,
-    pub comp_mask: u32,
-    pub pd: *mut Pd,
-}
-
 const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<CmId>() == 416 && offset_of!(CmId, route) == 32 && offset_of!(CmId, ps) == 344);
@@ -140,7 +126,6 @@ const _: () = {
     assert!(size_of::<UdParam>() == 56 && offset_of!(UdParam, qkey) == 52);
     assert!(size_of::<CmEvent>() == 80 && offset_of!(CmEvent, param) == 24);
     assert!(size_of::<AddrInfo>() == 96 && offset_of!(AddrInfo, ai_route_len) == 56);
-    assert!(offset_of!(QpInitAttrEx, comp_mask) == 60 && offset_of!(QpInitAttrEx, pd) == 64);
 };
 
 /// Port spaces.
@@ -184,5 +169,3 @@ pub mod rai {
 pub const MAX_DEPTH: u8 = 0xff;
 /// The queue key of datagrams.
 pub const UDP_QKEY: u32 = 0x0123_4567;
-/// The bit of [`QpInitAttrEx::comp_mask`] for its protection domain.
-pub const INIT_ATTR_PD: u32 = 1;

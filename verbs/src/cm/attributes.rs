@@ -8,8 +8,8 @@ use kernel_agent::{Agent, ModifyQp, QpState};
 use super::abi::{CmId, UDP_QKEY, ps};
 use super::identifier::{self, Phase};
 use crate::abi::{AhAttr, QpAttr, access, attr_mask as mask, qps};
-use crate::device::{gid_words, program_gid};
 use crate::errno::{self, Errno, minus_one};
+use crate::gid::{gid_words, program_gid};
 
 /// The rights that the peer has.
 const ACCESS: u32 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;

@@ -20,8 +20,8 @@ use super::channel::{self, Details};
 use super::devices::{self, Device};
 use super::identifier::{self, Inner, Phase, State, Unclaimed};
 use crate::abi::{self, AhAttr, QpAttr};
-use crate::device::{gid_words, program_gid};
 use crate::errno::{self, Errno, minus_one};
+use crate::gid::{gid_words, program_gid};
 use crate::opening::Connections;
 use crate::qp;
 

@@ -16,7 +16,7 @@ use kernel_agent::{Agent, Client, ConnectionId, Qp};
 use super::identifier::Inner;
 use crate::abi::{Context, Pd};
 use crate::errno::{self, Errno, pointer};
-use crate::opening::Opening;
+use crate::opening::{self, Opening};
 use crate::{device, memory};
 
 /// Which identifier an event of the agent is for.
@@ -112,7 +112,7 @@ pub(crate) fn all() -> Result<Vec<Arc<Device>>, Errno> {
             // SAFETY: it is of the list.
             let context = unsafe { device::open(listed) }?;
             // SAFETY: it was just opened.
-            let opening = unsafe { device::Context::opening(context) }.clone();
+            let opening = unsafe { opening::Context::opening(context) }.clone();
             let device = Arc::new(Device {
                 context: AtomicPtr::new(context),
                 opening,

@@ -61,7 +61,7 @@ unsafe fn prepare(id: *mut CmId, from: &AddrInfo, pd: *mut Pd, init: *mut QpInit
         done(identifier::resolve_addr(id, from.ai_src_addr, from.ai_dst_addr, TIMEOUT_MS))?;
         done(identifier::resolve_route(id, TIMEOUT_MS))?;
         if !init.is_null() {
-            queue_pair::create(&mut *id, pd, &mut *init)?;
+            queue_pair::create_plain(&mut *id, pd, &mut *init)?;
         }
         if from.ai_connect_len > 0 && !from.ai_connect.is_null() {
             let data = std::slice::from_raw_parts(from.ai_connect.cast::<u8>(), from.ai_connect_len);
@@ -124,7 +124,7 @@ unsafe fn next_request(listener: *mut CmId) -> Result<*mut CmId, Errno> {
         }
         let id = (*taken).id;
         if let Some(mut init) = identifier::whole(listener).qp_init
-            && let Err(error) = queue_pair::create(&mut *id, (*listener).pd, &mut init)
+            && let Err(error) = queue_pair::create_plain(&mut *id, (*listener).pd, &mut init)
         {
             channel::ack_cm_event(taken);
             identifier::destroy_id(id);

@@ -17,8 +17,8 @@ use super::channel::{self, Details, Event, Queue};
 use super::devices::{self, Device};
 use crate::abi::{QpInitAttr, qpt};
 use crate::channel::Reported;
-use crate::device::gid_words;
 use crate::errno::{Errno, minus_one};
+use crate::gid::gid_words;
 
 /// The only partition key, in network byte order.
 const PKEY: u16 = 0xffff;

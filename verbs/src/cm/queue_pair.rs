@@ -5,12 +5,14 @@ use core::ffi::c_int;
 use core::mem;
 use std::ptr;
 
-use super::abi::{CmId, INIT_ATTR_PD, QpInitAttrEx, UDP_QKEY};
+use super::abi::{CmId, UDP_QKEY};
 use super::devices;
 use super::identifier;
-use crate::abi::{Pd, Qp, QpAttr, QpInitAttr, SrqInitAttr, access, attr_mask as mask, qps, qpt};
+use crate::abi::{
+    Pd, Qp, QpAttr, QpInitAttr, QpInitAttrEx, SrqInitAttr, access, attr_mask as mask, init_attr, qps, qpt,
+};
 use crate::errno::{self, Errno, minus_one};
-use crate::{channel, cq, qp, srq};
+use crate::{channel, cq, qp, qp_ex, srq};
 
 /// A pointer that a call of verbs has returned.
 fn made<T>(pointer: *mut T) -> Result<*mut T, Errno> {
@@ -86,13 +88,31 @@ unsafe fn destroy_cqs(id: &mut CmId) {
 /// See the crate.
 pub unsafe extern "C" fn create_qp(id: *mut CmId, pd: *mut Pd, init: *mut QpInitAttr) -> c_int {
     // SAFETY: see the crate.
-    minus_one(unsafe { create(&mut *id, pd, &mut *init) })
+    minus_one(unsafe { create_plain(&mut *id, pd, &mut *init) })
 }
 
+/// Creates the queue pair of an identifier, without extensions.
+///
 /// # Safety
 ///
 /// See the crate.
-pub(crate) unsafe fn create(id: &mut CmId, pd: *mut Pd, init: &mut QpInitAttr) -> Result<(), Errno> {
+pub(crate) unsafe fn create_plain(id: &mut CmId, pd: *mut Pd, init: &mut QpInitAttr) -> Result<(), Errno> {
+    // SAFETY: see the crate.
+    unsafe { create(id, pd, init, |pd, init| made(qp::create_qp(pd, init))) }
+}
+
+/// Creates the queue pair of an identifier by `make`, with the identifier's completion queues where
+/// the program gives none.
+///
+/// # Safety
+///
+/// See the crate.
+unsafe fn create(
+    id: &mut CmId,
+    pd: *mut Pd,
+    init: &mut QpInitAttr,
+    make: impl FnOnce(*mut Pd, &mut QpInitAttr) -> Result<*mut Qp, Errno>,
+) -> Result<(), Errno> {
     if !id.qp.is_null() || id.verbs.is_null() {
         return Err(libc::EINVAL);
     }
@@ -118,7 +138,7 @@ pub(crate) unsafe fn create(id: &mut CmId, pd: *mut Pd, init: &mut QpInitAttr) -
             if init.srq.is_null() {
                 init.srq = id.srq;
             }
-            let made = made(qp::create_qp(pd, init))?;
+            let made = make(pd, init)?;
             begin(id, made, init.qp_type).inspect_err(|_| _ = qp::destroy_qp(made))?;
             id.qp = made;
             id.pd = pd;
@@ -163,33 +183,28 @@ unsafe fn begin(id: &CmId, qp: *mut Qp, kind: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_create_qp_ex`, with a protection domain at most.
+/// `rdma_create_qp_ex`: with what [`qp_ex::create_qp_ex`] knows.
 ///
 /// # Safety
 ///
 /// See the crate.
 pub unsafe extern "C" fn create_qp_ex(id: *mut CmId, attr: *mut QpInitAttrEx) -> c_int {
-    // SAFETY: see the crate.
+    // SAFETY: see the crate: the structure reaches as far as its mask says.
     minus_one(unsafe {
-        let attr = &mut *attr;
-        if attr.comp_mask & !INIT_ATTR_PD != 0 {
-            Err(libc::EOPNOTSUPP)
-        } else {
-            let pd = if attr.comp_mask & INIT_ATTR_PD != 0 { attr.pd } else { ptr::null_mut() };
-            let mut init = QpInitAttr {
-                qp_context: attr.qp_context,
-                send_cq: attr.send_cq,
-                recv_cq: attr.recv_cq,
-                srq: attr.srq,
-                cap: attr.cap,
-                qp_type: attr.qp_type,
-                sq_sig_all: attr.sq_sig_all,
-            };
-            create(&mut *id, pd, &mut init).map(|()| {
-                (attr.send_cq, attr.recv_cq, attr.srq) = (init.send_cq, init.recv_cq, init.srq);
-                attr.cap = init.cap;
-            })
-        }
+        let pd = if (*attr).comp_mask & init_attr::PD != 0 { (*attr).pd } else { ptr::null_mut() };
+        let mut init = QpInitAttr {
+            qp_context: (*attr).qp_context,
+            send_cq: (*attr).send_cq,
+            recv_cq: (*attr).recv_cq,
+            srq: (*attr).srq,
+            cap: (*attr).cap,
+            qp_type: (*attr).qp_type,
+            sq_sig_all: (*attr).sq_sig_all,
+        };
+        create(&mut *id, pd, &mut init, |pd, init| {
+            ((*attr).send_cq, (*attr).recv_cq, (*attr).srq) = (init.send_cq, init.recv_cq, init.srq);
+            qp_ex::create(attr, pd)
+        })
     })
 }
 

@@ -7,6 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::OnceLock;
 
+mod extended;
+
 use ferrovia_verbs as verbs;
 use kernel_agent::{Agent, Config};
 use verbs::abi::{self, attr_mask as mask, *};
@@ -99,12 +101,27 @@ fn cap() -> QpCap {
 
 impl End {
     fn new(n: usize, qp_type: c_int, srq: *mut Srq) -> End {
+        let make_cq = |context| {
+            // SAFETY: the context is open.
+            unsafe { cq::create_cq(context, 32, ptr::null_mut(), ptr::null_mut(), 0) }
+        };
+        // SAFETY: the domain is there.
+        End::of(n, qp_type, srq, make_cq, |pd, init| unsafe { qp::create_qp(pd, init) })
+    }
+
+    fn of(
+        n: usize,
+        qp_type: c_int,
+        srq: *mut Srq,
+        make_cq: impl FnOnce(*mut abi::Context) -> *mut Cq,
+        make_qp: impl FnOnce(*mut Pd, &mut QpInitAttr) -> *mut Qp,
+    ) -> End {
         let side = side(n);
         let page = memory_of(4096);
         // SAFETY: the calls in C's order.
         unsafe {
-            let cq = cq::create_cq(side.context, 32, ptr::null_mut(), ptr::null_mut(), 0);
-            assert!(!cq.is_null());
+            let cq = make_cq(side.context);
+            assert!(!cq.is_null(), "{}", std::io::Error::last_os_error());
             let mut init = QpInitAttr {
                 qp_context: ptr::null_mut(),
                 send_cq: cq,
@@ -114,7 +131,7 @@ impl End {
                 qp_type,
                 sq_sig_all: 0,
             };
-            let qp = qp::create_qp(side.pd, &mut init);
+            let qp = make_qp(side.pd, &mut init);
             assert!(!qp.is_null(), "{}", std::io::Error::last_os_error());
             let mr = memory::reg_mr(side.pd, page.cast(), 4096, ALL);
             assert!(!mr.is_null(), "{}", std::io::Error::last_os_error());
