@@ -27,7 +27,7 @@ pub mod wqe;
 /// Incremented when an older driver can no longer work.
 pub const VERSION_MAJOR: u16 = 3;
 /// Incremented when something is added.
-pub const VERSION_MINOR: u16 = 4;
+pub const VERSION_MINOR: u16 = 5;
 
 /// Alignment of every ring.
 pub const RING_ALIGN: usize = 64;

@@ -142,7 +142,7 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
     if init.send_cq.is_null() || init.recv_cq.is_null() {
         return Err(libc::EINVAL);
     }
-    if !init.srq.is_null() && kind != qpt::RC {
+    if !init.srq.is_null() && kind == qpt::UC {
         return Err(libc::EOPNOTSUPP);
     }
     let asked = init.cap;

@@ -79,7 +79,7 @@ bitflags! {
     pub struct QpFlags: u32 {
         /// May use the reserved key and fast register (IT-API "privileged endpoint").
         const PRIVILEGED = 1 << 0;
-        /// Receives come from the SRQ.
+        /// Receives come from the SRQ: RC, UD and iWARP only.
         const SRQ = 1 << 1;
         /// What an RDMA Read fills counts as written by the peer: each segment's key needs the
         /// right of remote writes, and so does the queue pair. Keys may be those of windows (IT-API

@@ -57,7 +57,7 @@ impl<F: Frontend> Node<F> {
         }
         let flags = QpFlags::from_bits(a.flags).ok_or(Refusal::field(at!(CreateQp, flags)))?;
         let shared = flags.contains(QpFlags::SRQ);
-        let may_share = matches!(kind, QpType::Rc | QpType::Iwarp);
+        let may_share = matches!(kind, QpType::Rc | QpType::Ud | QpType::Iwarp);
         let strict = flags.contains(QpFlags::READS_WRITE) && kind != QpType::Iwarp;
         if shared && !may_share || strict || virtual_interface && !flags.is_empty() {
             return Err(Refusal::field(at!(CreateQp, flags)));

@@ -225,7 +225,12 @@ impl Rig {
     /// A datagram queue pair in RTS with a queue key; slot 1 is the general services one.
     pub fn datagram_qp(&mut self, n: usize, slot: u32, qkey: u32) -> Qp {
         let kind = if slot == 1 { QpType::Gsi } else { QpType::Ud };
-        let qp = self.create_qp(n, QpSpec { kind, slot: Some(slot), ..QpSpec::default() });
+        self.datagram_qp_of(n, QpSpec { kind, slot: Some(slot), ..QpSpec::default() }, qkey)
+    }
+
+    /// A queue pair for datagrams in RTS.
+    pub fn datagram_qp_of(&mut self, n: usize, spec: QpSpec, qkey: u32) -> Qp {
+        let qp = self.create_qp(n, spec);
         let mask = QpMask::STATE | QpMask::QKEY;
         let args = ModifyQp { mask: mask.bits(), state: QpState::Init as u32, qkey, ..ModifyQp::default() };
         self.modify(&qp, &args).expect("INIT");

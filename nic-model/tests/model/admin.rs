@@ -190,6 +190,7 @@ fn create_qp_is_checked() {
     let (send_cq, receive_cq) = (rig.create_cq(0, 4), rig.create_cq(0, 4));
     let good = rig.qp_args(QpSpec::default(), send_cq, receive_cq);
     let ud = CreateQp { qp_type: QpType::Ud as u32, ..good };
+    let uc = CreateQp { qp_type: QpType::Uc as u32, ..good };
     let gsi = CreateQp { qp_type: QpType::Gsi as u32, ..good };
     let shared = QpFlags::SRQ.bits();
     let cases = [
@@ -200,7 +201,8 @@ fn create_qp_is_checked() {
         (1 << 14 | 1, gsi, Status::BadField, OBJECT),
         (5, CreateQp { qp_type: 6, ..good }, Status::BadField, at!(CreateQp, qp_type)),
         (5, CreateQp { flags: 4, ..good }, Status::BadField, at!(CreateQp, flags)),
-        (5, CreateQp { flags: shared, receive_ring: 0, ..ud }, Status::BadField, at!(CreateQp, flags)),
+        (5, CreateQp { flags: shared, receive_ring: 0, ..ud }, Status::NoSuchObject, at!(CreateQp, srq)),
+        (5, CreateQp { flags: shared, receive_ring: 0, ..uc }, Status::BadField, at!(CreateQp, flags)),
         (5, CreateQp { pd: 9, ..good }, Status::NoSuchObject, at!(CreateQp, pd)),
         (5, CreateQp { send_cq: 9, ..good }, Status::NoSuchObject, at!(CreateQp, send_cq)),
         (5, CreateQp { receive_cq: 9, ..good }, Status::NoSuchObject, at!(CreateQp, receive_cq)),

@@ -1,13 +1,14 @@
 //! Datagrams that are dropped, or wait for a neighbour, over a wire and by the short cut.
 
-use nic_abi::admin::{Injection, ModifyQp, QpMask, QpState};
+use nic_abi::admin::{Injection, ModifyQp, QpFlags, QpMask, QpState, QpType};
 use nic_abi::cqe::Status;
+use nic_abi::eqe::EventType;
 use nic_abi::wqe::{AddressVector, Opcode};
 use nic_model::PacketDropped;
-use nic_model::testing::{Qp, Rig, segment, status};
+use nic_model::testing::{Qp, QpSpec, Rig, segment, status};
 
 use crate::packets::rig as wired;
-use crate::queues::{datagram, send_datagram};
+use crate::queues::{datagram, post_shared, send_datagram};
 
 const QKEY: u32 = 5;
 
@@ -62,6 +63,37 @@ fn a_datagram_needs_both_ports_and_a_nic_that_runs() {
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
     assert_eq!(rig.stats(0).dropped_datagrams, 3);
     assert!(rig.poll_cq(&mut b.receive_cq).is_none());
+}
+
+#[test]
+fn queue_pairs_for_datagrams_share_receives_and_keep_one_that_is_too_short() {
+    for mut rig in [Rig::new(2), wired().0] {
+        let (ring, mut tail) = (rig.create_srq(1, 4, 0), 0);
+        let mut a = rig.datagram_qp(0, 7, QKEY);
+        let spec = QpSpec { kind: QpType::Ud, flags: QpFlags::SRQ, srq: 4, ..QpSpec::default() };
+        let (mut b, mut c) = (rig.datagram_qp_of(1, spec, QKEY), rig.datagram_qp_of(1, spec, QKEY));
+        let (from, _) = rig.region(0, 1024);
+        let (to, _) = rig.region(1, 1024);
+        let (to_b, to_c) = (datagram(&rig, &b, QKEY), datagram(&rig, &c, QKEY));
+        // With no receive a datagram is lost, and with the last one gone too.
+        send(&mut rig, &mut a, to_b, from, 100);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        for (tag, room) in [(0, 140), (1, 90), (2, 140)] {
+            post_shared(&mut rig, ring, &mut tail, tag, &[segment(to, 0, room)]);
+        }
+        send(&mut rig, &mut a, to_b, from, 100);
+        assert_eq!(rig.received(&mut b).tag, 0);
+        // The second is too short for this one. It stays with the queue pair that has taken it.
+        send(&mut rig, &mut a, to_b, from, 100);
+        send(&mut rig, &mut a, to_c, from, 100);
+        assert_eq!(rig.received(&mut c).tag, 2);
+        send(&mut rig, &mut a, to_b, from, 50);
+        let got = rig.received(&mut b);
+        assert_eq!((got.tag, got.length, got.detail), (1, 90, a.qpn));
+        assert_eq!(rig.stats(1).dropped_datagrams + rig.stats(0).dropped_datagrams, 2);
+        rig.set_state(&b, QpState::Error).expect("ERROR");
+        assert_eq!(rig.event_types(1).last().map(|event| event.0), Some(EventType::LastWqeReached));
+    }
 }
 
 #[test]

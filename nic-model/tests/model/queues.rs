@@ -210,7 +210,7 @@ fn a_resized_srq_goes_on_in_the_new_ring() {
     assert_eq!(resize(&mut rig, ring, LOG_ENTRIES, 0), refused);
 }
 
-fn post_shared(rig: &mut Rig, ring: u64, tail: &mut u32, tag: u32, segments: &[wqe::Segment]) {
+pub(crate) fn post_shared(rig: &mut Rig, ring: u64, tail: &mut u32, tag: u32, segments: &[wqe::Segment]) {
     rig.write_receive(ring, *tail, tag, segments);
     *tail += 1;
     rig.ring(1, Kind::SharedReceive, 4, *tail);

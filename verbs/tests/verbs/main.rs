@@ -433,20 +433,58 @@ fn a_peer_without_the_right_gets_an_access_error_and_both_queue_pairs_fail() {
     b.end();
 }
 
+/// A queue pair for datagrams that is ready.
+fn for_datagrams(n: usize, srq: *mut Srq) -> End {
+    let end = End::new(n, qpt::UD, srq);
+    let mut attr = QpAttr { qp_state: qps::INIT, port_num: 1, qkey: 0x1111_1111, ..QpAttr::default() };
+    assert_eq!(end.modify(&mut attr, mask::STATE | mask::PKEY_INDEX | mask::PORT), libc::EINVAL);
+    let needed = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
+    assert_eq!(end.modify(&mut attr, needed), 0);
+    attr.qp_state = qps::RTR;
+    assert_eq!(end.modify(&mut attr, mask::STATE), 0);
+    attr.qp_state = qps::RTS;
+    assert_eq!(end.modify(&mut attr, mask::STATE), libc::EINVAL);
+    assert_eq!(end.modify(&mut attr, mask::STATE | mask::SQ_PSN), 0);
+    end
+}
+
+#[test]
+fn datagrams_are_received_from_a_shared_queue() {
+    let mut init =
+        SrqInitAttr { srq_context: ptr::null_mut(), attr: SrqAttr { max_wr: 8, max_sge: 1, srq_limit: 0 } };
+    // SAFETY: the calls in C's order.
+    unsafe {
+        let shared = srq::create_srq(side(1).pd, &mut init);
+        let (a, b, c) =
+            (for_datagrams(0, ptr::null_mut()), for_datagrams(1, shared), for_datagrams(1, shared));
+        let mut route =
+            AhAttr { dgid: b.gid(), is_global: 1, hop_limit: 1, port_num: 1, ..AhAttr::default() };
+        let to = ah::create_ah(a.side.pd, &mut route);
+        for wr_id in 0..2 {
+            let mut sge = b.sge(128 * wr_id, 128);
+            let mut request = RecvWr { wr_id, next: ptr::null_mut(), sg_list: &mut sge, num_sge: 1 };
+            assert_eq!(post::post_srq_recv(shared, &mut request, &mut ptr::null_mut()), 0);
+        }
+        for (wr_id, end) in [(0, &c), (1, &b)] {
+            let mut sge = a.sge(0, 8);
+            let mut request = a.request(2, wr::SEND, &mut sge);
+            request.wr.ud = WrUd { ah: to, remote_qpn: (*end.qp).qp_num, remote_qkey: 0x1111_1111 };
+            assert_eq!(a.post(&mut request), 0);
+            assert_eq!(a.completion().status, 0);
+            let got = end.completion();
+            assert_eq!((got.wr_id, got.status, got.byte_len), (wr_id, 0, 48));
+        }
+        assert_eq!(ah::destroy_ah(to), 0);
+        for end in [a, b, c] {
+            end.end();
+        }
+        assert_eq!(srq::destroy_srq(shared), 0);
+    }
+}
+
 #[test]
 fn datagrams_carry_the_way_back() {
-    let (a, b) = (End::new(0, qpt::UD, ptr::null_mut()), End::new(1, qpt::UD, ptr::null_mut()));
-    for end in [&a, &b] {
-        let mut attr = QpAttr { qp_state: qps::INIT, port_num: 1, qkey: 0x1111_1111, ..QpAttr::default() };
-        assert_eq!(end.modify(&mut attr, mask::STATE | mask::PKEY_INDEX | mask::PORT), libc::EINVAL);
-        let needed = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
-        assert_eq!(end.modify(&mut attr, needed), 0);
-        attr.qp_state = qps::RTR;
-        assert_eq!(end.modify(&mut attr, mask::STATE), 0);
-        attr.qp_state = qps::RTS;
-        assert_eq!(end.modify(&mut attr, mask::STATE), libc::EINVAL);
-        assert_eq!(end.modify(&mut attr, mask::STATE | mask::SQ_PSN), 0);
-    }
+    let (a, b) = (for_datagrams(0, ptr::null_mut()), for_datagrams(1, ptr::null_mut()));
     let mut route = AhAttr { dgid: b.gid(), is_global: 1, hop_limit: 1, port_num: 1, ..AhAttr::default() };
     // SAFETY: the domain and what follows are there.
     unsafe {
