@@ -298,6 +298,7 @@ fn a_client_that_asks_for_it_stops_its_queue_pair_itself_when_its_peer_disconnec
         let ca = a.client.connect(&qa, &asked, Handshake::TwoWay, b"").unwrap();
         let cb = request(&b);
         b.client.accept(cb, &qb, &AcceptParams { moves, ..accepted() }, b"").unwrap();
+        assert_eq!(qb.query().unwrap().state, QpState::Rts as u32, "it may send at once");
         a.ears.cm("established", is_established);
         b.ears.cm("established", is_established);
         b.client.stop_listening(listen).unwrap();

@@ -134,7 +134,8 @@ pub enum Moves {
     /// it reports the end.
     #[default]
     All,
-    /// The agent makes the queue pair ready, and flushes it if the client disconnects. If the peer
+    /// The agent makes the queue pair ready, on the passive side to send as well when the client
+    /// accepts, and flushes it if the client disconnects. If the peer
     /// disconnects, the queue pair stays as it is until the client moves it, so that what the
     /// peer's queue pair has served still completes. That is how `rdma_cm` of Linux treats them.
     UntilThePeerDisconnects,

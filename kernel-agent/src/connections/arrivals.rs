@@ -233,11 +233,10 @@ impl ConnectionManager {
     fn on_established(&self, id: ConnectionId, private_data: &[u8]) {
         let found = {
             let tables = self.tables.lock();
-            tables
-                .ends
-                .get(&id)
-                .filter(|end| end.connected.is_some())
-                .map(|end| (end.moved().cloned(), end.setup))
+            // Of a queue pair that is not ready to send yet.
+            let waits = |end: &End| end.moved().filter(|_| end.moves == Moves::All).cloned();
+            let end = tables.ends.get(&id).filter(|end| end.connected.is_some());
+            end.map(|end| (waits(end), end.setup))
         };
         let Some((moved, setup)) = found else { return };
         match moved.map_or(Ok(()), |queue| queue.modify(&setup.to_rts())) {

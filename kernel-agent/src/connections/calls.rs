@@ -130,7 +130,7 @@ impl Protocol for ConnectionManager {
         with.ready(client, params.moves)?;
         check_depths(&self.identity, params.depths)?;
         let now = self.platform.now();
-        let (moved, modify) = {
+        let (moved, setup) = {
             let mut tables = self.tables.lock();
             // As in `connect`.
             let (qpn, transport) = with.ready(client, params.moves)?;
@@ -153,9 +153,16 @@ impl Protocol for ConnectionManager {
                 ..params.depths
             };
             with.common().set_connection(Some(id));
-            (end.moved().cloned(), end.setup.to_rtr())
+            (end.moved().cloned(), end.setup)
         };
-        if let Err(error) = moved.map_or(Ok(()), |queue| queue.modify(&modify)) {
+        let ready = moved.map_or(Ok(()), |queue| {
+            queue.modify(&setup.to_rtr())?;
+            match params.moves {
+                Moves::UntilThePeerDisconnects => queue.modify(&setup.to_rts()),
+                Moves::All | Moves::None => Ok(()),
+            }
+        });
+        if let Err(error) = ready {
             // The peer may have ended the connection meanwhile, and with it the queue pair. Then
             // the accept took effect, and the event that reports the end follows it.
             return if self.abandon(id) { Err(error) } else { Ok(()) };
