@@ -238,7 +238,8 @@ fn requests_are_posted_together_and_completions_are_read_field_by_field() {
 #[test]
 fn of_requests_with_a_wrong_one_none_is_posted() {
     let (a, b) = extended();
-    let wrong: [(&str, fn(&End)); 6] = [
+    type Wrong = (&'static str, fn(&End));
+    let wrong: [Wrong; 6] = [
         ("more bytes than the queue pair was made for", |a| {
             call!(a.ex(), wr_send, fn());
             let mut bytes = [0_u8; 65];
