@@ -382,7 +382,7 @@ impl Network {
                 for (n, plug) in (0..).zip(&self.links) {
                     // The other kinds are alone.
                     let Plug::Link(spec) = plug else { continue };
-                    plugged.push(self.plug_into(spec, n, &dress)?);
+                    plugged.push(self.plug_into(spec, n, dress)?);
                 }
                 plugged
             }
@@ -390,8 +390,8 @@ impl Network {
         Ok(Plan { plugged, capture })
     }
 
-    /// Opens a link to other processes for NIC `n`. Without addresses from the user the port has the
-    /// first one that is free there.
+    /// Opens a link to other processes for NIC `n`. Without addresses from the user the port has
+    /// the first one that is free there.
     fn plug_into(&self, spec: &LinkSpec, n: u8, dress: impl Fn(Wire) -> Wire) -> Result<Plugged> {
         let choices = if self.addresses.is_empty() { spec.choices() } else { Vec::new() };
         let (last, others) = match choices.split_last() {

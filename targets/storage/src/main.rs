@@ -8,9 +8,10 @@
 //! number of times, without which any host may connect; `referral=ADDRESS:PORT`, any number of
 //! times; `path=N`, of several targets of the subsystem, and `ana=STATE`, how well hosts reach
 //! namespaces by it; `state`: the last virtio disk with a medium is none of these, but keeps
-//! reservations; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each second; `until-idle`, to end when the last host has left;
-//! `control`, to take the operator's commands (`operator`); `grows`, if these may add disks;
-//! `slots=N`, if the last N virtio disks have no medium yet.
+//! reservations; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each
+//! second; `until-idle`, to end when the last host has left; `control`, to take the operator's
+//! commands (`operator`); `grows`, if these may add disks; `slots=N`, if the last N virtio disks
+//! have no medium yet.
 //!
 //! The first module, if there is one, names hosts with their keys, in the form that
 //! `nvme::auth::hosts` describes.
