@@ -1,7 +1,7 @@
 //! Completion queues whose completions a program reads field by field: `struct ibv_cq_ex`.
 //!
 //! A program begins to poll, goes from completion to completion, and ends; meanwhile other threads
-//! that begin to poll wait. The present completion is a [`Wc`] with times.
+//! that begin to poll wait. The present completion is a [`Wc`](crate::abi::Wc) with times.
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::{c_int, c_uint};

@@ -135,9 +135,9 @@ pub enum Moves {
     #[default]
     All,
     /// The agent makes the queue pair ready, on the passive side to send as well when the client
-    /// accepts, and flushes it if the client disconnects. If the peer
-    /// disconnects, the queue pair stays as it is until the client moves it, so that what the
-    /// peer's queue pair has served still completes. That is how `rdma_cm` of Linux treats them.
+    /// accepts, and flushes it if the client disconnects. If the peer disconnects, the queue pair
+    /// stays as it is until the client moves it, so that what the peer's queue pair has served
+    /// still completes. That is how `rdma_cm` of Linux treats them.
     UntilThePeerDisconnects,
     /// None: the client moves the queue pair, with what
     /// [`Client::queue_pair_changes`](crate::Client::queue_pair_changes) says, and may do so before
