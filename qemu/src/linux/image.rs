@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::{images, setup};
 
-use super::{modules, siw};
+use super::{modules, siw, tools};
 
 /// The packages with the guest's programs; their dependencies are added.
 const PACKAGES: [&str; 9] = [
@@ -109,6 +109,11 @@ impl Image {
         Image::with(Kernel::Stable)
     }
 
+    /// The same with programs that few tests want: fio.
+    pub fn with_tools() -> Result<Image> {
+        tools::with_tools(&Image::find()?)
+    }
+
     /// The same with this kernel.
     pub fn with(kernel: Kernel) -> Result<Image> {
         let folder = images::target_folder()?.join("tmp");
@@ -183,7 +188,7 @@ fn build(work: &Path, kernel: Kernel, image: &Image, progress: &Progress) -> io:
     }
     progress.message("packing");
     fs::copy(stage.join(format!("boot/vmlinuz-{version}")), &image.kernel)?;
-    let mut archive = Archive { file: BufWriter::new(File::create(&image.initrd)?), entries: 0, written: 0 };
+    let mut archive = Archive::new(BufWriter::new(File::create(&image.initrd)?));
     for folder in ["applets", "dev", "mnt", "proc", "root", "run", "sys", "tmp", "usr", "usr/lib"] {
         archive.folder(folder)?;
     }
@@ -203,8 +208,7 @@ fn build(work: &Path, kernel: Kernel, image: &Image, progress: &Progress) -> io:
     archive.entry(&format!("{folder}/modules.dep"), 0o100_644, modules::table(&modules).as_bytes())?;
     archive.entry("modules", 0o100_644, modules::list_of(&MODULES, &modules).as_bytes())?;
     archive.entry("init", 0o100_755, INIT.as_bytes())?;
-    archive.entry("TRAILER!!!", 0, &[])?;
-    archive.file.flush()
+    archive.end()
 }
 
 pub(super) fn unpack(package: &Path, into: &Path) -> io::Result<()> {
@@ -266,11 +270,7 @@ struct Packages {
 /// Downloads the packages and all their dependencies.
 fn download(apt: &Apt, kernel: Kernel) -> io::Result<Packages> {
     let meta = kernel.package();
-    let archives = apt.state.join("archives");
-    run(apt
-        .in_folder("archives", "apt-get")
-        .args(["-qq", "-y", "--download-only", "install"])
-        .args(PACKAGES))?;
+    let programs = apt.download_all(&PACKAGES)?;
     let depends = apt.depends(meta)?;
     let mut words = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let version = words.find_map(|name| name.strip_prefix("linux-image-")).ok_or_else(|| missing(meta))?;
@@ -282,7 +282,7 @@ fn download(apt: &Apt, kernel: Kernel) -> io::Result<Packages> {
         version: version.to_owned(),
         exact_version: exact_version.to_owned(),
         headers: apt.download("headers", &HEADERS)?,
-        programs: [packages_in(&archives)?, kernel].concat(),
+        programs: [programs, kernel].concat(),
     })
 }
 
@@ -327,6 +327,13 @@ impl Apt {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Downloads packages and all their dependencies; returns the files.
+    pub(super) fn download_all(&self, packages: &[&str]) -> io::Result<Vec<PathBuf>> {
+        let words = ["-qq", "-y", "--download-only", "install"];
+        run(self.in_folder("archives", "apt-get").args(words).args(packages))?;
+        packages_in(&self.state.join("archives"))
+    }
+
     /// Downloads packages without their dependencies into a folder of their own; returns the files.
     pub(super) fn download(&self, folder: &str, packages: &[impl AsRef<OsStr>]) -> io::Result<Vec<PathBuf>> {
         fs::create_dir_all(self.state.join(folder))?;
@@ -362,14 +369,24 @@ fn missing(what: &str) -> io::Error {
 }
 
 /// A cpio archive in the format "newc", in which root owns all files.
-struct Archive {
+pub(super) struct Archive {
     file: BufWriter<File>,
     entries: u32,
     written: usize,
 }
 
 impl Archive {
-    fn entry(&mut self, name: &str, mode: u32, data: &[u8]) -> io::Result<()> {
+    pub(super) fn new(file: BufWriter<File>) -> Archive {
+        Archive { file, entries: 0, written: 0 }
+    }
+
+    /// Writes what is behind the last entry. Another archive may follow.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.entry("TRAILER!!!", 0, &[])?;
+        self.file.flush()
+    }
+
+    pub(super) fn entry(&mut self, name: &str, mode: u32, data: &[u8]) -> io::Result<()> {
         self.entries += 1;
         let (links, len) = (1, data.len() as u32);
         let fields = [self.entries, mode, 0, 0, links, 0, len, 0, 0, 0, 0, name.len() as u32 + 1, 0];

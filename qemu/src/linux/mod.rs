@@ -7,6 +7,7 @@ mod modules;
 pub mod programs;
 mod siw;
 pub mod storage;
+mod tools;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Write};

@@ -63,6 +63,13 @@ impl Linux {
         Linux::boot_host(Device { side, link, addresses, mtu, mac: 2 })
     }
 
+    /// The same with fio.
+    pub fn boot_for_fio(link: &Path, addresses: &[&str], mtu: u32) -> Linux {
+        let image = Image::with_tools().expect("the Linux guest's image");
+        let device = Device { side: Side::Connect, link, addresses, mtu, mac: 2 };
+        Linux(storage::boot(&qemu(), &image, &device).expect("the guest is ready"))
+    }
+
     /// Boots such a guest as one of several on a switch: `mac` is the last byte of its MAC.
     pub fn boot_on_switch(link: &Path, addresses: &[&str], mtu: u32, mac: u8) -> Linux {
         Linux::boot_host(Device { side: Side::Connect, link, addresses, mtu, mac })

@@ -23,6 +23,7 @@ mod storage;
 mod storage_live;
 mod storage_paths;
 mod storage_ports;
+mod storage_shared;
 mod storage_tools;
 
 use std::time::Duration;

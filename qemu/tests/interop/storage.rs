@@ -272,3 +272,33 @@ fn our_host_reads_from_linux_target_what_it_wrote() {
 fn our_host_reads_from_linux_target_what_it_wrote_over_iwarp() {
     uses_linux(Transport::Iwarp);
 }
+
+/// fio writes with several jobs at once, in blocks of many sizes, and checks each block that it
+/// reads: its place, its number and a checksum.
+#[test]
+fn fio_finds_what_it_wrote_on_a_ram_disk_and_in_a_file_with_blocks_of_4096_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().join("disk");
+    std::fs::File::create(&disk).and_then(|file| file.set_len(64 << 20)).expect("a disk");
+    let disk = disk.to_str().expect("a path");
+    let arguments = ["storage", "--disk", disk, "--ram-disk", "64M", "--namespace", "1:block-size=4096"];
+    let mut ours = Ours::start(folder.path(), &arguments);
+    ours.wait_for("connect: nvme connect -t rdma -a 10.0.0.1 -s 4420 -n");
+    let mut linux = Linux::boot_for_fio(&link(folder.path()), &LINUX, MTU);
+    let devices = linux.storage().connect(&target(), 2).expect("it connects");
+    for (device, block) in devices.iter().zip([4096, 512]) {
+        let name = device.trim_start_matches("/dev/");
+        let size = linux.succeed(&format!("cat /sys/block/{name}/queue/logical_block_size"), LIMIT);
+        assert_eq!(size.trim(), block.to_string(), "{device}");
+        let job = format!(
+            "fio --name=verify --filename={device} --rw=randwrite --bsrange={block}-256k \
+             --blockalign={block} --ioengine=libaio --iodepth=16 --direct=1 --size=16M --numjobs=3 \
+             --offset_increment=20M --verify=crc32c --verify_fatal=1 --verify_dump=0 --randseed=7 \
+             --do_verify=1 --verify_backlog=64 --group_reporting"
+        );
+        let said = linux.succeed(&job, LIMIT);
+        assert!(said.contains("err= 0"), "{said}");
+    }
+    linux.storage().disconnect(NQN).expect("it disconnects");
+    ours.wait_for("idle: ");
+}
