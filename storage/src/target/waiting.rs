@@ -9,6 +9,7 @@ use super::commands::{HostData, Index, Stage};
 use super::namespace::Waiting;
 use super::pool::{LONGEST, Pool, SMALL};
 use super::server::Target;
+use super::shares::Shares;
 use super::task::Task;
 use super::work::RANGE;
 
@@ -194,6 +195,9 @@ impl Target {
     pub(super) fn serve_waiting(&mut self) {
         for place in 0..self.subsystem.namespaces.len() {
             let Some(namespace) = self.subsystem.namespaces.get(place) else { continue };
+            if namespace.pair.is_none() && !namespace.shares.iter().any(Shares::has_turns) {
+                continue;
+            }
             let kinds = namespace.shares.len();
             self.serve_room(place);
             self.serve_held_back(place);
