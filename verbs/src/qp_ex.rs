@@ -88,6 +88,26 @@ pub unsafe extern "C" fn create_qp_ex(_context: *mut abi::Context, init: *mut Qp
     })
 }
 
+/// The part of the attributes that those of a queue pair without more calls have, too.
+///
+/// # Safety
+///
+/// See the crate.
+pub(crate) unsafe fn plain(init: *const QpInitAttrEx) -> QpInitAttr {
+    // SAFETY: see the crate; these fields are there whatever the mask says.
+    unsafe {
+        QpInitAttr {
+            qp_context: (*init).qp_context,
+            send_cq: (*init).send_cq,
+            recv_cq: (*init).recv_cq,
+            srq: (*init).srq,
+            cap: (*init).cap,
+            qp_type: (*init).qp_type,
+            sq_sig_all: (*init).sq_sig_all,
+        }
+    }
+}
+
 /// Creates a queue pair in this protection domain.
 ///
 /// # Safety
@@ -113,15 +133,7 @@ pub(crate) unsafe fn create(init: *mut QpInitAttrEx, pd: *mut abi::Pd) -> Result
             operations,
             requests: UnsafeCell::default(),
         });
-        let mut plain = QpInitAttr {
-            qp_context: (*init).qp_context,
-            send_cq: (*init).send_cq,
-            recv_cq: (*init).recv_cq,
-            srq: (*init).srq,
-            cap: (*init).cap,
-            qp_type: (*init).qp_type,
-            sq_sig_all: (*init).sq_sig_all,
-        };
+        let mut plain = plain(init);
         let made = qp::make(pd, &mut plain, batch)?;
         (*init).cap = plain.cap;
         Ok(made)

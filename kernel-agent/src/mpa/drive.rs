@@ -18,7 +18,7 @@ use roce::cm::rej::Reason;
 use roce::{Gid, PKey, Path, PathMtu};
 
 use super::bind::{Role, to_rtr, to_rts};
-use super::setup::{BAD_REQUEST, Report, Setup, Step, Wants, depths_of};
+use super::setup::{BAD_REQUEST, Report, Setup, Step, Wants, depths_of, emit};
 use super::state::{End, Mpa, Notice, State, Tables};
 use crate::cm::{ConnectionId, ListenId};
 use crate::home::Home;
@@ -523,9 +523,7 @@ impl Mpa {
 
 /// Sends a frame. A stream of which nothing was sent has room for all of it.
 pub(super) fn send(stream: &Endpoint, frame: &Outgoing) -> Result<(), Error> {
-    let mut bytes = [0; MAX_FRAME];
-    let length = frame.frame().emit(&mut bytes).map_err(|_| Error::PrivateData(MAX_PRIVATE_DATA))?;
-    stream.send(By::Agent, bytes.get(..length).unwrap_or_default()).map(drop)
+    stream.send(By::Agent, emit(frame, &mut [0; MAX_FRAME])?).map(drop)
 }
 
 /// Copies to the start, and returns the length.

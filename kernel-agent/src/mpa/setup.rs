@@ -222,7 +222,8 @@ impl Setup {
         step
     }
 
-    /// Conversion: the client has been told of the Request. The Reply is to leave.
+    /// Conversion: the agent has told the client of the Request, and sends the Reply next, as the
+    /// stream has room for it.
     pub(crate) fn answer(&mut self, agreed: &Agreed) -> Step {
         let Some(converts) = &mut self.converts else { return Step::Wait };
         let reply = negotiation::accept(agreed, &[]).and_then(|reply| emitted(&reply).ok());
@@ -395,11 +396,15 @@ fn copied(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(copy)
 }
 
-/// The bytes of a frame.
+/// Writes a frame, and returns its bytes.
+pub(super) fn emit<'a>(frame: &Outgoing, into: &'a mut [u8; MAX_FRAME]) -> Result<&'a [u8], Error> {
+    let length = frame.frame().emit(into).map_err(|_| Error::PrivateData(MAX_PRIVATE_DATA))?;
+    Ok(into.get(..length).unwrap_or_default())
+}
+
+/// The bytes of a frame that leaves in pieces.
 fn emitted(frame: &Outgoing) -> Result<Vec<u8>, Error> {
-    let mut bytes = [0; MAX_FRAME];
-    let length = frame.frame().emit(&mut bytes).map_err(|_| Error::PrivateData(MAX_PRIVATE_DATA))?;
-    copied(bytes.get(..length).unwrap_or_default())
+    copied(emit(frame, &mut [0; MAX_FRAME])?)
 }
 
 /// What is reported of an attempt whose stream has ended so. The codes are those of InfiniBand's

@@ -25,7 +25,7 @@ use nvme::command::{Command, fuse, opcode};
 use nvme::status::Status;
 
 use super::commands::{Answer, Index, Partner, Stage};
-use super::namespace::{Pair, Waiting};
+use super::namespace::{Namespace, Pair, Waiting};
 use super::pool::SMALL;
 use super::queue::{Before, Role};
 use super::server::Target;
@@ -197,14 +197,15 @@ impl Target {
 
     /// Has the disk read for the pair whose turn it is, once it has ended what it had before.
     pub(super) fn begin_pair(&mut self, place: usize) {
-        let Some(pair) = &self.subsystem.namespaces[place].pair else { return };
-        let first = pair.first;
-        let refusal = self.subsystem.refusal(self.commands[first].port, place, false);
-        let namespace = &mut self.subsystem.namespaces[place];
-        let Some(pair) = namespace.pair.as_mut().filter(|pair| !pair.has_begun) else { return };
-        if let Some(status) = refusal {
-            self.respond(first, status, 0);
-        } else if namespace.ages.have_passed(first) {
+        let pair = self.subsystem.namespaces[place].pair.as_ref();
+        let Some(first) = pair.filter(|pair| !pair.has_begun).map(|pair| pair.first) else { return };
+        if let Some(status) = self.subsystem.refusal(self.commands[first].port, place, false) {
+            return self.respond(first, status, 0);
+        }
+        let Namespace { pair, ages, .. } = &mut self.subsystem.namespaces[place];
+        if ages.have_passed(first)
+            && let Some(pair) = pair
+        {
             pair.has_begun = true;
             self.submit_in_turn(first, place);
         }

@@ -192,15 +192,7 @@ pub unsafe extern "C" fn create_qp_ex(id: *mut CmId, attr: *mut QpInitAttrEx) ->
     // SAFETY: see the crate: the structure reaches as far as its mask says.
     minus_one(unsafe {
         let pd = if (*attr).comp_mask & init_attr::PD != 0 { (*attr).pd } else { ptr::null_mut() };
-        let mut init = QpInitAttr {
-            qp_context: (*attr).qp_context,
-            send_cq: (*attr).send_cq,
-            recv_cq: (*attr).recv_cq,
-            srq: (*attr).srq,
-            cap: (*attr).cap,
-            qp_type: (*attr).qp_type,
-            sq_sig_all: (*attr).sq_sig_all,
-        };
+        let mut init = qp_ex::plain(attr);
         create(&mut *id, pd, &mut init, |pd, init| {
             ((*attr).send_cq, (*attr).recv_cq, (*attr).srq) = (init.send_cq, init.recv_cq, init.srq);
             qp_ex::create(attr, pd)
