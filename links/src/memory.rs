@@ -1,8 +1,8 @@
 //! Memory that processes share: anonymous files that cannot shrink, and their mappings.
 //!
 //! Nothing here has a name in the file system, so nothing is left behind when its users are killed.
-//! A file that shrinks under a mapping makes accesses raise SIGBUS. So a file is mapped only if it
-//! is sealed against that, whoever made it.
+//! A file that shrinks under a mapping makes accesses raise SIGBUS. So this module maps a file only
+//! if it is sealed against shrinking, also a file that a peer has made.
 #![expect(unsafe_code, reason = "mapping memory, and giving out bounds-checked windows onto it")]
 
 use std::os::fd::{AsFd, OwnedFd};

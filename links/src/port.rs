@@ -14,7 +14,8 @@ pub fn numbered(number: u8) -> Option<IpPrefix> {
     IpPrefix::new(Ipv4Addr::new(10, 0, 0, number.saturating_add(1)).into(), 24).ok()
 }
 
-/// The addresses of processes that nobody has given one: 127.0.0.2 and following ones.
+/// The addresses from which a process takes the first free one if its user names none: 127.0.0.2
+/// and following ones.
 pub fn local() -> impl Iterator<Item = IpPrefix> {
     (2..255).filter_map(|last| IpPrefix::new(Ipv4Addr::new(127, 0, 0, last).into(), 8).ok())
 }

@@ -5,8 +5,8 @@
 //! | `026665000002` | the socket of the port with this MAC, for datagrams: frames to groups, and invitations to rings |
 //! | `026665000002.lock`, `127.0.0.2.lock` | locked by the process that has this MAC, and this address, as long as it lives |
 //!
-//! A lock ends with its process, however that ends. So nobody has to clean up after a process that
-//! was killed: the next one with the lock replaces the socket.
+//! The kernel releases a lock when its process ends, also one that was killed. The next process
+//! that takes the lock replaces the socket, so the folder needs no other cleaning.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
@@ -134,8 +134,8 @@ impl Meeting {
         self.send(to, [&[INVITATION, VERSION], &[]], &[memory, socket])
     }
 
-    /// Sends a frame to all other ports. Returns how many it did not reach because they do not take
-    /// what came before, and how many it reached.
+    /// Sends a frame to all other ports. Returns how many ports lost it, since their sockets were
+    /// full, and how many got it.
     pub fn tell(&mut self, frame: &[u8], now: Instant) -> (u64, u64) {
         if self.listed.is_none_or(|at| now.since(at) >= LISTED) {
             self.list();

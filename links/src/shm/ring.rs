@@ -177,8 +177,9 @@ impl Writer {
 #[derive(Debug)]
 pub(super) struct Reader {
     memory: Memory,
-    /// The bytes that were ever taken, and how many of them the writer was told of.
+    /// How many bytes this side has taken since the ring began.
     taken: u64,
+    /// How many of them the ring's memory shows to the writer.
     reported: u64,
 }
 
@@ -379,7 +380,7 @@ mod tests {
         assert!(!writer.has_to_wake());
     }
 
-    /// Two threads that sleep whenever there is nothing to do, woken by nobody but each other.
+    /// Two threads sleep whenever they have nothing to do, and only each wakes the other.
     #[test]
     fn no_wake_up_is_lost() {
         const FRAMES: u32 = if cfg!(miri) { 100 } else { 200_000 };
