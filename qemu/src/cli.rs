@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::error::{Error, Result};
 use crate::network::Transport;
 use crate::options::Options;
-use crate::{bench, conformance, images, operator, pair, runner, serve, storage, tour, verbs};
+use crate::{bench, conformance, images, linux, operator, pair, runner, serve, storage, tour, verbs};
 
 /// Boots Ferrovia's kernel in QEMU with emulated RDMA NICs, and moves data through IT-API
 /// endpoints.
@@ -92,6 +92,9 @@ enum Command {
         #[arg(long)]
         against_linux: bool,
     },
+    /// Download and build what tests with Linux and `bench --against-linux` use, so that they need
+    /// no network afterwards
+    Prepare,
     /// Serve the NIC alone, and print the arguments that attach it to any QEMU with any kernel
     Nic,
     /// Serve disks to other machines: a target of NVMe over Fabrics, for `nvme connect -t rdma`
@@ -199,6 +202,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
         Command::Bench { json, against_linux } => bench::bench(options, json.as_deref(), against_linux),
+        Command::Prepare => linux::prepare().map(|()| 0),
         Command::Nic => serve::serve(options),
         Command::Storage { exports } => storage::serve(options, &exports),
         Command::Verbs { asked } => verbs::verbs(options, &asked),

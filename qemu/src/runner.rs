@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::conformance;
@@ -59,12 +61,16 @@ impl Summary {
         })
     }
 
-    /// The tests that showed something on no machine.
+    /// The tests that showed something on none of the machines.
     fn shown_nowhere(&self) -> Vec<String> {
-        let passed: BTreeSet<&str> = self.passes().map(|result| result.name.as_str()).collect();
-        let names = self.not_shown().map(|(ran, _)| &ran.result.name);
-        let open: BTreeSet<&String> = names.filter(|name| !passed.contains(name.as_str())).collect();
-        open.into_iter().cloned().collect()
+        let here = |ran: &&Ran| self.machines.contains(&ran.machine);
+        let names = |is: fn(&Outcome) -> bool| {
+            let chosen = self.results.iter().filter(here).filter(move |ran| is(&ran.result.outcome));
+            chosen.map(|ran| ran.result.name.clone()).collect::<BTreeSet<String>>()
+        };
+        let passed = names(|outcome| matches!(outcome, Outcome::Passed));
+        let not_shown = names(|outcome| matches!(outcome, Outcome::NotShown(_)));
+        not_shown.difference(&passed).cloned().collect()
     }
 
     /// Whether at least one test passed and none failed.
@@ -103,20 +109,23 @@ pub const SUITE: &str = "suite";
 /// show something on none of them run between NICs that exchange packets, too. Unless the options
 /// name a transport, the tests that are of none also run on IAs over iWARP, on the last machine;
 /// there they count for no row, unless they fail.
+///
+/// Machines with no disk, link or file in common run side by side, as many as the host has CPUs.
 pub fn run_suite(
     options: &Options,
     filters: &[String],
     show_output: bool,
-    mut report: impl FnMut(&Ran) -> Result<()>,
+    report: impl FnMut(&Ran) -> Result<()> + Send,
 ) -> Result<Summary> {
-    let mut all = Summary::default();
-    let machines = Machine::of(options);
-    for machine in &machines {
-        let options = machine.options(options);
-        let summary = run_image(&options, SUITE, filters, show_output, true, &mut report)?;
-        all.machines.extend(summary.machines);
-        all.results.extend(summary.results);
-    }
+    let usual = Machine::of(options);
+    let mut machines: Vec<Options> = usual.iter().map(|machine| machine.options(options)).collect();
+    let last = usual.last().filter(|machine| machine.transport == Transport::Infiniband);
+    let over_iwarp = last.map(|&machine| Machine { transport: Transport::Iwarp, ..machine }.options(options));
+    machines.extend(over_iwarp.filter(|options| options.network.check().is_ok()));
+    // The lines that guests write do not say whose they are.
+    let at_once = if !show_output && share_nothing(options) { host_cpus() } else { 1 };
+    let run = Run { image: SUITE, filters, show_output, shows_progress: true, report: &Mutex::new(report) };
+    let mut all = Summary { machines: usual, results: run.machines(&machines, at_once)? };
     // What none of these machines could show is tried once more between NICs that exchange packets.
     let open = all.shown_nowhere();
     if !open.is_empty()
@@ -126,18 +135,19 @@ pub fn run_suite(
     {
         let network = Network { links: vec![Plug::Pair], ..options.network.clone() };
         let options = Options { network, nics: Some(2), ..options.clone() };
-        let summary = run_image(&options, SUITE, &open, show_output, true, &mut report)?;
-        all.results.extend(summary.results);
-    }
-    let last = machines.last().filter(|machine| machine.transport == Transport::Infiniband);
-    if let Some(&machine) = last {
-        let options = Machine { transport: Transport::Iwarp, ..machine }.options(options);
-        if options.network.check().is_ok() {
-            let summary = run_image(&options, SUITE, filters, show_output, true, &mut report)?;
-            all.results.extend(summary.results);
-        }
+        all.results.extend(Run { filters: &open, ..run }.machine(&options)?);
     }
     Ok(all)
+}
+
+/// Whether several machines with these options would have no disk, link or file in common.
+fn share_nothing(options: &Options) -> bool {
+    let Network { pcap, counters, .. } = &options.network;
+    options.disks().is_empty() && options.network.is_short_cut() && pcap.is_none() && counters.is_none()
+}
+
+fn host_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs the tests of `image` whose names contain one of `filters` (all tests if there is no filter)
@@ -147,89 +157,134 @@ pub fn run(
     image: &str,
     filters: &[String],
     show_output: bool,
-    report: impl FnMut(&Ran) -> Result<()>,
+    report: impl FnMut(&Ran) -> Result<()> + Send,
 ) -> Result<Summary> {
-    run_image(options, image, filters, show_output, false, report)
+    let run = Run { image, filters, show_output, shows_progress: false, report: &Mutex::new(report) };
+    Ok(Summary { machines: vec![machine(options)], results: run.machine(options)? })
 }
 
-fn run_image(
-    options: &Options,
-    image: &str,
-    filters: &[String],
+fn machine(options: &Options) -> Machine {
+    Machine { nics: options.nics(), cpus: options.cpus(), transport: options.network.transport() }
+}
+
+/// What the machines of a run have in common.
+struct Run<'a, Report> {
+    image: &'a str,
+    filters: &'a [String],
     show_output: bool,
-    show_progress: bool,
-    mut report: impl FnMut(&Ran) -> Result<()>,
-) -> Result<Summary> {
-    for filter in filters {
-        check_filter(filter)?;
-    }
-    let launcher = Launcher::prepare(options, image)?;
-    let begun = Instant::now();
-    let mut suite = Suite::new(begun);
-    let machine =
-        Machine { nics: options.nics(), cpus: options.cpus(), transport: options.network.transport() };
-    let progress = show_progress.then(|| Progress::begin(format!("{image} ({machine})")));
-    let message = |tests: usize, at: &str| {
-        if let Some(progress) = &progress {
-            progress.message(format!("{tests} tests have ended; {at}"));
+    shows_progress: bool,
+    report: &'a Mutex<Report>,
+}
+
+impl<Report: FnMut(&Ran) -> Result<()> + Send> Run<'_, Report> {
+    /// Runs the tests on these machines, so many at once. Returns all results, in the machines'
+    /// order. After an error no other machine begins.
+    fn machines(&self, machines: &[Options], at_once: usize) -> Result<Vec<Ran>> {
+        if let Some(first) = machines.first() {
+            // This installs QEMU and builds the image, if need be, while nothing else runs.
+            Launcher::prepare(first, self.image)?;
         }
-    };
-    let mut summary = Summary { machines: vec![machine], results: Vec::new() };
-    let mut take = |result: TestResult| -> Result<()> {
-        let output = result.output.iter().flat_map(|line| launcher.symbols().annotate(line)).collect();
-        let ran = Ran { machine, result: TestResult { output, ..result } };
-        report(&ran)?;
-        summary.results.push(ran);
-        Ok(())
-    };
-    loop {
-        let mut words: Vec<String> = filters.iter().map(|filter| format!("filter={filter}")).collect();
-        words.extend(suite.last().map(|last| format!("after={last}")));
-        words.extend((!options.network.is_short_cut()).then(|| "packets".into()));
-        words.extend(options.network.is_lossy().then(|| "lossy".into()));
-        message(suite.ended(), "booting");
-        let mut guest = launcher.start(&words)?;
-        suite.booted(Instant::now());
-        let overall = launcher.deadline(begun);
-        let why = loop {
-            let deadline = overall.map_or(suite.deadline(), |overall| overall.min(suite.deadline()));
-            match guest.next(Some(deadline))? {
-                Event::Line(line) => {
-                    if show_output {
-                        launcher.symbols().annotate(&line).iter().for_each(|line| complain!("{line}"));
-                    }
-                    if let Some(result) = suite.line(&line, Instant::now()) {
-                        take(result)?;
-                    }
-                    message(suite.ended(), suite.running().unwrap_or("between two tests"));
-                }
-                Event::FirstThread => {}
-                Event::Ended(Exit::Status(status)) => break format!("the guest ended with status {status}"),
-                Event::Ended(exit @ Exit::QemuDied { .. }) => {
-                    exit.status()?;
-                }
-                Event::Ended(Exit::NoStatus) => break Error::NoStatus.to_string(),
-                Event::Stalled(silence) => break Error::Stalled(silence).to_string(),
-                Event::Deadline if overall.is_some_and(|overall| Instant::now() >= overall) => {
-                    return Err(launcher.timed_out());
-                }
-                Event::Deadline => break "it exceeded its time limit; QEMU was ended".to_owned(),
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let work = || {
+            let mut done = Vec::new();
+            while !failed.load(Ordering::Relaxed) {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                let Some(options) = machines.get(place) else { break };
+                let results = self.machine(options);
+                failed.fetch_or(results.is_err(), Ordering::Relaxed);
+                done.push((place, results));
+            }
+            done
+        };
+        let mut done = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..at_once.min(machines.len())).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            for other in others {
+                done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            done
+        });
+        done.sort_by_key(|(place, _)| *place);
+        let results: Result<Vec<Vec<Ran>>> = done.into_iter().map(|(_, results)| results).collect();
+        Ok(results?.into_iter().flatten().collect())
+    }
+
+    /// Runs the tests on one machine.
+    fn machine(&self, options: &Options) -> Result<Vec<Ran>> {
+        for filter in self.filters {
+            check_filter(filter)?;
+        }
+        let launcher = Launcher::prepare(options, self.image)?;
+        let begun = Instant::now();
+        let mut suite = Suite::new(begun);
+        let machine = machine(options);
+        let progress = self.shows_progress.then(|| Progress::begin(format!("{} ({machine})", self.image)));
+        let message = |tests: usize, at: &str| {
+            if let Some(progress) = &progress {
+                progress.message(format!("{tests} tests have ended; {at}"));
             }
         };
-        drop(guest);
-        let (victim, next) = suite.guest_ended(&why, Instant::now());
-        if let Some(result) = victim {
-            take(result)?;
-        }
-        match next {
-            Next::Finished => return Ok(summary),
-            Next::Boot => {}
-            Next::Stuck => {
-                complain!(
-                    "ferrovia: the suite was given up: no test ends after {} ({machine})",
-                    suite.last().unwrap_or("its start")
-                );
-                return Ok(summary);
+        let mut results = Vec::new();
+        let mut take = |result: TestResult| -> Result<()> {
+            let output = result.output.iter().flat_map(|line| launcher.symbols().annotate(line)).collect();
+            let ran = Ran { machine, result: TestResult { output, ..result } };
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            (*report)(&ran)?;
+            results.push(ran);
+            Ok(())
+        };
+        loop {
+            let mut words: Vec<String> =
+                self.filters.iter().map(|filter| format!("filter={filter}")).collect();
+            words.extend(suite.last().map(|last| format!("after={last}")));
+            words.extend((!options.network.is_short_cut()).then(|| "packets".into()));
+            words.extend(options.network.is_lossy().then(|| "lossy".into()));
+            message(suite.ended(), "booting");
+            let mut guest = launcher.start(&words)?;
+            suite.booted(Instant::now());
+            let overall = launcher.deadline(begun);
+            let why = loop {
+                let deadline = overall.map_or(suite.deadline(), |overall| overall.min(suite.deadline()));
+                match guest.next(Some(deadline))? {
+                    Event::Line(line) => {
+                        if self.show_output {
+                            launcher.symbols().annotate(&line).iter().for_each(|line| complain!("{line}"));
+                        }
+                        if let Some(result) = suite.line(&line, Instant::now()) {
+                            take(result)?;
+                        }
+                        message(suite.ended(), suite.running().unwrap_or("between two tests"));
+                    }
+                    Event::FirstThread => {}
+                    Event::Ended(Exit::Status(status)) => {
+                        break format!("the guest ended with status {status}");
+                    }
+                    Event::Ended(exit @ Exit::QemuDied { .. }) => {
+                        exit.status()?;
+                    }
+                    Event::Ended(Exit::NoStatus) => break Error::NoStatus.to_string(),
+                    Event::Stalled(silence) => break Error::Stalled(silence).to_string(),
+                    Event::Deadline if overall.is_some_and(|overall| Instant::now() >= overall) => {
+                        return Err(launcher.timed_out());
+                    }
+                    Event::Deadline => break "it exceeded its time limit; QEMU was ended".to_owned(),
+                }
+            };
+            drop(guest);
+            let (victim, next) = suite.guest_ended(&why, Instant::now());
+            if let Some(result) = victim {
+                take(result)?;
+            }
+            match next {
+                Next::Finished => return Ok(results),
+                Next::Boot => {}
+                Next::Stuck => {
+                    complain!(
+                        "ferrovia: the suite was given up: no test ends after {} ({machine})",
+                        suite.last().unwrap_or("its start")
+                    );
+                    return Ok(results);
+                }
             }
         }
     }
@@ -407,6 +462,20 @@ mod tests {
     fn a_filter_that_matches_nothing_is_named() {
         let text = no_match(&["nosuchtest".into(), "other".into()]);
         assert!(text.contains("no test has \"nosuchtest\" or \"other\" in its name"), "{text}");
+    }
+
+    #[test]
+    fn a_test_that_shows_something_only_on_another_machine_is_shown_nowhere() {
+        let over_iwarp = |name| {
+            let mut ran = ran(name, 1, Outcome::Passed);
+            ran.machine.transport = Transport::Iwarp;
+            ran
+        };
+        let not_shown = |name| ran(name, 1, Outcome::NotShown("why".into()));
+        let passed = |name| ran(name, 2, Outcome::Passed);
+        let machines = vec![Machine::new(1, 1), Machine::new(2, 1)];
+        let results = vec![not_shown("a"), over_iwarp("a"), not_shown("b"), passed("b"), passed("c")];
+        assert_eq!(Summary { machines, results }.shown_nowhere(), ["a"]);
     }
 
     #[test]

@@ -26,7 +26,15 @@ use crate::error::{Error, Result};
 use crate::process;
 use crate::quoting::in_list;
 use crate::setup::Qemu;
-use image::Image;
+use image::{Image, Kernel};
+
+/// Gets all that guests and tests are made of; what is there already stays.
+pub fn prepare() -> Result<()> {
+    Image::with_tools()?;
+    Image::with(Kernel::Newer)?;
+    programs::find()?;
+    Ok(())
+}
 
 /// How long the guest may take to boot.
 const BOOT: Duration = Duration::from_secs(120);

@@ -2,6 +2,9 @@
 //! stream socket, with the MTU of the other benchmarks' stream link. The hosts are first two Linux
 //! guests, then two guests with Ferrovia's host.
 //!
+//! Our target has what one has in use: its hosts authenticate, each has a key, and its metrics are
+//! served. That of Linux lets everybody in.
+//!
 //! The measurements alternate between the two, so that other work of the machine affects both. A
 //! target that is not measured sleeps.
 
@@ -9,9 +12,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tempfile::NamedTempFile;
+
 use crate::error::{Error, Result};
 use crate::launch::{self, Launcher};
-use crate::linux::image::Image;
+use crate::linux::image::{Image, Kernel};
 use crate::linux::storage::{self, Connect, Plan, Way};
 use crate::linux::{Device, Linux, Side};
 use crate::network::{Network, Plug};
@@ -25,6 +30,9 @@ use super::launched::Launched;
 use super::{Figure, Sample, Wanted, median, pattern, rates};
 
 const NQN: &str = "nqn.2026-01.org.example:bench";
+/// The host, which is the same on both sides, and its key. It guards nothing.
+const HOST: (&str, &str) = ("nqn.2026-01.org.example:host", "5a1d7b38-3c8e-4f0b-9d55-0f6d5c1c0a77");
+const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 /// The size of the RAM disks.
 const MIB: u32 = 256;
 /// How long each measurement takes, with Linux's host and with ours.
@@ -37,7 +45,7 @@ const BOOT: Duration = Duration::from_secs(60);
 /// How long our host may take for all of its measurements.
 const LIMIT: Duration = Duration::from_secs(90);
 /// The addresses of host and target, on each link.
-const HOST: &str = "10.0.0.1/24";
+const HOST_ADDRESS: &str = "10.0.0.1/24";
 const TARGET: &str = "10.0.0.2";
 
 /// The measurements: 4 KiB at depths 1 and 16, 128 KiB at depth 8.
@@ -71,10 +79,14 @@ fn compare(options: &Options, mtu: u32, progress: &Progress) -> Result<Vec<Figur
     for image in ["storage", "storage-client"] {
         Launcher::prepare(options, image)?;
     }
-    progress.message("making the Linux guest");
-    let image = Image::find()?;
+    progress.message("making the Linux guests");
+    let (image, host_image) = (Image::find()?, Image::with(Kernel::Newer)?);
+    let keys = tempfile::NamedTempFile::new().map_err(|e| Error::system("write the hosts' keys", e))?;
+    std::fs::write(&keys, format!("{} key={KEY}\n", HOST.0))
+        .map_err(|e| Error::system("write the hosts' keys", e))?;
     let network = Network { links: vec![Plug::Stream], mtu: Some(mtu), ..Network::default() };
-    let setting = Setting { options: Options { network, ..options.clone() }, qemu, image, mtu };
+    let setting =
+        Setting { options: Options { network, ..options.clone() }, qemu, image, host_image, keys, mtu };
     progress.message("storage: booting the targets");
     let targets = [ours(&setting)?, linux(&setting)?];
     let mut figures = by_linux(&setting, &targets, progress)?;
@@ -87,7 +99,12 @@ struct Setting {
     /// The options of our launchers.
     options: Options,
     qemu: Qemu,
+    /// Linux as a target.
     image: Image,
+    /// Linux as a host, which can authenticate.
+    host_image: Image,
+    /// The file with the hosts of our target, and their keys.
+    keys: NamedTempFile,
     mtu: u32,
 }
 
@@ -136,6 +153,8 @@ fn ours(setting: &Setting) -> Result<Target> {
     let mut arguments = setting.options.of_a_machine(1, &link.0);
     let size = format!("{MIB}M");
     arguments.extend(["storage", "--nqn", NQN, "--ram-disk", &size].map(OsString::from));
+    arguments.extend(["--metrics", "127.0.0.1:0", "--hosts"].map(OsString::from));
+    arguments.push(setting.keys.path().into());
     let mut launched = Launched::start("our target", arguments)?;
     launched.wait_for("connect: ", BOOT)?;
     Ok(Target { side: TargetSide::Ours(launched), link })
@@ -167,11 +186,13 @@ struct Measurement {
 
 impl LinuxHost<'_> {
     fn boot<'a>(setting: &Setting, target: &'a Target) -> Result<LinuxHost<'a>> {
-        let Setting { qemu, image, mtu, .. } = setting;
-        let (link, addresses) = (&target.link.0, &[HOST]);
+        let Setting { qemu, host_image, mtu, .. } = setting;
+        let (link, addresses) = (&target.link.0, &[HOST_ADDRESS]);
         let device = Device { side: Side::Connect, link, addresses, mtu: *mtu, mac: 1 };
-        let mut linux = storage::boot(qemu, image, &device)?;
-        let devices = linux.connect(&Connect::to(NQN, TARGET), 1)?;
+        let mut linux = storage::boot(qemu, host_image, &device)?;
+        let options = format!("--dhchap-secret={KEY}");
+        let connect = Connect { host: Some(HOST), options: &options, ..Connect::to(NQN, TARGET) };
+        let devices = linux.connect(&connect, 1)?;
         let device = devices.into_iter().next();
         let device = device.ok_or_else(|| Error::Tool("Linux: the target has no namespace".into()))?;
         Ok(LinuxHost { linux, device, target })
@@ -227,7 +248,8 @@ fn by_ours(setting: &Setting, targets: &[Target; 2], progress: &Progress) -> Res
             let mut arguments = setting.options.of_a_machine(0, &target.link.0);
             arguments.extend(["boot", "storage-client"].map(OsString::from));
             arguments.extend(client::words(TARGET, OUR_SECONDS).into_iter().map(OsString::from));
-            arguments.push(format!("nqn={NQN}").into());
+            arguments.extend([format!("nqn={NQN}"), format!("host={}", HOST.0)].map(OsString::from));
+            arguments.extend([OsString::from("--module"), setting.keys.path().into()]);
             let mut its = Measured::default();
             let host = Launched::start("our host", arguments)?;
             host.finish(LIMIT, |line| _ = its.take(line))?;
