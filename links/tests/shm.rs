@@ -145,6 +145,28 @@ fn processes_join_and_frames_reach_one_or_all() {
 }
 
 #[test]
+fn a_thousand_processes_come_and_go_and_only_their_locks_stay() {
+    let folder = Folder::new();
+    let path = folder.path();
+    let mut stays = join(&path, 1);
+    for round in 0..1000_u32 {
+        let n = 2 + (round % 200) as u8;
+        let mut comes = join(&path, n);
+        send(&mut comes, &frame(mac(1), mac(n), b"hello"), at(0));
+        assert_eq!(turn(&mut stays), [frame(mac(1), mac(n), b"hello")], "{round}");
+        send(&mut stays, &frame(mac(n), mac(1), b"answer"), at(0));
+        assert_eq!(turn(&mut comes), [frame(mac(n), mac(1), b"answer")], "{round}");
+        drop(comes);
+        assert_eq!(turn(&mut stays), [[0; 0]; 0], "{round}");
+    }
+    assert_eq!(stays.counters().all_dropped(), 0);
+    // Two empty files for each address stay, since to remove a lock is a race.
+    let names = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let (locks, others): (Vec<_>, Vec<_>) = names.partition(|name| name.extension().is_some());
+    assert_eq!((locks.len(), others.len()), (2 * 201, 1));
+}
+
+#[test]
 fn an_address_and_a_mac_are_one_processes_until_that_ends() {
     let folder = Folder::new();
     let path = folder.path();

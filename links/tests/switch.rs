@@ -233,6 +233,24 @@ fn places_are_bounded_and_one_that_is_free_is_taken_at_once() {
 }
 
 #[test]
+fn a_thousand_peers_come_and_go_and_all_places_are_free_again() {
+    let mut lab = Lab::new();
+    let mut come_and_go = |n: u16| {
+        let mut peer = lab.silent(0);
+        let [high, low] = n.to_be_bytes();
+        peer.mac = [2, 0, 0, 1, high, low];
+        peer.send(OWNER, b"hello");
+        assert_eq!(lab.turn(), [frame(OWNER, peer.mac, b"hello")], "{n}");
+        lab.send(peer.mac, b"answer");
+        assert_eq!(peer.take(), [frame(peer.mac, OWNER, b"answer")], "{n}");
+    };
+    (0..1000).for_each(&mut come_and_go);
+    let _peers: Vec<Peer> = (0..PEERS as u8).map(|n| lab.peer(n)).collect();
+    let counters = lab.switch.counters();
+    assert_eq!((counters.peers, counters.replaced), (1000 + PEERS as u64, 0));
+}
+
+#[test]
 fn a_newcomer_replaces_a_peer_that_never_sent_a_frame_and_then_the_longest_silent_one() {
     let mut lab = Lab::new();
     let mut known: Vec<Peer> = (0..10).map(|n| lab.peer(n)).collect();
