@@ -404,6 +404,37 @@ fn a_request_is_rejected_by_the_program_by_the_end_of_the_listener_or_for_want_o
     end_channels(&[mine, yours]);
 }
 
+/// A server ends its listening identifier and listens at the port anew, as perftest's does, for
+/// connections or for datagrams. Requests that come in between wait.
+#[test]
+fn a_request_between_two_listening_identifiers_of_a_port_waits_for_the_second() {
+    for (space, kind) in [(ps::TCP, qpt::RC), (ps::UDP, qpt::UD)] {
+        let (mine, yours) = (channel(), channel());
+        let (at, other) = (port(), port());
+        end(listener(yours, ps::TCP, at, 4));
+        let listening = listener(yours, ps::TCP, other, 4);
+        let begin = |space, kind, at| {
+            let client = routed(mine, space, at);
+            with_qp(client, kind);
+            // SAFETY: the identifier has a route.
+            assert_eq!(unsafe { connect(client, ptr::null_mut()) }, 0);
+            client
+        };
+        let early = begin(space, kind, at);
+        // A request that was sent later has come, so the early one has.
+        let later = begin(ps::TCP, qpt::RC, other);
+        end(expect(yours, event::CONNECT_REQUEST).id);
+        assert_eq!(expect(mine, event::REJECTED).id, later);
+        let again = listener(yours, space, at, 4);
+        let asked = expect(yours, event::CONNECT_REQUEST);
+        assert_eq!(asked.listener, again);
+        for id in [asked.id, early, later, again, listening] {
+            end(id);
+        }
+        end_channels(&[mine, yours]);
+    }
+}
+
 #[test]
 fn a_peer_that_is_not_there_is_unreachable() {
     let mine = channel();

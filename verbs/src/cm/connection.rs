@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use kernel_agent::wire::{Gid, PathMtu, ReadDepths, ServiceId, TimeoutCode, sidr};
+use kernel_agent::wire::{Gid, PathMtu, ReadDepths, Reason, TimeoutCode, sidr};
 use kernel_agent::{
-    AcceptParams, CmEvent, CmEventKind, ConnectParams, Handshake, ListenId, Moves, Qp, ResolutionAnswer,
-    ResolutionEvent, ResolutionEventKind, ResolveParams, Transports, gid_index,
+    AcceptParams, CmEvent, CmEventKind, ConnectParams, Handshake, Moves, Qp, ResolutionAnswer,
+    ResolutionEvent, ResolutionEventKind, ResolveParams, gid_index,
 };
 
 use super::abi::{CmId, ConnParam, MAX_DEPTH, UDP_QKEY, event, ps};
@@ -19,6 +19,7 @@ use super::address;
 use super::channel::{self, Details};
 use super::devices::{self, Device};
 use super::identifier::{self, Inner, Phase, State, Unclaimed};
+use super::listening::{Point, service};
 use crate::abi::{self, AhAttr, QpAttr};
 use crate::errno::{self, Errno, minus_one};
 use crate::gid::{gid_words, program_gid};
@@ -33,11 +34,6 @@ const ACK_TIMEOUT: u8 = 17;
 /// How long a peer has for each of how many answers about a datagram service.
 const ROUND: Duration = Duration::from_secs(1);
 const REPETITIONS: u8 = 9;
-
-/// The service of a port.
-fn service(space: c_int, port: u16) -> ServiceId {
-    ServiceId::ip_cm(if space == ps::UDP { ServiceId::UDP } else { ServiceId::TCP }, port)
-}
 
 /// The bytes of C's private data.
 ///
@@ -79,32 +75,21 @@ fn begin_to_listen(id: &mut CmId, inner: &Arc<Inner>, backlog: c_int) -> Result<
     let backlog = u32::try_from(backlog).ok().filter(|&most| most > 0 && most < BACKLOG).unwrap_or(BACKLOG);
     inner.backlog.store(backlog, std::sync::atomic::Ordering::Relaxed);
     let port = address::of_storage(&id.route.src).map_or(0, |own| own.port());
-    let (service, transports) =
-        (service(id.ps, port), if id.ps == ps::UDP { Transports::empty() } else { Transports::RC });
     let on = match &state.device {
         Some(device) => vec![device.clone()],
         None => devices::all()?,
     };
-    let mut listens: Vec<(Arc<Device>, ListenId)> = Vec::new();
+    let mut points = Vec::new();
     for device in on {
-        // A request may come at once.
-        device.names().numbers.insert(inner.number, inner.clone());
-        match device
-            .client()
-            .and_then(|client| client.listen(service, transports, inner.number).map_err(errno::of))
-        {
-            Ok(listen) => listens.push((device, listen)),
+        match Point::begin(device, port, id.ps == ps::UDP, inner) {
+            Ok(point) => points.push(point),
             Err(error) => {
-                device.names().numbers.remove(&inner.number);
-                for (device, listen) in listens {
-                    device.names().numbers.remove(&inner.number);
-                    let _ = device.client().map(|client| client.stop_listening(listen));
-                }
+                points.into_iter().for_each(Point::end);
                 return Err(error);
             }
         }
     }
-    state.phase = Phase::Listening(listens);
+    state.phase = Phase::Listening(points);
     Ok(())
 }
 
@@ -194,7 +179,7 @@ unsafe fn begin_to_connect(at: *mut CmId, param: *const ConnParam) -> Result<boo
         rnr_retry_count: given.map_or(7, |param| param.rnr_retry_count.min(7)),
         local_ack_timeout: TimeoutCode::from_low_bits(state.options.ack_timeout.unwrap_or(ACK_TIMEOUT)),
         moves,
-        ..ConnectParams::new(path, service(id.ps, to.port()))
+        ..ConnectParams::new(path, service(false, to.port()))
     };
     let handle = qp.context();
     // An event may come at once; its upcall waits for the lock of the state.
@@ -241,7 +226,7 @@ unsafe fn ask(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> {
     let (device, from, to) = ends(id, &state)?;
     let path = device.path(Some(from.ip()), to.ip()).ok_or(libc::ENETUNREACH)?;
     let params = ResolveParams {
-        service: service(id.ps, to.port()),
+        service: service(true, to.port()),
         local_gid: path.local_gid,
         remote_gid: path.remote_gid,
         ip_source_port: from.port(),
@@ -536,8 +521,11 @@ impl Device {
             Some((listener, new, unclaimed))
         });
         let Some((listener, new, unclaimed)) = new else {
-            // As if it had not come: the peer repeats it.
-            let _ = client.discard(event.connection);
+            let _ = match self.nobody_listens(event.context) {
+                true => client.reject_because(event.connection, Reason::INVALID_SERVICE_ID, &[], &[]),
+                // As if it had not come: the peer repeats it.
+                false => client.discard(event.connection),
+            };
             return;
         };
         let depths = turned(peers);
@@ -635,6 +623,11 @@ impl Connections for Arc<Device> {
                         let details = Details::Datagrams { to: nothing, qpn: 0, qkey: 0 };
                         listener.push_request(unclaimed, details, event.private_data);
                     }
+                    None if self.nobody_listens(event.context) => {
+                        let status = sidr::Status::ServiceIdNotSupported;
+                        let answer = ResolutionAnswer { status, qpn: 0, qkey: 0, private_data: &[] };
+                        let _ = client.answer_resolution(request, &answer);
+                    }
                     // The peer asks again.
                     None => client.disregard_resolution(request),
                 }
@@ -677,7 +670,7 @@ impl Connections for Arc<Device> {
 }
 
 /// The reason of a peer that gave a request up: nobody answered in time.
-const WITHDRAWN: u16 = kernel_agent::wire::Reason::TIMEOUT.0;
+const WITHDRAWN: u16 = Reason::TIMEOUT.0;
 
 impl Device {
     /// The address handle of the peer of an identifier that asks for a datagram service, and has

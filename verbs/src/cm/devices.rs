@@ -14,6 +14,7 @@ use kernel_agent::wire::Path;
 use kernel_agent::{Agent, Client, ConnectionId, Qp};
 
 use super::identifier::Inner;
+use super::listening::VacantPoints;
 use crate::abi::{Context, Pd};
 use crate::errno::{self, Errno, pointer};
 use crate::opening::{self, Opening};
@@ -28,6 +29,8 @@ pub(crate) struct Names {
     pub(crate) numbers: HashMap<u64, Arc<Inner>>,
     /// By the connection that was asked for and that the program has not accepted.
     pub(crate) requests: HashMap<ConnectionId, Arc<Inner>>,
+    /// Listening points that no identifier has.
+    pub(crate) vacant: VacantPoints,
 }
 
 /// A device, and the context that identifiers share.

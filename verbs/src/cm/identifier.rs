@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernel_agent::wire::ReadDepths;
-use kernel_agent::{ConnectionId, ListenId, ResolutionId, ResolutionRequestId};
+use kernel_agent::{ConnectionId, ResolutionId, ResolutionRequestId};
 
 use super::abi::{CmId, EventChannel, IbAddr, Route, event, ps};
 use super::address::{self, Port};
 use super::channel::{self, Details, Event, Queue};
 use super::devices::{self, Device};
+use super::listening::Point;
 use crate::abi::{QpInitAttr, qpt};
 use crate::channel::Reported;
 use crate::errno::{Errno, minus_one};
@@ -30,7 +31,7 @@ pub(crate) enum Phase {
     AddressResolved,
     RouteResolved,
     /// On each device.
-    Listening(Vec<(Arc<Device>, ListenId)>),
+    Listening(Vec<Point>),
     /// A peer asks for a connection.
     Requested(ConnectionId),
     /// A peer asks for a datagram service.
@@ -188,6 +189,12 @@ impl Drop for Unclaimed {
     }
 }
 
+/// A number that nothing else has in [`Names`](devices::Names).
+pub(crate) fn next_number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Makes an identifier. Without a channel it has one of its own, and its calls wait.
 ///
 /// # Safety
@@ -198,13 +205,12 @@ pub(crate) unsafe fn make(
     context: *mut c_void,
     space: c_int,
 ) -> Result<*mut CmId, Errno> {
-    static NUMBERS: AtomicU64 = AtomicU64::new(1);
     let synchronous = channel.is_null();
     let channel = if synchronous { channel::create()? } else { channel };
     // SAFETY: the caller's, or it was just made.
     let queue = unsafe { channel::queue(channel) }.clone();
     let inner = Arc::new(Inner {
-        number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        number: next_number(),
         at: AtomicPtr::new(ptr::null_mut()),
         queue: Mutex::new(queue),
         reported: Reported::default(),
@@ -319,14 +325,8 @@ fn stop(inner: &Arc<Inner>) {
     state.port = None;
     let (device, qp) = (state.device.clone(), state.qp.take());
     drop(state);
-    if let Phase::Listening(listens) = phase {
-        for (device, listen) in listens {
-            if let Ok(client) = device.client() {
-                let _ = client.stop_listening(listen);
-            }
-            device.names().numbers.remove(&inner.number);
-        }
-        return;
+    if let Phase::Listening(points) = phase {
+        return points.into_iter().for_each(Point::end);
     }
     let Some(device) = device else { return };
     {

@@ -5,6 +5,7 @@
 //! | [`abi`] | structures and numbers, as `rdma/rdma_cma.h` has them |
 //! | [`channel`] | event channels and events |
 //! | [`identifier`] | identifiers, and their addresses |
+//! | `listening` | listening points, which outlive the identifiers that listen by a moment |
 //! | [`connection`] | listening, connecting, accepting, rejecting, disconnecting; datagram services |
 //! | [`queue_pair`] | queue pairs of identifiers, with their completion queues |
 //! | [`attributes`] | what a program is told that moves its queue pair itself |
@@ -28,4 +29,5 @@ pub mod devices;
 pub mod endpoint;
 pub mod identifier;
 pub mod info;
+mod listening;
 pub mod queue_pair;
