@@ -51,18 +51,36 @@ impl Cq {
     /// Takes the oldest completion.
     pub(crate) fn next(&self) -> Option<Wc> {
         let mut taken = None;
-        self.inner.poll(1, |completion| taken = Some(to_wc(&self.events.object.opening, &completion)));
-        self.found(taken.is_some());
+        self.poll(1, |wc| taken = Some(wc));
         taken
     }
 
-    /// Lets others run if polls have found nothing for a while.
-    fn found(&self, any: bool) {
-        if any {
+    /// Takes completions, at most `most`; returns how many. If there is none, does a piece of the
+    /// device's work and looks once more.
+    #[inline]
+    fn poll(&self, most: usize, mut each: impl FnMut(Wc)) -> usize {
+        let opening = &self.events.object.opening;
+        let mut look = || self.inner.poll(most, |completion| each(to_wc(opening, &completion)));
+        let mut found = look();
+        if found == 0 && self.steps() {
+            found = look();
+        }
+        if found > 0 {
             self.idle.store(0, Ordering::Relaxed);
-        } else if self.idle.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
+        }
+        found
+    }
+
+    /// A poll has found nothing: does a piece of the device's work. If polls have found nothing for
+    /// a while, lets others run. Returns whether there was work.
+    fn steps(&self) -> bool {
+        let idle = self.idle.fetch_add(1, Ordering::Relaxed);
+        let stepped = &self.events.object.opening.stepped;
+        let worked = stepped.as_ref().is_some_and(|device| device.step());
+        if !worked && idle >= PATIENCE {
             std::thread::yield_now();
         }
+        worked
     }
 }
 
@@ -128,6 +146,12 @@ pub(crate) unsafe fn make(
     })
 }
 
+/// The number of entries that a program asks for, as far as a queue can have so many.
+fn entries(opening: &Opening, asked: c_int) -> Result<u32, Errno> {
+    let most = opening.agent().identity().max_cqes - 1;
+    u32::try_from(asked).ok().filter(|asked| (1..=most).contains(asked)).ok_or(libc::EINVAL)
+}
+
 type Made = (Arc<kernel_agent::Cq>, Arc<Events>);
 
 fn create(
@@ -136,7 +160,7 @@ fn create(
     comp_vector: c_int,
     channel: Option<Arc<EventQueue<Arc<Events>>>>,
 ) -> Result<Made, Errno> {
-    let entries = u32::try_from(cqe).ok().filter(|&entries| entries > 0).ok_or(libc::EINVAL)?;
+    let entries = entries(opening, cqe)?;
     if comp_vector != 0 {
         return Err(libc::EINVAL);
     }
@@ -186,8 +210,7 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
 pub unsafe extern "C" fn resize_cq(this: *mut abi::Cq, cqe: c_int) -> c_int {
     // SAFETY: see the crate.
     let cq = unsafe { of(this) };
-    let entries = u32::try_from(cqe).ok().filter(|&entries| entries > 0).ok_or(libc::EINVAL);
-    status(entries.and_then(|entries| {
+    status(entries(&cq.events.object.opening, cqe).and_then(|entries| {
         cq.inner.resize(entries).map_err(errno::of)?;
         // SAFETY: see the crate.
         unsafe { (*this).cqe = cq.inner.entries() as c_int };
@@ -203,7 +226,11 @@ pub unsafe extern "C" fn resize_cq(this: *mut abi::Cq, cqe: c_int) -> c_int {
 pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int) -> c_int {
     let arm = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
     // SAFETY: see the crate.
-    unsafe { of(this) }.inner.arm(arm);
+    let cq = unsafe { of(this) };
+    cq.inner.arm(arm);
+    if let Some(device) = &cq.events.object.opening.stepped {
+        device.leave();
+    }
     0
 }
 
@@ -217,12 +244,11 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
     let cq = unsafe { of(this) };
     let Ok(most) = usize::try_from(num_entries) else { return -1 };
     let mut taken = 0;
-    cq.inner.poll(most, |completion| {
+    cq.poll(most, |completion| {
         // SAFETY: the caller's array has `num_entries` elements, and `poll` takes no more.
-        unsafe { wc.add(taken).write(to_wc(&cq.events.object.opening, &completion)) };
+        unsafe { wc.add(taken).write(completion) };
         taken += 1;
     });
-    cq.found(taken > 0);
     taken as c_int
 }
 

@@ -12,6 +12,7 @@ use crate::abi::{self, DeviceAttr, GidEntry, PortAttr, device_cap};
 use crate::errno::{self, Errno, minus_one, pointer, status};
 use crate::gid::{gid, gid_words, gids};
 use crate::opening::{Context, Opening, SLOTS};
+use crate::stepped::Stepped;
 use crate::{cq, cq_ex, memory, missing, post, qp_ex};
 
 /// Says to programs that a context has what lies in front of it.
@@ -32,6 +33,8 @@ pub struct Nic {
     pub name: String,
     /// The agent that owns the NIC.
     pub agent: Arc<Agent>,
+    /// The device, if polls that find nothing may do its work.
+    pub stepped: Option<Arc<dyn Stepped>>,
 }
 
 /// A device of the list.
@@ -39,6 +42,7 @@ pub struct Nic {
 struct Listed {
     abi: abi::Device,
     agent: Arc<Agent>,
+    stepped: Option<Arc<dyn Stepped>>,
 }
 
 /// The devices of the process, which live as long as it does.
@@ -83,7 +87,7 @@ pub(crate) fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     if devices.is_none() {
         let open = OPEN.get().ok_or(libc::ENOSYS)?;
-        let listed = open()?.into_iter().enumerate().map(|(index, Nic { name, agent })| {
+        let listed = open()?.into_iter().enumerate().map(|(index, Nic { name, agent, stepped })| {
             let device = abi::Device {
                 ops: [0; 2],
                 node_type: NODE_CA,
@@ -93,7 +97,7 @@ pub(crate) fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
                 dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
                 ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
             };
-            Box::into_raw(Box::new(Listed { abi: device, agent }))
+            Box::into_raw(Box::new(Listed { abi: device, agent, stepped }))
         });
         *devices = Some(Devices(listed.collect()));
     }
@@ -136,14 +140,12 @@ pub unsafe extern "C" fn free_device_list(list: *mut *mut abi::Device) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// The agent of a device.
-///
 /// # Safety
 ///
 /// The pointer is of a list.
-unsafe fn agent<'a>(device: *mut abi::Device) -> &'a Arc<Agent> {
+unsafe fn listed<'a>(device: *mut abi::Device) -> &'a Listed {
     // SAFETY: the caller's; `abi` is the first field, and devices live as long as the process.
-    unsafe { &(*device.cast::<Listed>()).agent }
+    unsafe { &*device.cast::<Listed>() }
 }
 
 /// `ibv_get_device_name`.
@@ -163,7 +165,7 @@ pub unsafe extern "C" fn get_device_name(device: *mut abi::Device) -> *const c_c
 /// See the crate.
 pub unsafe extern "C" fn get_device_guid(device: *mut abi::Device) -> u64 {
     // SAFETY: see the crate.
-    unsafe { agent(device) }.identity().node_guid.to_be()
+    unsafe { listed(device) }.agent.identity().node_guid.to_be()
 }
 
 /// `ibv_get_device_index`: there is no index, which only the kernel gives.
@@ -192,7 +194,8 @@ pub unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut abi::Cont
 /// The pointer is of a list.
 pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
     // SAFETY: the caller's.
-    Opening::open(unsafe { agent(device) }).map(|opening| {
+    let Listed { agent, stepped, .. } = unsafe { listed(device) };
+    Opening::open(agent, stepped).map(|opening| {
         let not_there = missing::number as *const () as usize;
         let mut ops = [not_there; 32];
         for (place, function) in [
@@ -270,7 +273,8 @@ pub unsafe extern "C" fn query_device(context: *mut abi::Context, attr: *mut Dev
         sys_image_guid: identity.node_guid.to_be(),
         max_mr_size: identity.max_region,
         page_size_cap: !0xfff,
-        vendor_id: 0,
+        // Nobody's, as Soft-RoCE has it; 0 is an error to some programs.
+        vendor_id: 0xff_ffff,
         vendor_part_id: 0,
         hw_ver: identity.revision,
         max_qp: number(config.max_qps),
@@ -320,10 +324,12 @@ pub unsafe extern "C" fn query_device(context: *mut abi::Context, attr: *mut Dev
 }
 
 /// Where `struct ibv_device_attr_ex` has words that the shorter structure has not, and their size:
-/// the bits and the kHz of the clock of completions, and the capabilities once more.
+/// the bits and the kHz of the clock of completions, the capabilities once more, and behind a word
+/// of capabilities that are not there the number of ports.
 const TIMESTAMP_MASK: usize = 264;
 const CORE_CLOCK: usize = 272;
 const CAPABILITIES: usize = 280;
+const PORTS: usize = 392;
 
 /// The slot `query_device_ex`: what is not said here, and not in the shorter structure, is zero.
 unsafe extern "C" fn query_device_ex(
@@ -341,9 +347,12 @@ unsafe extern "C" fn query_device_ex(
         ptr::write_bytes(attr.cast::<u8>(), 0, attr_size);
         let result = query_device(context, attr);
         let capabilities = u64::from((*attr).device_cap_flags);
-        for (at, value) in
-            [(TIMESTAMP_MASK, u64::MAX), (CORE_CLOCK, cq_ex::CLOCK_KHZ), (CAPABILITIES, capabilities)]
-        {
+        for (at, value) in [
+            (TIMESTAMP_MASK, u64::MAX),
+            (CORE_CLOCK, cq_ex::CLOCK_KHZ),
+            (CAPABILITIES, capabilities),
+            (PORTS, 1 << 32),
+        ] {
             if attr_size >= at + size_of::<u64>() {
                 attr.byte_add(at).cast::<u64>().write(value);
             }

@@ -51,10 +51,12 @@ mod present;
 pub mod qp;
 pub mod qp_ex;
 pub mod srq;
+mod stepped;
 mod turn;
 pub mod words;
 
 pub use device::{Nic, provide};
+pub use stepped::Stepped;
 
 /// Forgets all devices and contexts: the process is a child of the one that opened them, and has no
 /// threads of theirs. See [`device::forget`].

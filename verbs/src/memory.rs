@@ -311,7 +311,8 @@ pub unsafe extern "C" fn dealloc_mw(this: *mut abi::Mw) -> c_int {
 /// The rights of a bind, which are remote ones.
 pub(crate) fn bind_rights(flags: c_uint) -> Result<LinkFlags, Errno> {
     let remote = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC | access::ZERO_BASED;
-    if flags & !remote != 0 {
+    // Local writes are the region's; programs name them beside remote ones.
+    if flags & !(remote | access::LOCAL_WRITE) != 0 {
         return Err(libc::EINVAL);
     }
     Ok(rights(flags | access::LOCAL_WRITE)?.difference(LinkFlags::LOCAL_READ | LinkFlags::LOCAL_WRITE))
@@ -338,6 +339,8 @@ mod tests {
         assert_eq!(rights(1 << 10), Err(libc::EINVAL));
         assert_eq!(rights(1 << 20), Ok(LinkFlags::LOCAL_READ), "an optional flag");
         assert_eq!(bind_rights(access::REMOTE_WRITE), Ok(LinkFlags::REMOTE_WRITE));
+        let beside = access::LOCAL_WRITE | access::REMOTE_WRITE;
+        assert_eq!(bind_rights(beside), Ok(LinkFlags::REMOTE_WRITE));
         assert_eq!(bind_rights(access::MW_BIND), Err(libc::EINVAL));
     }
 }

@@ -15,6 +15,7 @@ use rdma::{Adapter, Face, Opening as Begun, Table, handles};
 use crate::abi::{self, event};
 use crate::channel::{AsyncQueue, Element};
 use crate::errno::Errno;
+use crate::stepped::Stepped;
 use crate::{cq, qp, srq};
 
 handles! {
@@ -69,6 +70,7 @@ pub(crate) trait Connections: Send + Sync {
 
 pub(crate) struct Opening {
     adapter: Adapter<Opening>,
+    pub(crate) stepped: Option<Arc<dyn Stepped>>,
     pub(crate) qps: Table<QpHandle, qp::Events>,
     pub(crate) cqs: Table<CqHandle, cq::Events>,
     pub(crate) srqs: Table<SrqHandle, srq::Events>,
@@ -80,7 +82,10 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    pub(crate) fn open(agent: &Arc<Agent>) -> Result<Arc<Opening>, Errno> {
+    pub(crate) fn open(
+        agent: &Arc<Agent>,
+        stepped: &Option<Arc<dyn Stepped>>,
+    ) -> Result<Arc<Opening>, Errno> {
         let asynchronous = AsyncQueue::new()?;
         let no_memory = |_| libc::ENOMEM;
         let begun = Begun::begin(agent.clone(), "verbs").map_err(no_memory)?;
@@ -91,6 +96,7 @@ impl Opening {
         begun
             .open(u32::MAX, None, |adapter| Opening {
                 adapter,
+                stepped: stepped.clone(),
                 qps,
                 cqs,
                 srqs,

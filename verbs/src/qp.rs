@@ -394,7 +394,10 @@ pub unsafe extern "C" fn query_qp(
         let state = info.state as c_int;
         let mut answer = *qp.attr();
         (answer.qp_state, answer.cur_qp_state) = (state, state);
-        (answer.sq_psn, answer.rq_psn) = (info.send_psn, info.receive_psn);
+        // That of datagrams is what the program has set: see `translate`.
+        if !qp.is_datagram() {
+            (answer.sq_psn, answer.rq_psn) = (info.send_psn, info.receive_psn);
+        }
         // SAFETY: see the crate.
         unsafe {
             *attr = answer;

@@ -7,11 +7,18 @@
 //! | module | subject |
 //! |---|---|
 //! | `environment` | what the user chooses by variables |
-//! | `machine` | the NIC: platform, transport, the device's thread |
+//! | `export` | how a function gets a name with a version |
+//! | `engine` | the device, and who does its work: its thread, or threads that poll |
+//! | `machine` | the NIC: platform, transport, link |
 //! | `symbols` | the names that programs load |
+//! | `vendors` | the names of vendors' libraries |
 //! | `watch` | peers that ended without a word |
 
+#[macro_use]
+mod export;
+mod engine;
 mod environment;
 mod machine;
 mod symbols;
+mod vendors;
 mod watch;

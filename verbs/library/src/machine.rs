@@ -1,11 +1,9 @@
-//! The NIC of this process: its platform, and the thread that runs the device.
-//!
-//! The thread polls while there is work; then it sleeps on the driver's kicks and on the link. It
-//! takes no signals, which are the program's.
+//! The NIC of this process: its platform, its link, and the thread of the device, which takes no
+//! signals: they are the program's.
 #![expect(unsafe_code, reason = "memory of the process as DMA memory; signal masks and fork are C's")]
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use host::{DmaMemory, HostPlatform, Os, ProcessMemory, Std};
@@ -13,18 +11,16 @@ use kernel_agent::{Agent, Config};
 use links::{Impaired, Link, OpenError};
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
-use nic_model::{Fabric, Frontend, NicConfig, NicId, Progress, port};
+use nic_model::{Fabric, Frontend, NicConfig, port};
 use platform::sync::atomic::AtomicU32;
 use platform::{DmaBuffer, Instant, OutOfMemory, Platform, SharedSlice, Wake};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::EventfdFlags;
+use verbs::Nic;
 
+use crate::engine::Engine;
 use crate::environment::{Environment, candidates};
 use crate::watch::Watcher;
 
-/// How long the device polls without work before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
-/// Units of work before the thread reads the clock again.
-const BUDGET: u32 = 64;
 /// Objects of each kind at most: the driver's tables take memory of the program.
 const CONFIG: Config = Config {
     max_qps: 4096,
@@ -83,12 +79,12 @@ fn without_signals<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Both sides of the NIC: the driver's and the device's.
-struct InProcess {
+pub(crate) struct InProcess {
     registers: DmaBuffer,
     memory: Arc<ProcessMemory>,
     /// By vector. Read-locked while a handler runs, so that replacing a handler waits for it.
     handlers: RwLock<Vec<Option<InterruptHandler>>>,
-    kicks: OwnedFd,
+    pub(crate) kicks: OwnedFd,
 }
 
 impl Transport for InProcess {
@@ -113,7 +109,7 @@ impl Transport for InProcess {
     }
 }
 
-struct Port(Arc<InProcess>);
+pub(crate) struct Port(Arc<InProcess>);
 
 impl Frontend for Port {
     type Memory = ProcessMemory;
@@ -163,7 +159,7 @@ fn plug(environment: &Environment) -> Result<Plugged, String> {
 }
 
 /// Opens the NIC of this process. An error is one line.
-pub fn open() -> Result<(String, Arc<Agent>), String> {
+pub fn open() -> Result<Nic, String> {
     let environment = Environment::read()?;
     // SAFETY: programs promise it by their registrations (`ibv_reg_mr`).
     let memory = Arc::new(unsafe { ProcessMemory::new() });
@@ -181,71 +177,21 @@ pub fn open() -> Result<(String, Arc<Agent>), String> {
     });
     let Plugged { node_guid, port, wire } = plug(&environment)?;
     let config = NicConfig { node_guid, ..config };
-    let (ready, is_ready) = mpsc::channel();
-    let (device, clock) = (nic.clone(), platform.clone());
-    let run = move || {
-        let mut fabric = Fabric::new();
-        let added = fabric.add_nic(config, Port(device.clone())).map_err(|error| error.to_string());
-        let plugged = added.and_then(|id| {
-            fabric.attach(id, wire, &port).map_err(|error| error.to_string())?;
-            Ok(id)
-        });
-        match plugged {
-            Ok(id) => {
-                let _ = ready.send(Ok(()));
-                drive(&mut fabric, id, &device, &*clock);
-            }
-            Err(error) => {
-                let _ = ready.send(Err(error));
-            }
-        }
+    let mut fabric = Fabric::new();
+    let id = fabric.add_nic(config, Port(nic.clone())).map_err(|error| error.to_string())?;
+    fabric.attach(id, wire, &port).map_err(|error| error.to_string())?;
+    let engine = Arc::new(Engine::new(fabric, id, nic.clone(), platform.clone()));
+    let run = {
+        let engine = engine.clone();
+        move || engine.drive()
     };
     let started = without_signals(|| std::thread::Builder::new().name("ferrovia-nic".into()).spawn(run));
     started.map_err(|error| format!("cannot start the NIC's thread: {error}"))?;
-    is_ready.recv().unwrap_or_else(|_| Err(failed("start the NIC")))?;
     let agent = Agent::open(platform, nic, 0, CONFIG).map_err(|error| error.to_string())?;
     if let Some(watcher) = Watcher::of(&environment.link) {
         let watch = move || watcher.run();
         // Without it, connections whose peer is gone end when a request fails.
         let _ = without_signals(|| std::thread::Builder::new().name("ferrovia-watch".into()).spawn(watch));
     }
-    Ok((environment.name, agent))
-}
-
-fn drive(fabric: &mut Fabric<Port>, id: NicId, nic: &InProcess, clock: &dyn Platform) {
-    loop {
-        let mut idle_since = clock.now();
-        loop {
-            let now = clock.now();
-            if fabric.poll(now, BUDGET) == Progress::Worked {
-                idle_since = now;
-            } else if now.since(idle_since) >= SPIN {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        if fabric.prepare_sleep() {
-            let timeout = fabric.next_deadline().map(|deadline| deadline.since(clock.now()));
-            if sleep(fabric, id, nic, timeout) {
-                fabric.kicked(id);
-            }
-        }
-        fabric.awake();
-    }
-}
-
-/// Waits for a kick, for the link, or for the timeout; returns whether there was a kick.
-fn sleep(fabric: &Fabric<Port>, id: NicId, nic: &InProcess, timeout: Option<Duration>) -> bool {
-    let link = fabric.wire(id).and_then(|wire| wire.poll_fd());
-    let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&nic.kicks, PollFlags::IN)];
-    fds.extend(link);
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
-        return false;
-    }
-    let kicked = fds.first().is_some_and(|fd| fd.revents().contains(PollFlags::IN));
-    if kicked {
-        let _ = rustix::io::read(&nic.kicks, &mut [0; 8]);
-    }
-    kicked
+    Ok(Nic { name: environment.name, agent, stepped: Some(engine) })
 }

@@ -1,27 +1,9 @@
 //! The names that programs load, each with the version that rdma-core gives it.
-//!
-//! An exported function of Rust has a name without a version, and programs that ask for one would
-//! get a warning of the loader, or none at all. So each name is a jump of its own to the function.
 #![expect(unsafe_code, reason = "names with versions are the assembler's; the loader calls `init`")]
 
 use verbs::{Nic, ah, channel, cm, cq, device, memory, missing, qp, qp_ex, srq, words};
 
 use crate::machine;
-
-macro_rules! export {
-    ($($name:literal, $version:literal, $function:path;)*) => {$(
-        core::arch::global_asm!(
-            concat!(
-                ".globl ", $name, "\n",
-                ".type ", $name, ",@function\n",
-                $name, ":\n jmp {function}\n",
-                ".size ", $name, ", .-", $name, "\n",
-                ".symver ", $name, ", ", $name, "@@", $version, "\n",
-            ),
-            function = sym $function,
-        );
-    )*};
-}
 
 export! {
     "ibv_get_device_list", "IBVERBS_1.1", device::get_device_list;
@@ -103,21 +85,6 @@ export! {
     "ibv_copy_qp_attr_from_kern", "IBVERBS_1.0", missing::nothing;
 }
 
-// The names of vendors' libraries that perftest asks for, whatever the device.
-export! {
-    "mlx5dv_create_qp", "MLX5_1.3", missing::pointer;
-    "mlx5dv_open_device", "MLX5_1.7", missing::pointer;
-    "mlx5dv_devx_general_cmd", "MLX5_1.7", missing::number;
-    "mlx5dv_create_mkey", "MLX5_1.10", missing::pointer;
-    "mlx5dv_destroy_mkey", "MLX5_1.10", missing::number;
-    "mlx5dv_qp_ex_from_ibv_qp_ex", "MLX5_1.10", missing::pointer;
-    "mlx5dv_crypto_login", "MLX5_1.21", missing::number;
-    "mlx5dv_dek_create", "MLX5_1.21", missing::pointer;
-    "mlx5dv_dek_destroy", "MLX5_1.21", missing::number;
-    "efadv_create_qp_ex", "EFA_1.1", missing::pointer;
-    "efadv_query_device", "EFA_1.1", missing::number;
-}
-
 // The names of librdmacm. Those of rsockets are there for programs that are linked to all of it.
 export! {
     "rdma_create_event_channel", "RDMACM_1.0", cm::channel::create_event_channel;
@@ -196,7 +163,7 @@ export! {
 /// Opens the NIC when the program asks for devices; says on standard error why there is none.
 fn open() -> Result<Vec<Nic>, i32> {
     match machine::open() {
-        Ok((name, agent)) => Ok(vec![Nic { name, agent }]),
+        Ok(nic) => Ok(vec![nic]),
         Err(error) => {
             eprintln!("ferrovia: there is no RDMA device: {error}");
             Ok(Vec::new())

@@ -22,7 +22,7 @@ fn nics() -> Result<Vec<Nic>, i32> {
     Ok([0, 1]
         .map(|n| {
             let agent = Agent::open(machine.platform(), machine.transport(n), n as u32, config);
-            Nic { name: format!("test{n}"), agent: agent.expect("the NIC comes up") }
+            Nic { name: format!("test{n}"), agent: agent.expect("the NIC comes up"), stepped: None }
         })
         .into())
 }
