@@ -22,6 +22,9 @@ pub const NONE: u32 = new(0, 0xffff);
 /// the place of a remote one shows early.
 const BEFORE_FIRST: u32 = 0x7fff;
 
+/// How many remote keys of a slot differ in their low eight bits only.
+const CHOICE: u32 = 1 << 8;
+
 /// How many slots in limbo are looked at when a slot is taken. More than one, so that the limbo
 /// becomes shorter.
 const LOOKS: usize = 2;
@@ -79,6 +82,19 @@ impl Names {
     /// A new remote key.
     pub(crate) fn next_remote(&self) -> u32 {
         new(self.slot(), self.links.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
+    }
+
+    /// Leaves the next keys that differ in their low eight bits only to the consumer's choice;
+    /// returns the first of them. The slot's next owner gets none of them.
+    pub(crate) fn reserve_choice(&self) -> u32 {
+        let last = self.links.load(Ordering::Relaxed).wrapping_add(CHOICE) | (CHOICE - 1);
+        self.links.store(last, Ordering::Relaxed);
+        new(self.slot(), last & !(CHOICE - 1))
+    }
+
+    /// The remote key with these low eight bits, of those that [`Names::reserve_choice`] left.
+    pub(crate) fn chosen(&self, low: u8) -> u32 {
+        new(self.slot(), self.links.load(Ordering::Relaxed) & !(CHOICE - 1) | u32::from(low))
     }
 }
 
@@ -145,6 +161,31 @@ impl Keys {
             } else {
                 self.numbers.release(slot);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_a_consumer_chose_are_not_those_of_the_slots_next_owner() {
+        let keys = Keys::new(1);
+        let mut seen: Vec<u32> = Vec::new();
+        for owner in 0..3 {
+            let names = keys.take(|_| false).expect("the slot is free");
+            let mut own: Vec<u32> = (0..2).map(|_| names.next_remote()).collect();
+            if owner < 2 {
+                let first = names.reserve_choice();
+                assert_eq!(first & 0xff, 0);
+                own.extend([0, 1, 0xff].map(|low| names.chosen(low)));
+                assert_eq!(own[2..], [first, first | 1, first | 0xff]);
+            }
+            assert!(own.iter().all(|key| slot(*key) == names.slot() && !seen.contains(key)), "{own:x?}");
+            // What the consumer did not choose may be in use as well.
+            seen.extend(own.iter().flat_map(|key| (0..0x100).map(move |low| key & !0xff | low)));
+            keys.release(&names, NO_LINKS);
         }
     }
 }

@@ -121,10 +121,36 @@ impl Qp {
         flags: SendFlags,
         shadow: Shadow,
     ) -> Result<u32, PostError> {
+        self.post_bind_as(window, Window::next_remote, to, flags, shadow)
+    }
+
+    /// Posts a bind of a window as [`Qp::post_bind`] does, with a remote key whose low eight bits
+    /// the consumer has chosen: see [`Window::reserve_choice`]. A peer that kept a key of an
+    /// earlier bind can use it again if the consumer chooses the same bits.
+    pub fn post_bind_chosen(
+        &self,
+        window: &Window,
+        low: u8,
+        to: Bind,
+        flags: SendFlags,
+        shadow: Shadow,
+    ) -> Result<u32, PostError> {
+        self.post_bind_as(window, |window| window.chosen(low), to, flags, shadow)
+    }
+
+    #[inline]
+    fn post_bind_as(
+        &self,
+        window: &Window,
+        remote: impl FnOnce(&Window) -> u32,
+        to: Bind,
+        flags: SendFlags,
+        shadow: Shadow,
+    ) -> Result<u32, PostError> {
         if !Arc::ptr_eq(self.client(), window.client()) {
             return Err(PostError::Gone);
         }
-        let (key, remote) = (window.key(), window.next_remote());
+        let (key, remote) = (window.key(), remote(window));
         let Bind { region, flags: rights, addr, length } = to;
         let operation = Operation::BindWindow { key, remote, region, flags: rights, addr, length };
         self.post_plain(&Request { operation, flags, shadow })?;

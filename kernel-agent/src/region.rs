@@ -679,6 +679,19 @@ impl Window {
         self.names.next_remote()
     }
 
+    /// Leaves the low eight bits of the window's remote keys to the consumer, who has to call it
+    /// before the first [`Qp::post_bind_chosen`](crate::Qp::post_bind_chosen). Returns the first of
+    /// the keys.
+    pub fn reserve_choice(&self) -> u32 {
+        self.names.reserve_choice()
+    }
+
+    /// The remote key with these low eight bits.
+    #[inline]
+    pub(crate) fn chosen(&self, low: u8) -> u32 {
+        self.names.chosen(low)
+    }
+
     pub(crate) fn client(&self) -> &Arc<Client> {
         self.object.owner()
     }

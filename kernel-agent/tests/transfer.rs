@@ -123,7 +123,7 @@ fn a_linked_region_can_be_written_through_each_kind_of_list() {
                 MemoryList::Variable { .. } => [&bytes[505..1005], &bytes[4096..4096 + 7692]].concat(),
             };
             assert!(placed == expected, "{memory:?}");
-            let operation = Operation::LocalInvalidate { key: region.key() };
+            let operation = Operation::LocalInvalidate { key: region.key(), remote: 0 };
             qb.post_plain(&Request { operation, flags, shadow }).unwrap();
             assert_eq!(b.completion().status, Status::Success);
         }

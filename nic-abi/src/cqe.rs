@@ -27,8 +27,9 @@ pub struct Cqe {
     pub length: u32,
     /// Immediate data, or the local key of what was invalidated, according to [`CqeFlags`].
     pub immediate: u32,
-    /// Datagrams: the sender's QP number. With [`CqeFlags::WRITE`]: the Write's length. On an
-    /// error: offset of the offending field in the entry, or [`NO_FIELD`].
+    /// Datagrams: the sender's QP number. With [`CqeFlags::WRITE`]: the Write's length. With
+    /// [`CqeFlags::INVALIDATED`]: the remote key that the sender named. On an error: offset of the
+    /// offending field in the entry, or [`NO_FIELD`].
     pub detail: u32,
     /// A [`Status`].
     pub status: u8,

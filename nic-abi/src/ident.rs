@@ -38,23 +38,23 @@ pub const fn qpn_slot(qpn: u32) -> u32 {
     qpn & (MAX_QPS - 1)
 }
 
-/// Composes a memory key from a slot (bits 0..16) and a count, of which 16 bits are kept (16..32).
+/// Composes a memory key from a slot (bits 8..24) and a count, of which 16 bits are kept: the low
+/// eight are the key's low eight bits, the high eight its high eight. So keys that differ in their
+/// low eight bits only, of which a consumer of verbs chooses one for each bind of a narrow window,
+/// name one slot.
 ///
 /// A region or window has two keys. The *local* key counts the owners of the slot: it names the
 /// region or window from its creation until it is destroyed. The *remote* key counts links: each
 /// registration, fast register or bind brings a new one, which peers use until the next one or the
 /// unlink.
 pub const fn key(slot: u32, count: u32) -> u32 {
-    count << KEY_SLOT_BITS | (slot & (MAX_KEYS - 1))
+    count & 0xff | (slot & (MAX_KEYS - 1)) << 8 | (count >> 8 & 0xff) << 24
 }
 
 /// The slot of a memory key, local or remote.
 pub const fn key_slot(key: u32) -> u32 {
-    key & (MAX_KEYS - 1)
+    key >> 8 & (MAX_KEYS - 1)
 }
-
-/// Bits of a memory key that name the slot.
-pub const KEY_SLOT_BITS: u32 = 16;
 
 /// The reserved local key: segment addresses are bus addresses, which the device may read and
 /// write, bounded only by what the device can reach. Only for queue pairs that were created

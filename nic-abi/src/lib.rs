@@ -25,9 +25,9 @@ pub mod vi;
 pub mod wqe;
 
 /// Incremented when an older driver can no longer work.
-pub const VERSION_MAJOR: u16 = 3;
+pub const VERSION_MAJOR: u16 = 4;
 /// Incremented when something is added.
-pub const VERSION_MINOR: u16 = 5;
+pub const VERSION_MINOR: u16 = 0;
 
 /// Alignment of every ring.
 pub const RING_ALIGN: usize = 64;

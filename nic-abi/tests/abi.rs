@@ -134,12 +134,13 @@ fn a_number_has_the_slot_below_the_generation() {
     }
     for (slot, count, key) in [
         (0, 0, 0),
-        (1, 0, 1),
-        (5, 1, 0x1_0005),
+        (1, 0, 0x100),
+        (5, 1, 0x501),
+        (5, 0x102, 0x0100_0502),
         (0xffff, 0xffff, u32::MAX),
         (0x1_0000, 0, 0),
         (0, 0x1_0000, 0),
-        (7, 0x1_0002, 0x2_0007),
+        (7, 0x1_0002, 0x702),
     ] {
         assert_eq!(ident::key(slot, count), key);
         assert_eq!(ident::key_slot(key), slot & 0xffff);

@@ -107,6 +107,8 @@ pub enum Operation {
     LocalInvalidate {
         /// Its local key.
         key: u32,
+        /// The remote key that it has to have at that time, or 0: whatever it has.
+        remote: u32,
     },
     /// Binds a window to a range of a region.
     BindWindow {
@@ -284,8 +286,9 @@ impl Request {
                 let rights = Remote { addr: base, key: flags.bits() };
                 (header(Opcode::FastRegister, key, rights, length), Args::Words(transmute!(list), None))
             }
-            Operation::LocalInvalidate { key } => {
-                (header(Opcode::LocalInvalidate, key, none, 0), Args::Words([0; 4], None))
+            Operation::LocalInvalidate { key, remote } => {
+                let named = Remote { addr: 0, key: remote };
+                (header(Opcode::LocalInvalidate, key, named, 0), Args::Words([0; 4], None))
             }
             Operation::BindWindow { key, remote, region, flags, addr, length } => {
                 let args = BindArgs { flags: flags.bits(), remote, reserved: [0; 6] };

@@ -92,7 +92,7 @@ impl FastRegion {
         if !self.is_linked {
             return Ok(());
         }
-        let operation = Operation::LocalInvalidate { key: self.region.key() };
+        let operation = Operation::LocalInvalidate { key: self.region.key(), remote: 0 };
         let shadow = Shadow { cookie: 0, data: tag::LINK };
         self.endpoint.qp.post_plain(&Request { operation, flags: SendFlags::empty(), shadow })?;
         self.is_linked = false;

@@ -729,4 +729,5 @@ pub mod device_cap {
     pub const RC_RNR_NAK_GEN: c_uint = 1 << 12;
     pub const SRQ_RESIZE: c_uint = 1 << 13;
     pub const MEM_WINDOW: c_uint = 1 << 17;
+    pub const MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
 }

@@ -59,8 +59,7 @@ impl Cq {
     /// device's work and looks once more.
     #[inline]
     fn poll(&self, most: usize, mut each: impl FnMut(Wc)) -> usize {
-        let opening = &self.events.object.opening;
-        let mut look = || self.inner.poll(most, |completion| each(to_wc(opening, &completion)));
+        let mut look = || self.inner.poll(most, |completion| each(to_wc(&completion)));
         let mut found = look();
         if found == 0 && self.steps() {
             found = look();
@@ -254,7 +253,7 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
 
 /// A completion as C has it. What a post put into the completion's `data` is its opcode.
 #[inline]
-fn to_wc(opening: &Opening, completion: &Completion) -> Wc {
+fn to_wc(completion: &Completion) -> Wc {
     let flags = completion.flags;
     let receive = flags.contains(CompletionFlags::RECEIVE);
     let written = flags.contains(CompletionFlags::WRITE);
@@ -279,7 +278,7 @@ fn to_wc(opening: &Opening, completion: &Completion) -> Wc {
     }
     if flags.contains(CompletionFlags::INVALIDATED) {
         wc.wc_flags |= wc_flags::WITH_INV;
-        wc.imm_data = opening.keys().remote(completion.immediate).unwrap_or(0);
+        wc.imm_data = completion.detail;
     }
     if flags.contains(CompletionFlags::GRH) {
         wc.wc_flags |= wc_flags::GRH;

@@ -285,7 +285,8 @@ pub unsafe extern "C" fn query_device(context: *mut abi::Context, attr: *mut Dev
             | device_cap::SYS_IMAGE_GUID
             | device_cap::RC_RNR_NAK_GEN
             | device_cap::SRQ_RESIZE
-            | device_cap::MEM_WINDOW,
+            | device_cap::MEM_WINDOW
+            | device_cap::MEM_WINDOW_TYPE_2B,
         max_sge: most_segments,
         max_sge_rd: most_segments,
         max_cq: number(config.max_cqs),

@@ -106,7 +106,7 @@ fn register(
     let client = opening.client()?;
     let made = client.register_virtual(&pd.inner, rights, iova, addr as usize, length as u64);
     let region = made.map_err(errno::of)?;
-    opening.keys_mut().add(region.key(), region.remote_key());
+    opening.keys_mut().add(region.key());
     Ok(region)
 }
 
@@ -250,6 +250,10 @@ pub unsafe extern "C" fn rereg_mr(
     }
 }
 
+/// `IBV_MW_TYPE_1` and `IBV_MW_TYPE_2`.
+const WIDE: c_int = 1;
+const NARROW: c_int = 2;
+
 /// A memory window.
 #[repr(C)]
 pub(crate) struct Mw {
@@ -267,42 +271,56 @@ pub(crate) unsafe fn mw<'a>(mw: *mut abi::Mw) -> &'a Mw {
     unsafe { &*mw.cast::<Mw>() }
 }
 
-/// `ibv_alloc_mw`: of type 1. A window of type 2 needs keys whose last byte the program chooses.
+impl Mw {
+    /// Whether it is of type 2, as which the device has 2B: it is bound to the queue pair that
+    /// bound it, and to the protection domain.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.abi.kind == NARROW
+    }
+}
+
+/// `ibv_alloc_mw`. The program chooses the last byte of the keys of a window of type 2; the key of
+/// the structure has the other bytes.
 ///
 /// # Safety
 ///
 /// See the crate.
 pub unsafe extern "C" fn alloc_mw(of: *mut abi::Pd, kind: c_int) -> *mut abi::Mw {
-    if kind != 1 {
-        return missing::<abi::Mw>();
-    }
+    let window_type = match kind {
+        WIDE => WindowType::Wide,
+        NARROW => WindowType::Narrow,
+        _ => return pointer(Err(libc::EINVAL)),
+    };
     // SAFETY: see the crate.
     let (domain, context) = unsafe { (pd(of), (*of).context) };
     // SAFETY: see the crate.
     let opening = unsafe { Context::opening(context) };
     let made = opening
         .client()
-        .and_then(|client| client.allocate_window(&domain.inner, WindowType::Wide).map_err(errno::of));
+        .and_then(|client| client.allocate_window(&domain.inner, window_type).map_err(errno::of));
     pointer(made.map(|inner| {
-        let abi = abi::Mw { context, pd: of, rkey: 0, handle: inner.key(), kind };
+        let mut rkey = 0;
+        if kind == NARROW {
+            rkey = inner.reserve_choice();
+            opening.keys_mut().add(inner.key());
+        }
+        let abi = abi::Mw { context, pd: of, rkey, handle: inner.key(), kind };
         Box::into_raw(Box::new(Mw { abi, inner })).cast()
     }))
 }
 
-fn missing<T>() -> *mut T {
-    pointer(Err(libc::EOPNOTSUPP))
-}
-
-/// `ibv_dealloc_mw`.
+/// `ibv_dealloc_mw`, of a window that is bound or not.
 ///
 /// # Safety
 ///
 /// See the crate.
 pub unsafe extern "C" fn dealloc_mw(this: *mut abi::Mw) -> c_int {
     // SAFETY: see the crate.
-    if let Err(error) = unsafe { mw(this) }.inner.destroy() {
+    let (window, opening) = unsafe { (mw(this), Context::opening((*this).context)) };
+    if let Err(error) = window.inner.destroy() {
         return errno::of(error);
     }
+    opening.keys_mut().remove(window.inner.key());
     // SAFETY: it came from `alloc_mw`.
     drop(unsafe { Box::from_raw(this.cast::<Mw>()) });
     0

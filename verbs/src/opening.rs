@@ -8,7 +8,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, Qp, ResolutionEvent, Upcalls};
+use kernel_agent::{Agent, AsyncEvent, Client, CmEvent, Death, NicEvent, Qp, ResolutionEvent, Upcalls, key};
 use rdma::handle::Tag;
 use rdma::{Adapter, Face, Opening as Begun, Table, handles};
 
@@ -27,34 +27,26 @@ handles! {
     SrqHandle = Tag::new(2);
 }
 
-/// Local keys by remote keys, and the other way round: C names a region to be invalidated by its
-/// remote key, and is told the remote key of what a peer has invalidated.
+/// Local keys by their slots: C names a region or window to be invalidated by its remote key. The
+/// device compares the rest of that key when it invalidates.
 #[derive(Default)]
-pub(crate) struct KeyNames {
-    local: HashMap<u32, u32>,
-    remote: HashMap<u32, u32>,
-}
+pub(crate) struct KeyNames(HashMap<u32, u32>);
 
 impl KeyNames {
-    pub(crate) fn add(&mut self, local: u32, remote: u32) {
-        if let Some(former) = self.remote.insert(local, remote) {
-            self.local.remove(&former);
-        }
-        self.local.insert(remote, local);
+    pub(crate) fn add(&mut self, local: u32) {
+        self.0.insert(key::slot(local), local);
     }
 
     pub(crate) fn remove(&mut self, local: u32) {
-        if let Some(remote) = self.remote.remove(&local) {
-            self.local.remove(&remote);
+        // The slot may have its next owner already.
+        if self.0.get(&key::slot(local)) == Some(&local) {
+            self.0.remove(&key::slot(local));
         }
     }
 
+    /// The local key of the region or window of which this is a remote key, or was one.
     pub(crate) fn local(&self, remote: u32) -> Option<u32> {
-        self.local.get(&remote).copied()
-    }
-
-    pub(crate) fn remote(&self, local: u32) -> Option<u32> {
-        self.remote.get(&local).copied()
+        self.0.get(&key::slot(remote)).copied()
     }
 }
 

@@ -11,8 +11,9 @@ use kernel_agent::{
 };
 use platform::DmaBuffer;
 
-use crate::abi::{self, MwBind, MwBindInfo, RecvWr, SendWr, Sge, send_flags, wc_opcode, wr};
+use crate::abi::{self, MwBind, MwBindInfo, RecvWr, SendWr, Sge, WrBind, send_flags, wc_opcode, wr};
 use crate::errno::{self, Errno};
+use crate::memory::Mw;
 use crate::qp::{self, Qp};
 use crate::{ah, memory, srq};
 
@@ -161,10 +162,7 @@ pub(crate) unsafe fn post_one(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
     let list = unsafe { segments(request.sg_list, request.num_sge)? };
     if request.opcode == wr::BIND_MW {
         // SAFETY: see the crate.
-        return unsafe {
-            bind(qp, request.bind_mw.mw, &request.bind_mw.info, request.wr_id, request.send_flags)
-        }
-        .map(drop);
+        return unsafe { post_bind(qp, request) };
     }
     // SAFETY: see the crate: the member of the union is the opcode's.
     let (operation, opcode, list) = unsafe { operation(qp, request, list)? };
@@ -213,6 +211,7 @@ unsafe fn operation<'a>(
         Remote { addr: rdma.remote_addr, key: rdma.rkey }
     };
     let local = || qp.opening().keys().local(request.imm_data).ok_or(libc::EINVAL);
+    let invalidated = || local().map(|key| Operation::LocalInvalidate { key, remote: request.imm_data });
     Ok(match request.opcode {
         wr::SEND => (Operation::Send { immediate: None }, wc_opcode::SEND, list),
         wr::SEND_WITH_IMM => (Operation::Send { immediate: Some(immediate) }, wc_opcode::SEND, list),
@@ -222,7 +221,7 @@ unsafe fn operation<'a>(
             (Operation::Write { to: remote(), immediate: Some(immediate) }, wc_opcode::RDMA_WRITE, list)
         }
         wr::RDMA_READ => (Operation::Read { from: remote() }, wc_opcode::RDMA_READ, list),
-        wr::LOCAL_INV => (Operation::LocalInvalidate { key: local()? }, wc_opcode::LOCAL_INV, &[]),
+        wr::LOCAL_INV => (invalidated()?, wc_opcode::LOCAL_INV, &[]),
         wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD => {
             // SAFETY: the caller's.
             let atomic = unsafe { request.wr.atomic };
@@ -243,46 +242,81 @@ unsafe fn operation<'a>(
     })
 }
 
-/// Binds a window; returns its new remote key.
+/// What a bind makes of a window.
 ///
 /// # Safety
 ///
 /// See the crate.
-unsafe fn bind(
-    qp: &Qp,
-    window: *mut abi::Mw,
-    info: &MwBindInfo,
-    wr_id: u64,
-    given: c_uint,
-) -> Result<u32, Errno> {
+unsafe fn bind(window: &Mw, info: &MwBindInfo) -> Result<Bind, Errno> {
     // SAFETY: see the crate.
-    let to = match unsafe { info.mr.as_ref() } {
-        Some(mr) => Bind {
+    match unsafe { info.mr.as_ref() } {
+        Some(mr) => Ok(Bind {
             region: mr.lkey,
             flags: memory::bind_rights(info.access)?,
             addr: info.addr,
             length: info.length,
-        },
-        // A length of 0 unbinds, whatever the region.
-        None if info.length == 0 => Bind { region: 0, flags: memory::bind_rights(0)?, addr: 0, length: 0 },
-        None => return Err(libc::EINVAL),
-    };
-    let shadow = Shadow { cookie: wr_id, data: wc_opcode::BIND_MW as u32 };
-    // SAFETY: see the crate.
-    let inner = unsafe { &memory::mw(window).inner };
-    qp.inner.post_bind(inner, to, flags(qp, given), shadow).map_err(errno::of_post)
+        }),
+        // A length of 0 unbinds a window of type 1, whatever the region.
+        None if info.length == 0 && !window.is_narrow() => {
+            Ok(Bind { region: 0, flags: memory::bind_rights(0)?, addr: 0, length: 0 })
+        }
+        None => Err(libc::EINVAL),
+    }
 }
 
-/// `ibv_bind_mw`: posts the bind of a window, whose key is new at once.
+/// The window of a posted request, and what the request makes of it: only windows of type 2 are
+/// bound by requests.
+///
+/// # Safety
+///
+/// The request is a bind.
+pub(crate) unsafe fn posted_bind<'a>(request: &SendWr) -> Result<(&'a Mw, Bind), Errno> {
+    let WrBind { mw, ref info, .. } = request.bind_mw;
+    // SAFETY: see the crate.
+    let window = unsafe { memory::mw(mw) };
+    if !window.is_narrow() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: see the crate.
+    Ok((window, unsafe { bind(window, info)? }))
+}
+
+fn bind_shadow(wr_id: u64) -> Shadow {
+    Shadow { cookie: wr_id, data: wc_opcode::BIND_MW as u32 }
+}
+
+/// Posts the bind of a window of type 2. Of the remote key the last byte counts; the others are the
+/// window's.
+///
+/// # Safety
+///
+/// The request is a bind.
+unsafe fn post_bind(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
+    // SAFETY: the caller's.
+    let (window, to) = unsafe { posted_bind(request)? };
+    let (low, flags) = (request.bind_mw.rkey as u8, flags(qp, request.send_flags));
+    let shadow = bind_shadow(request.wr_id);
+    qp.inner.post_bind_chosen(&window.inner, low, to, flags, shadow).map(drop).map_err(errno::of_post)
+}
+
+/// `ibv_bind_mw`: posts the bind of a window of type 1, whose key is new at once. A window of type
+/// 2 is `EINVAL`: it is bound by a request.
 ///
 /// # Safety
 ///
 /// See the crate.
 pub unsafe extern "C" fn bind_mw(this: *mut abi::Qp, window: *mut abi::Mw, with: *mut MwBind) -> c_int {
     // SAFETY: see the crate.
-    let (qp, with) = unsafe { (qp::of(this), &*with) };
+    let (qp, with, of) = unsafe { (qp::of(this), &*with, memory::mw(window)) };
+    if of.is_narrow() {
+        return libc::EINVAL;
+    }
     // SAFETY: see the crate.
-    match unsafe { bind(qp, window, &with.info, with.wr_id, with.send_flags) } {
+    let bound = unsafe { bind(of, &with.info) }.and_then(|to| {
+        let flags = flags(qp, with.send_flags);
+        qp.inner.post_bind(&of.inner, to, flags, bind_shadow(with.wr_id)).map_err(errno::of_post)
+    });
+    match bound {
         Ok(rkey) => {
             // SAFETY: see the crate.
             unsafe { (*window).rkey = rkey };

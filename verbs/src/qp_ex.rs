@@ -14,9 +14,9 @@ use crate::abi::{
     init_attr, qpt, send_flags, send_ops, wr,
 };
 use crate::errno::{Errno, pointer};
+use crate::post;
 use crate::qp::{self, Qp};
 use crate::turn::Turn;
-use crate::{memory, post};
 
 /// The requests that a queue pair of this type can have.
 fn known(kind: c_int) -> u64 {
@@ -254,10 +254,8 @@ fn is_whole(qp: &Qp, request: &SendWr) -> bool {
         // SAFETY: the member of the union is the opcode's; all of it is zeros before it is set.
         _ if qp.is_datagram() => !unsafe { request.wr.ud }.ah.is_null(),
         wr::ATOMIC_CMP_AND_SWP | wr::ATOMIC_FETCH_AND_ADD => request.num_sge == 1,
-        wr::BIND_MW => {
-            let info = &request.bind_mw.info;
-            memory::bind_rights(info.access).is_ok() && (!info.mr.is_null() || info.length == 0)
-        }
+        // SAFETY: it is a bind.
+        wr::BIND_MW => unsafe { post::posted_bind(request) }.is_ok(),
         wr::LOCAL_INV => qp.opening().keys().local(request.imm_data).is_some(),
         _ => true,
     }

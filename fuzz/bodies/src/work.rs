@@ -152,14 +152,14 @@ impl Scene {
             _ => input.number() as u32,
         };
         // Each link gives the region another remote key.
-        if input.rarely(4) { key ^ u32::from(input.byte() & 3) << ident::KEY_SLOT_BITS } else { key }
+        if input.rarely(4) { key ^ ident::key(0, u32::from(input.byte() & 3)) } else { key }
     }
 
     /// A remote key for a link or bind of the region or window with this local key.
     fn remote(&self, local: u32, input: &mut Input<'_>) -> u32 {
         match input.rarely(8) {
             true => input.number() as u32,
-            false => local ^ u32::from(input.byte() & 3) << ident::KEY_SLOT_BITS,
+            false => local ^ ident::key(0, u32::from(input.byte() & 3)),
         }
     }
 

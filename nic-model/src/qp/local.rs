@@ -6,7 +6,7 @@ use core::mem::offset_of;
 
 use nic_abi::cqe::{NO_FIELD, Status};
 use nic_abi::ident::key_slot;
-use nic_abi::wqe::{BindArgs, LinkFlags, ListArgs, Opcode};
+use nic_abi::wqe::{BindArgs, Header, LinkFlags, ListArgs, Opcode};
 use zerocopy::transmute;
 
 use super::Qp;
@@ -55,13 +55,18 @@ impl Qp {
     }
 
     fn local_invalidate(&self, work: &Work, keys: &mut Keys) -> Attempt {
-        let key = work.header.immediate;
-        let field = header_field!(immediate);
-        let window = matches!(keys.get(key), Some(Key { kind: Kind::Window { .. }, .. }));
+        let Header { immediate: key, remote_key: remote, .. } = work.header;
+        let named = keys.get(key);
+        let status = match named {
+            Some(Key { kind: Kind::Window { .. }, .. }) => Status::WindowBind,
+            _ => Status::MemoryManagement,
+        };
+        if remote != 0 && named.is_some_and(|named| !named.linked || named.remote != remote) {
+            return failed(status, header_field!(remote_key));
+        }
         match keys.invalidate(key, self.pd, self.owner) {
             Ok(()) => Attempt::Done(0),
-            Err(_) if window => failed(Status::WindowBind, field),
-            Err(_) => failed(Status::MemoryManagement, field),
+            Err(_) => failed(status, header_field!(immediate)),
         }
     }
 

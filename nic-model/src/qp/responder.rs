@@ -529,7 +529,7 @@ impl<F: Frontend> Responder<'_, F> {
         let invalidated = match job.extra {
             Extra::Invalidate(key) => {
                 let local = self.nic.keys.peer_can_invalidate(key, pd, owner);
-                Some(local.map_err(|_| Stop::Fault(Fault::ACCESS))?)
+                Some((local.map_err(|_| Stop::Fault(Fault::ACCESS))?, key))
             }
             _ => None,
         };
@@ -549,9 +549,9 @@ impl<F: Frontend> Responder<'_, F> {
             what.flags |= CqeFlags::IMMEDIATE;
             what.immediate = value;
         }
-        if let Some(local) = invalidated {
+        if let Some((local, remote)) = invalidated {
             what.flags |= CqeFlags::INVALIDATED;
-            what.immediate = local;
+            (what.immediate, what.detail) = (local, remote);
             if !planted(Bug::UnlinkForgotten) {
                 self.nic.keys.invalidate(local, pd, owner).map_err(|_| Stop::Fault(Fault::ACCESS))?;
             }

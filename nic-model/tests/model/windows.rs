@@ -149,8 +149,8 @@ fn a_bind_that_is_wrong_fails() {
             5 => (bind(narrow, region, 0x4fff, 64), read, Status::WindowBind, base),
             6 => (bind(narrow, region, 0x5fff, 64), read, Status::WindowBind, base),
             7 => (bind(narrow, region, 0x5000, u64::MAX), read, Status::WindowBind, base),
-            8 => (bind(narrow, region ^ 1 << 16, 0x5000, 64), read, Status::WindowBind, region_key),
-            9 => (bind(narrow ^ 1 << 16, region, 0x5000, 64), read, Status::WindowBind, key),
+            8 => (bind(narrow, region ^ 1, 0x5000, 64), read, Status::WindowBind, region_key),
+            9 => (bind(narrow ^ 1, region, 0x5000, 64), read, Status::WindowBind, key),
             // A remote key with another slot.
             11 => (bind(narrow, region, 0x5000, 64), read, Status::WindowBind, remote_at),
             10 => (bind(region, region, 0x5000, 64), read, Status::WindowBind, key),
@@ -229,7 +229,8 @@ fn narrow_windows_belong_to_a_named_owner() {
     let head = Header { immediate: remote(narrow[1], 1), ..header(wqe::Opcode::SendInvalidate, 1) };
     rig.post(&mut a, head, &[]);
     assert_eq!(status(&rig.sent(&mut a)), Status::Success);
-    assert_eq!(rig.received(&mut second).immediate, narrow[1], "the local key");
+    let received = rig.received(&mut second);
+    assert_eq!((received.immediate, received.detail), (narrow[1], remote(narrow[1], 1)), "local and remote");
     assert_eq!(bound(&mut rig, &second), 1);
     // A queue pair can be destroyed on the condition that its owner has none bound.
     let unless_bound = |unless_bound| DestroyQp { unless_bound, reserved: 0 };
@@ -256,4 +257,59 @@ fn a_relative_region_may_have_bit_5_but_no_window() {
     let narrow = window(&mut rig, 1, 2);
     rig.post_args(&mut b, bind(narrow, relative, 0, 64), bind_args(narrow, LinkFlags::REMOTE_READ));
     assert_eq!(status(&rig.sent(&mut b)), Status::MemoryManagement);
+}
+
+/// A consumer of verbs chooses the low byte of each key of a narrow window.
+#[test]
+fn of_the_keys_of_a_narrow_window_only_the_last_one_is_good() {
+    let (mut rig, mut a, mut b, region, _) = windows();
+    let (from, _) = rig.region(0, 64);
+    let narrow = window(&mut rig, 1, 2);
+    let keys = [0x3f00, 0x3fff, 0x3f00].map(|count| remote(narrow, count));
+    let invalidate_as = |remote_key| Header { remote_key, ..invalidate(narrow) };
+    for key in keys {
+        rig.post_args(&mut b, bind(narrow, region, 0x5100, 64), bind_args(key, LinkFlags::REMOTE_WRITE));
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        rig.post(&mut a, rdma(wqe::Opcode::Write, 1, key, 0x5100), &[segment(from, 0, 8)]);
+        assert_eq!(status(&rig.sent(&mut a)), Status::Success);
+        rig.post_args(&mut b, invalidate_as(key), [0; 4]);
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    }
+    // Bound by the second key, and named by the first: that one is of the past.
+    rig.post_args(&mut b, bind(narrow, region, 0x5100, 64), bind_args(keys[1], LinkFlags::REMOTE_WRITE));
+    rig.post_args(&mut b, invalidate_as(keys[0]), [0; 4]);
+    assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+    let refused = rig.sent(&mut b);
+    let field = offset_of!(Header, remote_key) as u32;
+    assert_eq!((status(&refused), refused.detail), (Status::WindowBind, field));
+    assert_eq!(query(&mut rig, 1, narrow).remote, keys[1], "it is still bound");
+    // A window that is not bound has no remote key.
+    let (_, mut c) = rig.pair();
+    rig.command(1, Opcode::DestroyWindow, narrow, &()).unwrap();
+    let narrow = window(&mut rig, 1, 2);
+    rig.post_args(&mut c, Header { remote_key: remote(narrow, 0), ..invalidate(narrow) }, [0; 4]);
+    assert_eq!(status(&rig.sent(&mut c)), Status::WindowBind);
+}
+
+#[test]
+fn a_stale_key_of_a_narrow_window_gives_no_access_and_invalidates_nothing() {
+    for write in [true, false] {
+        let (mut rig, mut a, mut b, region, _) = windows();
+        let (from, _) = rig.region(0, 64);
+        let narrow = window(&mut rig, 1, 2);
+        let (stale, good) = (remote(narrow, 0x100), remote(narrow, 0x101));
+        let args = bind_args(good, LinkFlags::REMOTE_WRITE);
+        rig.post_args(&mut b, bind(narrow, region, 0x5100, 64), args);
+        assert_eq!(status(&rig.sent(&mut b)), Status::Success);
+        rig.post_receive(&mut b, 1, &[]);
+        match write {
+            true => rig.post(&mut a, rdma(wqe::Opcode::Write, 1, stale, 0x5100), &[segment(from, 0, 8)]),
+            false => {
+                let head = Header { immediate: stale, ..header(wqe::Opcode::SendInvalidate, 1) };
+                rig.post(&mut a, head, &[]);
+            }
+        }
+        assert_eq!(status(&rig.sent(&mut a)), Status::RemoteAccess);
+        assert_eq!(query(&mut rig, 1, narrow).remote, good, "it is still bound");
+    }
 }

@@ -125,7 +125,7 @@ impl Core {
 
     fn post_invalidate(&self, ep: &Ep, key: u32, cookie: u64, flags: DtoFlags) -> Result<()> {
         let shadow = Shadow { cookie, data: data(flags, EventType::LMR_LINK_CMPL) };
-        let operation = Operation::LocalInvalidate { key };
+        let operation = Operation::LocalInvalidate { key, remote: 0 };
         match ep.qp()?.post_plain(&Request { operation, flags: send_flags(flags), shadow }) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.not_posted_to(ep.handle, error)),

@@ -97,7 +97,7 @@ impl Ia {
         ep.takes_requests()?;
         if rmr.narrow {
             let shadow = Shadow { cookie, data: data(dto_flags, EventType::RMR_LINK_CMPL) };
-            let operation = Operation::LocalInvalidate { key: rmr.window.key() };
+            let operation = Operation::LocalInvalidate { key: rmr.window.key(), remote: 0 };
             let request = Request { operation, flags: send_flags(dto_flags), shadow };
             return match ep.qp()?.post_plain(&request) {
                 Ok(_) => Ok(()),

@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 mod extended;
+mod windows;
 
 use ferrovia_verbs as verbs;
 use kernel_agent::{Agent, Config};
@@ -613,7 +614,7 @@ fn a_window_opens_a_part_of_a_region_until_it_is_bound_anew() {
     unsafe {
         let flags = ALL | access::MW_BIND as c_int;
         let region = memory::reg_mr(b.side.pd, b.page.cast(), 4096, flags);
-        assert!(memory::alloc_mw(b.side.pd, 2).is_null(), "there are windows of type 1 only");
+        assert!(memory::alloc_mw(b.side.pd, 3).is_null(), "there are two types");
         let window = memory::alloc_mw(b.side.pd, 1);
         let bind = |length: u64| {
             let info =

@@ -293,9 +293,9 @@ impl Qp {
                         immediate: 0,
                         detail: 0,
                     };
-                    if let (Some(_), Some(local)) = (invalidated, stream.invalidated.take()) {
+                    if let (Some(remote), Some(local)) = (invalidated, stream.invalidated.take()) {
                         what.flags |= CqeFlags::INVALIDATED;
-                        what.immediate = local;
+                        (what.immediate, what.detail) = (local, remote);
                     }
                     self.complete_receive(nic, Status::Success, what);
                 }
