@@ -21,6 +21,7 @@ use rustix::io::Errno as SystemError;
 use crate::abi::{self, AsyncEvent};
 use crate::errno::{Errno, minus_one, pointer};
 use crate::opening::{Context, Opening};
+use crate::origin::Origin;
 use crate::{cq, qp, srq};
 
 /// Asynchronous events of a context at most.
@@ -32,6 +33,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Events, and the descriptor that counts them.
 pub(crate) struct EventQueue<T> {
+    origin: Origin,
     fd: OwnedFd,
     queue: Mutex<VecDeque<T>>,
 }
@@ -40,7 +42,11 @@ impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
         let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)
             .map_err(SystemError::raw_os_error)?;
-        Ok(EventQueue { fd, queue: Mutex::new(VecDeque::new()) })
+        Ok(EventQueue { origin: Origin::here(), fd, queue: Mutex::new(VecDeque::new()) })
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     pub(crate) fn fd(&self) -> c_int {
@@ -70,6 +76,7 @@ impl<T> EventQueue<T> {
     /// before another thread can find the event gone: who destroys its object waits for what was
     /// taken.
     pub(crate) fn take(&self, note: impl Fn(&T)) -> Result<T, Errno> {
+        self.origin.check()?;
         loop {
             rustix::io::read(&self.fd, &mut [0; 8]).map_err(SystemError::raw_os_error)?;
             let mut queue = locked(&self.queue);
@@ -225,7 +232,10 @@ pub unsafe extern "C" fn get_cq_event(
 /// See the crate.
 pub unsafe extern "C" fn ack_cq_events(cq: *mut abi::Cq, events: c_uint) {
     // SAFETY: see the crate.
-    unsafe { cq::of(cq) }.events.completions.acknowledge(events);
+    let of = unsafe { cq::of(cq) };
+    if of.events.object.opening.origin.check().is_ok() {
+        of.events.completions.acknowledge(events);
+    }
 }
 
 /// What an asynchronous event is about.

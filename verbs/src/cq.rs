@@ -159,6 +159,7 @@ fn create(
     comp_vector: c_int,
     channel: Option<Arc<EventQueue<Arc<Events>>>>,
 ) -> Result<Made, Errno> {
+    opening.origin.check()?;
     let entries = entries(opening, cqe)?;
     if comp_vector != 0 {
         return Err(libc::EINVAL);
@@ -179,6 +180,10 @@ fn create(
 ///
 /// See the crate.
 pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     // SAFETY: see the crate.
     let cq = unsafe { of(this) };
     if let Err(error) = cq.inner.destroy().map_err(errno::of) {
@@ -208,6 +213,10 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
 /// See the crate.
 pub unsafe extern "C" fn resize_cq(this: *mut abi::Cq, cqe: c_int) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let cq = unsafe { of(this) };
     status(entries(&cq.events.object.opening, cqe).and_then(|entries| {
         cq.inner.resize(entries).map_err(errno::of)?;
@@ -223,6 +232,10 @@ pub unsafe extern "C" fn resize_cq(this: *mut abi::Cq, cqe: c_int) -> c_int {
 ///
 /// See the crate.
 pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     let arm = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
     // SAFETY: see the crate.
     let cq = unsafe { of(this) };
@@ -239,6 +252,10 @@ pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int
 ///
 /// See the crate.
 pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mut Wc) -> c_int {
+    // SAFETY: see the crate.
+    if unsafe { Context::check((*this).context) }.is_err() {
+        return -1;
+    }
     // SAFETY: see the crate.
     let cq = unsafe { of(this) };
     let Ok(most) = usize::try_from(num_entries) else { return -1 };

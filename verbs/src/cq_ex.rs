@@ -98,6 +98,16 @@ unsafe fn extended<'a>(this: *mut CqEx) -> (&'a Cq, &'a Extended) {
     (cq, &cq.extended)
 }
 
+/// `EIO` in a child of the process that made it.
+///
+/// # Safety
+///
+/// As [`extended`].
+unsafe fn check(this: *mut CqEx) -> Result<(), Errno> {
+    // SAFETY: the caller's.
+    unsafe { extended(this) }.0.events.object.opening.origin.check()
+}
+
 /// Takes the next completion, for the thread that has the turn.
 ///
 /// # Safety
@@ -126,6 +136,10 @@ unsafe extern "C" fn start_poll(this: *mut CqEx, attr: *mut PollCqAttr) -> c_int
     if !known {
         return libc::EINVAL;
     }
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { check(this) } {
+        return error;
+    }
     turn.take();
     // SAFETY: see the crate.
     match unsafe { advance(this) } {
@@ -140,12 +154,16 @@ unsafe extern "C" fn start_poll(this: *mut CqEx, attr: *mut PollCqAttr) -> c_int
 
 unsafe extern "C" fn next_poll(this: *mut CqEx) -> c_int {
     // SAFETY: see the crate.
-    unsafe { advance(this) }.err().unwrap_or(0)
+    unsafe { check(this).and_then(|()| advance(this)) }.err().unwrap_or(0)
 }
 
 unsafe extern "C" fn end_poll(this: *mut CqEx) {
     // SAFETY: see the crate.
-    unsafe { extended(this) }.1.turn.end();
+    unsafe {
+        if check(this).is_ok() {
+            extended(this).1.turn.end();
+        }
+    }
 }
 
 /// The present completion.

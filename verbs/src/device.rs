@@ -12,6 +12,7 @@ use crate::abi::{self, DeviceAttr, GidEntry, PortAttr, device_cap};
 use crate::errno::{self, Errno, minus_one, pointer, status};
 use crate::gid::{gid, gid_words, gids};
 use crate::opening::{Context, Opening, SLOTS};
+use crate::origin::Origin;
 use crate::stepped::Stepped;
 use crate::{cq, cq_ex, memory, missing, post, qp_ex};
 
@@ -43,6 +44,7 @@ struct Listed {
     abi: abi::Device,
     agent: Arc<Agent>,
     stepped: Option<Arc<dyn Stepped>>,
+    origin: Origin,
 }
 
 /// The devices of the process, which live as long as it does.
@@ -97,7 +99,7 @@ pub(crate) fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
                 dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
                 ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
             };
-            Box::into_raw(Box::new(Listed { abi: device, agent, stepped }))
+            Box::into_raw(Box::new(Listed { abi: device, agent, stepped, origin: Origin::here() }))
         });
         *devices = Some(Devices(listed.collect()));
     }
@@ -194,7 +196,8 @@ pub unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut abi::Cont
 /// The pointer is of a list.
 pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context, Errno> {
     // SAFETY: the caller's.
-    let Listed { agent, stepped, .. } = unsafe { listed(device) };
+    let Listed { agent, stepped, origin, .. } = unsafe { listed(device) };
+    origin.check()?;
     Opening::open(agent, stepped).map(|opening| {
         let not_there = missing::number as *const () as usize;
         let mut ops = [not_there; 32];
@@ -241,6 +244,10 @@ pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context,
 ///
 /// See the crate.
 pub unsafe extern "C" fn close_device(context: *mut abi::Context) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check(context) } {
+        return error;
+    }
     // SAFETY: it came from `open_device`.
     let context = unsafe { Box::from_raw(context.byte_sub(offset_of!(Context, abi)).cast::<Context>()) };
     context.opening.close();

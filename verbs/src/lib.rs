@@ -46,6 +46,7 @@ pub mod memory;
 pub mod missing;
 mod object;
 mod opening;
+mod origin;
 pub mod post;
 mod present;
 pub mod qp;
@@ -61,6 +62,7 @@ pub use stepped::Stepped;
 /// Forgets all devices and contexts: the process is a child of the one that opened them, and has no
 /// threads of theirs. See [`device::forget`].
 pub fn forget() {
+    origin::forked();
     cm::devices::forget();
     device::forget();
 }

@@ -49,6 +49,10 @@ pub unsafe extern "C" fn alloc_pd(context: *mut abi::Context) -> *mut abi::Pd {
 /// See the crate.
 pub unsafe extern "C" fn dealloc_pd(this: *mut abi::Pd) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     if let Err(error) = unsafe { pd(this) }.inner.destroy() {
         return errno::of(error);
     }
@@ -172,6 +176,10 @@ pub unsafe extern "C" fn reg_mr_iova(
 /// See the crate.
 pub unsafe extern "C" fn dereg_mr(this: *mut abi::Mr) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let (mr, opening) = unsafe { (&*this.cast::<Mr>(), Context::opening((*this).context)) };
     if let Err(error) = mr.inner.destroy() {
         return errno::of(error);
@@ -202,6 +210,11 @@ pub unsafe extern "C" fn rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        errno::set(error);
+        return AS_BEFORE;
+    }
     const ALL: c_int = CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS;
     if flags & !ALL != 0 || flags & CHANGE_PD != 0 && to.is_null() {
         errno::set(libc::EINVAL);
@@ -315,6 +328,10 @@ pub unsafe extern "C" fn alloc_mw(of: *mut abi::Pd, kind: c_int) -> *mut abi::Mw
 ///
 /// See the crate.
 pub unsafe extern "C" fn dealloc_mw(this: *mut abi::Mw) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     // SAFETY: see the crate.
     let (window, opening) = unsafe { (mw(this), Context::opening((*this).context)) };
     if let Err(error) = window.inner.destroy() {

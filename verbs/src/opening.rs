@@ -15,6 +15,7 @@ use rdma::{Adapter, Face, Opening as Begun, Table, handles};
 use crate::abi::{self, event};
 use crate::channel::{AsyncQueue, Element};
 use crate::errno::Errno;
+use crate::origin::Origin;
 use crate::stepped::Stepped;
 use crate::{cq, qp, srq};
 
@@ -62,6 +63,7 @@ pub(crate) trait Connections: Send + Sync {
 
 pub(crate) struct Opening {
     adapter: Adapter<Opening>,
+    pub(crate) origin: Origin,
     pub(crate) stepped: Option<Arc<dyn Stepped>>,
     pub(crate) qps: Table<QpHandle, qp::Events>,
     pub(crate) cqs: Table<CqHandle, cq::Events>,
@@ -88,6 +90,7 @@ impl Opening {
         begun
             .open(u32::MAX, None, |adapter| Opening {
                 adapter,
+                origin: Origin::here(),
                 stepped: stepped.clone(),
                 qps,
                 cqs,
@@ -105,6 +108,7 @@ impl Opening {
     }
 
     pub(crate) fn client(&self) -> Result<&Arc<Client>, Errno> {
+        self.origin.check()?;
         self.adapter.client().ok_or(libc::EIO)
     }
 
@@ -232,6 +236,16 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// `EIO` in a child of the process that opened it.
+    ///
+    /// # Safety
+    ///
+    /// As [`Context::opening`].
+    pub(crate) unsafe fn check(context: *mut abi::Context) -> Result<(), Errno> {
+        // SAFETY: the caller's.
+        unsafe { Context::opening(context) }.origin.check()
+    }
+
     /// # Safety
     ///
     /// The pointer is one that [`open_device`](crate::device::open_device) returned.

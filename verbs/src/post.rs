@@ -14,6 +14,7 @@ use platform::DmaBuffer;
 use crate::abi::{self, MwBind, MwBindInfo, RecvWr, SendWr, Sge, WrBind, send_flags, wc_opcode, wr};
 use crate::errno::{self, Errno};
 use crate::memory::Mw;
+use crate::opening::Context;
 use crate::qp::{self, Qp};
 use crate::{ah, memory, srq};
 
@@ -109,6 +110,12 @@ pub unsafe extern "C" fn post_send(
     first: *mut SendWr,
     bad_wr: *mut *mut SendWr,
 ) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        // SAFETY: see the crate.
+        unsafe { *bad_wr = first };
+        return error;
+    }
     // SAFETY: see the crate.
     let qp = unsafe { qp::of(this) };
     // SAFETY: see the crate.
@@ -307,6 +314,10 @@ unsafe fn post_bind(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
 /// See the crate.
 pub unsafe extern "C" fn bind_mw(this: *mut abi::Qp, window: *mut abi::Mw, with: *mut MwBind) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let (qp, with, of) = unsafe { (qp::of(this), &*with, memory::mw(window)) };
     if of.is_narrow() {
         return libc::EINVAL;
@@ -362,6 +373,12 @@ pub unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut RecvWr,
 ) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        // SAFETY: see the crate.
+        unsafe { *bad_wr = first };
+        return error;
+    }
+    // SAFETY: see the crate.
     let qp = unsafe { qp::of(this) };
     // SAFETY: see the crate.
     unsafe {
@@ -379,6 +396,12 @@ pub unsafe extern "C" fn post_srq_recv(
     first: *mut RecvWr,
     bad_wr: *mut *mut RecvWr,
 ) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        // SAFETY: see the crate.
+        unsafe { *bad_wr = first };
+        return error;
+    }
     // SAFETY: see the crate.
     let srq = unsafe { srq::of(this) };
     // SAFETY: see the crate.

@@ -133,6 +133,7 @@ type Made = (Arc<kernel_agent::Qp>, Arc<Events>, Option<Inline>, QpCap);
 ///
 /// The objects in `init` are there.
 unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) -> Result<Made, Errno> {
+    opening.origin.check()?;
     let (qp_type, kind) = match init.qp_type {
         qpt::RC => (QpType::Rc, init.qp_type),
         qpt::UC => (QpType::Uc, init.qp_type),
@@ -200,6 +201,10 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
 /// See the crate.
 pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let qp = unsafe { of(this) };
     if let Err(error) = qp.inner.destroy()
         && !qp.opening().agent().is_dead()
@@ -224,6 +229,10 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
 ///
 /// See the crate.
 pub unsafe extern "C" fn modify_qp(this: *mut abi::Qp, attr: *mut QpAttr, attr_mask: c_int) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     // SAFETY: see the crate.
     let (qp, attr) = unsafe { (of(this), &*attr) };
     let mut held = qp.attr();
@@ -388,6 +397,10 @@ pub unsafe extern "C" fn query_qp(
     _attr_mask: c_int,
     init: *mut QpInitAttr,
 ) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     // SAFETY: see the crate.
     let qp = unsafe { of(this) };
     status(qp.inner.query().map_err(errno::of).map(|info| {

@@ -187,14 +187,17 @@ pub unsafe extern "C" fn qp_to_qp_ex(this: *mut abi::Qp) -> *mut QpEx {
 unsafe fn open<'a>(this: *mut QpEx) -> Option<(&'a Qp, &'a Batch, &'a mut Requests)> {
     // SAFETY: see the crate.
     let qp = unsafe { qp::of(this.cast()) };
-    let batch = qp.batch.as_ref()?;
+    let batch = qp.batch.as_ref().filter(|_| qp.opening().origin.check().is_ok())?;
     // SAFETY: the caller's: this thread has the turn.
     Some((qp, batch, unsafe { &mut *batch.requests.get() }))
 }
 
 unsafe extern "C" fn wr_start(this: *mut QpEx) {
     // SAFETY: see the crate.
-    if let Some(batch) = unsafe { &qp::of(this.cast()).batch } {
+    let qp = unsafe { qp::of(this.cast()) };
+    if let Some(batch) = &qp.batch
+        && qp.opening().origin.check().is_ok()
+    {
         batch.turn.take();
         // SAFETY: this thread has the turn.
         unsafe { &mut *batch.requests.get() }.clear();
@@ -204,6 +207,10 @@ unsafe extern "C" fn wr_start(this: *mut QpEx) {
 /// Posts all requests since the beginning. If one of them is wrong, or there is no room for all,
 /// none is posted.
 unsafe extern "C" fn wr_complete(this: *mut QpEx) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { qp::of(this.cast()) }.opening().origin.check() {
+        return error;
+    }
     // SAFETY: see the crate.
     let Some((qp, batch, added)) = (unsafe { open(this) }) else { return libc::EINVAL };
     // SAFETY: the requests are the program's, and their data is theirs.
@@ -263,7 +270,7 @@ fn is_whole(qp: &Qp, request: &SendWr) -> bool {
 
 unsafe extern "C" fn wr_abort(this: *mut QpEx) {
     // SAFETY: see the crate.
-    if let Some(batch) = unsafe { &qp::of(this.cast()).batch } {
+    if let Some((_, batch, _)) = unsafe { open(this) } {
         batch.turn.end();
     }
 }

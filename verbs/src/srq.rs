@@ -48,6 +48,7 @@ pub unsafe extern "C" fn create_srq(pd: *mut abi::Pd, init: *mut SrqInitAttr) ->
     let opening = unsafe { Context::opening(context) };
     let SrqAttr { max_wr, max_sge, .. } = init.attr;
     let made = || -> Result<_, Errno> {
+        opening.origin.check()?;
         if max_wr == 0 {
             return Err(libc::EINVAL);
         }
@@ -85,6 +86,10 @@ pub unsafe extern "C" fn create_srq(pd: *mut abi::Pd, init: *mut SrqInitAttr) ->
 /// See the crate.
 pub unsafe extern "C" fn destroy_srq(this: *mut abi::Srq) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let srq = unsafe { of(this) };
     if let Err(error) = srq.inner.destroy() {
         return errno::of(error);
@@ -104,6 +109,10 @@ pub unsafe extern "C" fn destroy_srq(this: *mut abi::Srq) -> c_int {
 /// See the crate.
 pub unsafe extern "C" fn modify_srq(this: *mut abi::Srq, attr: *mut SrqAttr, mask: c_int) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let (srq, attr) = unsafe { (of(this), &*attr) };
     if mask & !(MAX_WR | LIMIT) != 0 || mask & MAX_WR != 0 && attr.max_wr == 0 {
         return libc::EINVAL;
@@ -119,6 +128,10 @@ pub unsafe extern "C" fn modify_srq(this: *mut abi::Srq, attr: *mut SrqAttr, mas
 ///
 /// See the crate.
 pub unsafe extern "C" fn query_srq(this: *mut abi::Srq, attr: *mut SrqAttr) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     // SAFETY: see the crate.
     let srq = unsafe { of(this) };
     status(srq.inner.sizes().map_err(errno::of).map(|(max_wr, srq_limit)| {

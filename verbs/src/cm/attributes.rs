@@ -23,6 +23,10 @@ const ACCESS: u32 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_
 /// See the crate.
 pub unsafe extern "C" fn init_qp_attr(id: *mut CmId, attr: *mut QpAttr, attr_mask: *mut c_int) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { identifier::of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     let (to, found) = unsafe { ((*attr).qp_state, attributes(id, (*attr).qp_state)) };
     minus_one(found.map(|(found, given)| {
         // SAFETY: see the crate.

@@ -177,7 +177,9 @@ pub unsafe extern "C" fn ack_cm_event(event: *mut CmEvent) -> c_int {
     }
     // SAFETY: it came from `take`.
     let taken = unsafe { Box::from_raw(event.cast::<Taken>()) };
-    taken.of.reported().acknowledge(1);
+    if taken.of.origin.check().is_ok() {
+        taken.of.reported().acknowledge(1);
+    }
     0
 }
 

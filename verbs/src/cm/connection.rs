@@ -55,6 +55,10 @@ unsafe fn bytes(at: *const c_void, len: u8) -> Vec<u8> {
 /// See the crate.
 pub unsafe extern "C" fn listen(id: *mut CmId, backlog: c_int) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     minus_one(unsafe { begin_to_listen(&mut *id, of(id), backlog) })
 }
 
@@ -132,6 +136,10 @@ fn depths(device: &Device, param: Option<&ConnParam>, most: ReadDepths) -> Resul
 ///
 /// See the crate.
 pub unsafe extern "C" fn connect(id: *mut CmId, param: *mut ConnParam) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     // SAFETY: see the crate.
     minus_one(unsafe {
         let begun = if (*id).ps == ps::UDP { ask(id, param) } else { begin_to_connect(id, param) };
@@ -259,6 +267,10 @@ unsafe fn ask(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> {
 /// See the crate.
 pub unsafe extern "C" fn accept(id: *mut CmId, param: *mut ConnParam) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     minus_one(unsafe { answer(id, param).and_then(|synchronous| channel::complete(id, synchronous)) })
 }
 
@@ -321,6 +333,10 @@ unsafe fn answer(at: *mut CmId, param: *const ConnParam) -> Result<bool, Errno> 
 /// See the crate.
 pub unsafe extern "C" fn establish(id: *mut CmId) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     let inner = unsafe { of(id) };
     let state = inner.state();
     let confirmed = match (&state.phase, &state.device) {
@@ -339,6 +355,10 @@ pub unsafe extern "C" fn establish(id: *mut CmId) -> c_int {
 ///
 /// See the crate.
 pub unsafe extern "C" fn reject(id: *mut CmId, private_data: *const c_void, len: u8) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     // SAFETY: see the crate.
     minus_one(unsafe { refuse(of(id), &bytes(private_data, len)) })
 }
@@ -380,6 +400,10 @@ fn refuse(inner: &Arc<Inner>, data: &[u8]) -> Result<(), Errno> {
 ///
 /// See the crate.
 pub unsafe extern "C" fn disconnect(id: *mut CmId) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     // SAFETY: see the crate.
     minus_one(unsafe { leave(of(id), (*id).qp).and_then(|synchronous| channel::complete(id, synchronous)) })
 }

@@ -96,6 +96,10 @@ pub unsafe extern "C" fn destroy_ep(id: *mut CmId) {
 /// See the crate.
 pub unsafe extern "C" fn get_request(listener: *mut CmId, to: *mut *mut CmId) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { identifier::of(listener) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     minus_one(unsafe { next_request(listener) }.map(|id| {
         // SAFETY: see the crate.
         unsafe { *to = id };

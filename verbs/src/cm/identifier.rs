@@ -20,6 +20,7 @@ use crate::abi::{QpInitAttr, qpt};
 use crate::channel::Reported;
 use crate::errno::{Errno, minus_one};
 use crate::gid::gid_words;
+use crate::origin::Origin;
 
 /// The only partition key, in network byte order.
 const PKEY: u16 = 0xffff;
@@ -78,6 +79,7 @@ pub(crate) struct State {
 /// What events need of an identifier.
 pub(crate) struct Inner {
     pub(crate) number: u64,
+    pub(crate) origin: Origin,
     at: AtomicPtr<CmId>,
     /// Where its events go. Held while one is added.
     queue: Mutex<Arc<Queue>>,
@@ -209,8 +211,10 @@ pub(crate) unsafe fn make(
     let channel = if synchronous { channel::create()? } else { channel };
     // SAFETY: the caller's, or it was just made.
     let queue = unsafe { channel::queue(channel) }.clone();
+    queue.origin().check()?;
     let inner = Arc::new(Inner {
         number: next_number(),
+        origin: Origin::here(),
         at: AtomicPtr::new(ptr::null_mut()),
         queue: Mutex::new(queue),
         reported: Reported::default(),
@@ -289,6 +293,10 @@ pub unsafe extern "C" fn create_id(
 /// See the crate.
 pub unsafe extern "C" fn destroy_id(id: *mut CmId) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     unsafe { end(id) };
     0
 }
@@ -364,6 +372,10 @@ fn stop(inner: &Arc<Inner>) {
 /// See the crate.
 pub unsafe extern "C" fn migrate_id(id: *mut CmId, channel: *mut EventChannel) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     minus_one(unsafe { migrate(id, channel) })
 }
 
@@ -437,6 +449,10 @@ pub(crate) fn settle(id: &mut CmId, state: &mut State, device: &Arc<Device>, own
 /// See the crate.
 pub unsafe extern "C" fn bind_addr(id: *mut CmId, to: *mut libc::sockaddr) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     minus_one(unsafe {
         let inner = of(id);
         address::read(to).and_then(|to| bind(&mut *id, &mut inner.state(), to))
@@ -462,6 +478,10 @@ pub unsafe extern "C" fn resolve_addr(
     dst: *mut libc::sockaddr,
     _timeout_ms: c_int,
 ) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     // SAFETY: see the crate.
     minus_one(unsafe {
         let inner = of(id);
@@ -524,6 +544,10 @@ unsafe fn resolve_address(
 /// See the crate.
 pub unsafe extern "C" fn resolve_route(id: *mut CmId, _timeout_ms: c_int) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     let inner = unsafe { of(id) };
     let mut state = inner.state();
     if !matches!(state.phase, Phase::AddressResolved) {
@@ -550,6 +574,10 @@ pub unsafe extern "C" fn set_option(
     value: *mut c_void,
     size: usize,
 ) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     const OF_IDENTIFIERS: c_int = 0;
     const TOS: c_int = 0;
     const REUSEADDR: c_int = 1;

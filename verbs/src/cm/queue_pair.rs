@@ -88,6 +88,10 @@ unsafe fn destroy_cqs(id: &mut CmId) {
 /// See the crate.
 pub unsafe extern "C" fn create_qp(id: *mut CmId, pd: *mut Pd, init: *mut QpInitAttr) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { identifier::of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
+    // SAFETY: see the crate.
     minus_one(unsafe { create_plain(&mut *id, pd, &mut *init) })
 }
 
@@ -189,6 +193,10 @@ unsafe fn begin(id: &CmId, qp: *mut Qp, kind: c_int) -> Result<(), Errno> {
 ///
 /// See the crate.
 pub unsafe extern "C" fn create_qp_ex(id: *mut CmId, attr: *mut QpInitAttrEx) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { identifier::of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     // SAFETY: see the crate: the structure reaches as far as its mask says.
     minus_one(unsafe {
         let pd = if (*attr).comp_mask & init_attr::PD != 0 { (*attr).pd } else { ptr::null_mut() };
@@ -226,6 +234,10 @@ pub unsafe extern "C" fn destroy_qp(id: *mut CmId) {
 ///
 /// See the crate.
 pub unsafe extern "C" fn create_srq(id: *mut CmId, pd: *mut Pd, init: *mut SrqInitAttr) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { identifier::of(id) }.origin.check() {
+        return minus_one(Err(error));
+    }
     // SAFETY: see the crate.
     minus_one(unsafe {
         let id = &mut *id;

@@ -97,7 +97,7 @@ fn end_of(n: usize, kind: c_int, operations: u64) -> End {
 }
 
 /// Two queue pairs with all of it, connected.
-fn extended() -> (End, End) {
+pub(super) fn extended() -> (End, End) {
     let (a, b) = (end_of(0, qpt::RC, EACH), end_of(1, qpt::RC, EACH));
     a.init();
     b.init();
@@ -114,18 +114,18 @@ impl End {
         found
     }
 
-    fn start(&self) -> *mut QpEx {
+    pub(super) fn start(&self) -> *mut QpEx {
         let ex = self.ex();
         call!(ex, wr_start, fn());
         ex
     }
 
-    fn complete(&self) -> c_int {
+    pub(super) fn complete(&self) -> c_int {
         call!(self.ex(), wr_complete, fn() -> c_int)
     }
 
     /// Adds a Send of a part of the page.
-    fn add_send(&self, wr_id: u64, at: u64, length: u32) {
+    pub(super) fn add_send(&self, wr_id: u64, at: u64, length: u32) {
         let ex = self.ex();
         self.name(wr_id);
         call!(ex, wr_send, fn());
@@ -139,11 +139,18 @@ impl End {
         unsafe { ((*self.ex()).wr_id, (*self.ex()).wr_flags) = (wr_id, send_flags::SIGNALED) };
     }
 
-    fn poll(&self) -> *mut CqEx {
-        let cq: *mut CqEx = self.cq.cast();
-        let mut attr = PollCqAttr { comp_mask: 0 };
-        while call!(cq, start_poll, fn(*mut PollCqAttr) -> c_int, &mut attr) == libc::ENOENT {}
-        cq
+    pub(super) fn poll(&self) -> *mut CqEx {
+        while self.start_poll() == libc::ENOENT {}
+        self.cq.cast()
+    }
+
+    pub(super) fn start_poll(&self) -> c_int {
+        let (cq, mut attr) = (self.cq.cast::<CqEx>(), PollCqAttr { comp_mask: 0 });
+        call!(cq, start_poll, fn(*mut PollCqAttr) -> c_int, &mut attr)
+    }
+
+    pub(super) fn end_poll(&self) {
+        call!(self.cq.cast::<CqEx>(), end_poll, fn());
     }
 }
 

@@ -8,12 +8,32 @@ use std::ptr;
 use std::sync::OnceLock;
 
 mod extended;
+mod forked;
 mod windows;
 
 use ferrovia_verbs as verbs;
 use kernel_agent::{Agent, Config};
 use verbs::abi::{self, attr_mask as mask, *};
 use verbs::{Nic, ah, channel, cq, device, memory, post, qp, srq, words};
+
+thread_local! {
+    /// The calls of this thread: steps, and hints that it will wait.
+    static NOTED: std::cell::Cell<(u32, u32)> = const { std::cell::Cell::new((0, 0)) };
+}
+
+/// A device that has a thread of its own, and notes who would do its work.
+struct Noted;
+
+impl verbs::Stepped for Noted {
+    fn step(&self) -> bool {
+        NOTED.with(|noted| noted.set((noted.get().0 + 1, noted.get().1)));
+        false
+    }
+
+    fn leave(&self) {
+        NOTED.with(|noted| noted.set((noted.get().0, noted.get().1 + 1)));
+    }
+}
 
 /// The NICs: the machine lives as long as the process.
 fn nics() -> Result<Vec<Nic>, i32> {
@@ -23,7 +43,11 @@ fn nics() -> Result<Vec<Nic>, i32> {
     Ok([0, 1]
         .map(|n| {
             let agent = Agent::open(machine.platform(), machine.transport(n), n as u32, config);
-            Nic { name: format!("test{n}"), agent: agent.expect("the NIC comes up"), stepped: None }
+            Nic {
+                name: format!("test{n}"),
+                agent: agent.expect("the NIC comes up"),
+                stepped: Some(std::sync::Arc::new(Noted)),
+            }
         })
         .into())
 }
@@ -316,6 +340,34 @@ fn a_send_arrives_with_its_immediate_data() {
     // SAFETY: the queue pair is there.
     assert_eq!(got.qp_num, unsafe { (*b.qp).qp_num });
     assert_eq!(b.read(64, 10), b"over verbs");
+    a.end();
+    b.end();
+}
+
+#[test]
+fn a_poll_that_finds_nothing_steps_the_device_and_one_that_finds_something_does_not() {
+    let (a, b) = connected();
+    let mut wc = Wc::default();
+    // SAFETY: the queue is there, and room for one.
+    let poll = |wc: &mut Wc| unsafe { cq::poll_cq(a.cq, 1, wc) };
+    let steps = || NOTED.with(|noted| noted.get().0);
+    assert_eq!((poll(&mut wc), steps()), (0, 1));
+    assert_eq!((poll(&mut wc), steps()), (0, 2));
+    assert_eq!(b.receive(5, b.sge(64, 64)), 0);
+    let mut sge = a.sge(0, 10);
+    assert_eq!(a.post(&mut a.request(3, wr::SEND, &mut sge)), 0);
+    // The peer has it after the device has it, so the next poll may find nothing yet.
+    b.completion();
+    let before = loop {
+        let before = steps();
+        if poll(&mut wc) == 1 {
+            break before;
+        }
+    };
+    assert_eq!(steps(), before);
+    // SAFETY: the queue is there.
+    assert_eq!(unsafe { cq::req_notify_cq(a.cq, 0) }, 0);
+    assert_eq!(NOTED.with(|noted| noted.get().1), 1);
     a.end();
     b.end();
 }
