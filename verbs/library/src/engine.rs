@@ -8,8 +8,9 @@
 //! going to wait for an event says so (`leave`), and the thread is back at once.
 //!
 //! Locks: that of the fabric, which no call of the program waits for.
-#![expect(unsafe_code, reason = "a descriptor of the link is polled without the lock of the link")]
+#![expect(unsafe_code, reason = "cancellation is C's; a descriptor of the link is polled without its lock")]
 
+use core::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -165,8 +166,36 @@ impl Engine {
     }
 }
 
+unsafe extern "C" {
+    /// POSIX's; the crate `libc` does not have it.
+    fn pthread_setcancelstate(state: c_int, former: *mut c_int) -> c_int;
+}
+
+/// Keeps the calling thread from being cancelled in a call of the kernel, where it would never let
+/// go of the device.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn begin() -> Uncancelled {
+        const DISABLE: c_int = 1;
+        let mut former = 0;
+        // SAFETY: it changes a word of this thread.
+        unsafe { pthread_setcancelstate(DISABLE, &mut former) };
+        Uncancelled(former)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
 impl Stepped for Engine {
     fn step(&self) -> bool {
+        // Dropped after the lock.
+        let _uncancelled = Uncancelled::begin();
         let polls = self.polls.fetch_add(1, Ordering::Relaxed);
         let Ok(mut state) = self.state.try_lock() else { return false };
         if state.asleep {
