@@ -513,6 +513,21 @@ impl Qp {
         Ok(agent.nic().query_qp(self.qpn())?)
     }
 
+    /// Attaches a UD queue pair to a multicast group, whose datagrams it gets from then on, until
+    /// it leaves or is destroyed. An error if it has joined the group already.
+    pub fn join(&self, gid: [u8; 16]) -> Result<(), Error> {
+        let agent = self.client().agent();
+        agent.has(&self.common)?;
+        Ok(agent.nic().join_group(self.qpn(), gid)?)
+    }
+
+    /// Detaches a queue pair from a multicast group. An error if it has not joined it.
+    pub fn leave(&self, gid: [u8; 16]) -> Result<(), Error> {
+        let agent = self.client().agent();
+        agent.has(&self.common)?;
+        Ok(agent.nic().leave_group(self.qpn(), gid)?)
+    }
+
     /// How many requests are outstanding: of the send queue and of the receive queue.
     pub fn outstanding(&self) -> (u32, u32) {
         (self.sends.len(), self.receives.len())

@@ -7,24 +7,28 @@
 //! and "don't fragment". Its source port is 4791. The link computes the ICRC anew for the headers
 //! that the host writes. A frame whose ICRC was wrong still has a wrong one afterwards.
 //!
+//! A multicast group of IPv4 that the port joins gets a socket of its own, bound to the group's
+//! address: the first socket is bound to the port's, and gets nothing of groups. Groups of IPv6 are
+//! not carried.
+//!
 //! There are no MACs and no neighbours. The link derives a MAC from an address, and answers the
 //! port's ARP requests and neighbour solicitations itself.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use platform::Instant;
 use roce::wire::{bth, ethernet, icrc, ipv4, ipv6, udp};
 use roce::{Gid, UDP_PORT};
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, Icmpv6Packet, Icmpv6Repr, NdiscNeighborFlags,
     NdiscRepr, RawHardwareAddress,
 };
 
+use crate::poller::{Poller, Source};
 use crate::queue::FrameQueue;
 use crate::{Counters, Dropped, Link, OpenError, PollFd, Wire};
 
@@ -49,6 +53,12 @@ pub struct Udp {
     mac: [u8; 6],
     /// Answers to the port's requests for MACs.
     answers: FrameQueue,
+    /// A socket for each group that the port has joined; the port bounds their number.
+    groups: Vec<(Ipv4Addr, UdpSocket)>,
+    /// Watches all sockets.
+    poller: Poller,
+    /// The socket that is looked at next: 0 the first one, else a group's.
+    turn: usize,
     buffer: Vec<u8>,
     counters: Counters,
 }
@@ -74,7 +84,34 @@ impl Udp {
         // The system may grant less.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, HOST_BUFFER);
         let (answers, counters) = (FrameQueue::default(), Counters::default());
-        Ok(Udp { socket, local, mac, answers, buffer: Vec::new(), counters })
+        let poller = Poller::new().map_err(|e| failed(e.into()))?;
+        poller.add(&socket, Source::Listener).map_err(|e| failed(e.into()))?;
+        let (groups, buffer) = (Vec::new(), Vec::new());
+        Ok(Udp { socket, local, mac, answers, groups, poller, turn: 0, buffer, counters })
+    }
+
+    /// Opens the socket of a group. The host sends what goes to the group from the local address's
+    /// interface, and back to the sockets of this host.
+    fn join_v4(&mut self, group: Ipv4Addr, local: Ipv4Addr) -> rustix::io::Result<()> {
+        let kind = rustix::net::SocketType::DGRAM;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::INET, kind, flags, None)?;
+        // Each process that joins the group has such a socket.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(group, UDP_PORT))?;
+        sockopt::set_ip_add_membership(&socket, &group, &local)?;
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, HOST_BUFFER);
+        self.poller.add(&socket, Source::Peer(self.groups.len()))?;
+        self.groups.push((group, socket.into()));
+        Ok(())
+    }
+
+    /// The socket whose turn it is, and the address to which its datagrams go.
+    fn socket_in_turn(&self) -> (&UdpSocket, IpAddr) {
+        match self.turn.checked_sub(1).and_then(|place| self.groups.get(place)) {
+            Some((group, socket)) => (socket, IpAddr::V4(*group)),
+            None => (&self.socket, self.local),
+        }
     }
 
     /// The MAC for an address.
@@ -244,15 +281,27 @@ impl Udp {
     }
 
     /// Writes the headers of a datagram of `len` bytes, which is behind the room for them.
-    fn wrap(&self, from: SocketAddr, len: usize, into: &mut [u8]) -> Result<usize, roce::Error> {
+    fn wrap(
+        &self,
+        (from, to): (SocketAddr, IpAddr),
+        len: usize,
+        into: &mut [u8],
+    ) -> Result<usize, roce::Error> {
         let payload_len = (udp::Repr::LEN + len) as u16;
         let ether_type = match self.local {
             IpAddr::V4(_) => ethernet::Repr::IPV4,
             IpAddr::V6(_) => ethernet::Repr::IPV6,
         };
-        let header = ethernet::Repr { dst: self.mac, src: Udp::mac_of(from.ip()), vlan: None, ether_type };
+        let dst = match to {
+            IpAddr::V4(group) if group.is_multicast() => {
+                let [_, a, b, c] = group.octets();
+                [0x01, 0x00, 0x5e, a & 0x7f, b, c]
+            }
+            _ => self.mac,
+        };
+        let header = ethernet::Repr { dst, src: Udp::mac_of(from.ip()), vlan: None, ether_type };
         let rest = header.emit(into)?;
-        let (rest, network) = match (from.ip(), self.local) {
+        let (rest, network) = match (from.ip(), to) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => (wrap_v4(src, dst, payload_len, rest)?, ipv4::Repr::LEN),
             (src, dst) => {
                 let (src, dst) = (Gid::from(src), Gid::from(dst));
@@ -331,23 +380,35 @@ impl Wire for Udp {
             }
         }
         let headers = self.headers();
-        for _ in 0..SHARE {
+        let mut empty = 0;
+        for _ in 0..SHARE + self.groups.len() as u32 {
             let (_, room) = into.split_at_mut_checked(headers).unwrap_or_default();
             let space = room.len();
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let (len, from) = match rustix::net::recvfrom(&self.socket, room, flags) {
+            let (socket, to) = self.socket_in_turn();
+            let (len, from) = match rustix::net::recvfrom(socket, room, flags) {
                 Ok((_, len, from)) => (len, from.and_then(|from| SocketAddr::try_from(from).ok())),
                 Err(Errno::INTR) => continue,
                 // There is no datagram; or the error of an earlier one, which this call has
-                // cleared.
-                Err(_) => return None,
+                // cleared. The last call of the owner looks at each socket.
+                Err(_) => {
+                    empty += 1;
+                    if empty > self.groups.len() {
+                        return None;
+                    }
+                    self.turn = (self.turn + 1) % (self.groups.len() + 1);
+                    continue;
+                }
             };
+            empty = 0;
             let Some(from) = from.filter(|_| len <= space) else {
                 self.counters.drop(Dropped::Oversized);
                 continue;
             };
-            match self.wrap(from, len, into) {
+            match self.wrap((from, to), len, into) {
                 Ok(len) => {
+                    // No socket keeps the others waiting.
+                    self.turn = (self.turn + 1) % (self.groups.len() + 1);
                     self.counters.count_received(len);
                     return Some(len);
                 }
@@ -366,11 +427,25 @@ impl Wire for Udp {
     fn deadline(&self) -> Option<Instant> {
         (self.answers.len() > 0).then_some(Instant::ZERO)
     }
+
+    fn join(&mut self, group: IpAddr) {
+        if let (IpAddr::V4(group), IpAddr::V4(local)) = (group, self.local)
+            && self.join_v4(group, local).is_err()
+        {
+            self.counters.drop(Dropped::System);
+        }
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        // A closed socket has left the group, and is not watched.
+        self.groups.retain(|(joined, _)| IpAddr::V4(*joined) != group);
+        self.turn = 0;
+    }
 }
 
 impl Link for Udp {
     fn poll_fd(&self) -> Option<PollFd<'_>> {
-        Some(PollFd::new(&self.socket, PollFlags::IN))
+        Some(self.poller.poll_fd())
     }
 
     fn counters(&self) -> Counters {

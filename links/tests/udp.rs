@@ -77,6 +77,35 @@ fn a_packet_arrives_with_headers_that_its_icrc_covers() {
 }
 
 #[test]
+fn packets_to_a_group_reach_those_that_have_joined_it() {
+    let [a, b, c] = [1, 2, 3].map(|host| address(20, host));
+    let [mut from, mut to, mut stranger] = [a, b, c].map(bind);
+    let group = Ipv4Addr::new(239, 200, a.octets()[1], a.octets()[2]);
+    to.join(group.into());
+    to.join(Ipv4Addr::new(239, 201, a.octets()[1], a.octets()[2]).into());
+    for payload in [&b"one"[..], b"two"] {
+        from.send(&frame(a, group, 0xc123, payload), NOW);
+        let got = expect_frame(&mut to);
+        let (ethernet, _) = ethernet::Repr::parse(&got).unwrap();
+        let [_, x, y, z] = group.octets();
+        assert_eq!(ethernet.dst, [0x01, 0, 0x5e, x & 0x7f, y, z]);
+        let packet = roce(&got);
+        assert_eq!((packet.network.src(), packet.network.dst()), (Gid::from_ipv4(a), Gid::from_ipv4(group)));
+        assert_eq!(packet.packet.payload, payload);
+        // The sockets take turns.
+        from.send(&frame(a, b, 0xc123, b"to one"), NOW);
+        assert_eq!(roce(&expect_frame(&mut to)).packet.payload, b"to one");
+    }
+    to.leave(group.into());
+    from.send(&frame(a, group, 0xc123, b"nobody"), NOW);
+    from.send(&frame(a, b, 0xc123, b"to one"), NOW);
+    assert_eq!(roce(&expect_frame(&mut to)).packet.payload, b"to one");
+    for link in [&mut to, &mut stranger, &mut from] {
+        assert_eq!(link.receive(&mut [0; 2000], NOW), None);
+    }
+}
+
+#[test]
 fn a_wrong_icrc_stays_wrong() {
     let (a, b) = (address(2, 1), address(2, 2));
     let (mut from, mut to) = (bind(a), bind(b));

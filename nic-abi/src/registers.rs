@@ -128,9 +128,13 @@ pub struct Identity {
     pub max_vi_segments: u32,
     /// Entries of a ring of a virtual interface at most.
     pub max_vi_entries: u32,
+    /// Multicast groups that the NIC's queue pairs may have joined.
+    pub max_groups: u32,
+    /// Queue pairs that may have joined one group.
+    pub max_group_qps: u32,
 }
 
-const _: () = assert!(size_of::<Identity>() == 392 && size_of::<Identity>() <= STATUS - IDENTITY);
+const _: () = assert!(size_of::<Identity>() == 400 && size_of::<Identity>() <= STATUS - IDENTITY);
 
 bitflags! {
     /// What a device can do ([`Identity::features`]).
@@ -174,6 +178,8 @@ bitflags! {
         const STREAMS = 1 << 17;
         /// iWARP queue pairs over streams.
         const IWARP = 1 << 18;
+        /// Datagrams to multicast groups.
+        const MULTICAST = 1 << 19;
     }
 }
 

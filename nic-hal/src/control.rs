@@ -37,7 +37,7 @@ pub(crate) fn recognise(registers: &Registers) -> Result<Identity, Error> {
 /// As [`recognise`], and checks all limits.
 pub(crate) fn identify(registers: &Registers) -> Result<Identity, Error> {
     let identity = recognise(registers)?;
-    let limits: [(&'static str, u32, u32, u32); 14] = [
+    let limits: [(&'static str, u32, u32, u32); 16] = [
         ("number of queue pairs", identity.max_qps, 3, ident::MAX_QPS),
         ("number of CQs", identity.max_cqs, 2, ident::MAX_CQS),
         ("number of SRQs", identity.max_srqs, 0, ident::MAX_SRQS),
@@ -52,6 +52,8 @@ pub(crate) fn identify(registers: &Registers) -> Result<Identity, Error> {
         ("number of vectors", identity.vectors, 1, 2048),
         ("number of a descriptor's segments", identity.max_vi_segments, 0, 1 << 15),
         ("size of a virtual interface's queue", identity.max_vi_entries, 0, 1 << 24),
+        ("number of groups", identity.max_groups, 0, ident::MAX_GROUPS),
+        ("number of a group's queue pairs", identity.max_group_qps, 0, ident::MAX_GROUP_QPS),
     ];
     for (what, value, least, most) in limits {
         if value < least || value > most {

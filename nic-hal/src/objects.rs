@@ -4,9 +4,9 @@ use core::sync::atomic::AtomicU32;
 
 use nic_abi::RING_ALIGN;
 use nic_abi::admin::{
-    AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, DestroyQp, KeyInfo, ModifyQp,
-    ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, ResizeSrq, ShareRegion,
-    SrqInfo,
+    AllocateRegion, AllocateWindow, CreateCq, CreateEq, CreateQp, CreateSrq, DestroyQp, Group, KeyInfo,
+    ModifyQp, ModifyRegion, ModifySrq, Opcode, QpFlags, QpInfo, RegisterRegion, ResizeCq, ResizeSrq,
+    ShareRegion, SrqInfo,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::{ident, vi, wqe};
@@ -353,6 +353,16 @@ impl Nic {
     /// Changes a queue pair.
     pub fn modify_qp(&self, qpn: u32, modify: &ModifyQp) -> Result<(), Error> {
         self.command(Opcode::ModifyQp, qpn, modify).map(|_| ())
+    }
+
+    /// Attaches a UD queue pair to a multicast group.
+    pub fn join_group(&self, qpn: u32, gid: [u8; 16]) -> Result<(), Error> {
+        self.command(Opcode::JoinGroup, qpn, &Group { gid }).map(|_| ())
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    pub fn leave_group(&self, qpn: u32, gid: [u8; 16]) -> Result<(), Error> {
+        self.command(Opcode::LeaveGroup, qpn, &Group { gid }).map(|_| ())
     }
 
     /// A queue pair's attributes and state, as the device has them.

@@ -82,7 +82,7 @@ fn opening_a_device_that_does_not_answer_a_reset_fails() {
 fn each_limit_of_a_device_is_within_the_range_that_the_driver_supports() {
     use nic_abi::ident;
     type Limit = (fn(&mut Identity) -> &mut u32, u32, u32);
-    let limits: [Limit; 14] = [
+    let limits: [Limit; 16] = [
         (|id| &mut id.max_qps, 3, ident::MAX_QPS),
         (|id| &mut id.max_cqs, 2, ident::MAX_CQS),
         (|id| &mut id.max_srqs, 0, ident::MAX_SRQS),
@@ -97,6 +97,8 @@ fn each_limit_of_a_device_is_within_the_range_that_the_driver_supports() {
         (|id| &mut id.vectors, 1, 2048),
         (|id| &mut id.max_vi_segments, 0, 1 << 15),
         (|id| &mut id.max_vi_entries, 0, 1 << 24),
+        (|id| &mut id.max_groups, 0, ident::MAX_GROUPS),
+        (|id| &mut id.max_group_qps, 0, ident::MAX_GROUP_QPS),
     ];
     let opens = |identity| open(&Fake::new(identity, success)).is_ok();
     for (nth, (limit, least, most)) in limits.into_iter().enumerate() {

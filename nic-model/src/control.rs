@@ -72,6 +72,9 @@ impl<F: Frontend> Nic<F> {
         self.keys = Keys::new();
         self.cqs = Table::new();
         self.srqs = Table::new();
+        while let Some(gid) = self.groups.pop() {
+            self.end_group(gid);
+        }
         self.failures.clear();
         self.copies.clear();
         self.drop_management = 0;

@@ -53,6 +53,7 @@ mod eq;
 mod error;
 mod fabric;
 mod frontend;
+mod groups;
 mod held;
 mod ids;
 mod keys;

@@ -76,6 +76,8 @@ pub(crate) fn identity(config: &NicConfig, own: &Gids) -> Identity {
         link_mbps: 100_000,
         max_vi_segments: MAX_VI_SEGMENTS as u32,
         max_vi_entries: 1 << LOG_VI_ENTRIES,
+        max_groups: ident::MAX_GROUPS,
+        max_group_qps: ident::MAX_GROUP_QPS,
     };
     match config.announce_less {
         // As much as the suite's agents need. An agent posts as many receives as the queue holds

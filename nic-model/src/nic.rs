@@ -17,6 +17,7 @@ use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::error::AddError;
 use crate::frontend::Frontend;
+use crate::groups::Groups;
 use crate::ids::NicId;
 use crate::keys::Keys;
 use crate::limits::{self, Gids};
@@ -63,6 +64,7 @@ pub(crate) struct Nic<F: Frontend> {
     pub keys: Keys,
     pub cqs: Table<Cq>,
     pub srqs: Table<Srq>,
+    pub groups: Groups,
     /// What has failed, and whose queue pairs are not in the error state yet.
     pub failures: Vec<Failure>,
     /// NICs at the other ends of this one's links.
@@ -136,6 +138,7 @@ impl<F: Frontend> Nic<F> {
             keys: Keys::new(),
             cqs: Table::new(),
             srqs: Table::new(),
+            groups: Groups::default(),
             failures: Vec::new(),
             held: false,
             links: Vec::new(),

@@ -1,12 +1,12 @@
 //! What becomes of the packets that a port has received.
 
-use nic_abi::ident::qpn_slot;
+use nic_abi::ident::{QPN_GROUP, qpn_slot};
 use roce::transport::ud::Datagram;
 use roce::transport::{Piece, Service};
 use roce::wire::bth;
 use roce::wire::opcode::Opcode;
 use roce::wire::packet::Repr;
-use roce::{PKey, Qpn};
+use roce::{Gid, PKey, Qpn};
 use zerocopy::FromBytes;
 
 use crate::Frontend;
@@ -16,6 +16,7 @@ use crate::node::Node;
 use crate::port::Arrival;
 use crate::qp::Qp;
 use crate::schedule::Schedule;
+use crate::uplink::UNIT;
 
 impl<F: Frontend> Node<F> {
     /// Takes a packet that came in for a queue pair of this NIC.
@@ -32,10 +33,14 @@ impl<F: Frontend> Node<F> {
         }
         let packet = match Repr::parse(arrival.packet) {
             Ok(packet) => packet,
+            Err(_) if arrival.group().is_some() => return Err(PacketDropped::Malformed),
             Err(_) => return self.take_unknown(schedule, arrival),
         };
         let bth = &packet.bth;
         check_partition(bth.pkey)?;
+        if let Some(group) = arrival.group() {
+            return self.take_for_group(schedule, arrival, &packet, group);
+        }
         let marked = arrival.is_congested();
         if marked {
             self.nic.packets.count_congestion(Congestion::Marked);
@@ -65,6 +70,33 @@ impl<F: Frontend> Node<F> {
         qp.take_request(nic, schedule, &piece, packet.payload);
         if marked {
             qp.report_congestion(nic, schedule);
+        }
+        Ok(())
+    }
+
+    /// Gives each queue pair that has joined a group its copy of a datagram. The port has checked
+    /// that there are such queue pairs.
+    #[cold]
+    fn take_for_group(
+        &mut self,
+        schedule: &mut Schedule,
+        arrival: &Arrival<'_>,
+        packet: &Repr<'_>,
+        group: Gid,
+    ) -> Result<(), PacketDropped> {
+        let datagram = Datagram::from_packet(packet).ok_or(PacketDropped::WrongService)?;
+        if packet.bth.dest_qp.get() != QPN_GROUP {
+            return Err(PacketDropped::NoQueuePair);
+        }
+        let mut place = 0;
+        while let Some(slot) = self.nic.groups.member(&group.0, place) {
+            place += 1;
+            schedule.charge(1 + (packet.payload.len() / UNIT) as u32);
+            let Some((nic, qp)) = self.parts(slot) else { continue };
+            if let Err(why) = qp.take_datagram(nic, schedule, arrival, &datagram, packet.payload) {
+                nic.stats.dropped_datagrams += 1;
+                nic.packets.count_dropped(why);
+            }
         }
         Ok(())
     }

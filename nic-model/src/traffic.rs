@@ -146,6 +146,29 @@ impl<F: Frontend> Nic<F> {
         (self.port_reported, self.port_event) = (self.port_up, None);
     }
 
+    /// A queue pair has joined a group that no other had joined.
+    pub fn begin_group(&mut self, gid: [u8; 16]) {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.port.join(Gid(gid));
+            uplink.wire.join(Gid(gid).to_ip());
+        }
+    }
+
+    /// The last queue pair has left a group.
+    pub fn end_group(&mut self, gid: [u8; 16]) {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.port.leave(Gid(gid));
+            uplink.wire.leave(Gid(gid).to_ip());
+        }
+    }
+
+    /// The queue pair in a slot leaves a group.
+    pub fn leave_group(&mut self, gid: [u8; 16], slot: u32) {
+        if self.groups.leave(&gid, slot) == Some(true) {
+            self.end_group(gid);
+        }
+    }
+
     /// When the port, the wire or the streams must be looked after at the latest.
     pub fn wire_deadline(&self) -> Option<Instant> {
         if !self.has_packets {

@@ -1,6 +1,7 @@
 //! What a port is plugged into.
 
 use alloc::boxed::Box;
+use core::net::IpAddr;
 
 use platform::Instant;
 
@@ -34,6 +35,13 @@ pub trait Wire {
 
     /// When [`Wire::receive`] and [`Wire::flush`] must run again at the latest.
     fn deadline(&self) -> Option<Instant>;
+
+    /// Frames to this multicast group are wanted from now on. A wire that carries all frames to
+    /// groups, as most do, has nothing to do.
+    fn join(&mut self, _group: IpAddr) {}
+
+    /// Frames to this group are not wanted any more.
+    fn leave(&mut self, _group: IpAddr) {}
 }
 
 impl<W: Wire + ?Sized> Wire for Box<W> {
@@ -59,6 +67,14 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
 
     fn deadline(&self) -> Option<Instant> {
         (**self).deadline()
+    }
+
+    fn join(&mut self, group: IpAddr) {
+        (**self).join(group);
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        (**self).leave(group);
     }
 }
 

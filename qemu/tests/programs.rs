@@ -323,6 +323,46 @@ fn datagram_services_are_found_by_rdma_cm() {
     connect(("udaddy", &[]), ("udaddy", &["-s"]), "return status 0");
 }
 
+/// Runs `mckey`: one process joins a group, and another one sends to it.
+fn multicast(link: Between) {
+    let process = std::process::id();
+    let group = format!("239.{}.{}.{}", 10 + link as u8, process / 256 % 256, process % 256);
+    let program = debians("mckey");
+    let start = |more: &[&str]| {
+        let address = address();
+        let options = at(link, &address);
+        let by_line = ["-oL", program.to_str().expect("a path"), "-m", &group, "-b", &address];
+        let options = options.each_ref().map(String::as_str);
+        Running::start(launcher(&options, "/usr/bin/stdbuf", &[&by_line[..], more].concat()))
+    };
+    let mut receiver = start(&[]);
+    // It says so when it has joined the group.
+    let mut lines = BufReader::new(receiver.child().stdout.take().expect("a pipe")).lines();
+    let joined = lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains("receiving data"));
+    let output = match joined {
+        Some(_) => start(&["-s"]).end(),
+        None => panic!("{}", said(&receiver.end())),
+    };
+    let said_by_sender = said(&output);
+    assert!(
+        output.status.success() && said_by_sender.contains("data transfers complete"),
+        "{said_by_sender}"
+    );
+    let rest: Vec<_> = lines.map(|line| line.expect("text")).collect();
+    assert!(receiver.end().status.success(), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("data transfers complete")), "{rest:?}");
+}
+
+#[test]
+fn members_of_a_multicast_group_get_what_is_sent_to_it() {
+    multicast(Between::Memory);
+}
+
+#[test]
+fn by_udp_members_of_a_group_do_too() {
+    multicast(Between::Udp);
+}
+
 /// The end that is done first disconnects, and the other one still has requests outstanding.
 #[test]
 fn perftest_runs_connected_by_rdma_cm() {

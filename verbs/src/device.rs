@@ -312,9 +312,9 @@ pub unsafe extern "C" fn query_device(context: *mut abi::Context, attr: *mut Dev
         max_mw: number(config.max_keys),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
+        max_mcast_grp: number(identity.max_groups),
+        max_mcast_qp_attach: number(identity.max_group_qps),
+        max_total_mcast_qp_attach: number(identity.max_groups.saturating_mul(identity.max_group_qps)),
         // They are memory of the process alone.
         max_ah: c_int::MAX,
         max_fmr: 0,

@@ -20,7 +20,7 @@
 //! | [`cm`] | connections by `rdma_cm`: what programs call by `librdmacm` |
 //! | [`missing`] | the calls that it does not have |
 //!
-//! What it does not do: memory windows of type 2, multicast, and all that needs hardware of one
+//! What it does not do: all that needs hardware of one
 //! kind. These calls return `EOPNOTSUPP`, or are not announced.
 //!
 //! # Safety

@@ -39,6 +39,8 @@ pub(crate) struct Qp {
     init: QpInitAttr,
     /// The attributes that were set.
     attr: Mutex<QpAttr>,
+    /// The multicast groups that it has joined.
+    groups: Mutex<Vec<[u8; 16]>>,
 }
 
 impl Qp {
@@ -55,6 +57,10 @@ impl Qp {
     /// The opening of its context.
     pub(crate) fn opening(&self) -> &Opening {
         &self.events.opening
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<[u8; 16]>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn attr(&self) -> MutexGuard<'_, QpAttr> {
@@ -121,7 +127,17 @@ pub(crate) unsafe fn make(
     }
     let attr = Mutex::new(QpAttr { cap, ..QpAttr::default() });
     let signals_all = init.sq_sig_all != 0;
-    let qp = Qp { abi, inner, events: events.clone(), signals_all, inline, batch, init: *init, attr };
+    let qp = Qp {
+        abi,
+        inner,
+        events: events.clone(),
+        signals_all,
+        inline,
+        batch,
+        init: *init,
+        attr,
+        groups: Mutex::default(),
+    };
     let made = Box::into_raw(Box::new(qp));
     events.is_at(made.cast());
     Ok(made.cast())
@@ -194,7 +210,37 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
     Ok((inner, events, inline, cap))
 }
 
-/// `ibv_destroy_qp`. Waits until the program has acknowledged the events that it has taken.
+/// `ibv_attach_mcast`: `EINVAL` for a GID of no group and for a queue pair of no datagrams,
+/// `ENOMEM` if the device has no room. A group that the queue pair has joined already is no error.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn attach_mcast(this: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
+    // SAFETY: see the crate.
+    let (qp, gid) = unsafe { (of(this), *gid) };
+    let mut groups = qp.groups();
+    if groups.contains(&gid) {
+        return 0;
+    }
+    status(qp.inner.join(gid).map(|()| groups.push(gid)).map_err(errno::of))
+}
+
+/// `ibv_detach_mcast`: `EINVAL` if the queue pair has not joined the group.
+///
+/// # Safety
+///
+/// See the crate.
+pub unsafe extern "C" fn detach_mcast(this: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
+    // SAFETY: see the crate.
+    let (qp, gid) = unsafe { (of(this), *gid) };
+    let mut groups = qp.groups();
+    let Some(place) = groups.iter().position(|joined| *joined == gid) else { return libc::EINVAL };
+    status(qp.inner.leave(gid).map(|()| _ = groups.swap_remove(place)).map_err(errno::of))
+}
+
+/// `ibv_destroy_qp`: `EBUSY` while it has joined a multicast group. Waits until the program has
+/// acknowledged the events that it has taken.
 ///
 /// # Safety
 ///
@@ -206,6 +252,9 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
     }
     // SAFETY: see the crate.
     let qp = unsafe { of(this) };
+    if !qp.groups().is_empty() && !qp.opening().agent().is_dead() {
+        return libc::EBUSY;
+    }
     if let Err(error) = qp.inner.destroy()
         && !qp.opening().agent().is_dead()
     {

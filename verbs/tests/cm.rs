@@ -14,7 +14,7 @@ use std::time::Duration;
 use ferrovia_verbs as verbs;
 use kernel_agent::{Agent, Config};
 use verbs::abi::{QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Wc, qps, qpt, wr};
-use verbs::cm::abi::{AddrInfo, CmEvent, CmId, ConnParam, EventChannel, event, ps, rai};
+use verbs::cm::abi::{AddrInfo, CmEvent, CmId, ConnParam, EventChannel, JoinAttr, event, ps, rai};
 use verbs::cm::attributes::init_qp_attr;
 use verbs::cm::channel::{
     ack_cm_event, create_event_channel, destroy_event_channel, event_str, get_cm_event,
@@ -26,13 +26,19 @@ use verbs::cm::identifier::{
     bind_addr, create_id, destroy_id, get_dst_port, get_src_port, migrate_id, resolve_addr, resolve_route,
     set_option,
 };
+use verbs::cm::multicast::{join_multicast, join_multicast_ex, leave_multicast};
 use verbs::cm::queue_pair::{create_qp, destroy_qp};
-use verbs::{Nic, cq, device, memory, post, qp};
+use verbs::{Nic, ah, cq, device, memory, post, qp};
 
-/// Opens the NICs: the machine lives as long as the process.
-fn nics() -> Result<Vec<Nic>, i32> {
+/// The machine, which lives as long as the process.
+fn machine() -> &'static host::Machine {
     static MACHINE: OnceLock<host::Machine> = OnceLock::new();
-    let machine = MACHINE.get_or_init(|| host::Machine::new(2));
+    MACHINE.get_or_init(|| host::Machine::new(2))
+}
+
+/// Opens the NICs.
+fn nics() -> Result<Vec<Nic>, i32> {
+    let machine = machine();
     let config = Config { max_qps: 64, max_cqs: 64, max_keys: 64, max_connections: 64, ..Config::default() };
     let open = |n: usize| {
         let agent = Agent::open(machine.platform(), machine.transport(n), n as u32, config);
@@ -710,5 +716,65 @@ fn a_datagram_service_is_found_with_its_queue_pair() {
     }
     end(client);
     end(listening);
+    end_channels(&[mine, yours]);
+}
+
+#[test]
+fn a_member_of_a_group_is_told_how_to_send_to_it_and_gets_what_others_send() {
+    let (mine, yours) = (channel(), channel());
+    let mut group = socket_address("ff0e::77".parse().expect("an address"), 0);
+    // SAFETY: the calls in C's order.
+    unsafe {
+        let id = make(mine, ps::UDP);
+        assert_eq!(join_multicast(id, pointer(&mut group), ptr::null_mut()), -1, "no device yet");
+        assert_eq!(errno(), libc::EINVAL);
+        assert_eq!(resolve_addr(id, ptr::null_mut(), pointer(&mut group), 1000), 0);
+        expect(mine, event::ADDR_RESOLVED);
+        assert!(!(*id).verbs.is_null());
+        with_qp(id, qpt::UD);
+        let (mut at, mut own) = (address(1, 0), address(1, 0));
+        let member = make(yours, ps::UDP);
+        assert_eq!(bind_addr(member, pointer(&mut own)), 0);
+        with_qp(member, qpt::UD);
+        assert_eq!(join_multicast(member, pointer(&mut at), ptr::null_mut()), -1, "no group");
+        assert_eq!((errno(), leave_multicast(member, pointer(&mut group))), (libc::EINVAL, -1));
+        assert_eq!(errno(), libc::EADDRNOTAVAIL);
+        assert_eq!(join_multicast(member, pointer(&mut group), 9 as *mut c_void), 0);
+        let taken = take(yours);
+        let CmEvent { id: of, event: kind, status, .. } = *taken;
+        assert_eq!((of, kind, status), (member, event::MULTICAST_JOIN, 0));
+        assert_eq!((*taken).param.ud.private_data.addr(), 9, "what the program gave");
+        ack_cm_event(taken);
+        let mut sends_only = JoinAttr { comp_mask: 3, join_flags: 1, addr: pointer(&mut group) };
+        assert_eq!(join_multicast_ex(id, &mut sends_only, ptr::null_mut()), 0);
+        let taken = take(mine);
+        assert_eq!((*taken).event, event::MULTICAST_JOIN);
+        let mut ud = (*taken).param.ud;
+        assert_eq!((ud.qp_num, ud.qkey, ud.ah_attr.dgid), (0xff_ffff, 0x0123_4567, (*id).route.ib.dgid));
+        ack_cm_event(taken);
+
+        let mut receive = RecvWr { wr_id: 5, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
+        let bytes = platform::DmaBuffer::new(&machine().platform(), 4096, 4096).expect("memory");
+        let region = memory::reg_mr((*(*member).qp).pd, bytes.slice().as_ptr().cast(), 4096, 1);
+        let mut sge = verbs::abi::Sge { addr: (*region).addr as u64, length: 64, lkey: (*region).lkey };
+        (receive.sg_list, receive.num_sge) = (&mut sge, 1);
+        let mut bad = ptr::null_mut();
+        assert_eq!(post::post_recv((*member).qp, &mut receive, &mut bad), 0);
+        let to = ah::create_ah((*(*id).qp).pd, &mut ud.ah_attr);
+        let mut send: SendWr = std::mem::zeroed();
+        send.opcode = wr::SEND;
+        send.wr.ud = verbs::abi::WrUd { ah: to, remote_qpn: ud.qp_num, remote_qkey: ud.qkey };
+        let mut bad = ptr::null_mut();
+        assert_eq!(post::post_send((*id).qp, &mut send, &mut bad), 0);
+        let mut wc = Wc::default();
+        while cq::poll_cq((*member).recv_cq, 1, &mut wc) == 0 {}
+        assert_eq!((wc.wr_id, wc.status, wc.byte_len), (5, 0, 40));
+        assert_eq!(ah::destroy_ah(to), 0);
+        assert_eq!(qp::destroy_qp((*member).qp), libc::EBUSY, "it is attached");
+        assert_eq!(leave_multicast(member, pointer(&mut group)), 0);
+        assert_eq!(memory::dereg_mr(region), 0);
+        end(id);
+        end(member);
+    }
     end_channels(&[mine, yours]);
 }

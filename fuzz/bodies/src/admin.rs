@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use nic_abi::admin::{
     self, ARGS_OFFSET, ARGS_SIZE, AllocateRegion, AllocateWindow, Bench, BenchKind, Command, CqInfo,
-    CreateCq, CreateEq, CreateQp, CreateSrq, Inject, Injection, ModifyRegion, ModifySrq, Opcode, QpState,
-    RegisterRegion, ResizeCq, ResizeSrq, ShareRegion, Status,
+    CreateCq, CreateEq, CreateQp, CreateSrq, Group, Inject, Injection, ModifyRegion, ModifySrq, Opcode,
+    QpState, RegisterRegion, ResizeCq, ResizeSrq, ShareRegion, Status,
 };
 use nic_abi::doorbell::Kind;
 use nic_abi::registers::{self, Identity, State};
@@ -192,6 +192,11 @@ impl Scene {
                 (self.qpn(input, small), args(&modify))
             }
             Opcode::QueryQp | Opcode::DestroyQp => (self.qpn(input, small), args(&())),
+            Opcode::JoinGroup | Opcode::LeaveGroup => {
+                let mut gid = [0; 16];
+                (gid[0], gid[15]) = (0xff, small as u8);
+                (self.qpn(input, small), args(&Group { gid }))
+            }
             Opcode::DestroyRegion | Opcode::QueryKey | Opcode::DestroyWindow => (key, args(&())),
             Opcode::Inject => {
                 let inject =

@@ -8,6 +8,7 @@ mod writer;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -110,6 +111,14 @@ impl<L> Captured<L> {
 }
 
 impl<L: Link> Wire for Captured<L> {
+    fn join(&mut self, group: IpAddr) {
+        self.link.join(group);
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.link.leave(group);
+    }
+
     fn send(&mut self, frame: &[u8], now: Instant) {
         let before = self.link.counters().sent;
         self.link.send(frame, now);

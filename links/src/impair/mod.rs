@@ -4,6 +4,8 @@ mod direction;
 mod fault;
 mod spec;
 
+use core::net::IpAddr;
+
 use platform::Instant;
 
 use crate::{Counters, Dropped, Link, MAX_FRAME, PollFd, Wire};
@@ -96,6 +98,14 @@ impl<L: Link> Impaired<L> {
 }
 
 impl<L: Link> Wire for Impaired<L> {
+    fn join(&mut self, group: IpAddr) {
+        self.link.join(group);
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.link.leave(group);
+    }
+
     fn send(&mut self, frame: &[u8], now: Instant) {
         if self.cut || !self.had_peer {
             return self.counters.drop(Dropped::NoPeer);

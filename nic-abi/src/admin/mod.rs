@@ -16,7 +16,7 @@ mod streams;
 mod testing;
 
 pub use memory::{AllocateRegion, AllocateWindow, KeyInfo, ModifyRegion, RegisterRegion, ShareRegion};
-pub use qp::{CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, StreamFlags};
+pub use qp::{CreateQp, DestroyQp, Group, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, StreamFlags};
 pub use queues::{CqFlags, CqInfo, CreateCq, CreateEq, CreateSrq, ModifySrq, ResizeCq, ResizeSrq, SrqInfo};
 pub use streams::{
     AcceptStream, ConnectStream, DestroyStream, EVERY_ADDRESS, ListenStream, MAX_STREAM_BYTES, StreamEnd,
@@ -141,6 +141,11 @@ pub enum Opcode {
     DestroyQp = 0x32,
     /// Queries a QP: [`QpInfo`].
     QueryQp = 0x33,
+    /// Attaches a UD QP to a multicast group, whose datagrams it takes from then on: [`Group`].
+    /// Needs [`crate::registers::Features::MULTICAST`], as the next one does.
+    JoinGroup = 0x34,
+    /// Detaches a QP from a group: [`Group`].
+    LeaveGroup = 0x35,
     /// Listens for streams: [`ListenStream`]. This and the following need
     /// [`crate::registers::Features::STREAMS`].
     ListenStream = 0x40,
@@ -194,6 +199,8 @@ impl Opcode {
             0x31 => Opcode::ModifyQp,
             0x32 => Opcode::DestroyQp,
             0x33 => Opcode::QueryQp,
+            0x34 => Opcode::JoinGroup,
+            0x35 => Opcode::LeaveGroup,
             0x40 => Opcode::ListenStream,
             0x41 => Opcode::ConnectStream,
             0x42 => Opcode::AcceptStream,

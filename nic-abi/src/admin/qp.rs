@@ -129,6 +129,14 @@ pub struct CreateQp {
     pub owner: u64,
 }
 
+/// Arguments of [`Opcode::JoinGroup`] and [`Opcode::LeaveGroup`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Group {
+    /// The group's GID: a multicast address of IPv6, or one of IPv4 mapped into IPv6.
+    pub gid: [u8; 16],
+}
+
 /// State of a queue pair (IBTA 10.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

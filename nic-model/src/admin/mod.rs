@@ -137,6 +137,8 @@ impl<F: Frontend> Node<F> {
             Opcode::ModifyQp => self.modify_qp(schedule, command),
             Opcode::DestroyQp => self.destroy_qp(schedule, command),
             Opcode::QueryQp => self.query_qp(command),
+            Opcode::JoinGroup => self.join_group(command),
+            Opcode::LeaveGroup => self.leave_group(command),
             Opcode::ListenStream => nic.listen_stream(command),
             Opcode::ConnectStream => nic.connect_stream(schedule.now, command),
             Opcode::AcceptStream => nic.accept_stream(command),

@@ -1,20 +1,23 @@
 //! Queue pairs.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use nic_abi::admin::{
-    Command, CreateQp, DestroyQp, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status, StreamFlags,
+    Command, CreateQp, DestroyQp, Group, ModifyQp, QpFlags, QpInfo, QpMask, QpState, QpType, Status,
+    StreamFlags,
 };
 use nic_abi::ident::{MAX_QPS, QPN_BITS, QPN_GSI, qpn_slot};
 use nic_abi::registers::{RQ_RECORDS, SQ_RECORDS};
 use nic_abi::vi::{self, Reliability};
 use nic_abi::wqe::{BLOCK, LinkFlags, receive_stride};
 use roce::transport::Persistence;
-use roce::{PathMtu, Psn};
+use roce::{Gid, PathMtu, Psn};
 
 use super::command::{CommandResult, DONE, Refusal, args, at, check_range, result};
 use crate::Frontend;
+use crate::groups::NotJoined;
 use crate::ids::QpId;
 use crate::keys::{Owner, QP_RIGHTS};
 use crate::limits::{
@@ -150,6 +153,7 @@ impl<F: Frontend> Node<F> {
             drained_event: None,
             last_wqe: false,
             faults: Faults::default(),
+            groups: Vec::new(),
             vi: virtual_interface.then(|| Box::new(Vi::new(a.srq))),
         };
         self.qps.insert(slot, qp);
@@ -271,6 +275,38 @@ impl<F: Frontend> Node<F> {
         Ok(DONE)
     }
 
+    pub(super) fn join_group(&mut self, command: &Command) -> CommandResult {
+        let Group { gid } = args(command);
+        let (nic, qp) = self.named_qp(command)?;
+        if qp.kind != QpType::Ud {
+            return Err(Refusal::field(at!(command.object)));
+        }
+        if !Gid(gid).to_ip().is_multicast() {
+            return Err(Refusal::field(at!(Group, gid)));
+        }
+        match nic.groups.join(gid, qp.id.slot) {
+            Ok(first) => {
+                qp.groups.push(gid);
+                if first {
+                    nic.begin_group(gid);
+                }
+                Ok(DONE)
+            }
+            Err(NotJoined::Already) => Err(Refusal::new(Status::Exists, at!(Group, gid))),
+            Err(NotJoined::Full) => Err(Refusal::new(Status::NoResources, at!(Group, gid))),
+        }
+    }
+
+    pub(super) fn leave_group(&mut self, command: &Command) -> CommandResult {
+        let Group { gid } = args(command);
+        let (nic, qp) = self.named_qp(command)?;
+        let place = qp.groups.iter().position(|joined| *joined == gid);
+        let place = place.ok_or(Refusal::new(Status::NoSuchObject, at!(Group, gid)))?;
+        qp.groups.swap_remove(place);
+        nic.leave_group(gid, qp.id.slot);
+        Ok(DONE)
+    }
+
     pub(super) fn destroy_qp(&mut self, schedule: &mut Schedule, command: &Command) -> CommandResult {
         let (nic, qp) = self.named_qp(command)?;
         let a: DestroyQp = args(command);
@@ -285,6 +321,10 @@ impl<F: Frontend> Node<F> {
         schedule.remove(qp);
         nic.stop_waiting(qp);
         qp.abandon_stream(nic, schedule.now);
+        schedule.charge(qp.groups.len() as u32);
+        for gid in core::mem::take(&mut qp.groups) {
+            nic.leave_group(gid, slot);
+        }
         for cq in [qp.send_cq, qp.receive_cq] {
             if let Some(cq) = nic.cqs.get_mut(cq) {
                 cq.users -= 1;

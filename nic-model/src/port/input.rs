@@ -15,7 +15,7 @@ use smoltcp::wire::{
 };
 
 use super::neighbours::Claim;
-use super::{Port, is_unicast, messages, multicast_mac};
+use super::{Port, group_mac, is_unicast, messages, multicast_mac};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Arrival<'f> {
     pub mac: [u8; 6],
     /// The network's header: source, destination, traffic class, hop limit. It makes the GRH.
     pub network: Network,
-    /// The index of the destination among the port's GIDs.
+    /// The index of the destination among the port's GIDs; for a group 0.
     pub local: u8,
     /// The sender's UDP port.
     pub src_port: u16,
@@ -49,7 +49,16 @@ pub struct Arrival<'f> {
     pub packet: &'f [u8],
 }
 
+/// [`Arrival::local`] of a packet to a group.
+const GROUP: u8 = 0;
+
 impl Arrival<'_> {
+    /// The multicast group to which the packet goes, if it goes to one.
+    pub fn group(&self) -> Option<Gid> {
+        let to = self.network.dst();
+        to.to_ip().is_multicast().then_some(to)
+    }
+
     /// Whether a switch or router marked the packet for congestion (RFC 3168).
     pub const fn is_congested(&self) -> bool {
         self.network.traffic_class() & 3 == 3
@@ -199,8 +208,7 @@ impl Port {
             ethernet::Repr::IPV4 if to_us => self.ipv4(&ethernet, packet, now),
             ethernet::Repr::IPV6 => self.ipv6(&ethernet, packet, now),
             ethernet::Repr::ARP => self.arp(ethernet.src, packet, now),
-            // RoCEv2 over IPv4 multicast or broadcast reaches no queue pair.
-            ethernet::Repr::IPV4 => Err(Dropped::WrongMac),
+            ethernet::Repr::IPV4 => self.group_v4(&ethernet, packet),
             _ => Err(Dropped::NotRoce),
         }
     }
@@ -225,6 +233,26 @@ impl Port {
         }
     }
 
+    /// A packet over IPv4 to a group, or to all: only RoCEv2 to a group that queue pairs have
+    /// joined is for this port.
+    fn group_v4<'f>(&self, ethernet: &ethernet::Repr, packet: &'f [u8]) -> Result<Input<'f>, Dropped> {
+        let (ip, payload) = ipv4::Repr::parse(packet).map_err(|_| Dropped::WrongMac)?;
+        let group = Gid::from_ipv4(ip.dst);
+        if !self.is_for_group(ethernet, group) {
+            return Err(Dropped::WrongMac);
+        }
+        self.check_source(Gid::from_ipv4(ip.src))?;
+        match ip.protocol {
+            ipv4::Repr::UDP => udp(Network::V4(ip), ethernet.src, GROUP, packet, payload),
+            _ => Err(Dropped::NotRoce),
+        }
+    }
+
+    /// Whether queue pairs have joined a group, and the frame goes to its MAC.
+    fn is_for_group(&self, ethernet: &ethernet::Repr, group: Gid) -> bool {
+        self.groups.contains(&group) && group_mac(group) == Some(ethernet.dst)
+    }
+
     fn ipv6<'f>(
         &mut self,
         ethernet: &ethernet::Repr,
@@ -238,6 +266,10 @@ impl Port {
         };
         let Some(local) = self.addresses.index_of(ip.dst) else {
             let heard = self.addresses.hears(dst) && ethernet.dst == multicast_mac(dst);
+            if ip.next_header == ipv6::Repr::UDP && self.is_for_group(ethernet, ip.dst) {
+                self.check_source(ip.src)?;
+                return udp(Network::V6(ip), ethernet.src, GROUP, packet, payload);
+            }
             return match ip.next_header {
                 messages::ICMPV6 if heard => self.icmpv6(ethernet, &ip, (src, dst), payload, now),
                 _ if heard => Err(Dropped::NotRoce),

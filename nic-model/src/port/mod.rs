@@ -27,8 +27,8 @@ mod messages;
 mod neighbours;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use core::net::Ipv6Addr;
+use alloc::collections::{BTreeSet, VecDeque};
+use core::net::{IpAddr, Ipv6Addr};
 
 use platform::Instant;
 use roce::wire::datagram::{self, Network};
@@ -105,6 +105,9 @@ pub struct Port {
     /// Segments of TCP are for this port, too.
     takes_segments: bool,
     outbox: VecDeque<(Kind, Box<[u8]>)>,
+    /// The multicast groups whose packets are for this port. Queue pairs join them, which bounds
+    /// their number.
+    groups: BTreeSet<Gid>,
     counters: Counters,
 }
 
@@ -131,6 +134,7 @@ impl Port {
             echoes: Shares::new(100, 16, config.secret.derive(1)),
             takes_segments: false,
             outbox: VecDeque::new(),
+            groups: BTreeSet::new(),
             counters: Counters::default(),
         })
     }
@@ -191,6 +195,16 @@ impl Port {
         if matches!(self.addresses.route(from), Route::Neighbour { .. }) {
             self.heard.add(from, arrival.mac, now);
         }
+    }
+
+    /// Packets to a multicast group are for this port from now on.
+    pub(crate) fn join(&mut self, group: Gid) {
+        self.groups.insert(group);
+    }
+
+    /// Packets to a group are not for this port any more.
+    pub(crate) fn leave(&mut self, group: Gid) {
+        self.groups.remove(&group);
     }
 
     /// Whether [`Port::settled`] has something to tell.
@@ -276,6 +290,9 @@ impl Port {
         }
         if self.addresses.index_of(src).is_none() {
             return Err(Unsent::NotOurs);
+        }
+        if let Some(mac) = group_mac(dst) {
+            return Ok(mac);
         }
         match self.addresses.route(dst) {
             Route::Own => return Err(Unsent::Own),
@@ -425,4 +442,17 @@ fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 fn multicast_mac(group: Ipv6Addr) -> [u8; 6] {
     let [.., a, b, c, d] = group.octets();
     [0x33, 0x33, a, b, c, d]
+}
+
+/// The MAC of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7); `None` for the address
+/// of a node.
+fn group_mac(gid: Gid) -> Option<[u8; 6]> {
+    match gid.to_ip() {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, a, b, c] = group.octets();
+            Some([0x01, 0x00, 0x5e, a & 0x7f, b, c])
+        }
+        IpAddr::V6(group) if group.is_multicast() => Some(multicast_mac(group)),
+        _ => None,
+    }
 }

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use nic_abi::admin::QpType;
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::EventType;
-use nic_abi::ident::{QPN_BITS, qpn_slot};
+use nic_abi::ident::{QPN_BITS, QPN_GROUP, qpn_slot};
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
 use roce::transport::{Reason, ud};
 use roce::wire::datagram::Network;
@@ -371,6 +371,9 @@ impl<F: Frontend> Fabric<F> {
             Ok(datagram) => datagram,
             Err(outcome) => return qp.settle(nic, schedule, outcome),
         };
+        if Gid(datagram.address.gid).to_ip().is_multicast() {
+            return self.step_to_group(id, &datagram);
+        }
         if self.goes_by_port(&datagram) {
             let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
             return match qp.send_datagram(nic, schedule, &datagram) {
@@ -390,6 +393,59 @@ impl<F: Frontend> Fabric<F> {
         qp.settle(nic, schedule, outcome)
     }
 
+    /// Sends the current work request to a multicast group: by the port, if there is one, and to
+    /// the queue pairs of this NIC, and of those on the short cut, that have joined the group. The
+    /// sender itself gets no copy (IBTA 10.5.2.1).
+    #[cold]
+    fn step_to_group(&mut self, id: QpId, datagram: &Datagram<'_>) -> Step {
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        let mut outcome = Attempt::Done(datagram.length);
+        if nic.uplink.is_some() {
+            match qp.send_datagram(nic, schedule, datagram) {
+                Some(sent) => outcome = sent,
+                None => return Step::Idle,
+            }
+        }
+        if matches!(outcome, Attempt::Done(_)) && self.deliver_to_group(id, datagram).is_err() {
+            outcome = Attempt::Failed(Status::LocalProtection, NO_FIELD);
+        }
+        let Some((nic, qp, schedule)) = self.parts(id) else { return Step::Idle };
+        qp.settle(nic, schedule, outcome)
+    }
+
+    /// Delivers a datagram to those that have joined its group, without packets. A NIC on the short
+    /// cut that has a port, as the sender's NIC has, gets it by the port.
+    fn deliver_to_group(&mut self, id: QpId, datagram: &Datagram<'_>) -> Result<(), SourceFault> {
+        let gid = datagram.address.gid;
+        if datagram.address.qpn != QPN_GROUP {
+            return Ok(());
+        }
+        let has_port = |of: &Fabric<F>, nic: NicId| {
+            of.nodes.get(nic.index()).is_some_and(|node| node.nic.uplink.is_some())
+        };
+        let by_port = has_port(self, id.nic);
+        let (mut to, mut links) = (id.nic, 0);
+        loop {
+            let mut place = 0;
+            while let Some(slot) = self.nodes.get(to.index()).and_then(|n| n.nic.groups.member(&gid, place)) {
+                place += 1;
+                if (to, slot) != (id.nic, id.slot) {
+                    self.schedule.charge(1);
+                    self.deliver_to(datagram, to, slot, |_| true)?;
+                }
+            }
+            loop {
+                let next = self.nodes.get(id.nic.index()).and_then(|node| node.nic.links.get(links).copied());
+                let Some(next) = next else { return Ok(()) };
+                links += 1;
+                if !(by_port && has_port(self, next)) {
+                    to = next;
+                    break;
+                }
+            }
+        }
+    }
+
     /// Whether a datagram goes by the port: no NIC on the short cut has its GID.
     fn goes_by_port(&self, datagram: &Datagram<'_>) -> bool {
         let port = self.nodes.get(datagram.from.index()).is_some_and(|node| node.nic.uplink.is_some());
@@ -399,12 +455,24 @@ impl<F: Frontend> Fabric<F> {
     /// Delivers a datagram to its receiver. `Ok(false)` if there is none.
     fn deliver(&mut self, datagram: &Datagram<'_>) -> Result<bool, SourceFault> {
         let Some(to) = self.find(datagram.from, &datagram.address.gid) else { return Ok(false) };
+        let qpn = datagram.address.qpn;
+        self.deliver_to(datagram, to, qpn_slot(qpn), |qp| qp.qpn == qpn)
+    }
+
+    /// Delivers a datagram to the queue pair in a slot of a NIC, if it is the one that is meant.
+    fn deliver_to(
+        &mut self,
+        datagram: &Datagram<'_>,
+        to: NicId,
+        slot: u32,
+        is_meant: impl FnOnce(&Qp) -> bool,
+    ) -> Result<bool, SourceFault> {
         let Some(Ends { source, target, schedule }) = self.ends(datagram.from, to) else { return Ok(false) };
         let up = source.is_none_or(|nic| nic.port_up) && target.nic.port_up && target.nic.running();
-        let Some((nic, qp)) = target.parts(qpn_slot(datagram.address.qpn)) else { return Ok(false) };
+        let Some((nic, qp)) = target.parts(slot) else { return Ok(false) };
         // The receiver does not look at the number.
         let packet = datagram.packet(Psn::new(0));
-        if !up || qp.qpn != datagram.address.qpn || qp.takes(nic, &packet).is_err() {
+        if !up || !is_meant(qp) || qp.takes(nic, &packet).is_err() {
             return Ok(false);
         }
         let taken = qp.receive_datagram(nic, &packet, |nic, spans| {

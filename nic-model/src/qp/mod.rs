@@ -52,6 +52,7 @@ pub(crate) mod vi;
 mod wire;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use nic_abi::admin::{ModifyQp, QpState, QpType};
 use platform::Instant;
 use roce::transport::{Persistence, Service};
@@ -167,6 +168,8 @@ pub(crate) struct Qp {
     /// The event "last entry of the SRQ" is still to be raised.
     pub last_wqe: bool,
     pub faults: Faults,
+    /// The multicast groups that it has joined.
+    pub groups: Vec<[u8; 16]>,
     /// The state of a virtual interface. If present, `kind` follows from the reliability level.
     pub vi: Option<Box<Vi>>,
 }

@@ -10,6 +10,7 @@ mod counters;
 mod data;
 mod datagrams;
 mod errors;
+mod groups;
 mod invalidates;
 mod iwarp;
 mod keys;

@@ -59,8 +59,8 @@ export! {
     "mbps_to_ibv_rate", "IBVERBS_1.1", words::mbps_to_rate;
     "ibv_fork_init", "IBVERBS_1.1", missing::success;
     "ibv_is_fork_initialized", "IBVERBS_1.13", missing::fork_unneeded;
-    "ibv_attach_mcast", "IBVERBS_1.1", missing::number;
-    "ibv_detach_mcast", "IBVERBS_1.1", missing::number;
+    "ibv_attach_mcast", "IBVERBS_1.1", qp::attach_mcast;
+    "ibv_detach_mcast", "IBVERBS_1.1", qp::detach_mcast;
     "ibv_reg_dmabuf_mr", "IBVERBS_1.12", missing::pointer;
     "ibv_import_device", "IBVERBS_1.10", missing::pointer;
     "ibv_import_pd", "IBVERBS_1.10", missing::pointer;
@@ -121,9 +121,9 @@ export! {
     "rdma_get_devices", "RDMACM_1.0", cm::devices::get_devices;
     "rdma_free_devices", "RDMACM_1.0", cm::devices::free_devices;
     "rdma_create_srq_ex", "RDMACM_1.0", missing::minus_one;
-    "rdma_join_multicast", "RDMACM_1.0", missing::minus_one;
-    "rdma_join_multicast_ex", "RDMACM_1.1", missing::minus_one;
-    "rdma_leave_multicast", "RDMACM_1.0", missing::minus_one;
+    "rdma_join_multicast", "RDMACM_1.0", cm::multicast::join_multicast;
+    "rdma_join_multicast_ex", "RDMACM_1.1", cm::multicast::join_multicast_ex;
+    "rdma_leave_multicast", "RDMACM_1.0", cm::multicast::leave_multicast;
     "rdma_establish", "RDMACM_1.2", cm::connection::establish;
     "rdma_init_qp_attr", "RDMACM_1.2", cm::attributes::init_qp_attr;
     "rdma_get_remote_ece", "RDMACM_1.3", missing::minus_one;

@@ -78,6 +78,14 @@ pub struct UdParam {
     pub qkey: u32,
 }
 
+/// `struct rdma_cm_join_mc_attr_ex`.
+#[repr(C)]
+pub struct JoinAttr {
+    pub comp_mask: u32,
+    pub join_flags: u32,
+    pub addr: *mut libc::sockaddr,
+}
+
 /// The union `param` of [`CmEvent`].
 #[repr(C)]
 pub union Param {

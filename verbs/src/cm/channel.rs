@@ -31,6 +31,14 @@ pub(crate) enum Details {
         qpn: u32,
         qkey: u32,
     },
+    /// Of a multicast group: how to send to it, and what the program gave when it joined, as an
+    /// address.
+    Group {
+        to: AhAttr,
+        qpn: u32,
+        qkey: u32,
+        context: usize,
+    },
 }
 
 /// An event that waits.
@@ -137,6 +145,15 @@ pub(crate) unsafe fn take(channel: *mut EventChannel) -> Result<*mut CmEvent, Er
                 rnr_retry_count,
                 srq: 0,
                 qp_num: 0,
+            },
+        },
+        Details::Group { to, qpn, qkey, context } => Param {
+            ud: UdParam {
+                private_data: ptr::with_exposed_provenance(context),
+                private_data_len: 0,
+                ah_attr: to,
+                qp_num: qpn,
+                qkey,
             },
         },
         Details::Datagrams { to, qpn, qkey } => Param {

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use kernel_agent::wire::Path;
+use kernel_agent::wire::{Gid, Path};
 use kernel_agent::{Agent, Client, ConnectionId, Qp};
 
 use super::identifier::Inner;
@@ -86,6 +86,23 @@ impl Device {
         self.agent().identity().gids.contains(&gid.0)
     }
 
+    /// The GIDs of the way from an own address, or from any, to a peer's or to a group.
+    pub(crate) fn ends(&self, from: Option<IpAddr>, to: IpAddr) -> Option<(Gid, Gid)> {
+        if !to.is_multicast() {
+            return self.path(from, to).map(|path| (path.local_gid, path.remote_gid));
+        }
+        // The port has no networks that groups are in: from the first address of the kind.
+        let own = |gid: &&[u8; 16]| {
+            let ip = Gid(**gid).to_ip();
+            !Gid(**gid).is_unspecified() && ip.is_ipv4() == to.is_ipv4()
+        };
+        let local = match from {
+            Some(own) => gid(own),
+            None => Gid(*self.agent().identity().gids.iter().find(own)?),
+        };
+        Some((local, gid(to)))
+    }
+
     /// The path to a peer's address, from one of the port's own if that is given.
     pub(crate) fn path(&self, from: Option<IpAddr>, to: IpAddr) -> Option<Path> {
         let path = rdma::path_to(self.agent().identity(), gid(to))?;
@@ -97,8 +114,7 @@ impl Device {
 }
 
 /// The GID of an address.
-pub(crate) fn gid(ip: IpAddr) -> kernel_agent::wire::Gid {
-    use kernel_agent::wire::Gid;
+pub(crate) fn gid(ip: IpAddr) -> Gid {
     match ip {
         IpAddr::V4(ip) => Gid::from_ipv4(ip),
         IpAddr::V6(ip) => Gid::from_ipv6(ip),

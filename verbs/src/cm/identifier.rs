@@ -16,6 +16,7 @@ use super::address::{self, Port};
 use super::channel::{self, Details, Event, Queue};
 use super::devices::{self, Device};
 use super::listening::Point;
+use super::multicast::{self, Joined};
 use crate::abi::{QpInitAttr, qpt};
 use crate::channel::Reported;
 use crate::errno::{Errno, minus_one};
@@ -73,6 +74,8 @@ pub(crate) struct State {
     pub(crate) depths: ReadDepths,
     /// What the peer sent along with its answer.
     pub(crate) reply: Option<(ReadDepths, Vec<u8>)>,
+    /// The multicast groups that were joined.
+    pub(crate) groups: Vec<Joined>,
     port: Option<Port>,
 }
 
@@ -230,6 +233,7 @@ pub(crate) unsafe fn make(
             program_moves: false,
             depths: ReadDepths::default(),
             reply: None,
+            groups: Vec::new(),
             port: None,
         }),
     });
@@ -307,6 +311,8 @@ pub unsafe extern "C" fn destroy_id(id: *mut CmId) -> c_int {
 unsafe fn end(id: *mut CmId) {
     // SAFETY: the caller's.
     let inner = unsafe { of(id) };
+    // SAFETY: the caller's.
+    unsafe { multicast::leave_all(id) };
     stop(inner);
     inner.reported.end();
     // Dropped without a lock: requests among them are rejected.
@@ -519,18 +525,18 @@ unsafe fn resolve_address(
     };
     let same_kind = |own: &IpAddr| own.to_canonical().is_ipv4() == to.ip().to_canonical().is_ipv4();
     let found = candidates.into_iter().find_map(|device| {
-        let path = device.path(own, to.ip())?;
-        own.as_ref().is_none_or(same_kind).then_some((device, path))
+        let ends = device.ends(own, to.ip())?;
+        own.as_ref().is_none_or(same_kind).then_some((device, ends))
     });
     let synchronous = state.synchronous;
-    let Some((device, path)) = found else {
+    let Some((device, (local, remote))) = found else {
         drop(state);
         inner.push(event::ADDR_ERROR, -libc::ENETUNREACH, Details::Nothing, &[]);
         return Ok(synchronous);
     };
-    settle(id, &mut state, &device, path.local_gid.to_ip());
+    settle(id, &mut state, &device, local.to_ip());
     id.route.dst = address::storage(to);
-    id.route.ib.dgid = gid_words(path.remote_gid.0);
+    id.route.ib.dgid = gid_words(remote.0);
     state.phase = Phase::AddressResolved;
     drop(state);
     inner.push(event::ADDR_RESOLVED, 0, Details::Nothing, &[]);

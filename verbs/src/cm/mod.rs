@@ -11,6 +11,7 @@
 //! | [`attributes`] | what a program is told that moves its queue pair itself |
 //! | [`endpoint`] | identifiers whose calls wait |
 //! | [`info`] | addresses by name |
+//! | [`multicast`] | multicast groups of identifiers |
 //! | [`devices`] | the context that identifiers share |
 //!
 //! The agent moves the queue pairs of identifiers until their peers disconnect, and confirms what a
@@ -30,4 +31,5 @@ pub mod endpoint;
 pub mod identifier;
 pub mod info;
 mod listening;
+pub mod multicast;
 pub mod queue_pair;
