@@ -218,6 +218,10 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
 /// See the crate.
 pub unsafe extern "C" fn attach_mcast(this: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
     // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
+    // SAFETY: see the crate.
     let (qp, gid) = unsafe { (of(this), *gid) };
     let mut groups = qp.groups();
     if groups.contains(&gid) {
@@ -232,6 +236,10 @@ pub unsafe extern "C" fn attach_mcast(this: *mut abi::Qp, gid: *const [u8; 16], 
 ///
 /// See the crate.
 pub unsafe extern "C" fn detach_mcast(this: *mut abi::Qp, gid: *const [u8; 16], _lid: u16) -> c_int {
+    // SAFETY: see the crate.
+    if let Err(error) = unsafe { Context::check((*this).context) } {
+        return error;
+    }
     // SAFETY: see the crate.
     let (qp, gid) = unsafe { (of(this), *gid) };
     let mut groups = qp.groups();

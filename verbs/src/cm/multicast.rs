@@ -83,6 +83,7 @@ unsafe fn join(
 ) -> Result<(), Errno> {
     // SAFETY: see the crate.
     let (inner, group) = unsafe { (identifier::of(id), address::read(addr)?.ip()) };
+    inner.origin.check()?;
     // SAFETY: see the crate.
     let (queue_pair, qp_type, src) = unsafe { ((*id).qp, (*id).qp_type, (*id).route.src) };
     let mut state = inner.state();
@@ -126,7 +127,9 @@ pub unsafe extern "C" fn leave_multicast(id: *mut CmId, addr: *mut libc::sockadd
     // SAFETY: see the crate.
     minus_one(unsafe {
         address::read(addr).and_then(|addr| {
-            let mut state = identifier::of(id).state();
+            let inner = identifier::of(id);
+            inner.origin.check()?;
+            let mut state = inner.state();
             let place = state.groups.iter().position(|joined| joined.group == addr.ip());
             let joined = state.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
             leave(id, &joined)
