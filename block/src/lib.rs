@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`ram`] | memory |
 //! | [`view`] | another disk, with larger blocks or for reading only |
+//! | [`split`] | no disk: handles of one, for several threads |
 //! | `simulated` (feature `testing`) | a volatile cache, errors, stalls and losses of power, which a seed decides |
 //!
 //! It has no driver of a real disk (virtio disks are in `kernel`), no partitions and no file
@@ -25,6 +26,7 @@ pub mod ram;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
 mod size;
+pub mod split;
 #[cfg(test)]
 mod testing;
 pub mod view;
@@ -247,6 +249,13 @@ pub trait Disk: Send + Sync {
 
     /// Takes back what was lent. Blocks that were to be written are as before.
     fn cancel(&self, _lease: Lease) {}
+
+    /// One of several queues of the disk, by number from 0: the same blocks, with completions,
+    /// events and a routine of its own, for a thread that shares nothing with those of the other
+    /// queues. `None`: there are not so many ([`split`](mod@split)).
+    fn queue(&self, _number: usize) -> Option<Arc<dyn Disk>> {
+        None
+    }
 
     /// Whether the blocks survive the machine: it is the same disk after a restart.
     fn is_durable(&self) -> bool {

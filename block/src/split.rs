@@ -1,0 +1,303 @@
+//! A disk that several threads use, each by a handle of its own.
+//!
+//! A disk hands a completion to whoever polls. So each thread gets a [`Disk`] of its own
+//! ([`split`]), which hands over the completions of its own requests, has a routine of its own and
+//! sees each event. A disk with several queues gives one to each ([`Disk::queue`]). For all others,
+//! the handles here take turns at the disk: a poll takes what the disk has completed, and keeps the
+//! completions of the others for them.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use platform::DmaBuffer;
+use platform::sync::Mutex;
+use platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::watch::Routine;
+use crate::{Disk, Event, Fault, Geometry, Lease, Loan, Request, Submit};
+
+/// Completions that a poll takes from the disk at once.
+const BATCH: usize = 64;
+/// The bits of a token that are the consumer's. The disk sees the number of the handle above them.
+const TOKEN: u32 = 48;
+/// The most handles of a disk.
+pub const MOST_HANDLES: usize = 64;
+
+/// As many handles of a disk as threads use it, at most [`MOST_HANDLES`]: the disk itself if it is
+/// one. Nobody may use the disk but by them. Tokens are below 2^48.
+pub fn split(disk: Arc<dyn Disk>, handles: usize) -> Vec<Arc<dyn Disk>> {
+    let handles = handles.clamp(1, MOST_HANDLES);
+    if handles == 1 {
+        return alloc::vec![disk];
+    }
+    let own: Option<Vec<Arc<dyn Disk>>> = (0..handles).map(|number| disk.queue(number)).collect();
+    if let Some(queues) = own {
+        return queues;
+    }
+    let depth = disk.geometry().queue_depth;
+    let handle = || Handle {
+        done: Mutex::new(VecDeque::with_capacity(depth)),
+        event: Mutex::new(None),
+        routine: Mutex::new(None),
+        is_armed: Arc::default(),
+        copied: AtomicU64::new(0),
+    };
+    let handles = (0..handles).map(|_| handle()).collect();
+    let shared = Arc::new(Shared { disk, handles, told: AtomicU64::new(0) });
+    let handles = shared.handles.len();
+    (0..handles).map(|number| Arc::new(Split { shared: shared.clone(), number }) as Arc<dyn Disk>).collect()
+}
+
+/// A completion.
+type Done = (u64, Result<(), Fault>);
+
+/// What the handles share.
+struct Shared {
+    disk: Arc<dyn Disk>,
+    handles: Vec<Handle>,
+    /// How many of the bytes that the disk has copied are counted by a handle.
+    told: AtomicU64,
+}
+
+/// What a handle's consumer has not taken, and what wakes it.
+struct Handle {
+    /// Its room for as many as the disk takes was allocated at first.
+    done: Mutex<VecDeque<Done>>,
+    event: Mutex<Option<Event>>,
+    routine: Mutex<Option<Routine>>,
+    is_armed: Arc<AtomicBool>,
+    /// Its part of the bytes that the disk has copied.
+    copied: AtomicU64,
+}
+
+impl Handle {
+    /// There is something for its consumer, who may sleep.
+    fn wake(&self) {
+        if self.is_armed.swap(false, Ordering::AcqRel) {
+            let routine = self.routine.lock().clone();
+            if let Some(routine) = routine {
+                routine();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Takes what the disk has completed, and gives each handle its own. `into` gets those of `me`.
+    fn take(&self, me: usize, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
+        let (mut taken, mut count): ([Done; BATCH], _) = ([(0, Ok(())); BATCH], 0);
+        self.disk.poll(most.min(BATCH), &mut |token, result| {
+            // A disk hands over no more than it was asked for.
+            if let Some(place) = taken.get_mut(count) {
+                (*place, count) = ((token, result), count + 1);
+            }
+        });
+        let mut mine = 0;
+        for &(token, result) in &taken[..count] {
+            let (number, token) = ((token >> TOKEN) as usize, token & ((1 << TOKEN) - 1));
+            if number == me {
+                mine += 1;
+                into(token, result);
+            } else if let Some(handle) = self.handles.get(number) {
+                handle.done.lock().push_back((token, result));
+                handle.wake();
+            }
+        }
+        mine
+    }
+
+    /// Gives the disk a routine that wakes those who sleep. It takes no lock, since the disk may
+    /// call it in an interrupt handler.
+    fn watch(&self) {
+        let watched: Vec<(Arc<AtomicBool>, Routine)> = self
+            .handles
+            .iter()
+            .filter_map(|handle| Some((handle.is_armed.clone(), handle.routine.lock().clone()?)))
+            .collect();
+        self.disk.watch((!watched.is_empty()).then(|| {
+            Arc::new(move || {
+                for (is_armed, routine) in &watched {
+                    if is_armed.swap(false, Ordering::AcqRel) {
+                        routine();
+                    }
+                }
+            }) as Routine
+        }));
+    }
+}
+
+/// One handle.
+struct Split {
+    shared: Arc<Shared>,
+    number: usize,
+}
+
+impl Split {
+    fn own(&self) -> &Handle {
+        &self.shared.handles[self.number]
+    }
+
+    fn token(&self, token: u64) -> u64 {
+        (self.number as u64) << TOKEN | token & ((1 << TOKEN) - 1)
+    }
+}
+
+impl Disk for Split {
+    fn geometry(&self) -> Geometry {
+        self.shared.disk.geometry()
+    }
+
+    fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
+        self.shared.disk.submit(request, self.token(token))
+    }
+
+    fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
+        let mut polled = 0;
+        while polled < most {
+            let Some((token, result)) = self.own().done.lock().pop_front() else { break };
+            polled += 1;
+            into(token, result);
+        }
+        polled + if polled < most { self.shared.take(self.number, most - polled, into) } else { 0 }
+    }
+
+    fn event(&self) -> Option<Event> {
+        let new = self.shared.disk.event();
+        if new.is_some() {
+            for (number, handle) in self.shared.handles.iter().enumerate() {
+                if number != self.number {
+                    *handle.event.lock() = new;
+                    handle.wake();
+                }
+            }
+        }
+        let former = self.own().event.lock().take();
+        new.or(former)
+    }
+
+    fn watch(&self, routine: Option<Routine>) {
+        // The former one is released outside of the lock.
+        let _former = core::mem::replace(&mut *self.own().routine.lock(), routine);
+        self.shared.watch();
+    }
+
+    fn arm(&self) -> bool {
+        let own = self.own();
+        own.is_armed.store(true, Ordering::Release);
+        // A consumer that takes no events is not kept awake by them.
+        let has_some = !own.done.lock().is_empty();
+        // The disk calls its routine once, and that wakes all handles that are armed.
+        self.shared.disk.arm() || has_some
+    }
+
+    fn memory(&self) -> Vec<Arc<DmaBuffer>> {
+        self.shared.disk.memory()
+    }
+
+    fn lend(&self, blocks: Range<u64>, loan: Loan) -> Option<Lease> {
+        self.shared.disk.lend(blocks, loan)
+    }
+
+    fn commit(&self, lease: Lease, fua: bool, token: u64) -> Result<(), (Submit, Lease)> {
+        self.shared.disk.commit(lease, fua, self.token(token))
+    }
+
+    fn cancel(&self, lease: Lease) {
+        self.shared.disk.cancel(lease);
+    }
+
+    fn is_durable(&self) -> bool {
+        self.shared.disk.is_durable()
+    }
+
+    /// What the disk has copied since another handle asked: the sum of all is the disk's.
+    fn copied(&self) -> u64 {
+        let (all, own) = (self.shared.disk.copied(), &self.own().copied);
+        if all > self.shared.told.load(Ordering::Acquire) {
+            let told = self.shared.told.fetch_max(all, Ordering::AcqRel);
+            own.fetch_add(all.saturating_sub(told), Ordering::AcqRel);
+        }
+        own.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::ram::RamDisk;
+    use crate::testing::platform;
+
+    fn handles(count: usize) -> Vec<Arc<dyn Disk>> {
+        split(Arc::new(RamDisk::new(&platform(), 512, 64).expect("memory")), count)
+    }
+
+    fn flush(disk: &dyn Disk, token: u64) {
+        disk.submit(&Request::Flush, token).expect("room");
+    }
+
+    fn polled(disk: &dyn Disk) -> Vec<u64> {
+        let mut tokens = Vec::new();
+        disk.poll(BATCH, &mut |token, result| {
+            assert_eq!(result, Ok(()));
+            tokens.push(token);
+        });
+        tokens
+    }
+
+    #[test]
+    fn each_handle_gets_the_completions_of_its_own_requests_whoever_polls() {
+        let handles = handles(3);
+        flush(&*handles[1], 7);
+        flush(&*handles[2], 7);
+        flush(&*handles[1], 8);
+        assert_eq!(polled(&*handles[0]), []);
+        assert_eq!(polled(&*handles[1]), [7, 8]);
+        assert_eq!(polled(&*handles[2]), [7]);
+        assert_eq!(polled(&*handles[1]), []);
+    }
+
+    #[test]
+    fn a_handle_that_is_armed_wakes_when_another_one_has_taken_its_completion() {
+        let handles = handles(2);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = calls.clone();
+        handles[1].watch(Some(Arc::new(move || _ = count.fetch_add(1, Ordering::Relaxed))));
+        flush(&*handles[1], 1);
+        assert!(handles[1].arm(), "it has completed already");
+        assert_eq!(polled(&*handles[0]), []);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert!(handles[1].arm());
+        assert_eq!(polled(&*handles[1]), [1]);
+        assert!(!handles[1].arm());
+        // The disk's routine wakes a handle whose request completes later.
+        flush(&*handles[1], 2);
+        assert_eq!((calls.load(Ordering::Relaxed), polled(&*handles[1])), (2, alloc::vec![2]));
+    }
+
+    #[test]
+    fn what_the_disk_has_copied_is_counted_by_one_handle() {
+        let handles = handles(2);
+        let memory = crate::testing::memory(512);
+        let data = crate::Data { buffer: &memory, pieces: &[crate::Piece { offset: 0, len: 512 }] };
+        let write = || handles[1].submit(&Request::Write { block: 0, from: data, fua: false }, 1);
+        assert_eq!((write(), handles[1].copied(), handles[0].copied()), (Ok(()), 512, 0));
+        assert_eq!((write(), handles[0].copied(), handles[1].copied()), (Ok(()), 512, 512));
+    }
+
+    #[test]
+    fn each_handle_sees_an_event_once() {
+        let disk = Arc::new(RamDisk::new(&platform(), 512, 64).expect("memory"));
+        let handles = split(disk.clone(), 2);
+        disk.resize(32).expect("a smaller one");
+        for handle in &handles {
+            assert_eq!(handle.event(), Some(Event::Resized { blocks: 32 }));
+            assert_eq!(handle.event(), None);
+        }
+    }
+}
