@@ -21,7 +21,16 @@ impl Target {
             let mut queues = self.queues.iter();
             queues.find(|(_, one)| one.is_of(id, Kind::Io) && one.id == queue && !one.is_ending)
         };
-        let Some(number) = found.map(|(number, _)| number) else { return false };
+        let Some(number) = found.map(|(number, _)| number) else {
+            let worker = self.crew.is_manager().then(|| self.worker_of(id, queue)).flatten();
+            let aborted = self.with_each(worker.into_iter(), |_| {
+                move |worker: &mut Target| {
+                    worker.may_abort = true;
+                    worker.abort(id, queue, command)
+                }
+            });
+            return aborted.contains(&true);
+        };
         let waits = |index: &Index| {
             let entry = &self.commands[*index];
             entry.command.cid.get() == command

@@ -66,7 +66,16 @@ impl Target {
             };
         }
         if command.opcode == opcode::admin::KEEP_ALIVE {
-            controller.hear_keep_alive(now);
+            if !controller.keeps_alive() && kind == Kind::Io {
+                self.crew.send_all(move |worker| {
+                    if let Some(copy) = worker.subsystem.controllers.get(id) {
+                        copy.hear_keep_alive(now);
+                    }
+                });
+            }
+            if let Some(controller) = self.controller(id, kind) {
+                controller.hear_keep_alive(now);
+            }
             return Err((Status::SUCCESS, 0));
         }
         if !controller.is_enabled() {
@@ -174,9 +183,11 @@ impl Target {
             let others = self.subsystem.controllers.iter_mut().filter(|(other, _)| *other != id);
             others.map(|(_, controller)| controller.not_connected()).sum()
         };
-        let entries = self.commands.count().saturating_sub(self.promised + 2 * self.commands.orphans());
+        let placed: usize = self.crew.placed.values().map(|placed| placed.entries).sum();
+        let entries = self.commands.count() * self.crew.all.len();
+        let entries = entries.saturating_sub(self.promised + placed + 2 * self.commands.orphans());
         let by_entries = entries / (2 * usize::from(self.config.depth));
-        let by_queues = self.config.queues - self.queues.len();
+        let by_queues = self.config.queues.saturating_sub(self.count_of_queues());
         let left = by_entries.min(by_queues).saturating_sub(promised);
         // A host that is granted none cannot do anything. It may find room when it connects.
         left.div_ceil(2).clamp(1, usize::from(self.config.io_queues)) as u16
@@ -185,6 +196,7 @@ impl Target {
     /// Whether a controller has I/O queues.
     fn has_io_queues(&self, id: ControllerId) -> bool {
         self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id) && !queue.is_ending)
+            || self.has_placed(id)
     }
 
     fn identify(&mut self, id: ControllerId, kind: Kind, command: &Command) -> Result<(Task, usize), Answer> {
@@ -246,6 +258,9 @@ impl Target {
     ) -> Result<(Task, usize), Answer> {
         let &GetLogPage { lid: page, lsp: specific, offset, nsid, .. } = arguments;
         self.has_log(kind, page, nsid).map_err(|status| (status, 0))?;
+        if matches!(page, log::id::ERROR | log::id::SMART) {
+            self.collect_errors(id);
+        }
         if offset % 4 != 0 {
             return Err((Status::INVALID_FIELD.dnr(), 0));
         }

@@ -123,7 +123,11 @@ impl Target {
                 }
             }
         }
-        self.report_events();
+        if self.crew.is_manager() {
+            // No thread gives a disk a command that a host may not send when a host hears of it.
+            self.everywhere(move |worker| _ = worker.set_ana_state(port, nsid, state));
+            self.report_events();
+        }
         Ok(())
     }
 
@@ -136,7 +140,7 @@ impl Target {
             let Some(namespace) = namespaces.get_mut(place) else { continue };
             // Commands that wait are answered if hosts do not reach it.
             namespace.shares.iter_mut().for_each(Shares::queue_all);
-            if !namespace.is_active() {
+            if !namespace.is_active() || !self.crew.is_manager() {
                 continue;
             }
             log::info!("namespace {}: hosts reach it as {state} by port {}", place + 1, self.ports[port].id);

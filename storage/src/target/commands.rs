@@ -41,6 +41,8 @@ pub(crate) enum Stage {
     Room,
     /// The disk.
     Disk,
+    /// The manager's answer to a worker's Connect.
+    Manager,
     /// An event to report (Asynchronous Event Request).
     Event,
     /// The message of an Authentication Receive, which is being computed.

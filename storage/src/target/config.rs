@@ -24,6 +24,8 @@ pub const MOST_PATHS: u16 = 8;
 const MOST_REFERRALS: usize = 16;
 /// The most NICs of a target.
 pub const MOST_PORTS: usize = 8;
+/// The most threads of a target.
+pub const MOST_WORKERS: usize = 16;
 /// The largest identifier of a controller.
 const LAST_CONTROLLER: u16 = 0xffef;
 
@@ -105,6 +107,11 @@ pub struct Config {
     /// and have the same name and serial number. Each has controller identifiers of its own. There
     /// are no reservations then, since a target knows only what its own hosts have reserved.
     pub path: Option<u16>,
+    /// The threads that serve hosts' queues, 1 to [`MOST_WORKERS`]: the one of
+    /// [`Target::run`](super::Target::run), and those of the others
+    /// ([`Target::workers`](super::Target::workers)). They divide `commands` and `memory` among
+    /// them. With several, hosts cannot have a Compare and a Write carried out as one.
+    pub workers: usize,
     /// How well hosts reach the namespaces by all ports of this target at first
     /// ([`Control::set_ana_state`](super::Control::set_ana_state)).
     pub ana_state: AnaState,
@@ -134,6 +141,7 @@ impl Config {
             disk_timeout: Duration::from_secs(45),
             grows: false,
             path: None,
+            workers: 1,
             ana_state: AnaState::Optimized,
         }
     }
@@ -161,9 +169,24 @@ impl Config {
         self.path.is_none()
     }
 
-    /// Whether a Compare and a Write can be one operation: no other target may write between them.
+    /// Whether a Compare and a Write can be one operation: no other target, and no other thread,
+    /// may write between them.
     pub(super) fn has_pairs(&self) -> bool {
-        self.path.is_none()
+        self.path.is_none() && self.workers == 1
+    }
+
+    /// The share of each of the target's threads: the same limits, and a part of the memory.
+    pub(super) fn of_thread(&self) -> Config {
+        let least = 4 * usize::from(self.depth);
+        let commands = (self.commands / self.workers).max(least.min(self.commands));
+        Config {
+            commands,
+            memory: (self.memory / self.workers).max(LEAST_MEMORY),
+            disks: Vec::new(),
+            hosts: Vec::new(),
+            state: None,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -203,6 +226,7 @@ impl Config {
             self.path.is_some() && self.state.is_some(),
             "targets that share disks have no reservations, and so no state of them",
         )?;
+        wrong(!(1..=MOST_WORKERS).contains(&self.workers), "a target has 1 to 16 threads")?;
         wrong(self.disks.is_empty() && !self.grows, "there is no disk to export")?;
         wrong(self.disks.len() > MOST_NAMESPACES, "a target has 64 namespaces at most")?;
         wrong(!(2..=1024).contains(&self.depth), "a queue has 2 to 1024 entries")?;

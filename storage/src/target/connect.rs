@@ -13,6 +13,7 @@ use super::commands::{Answer, Index};
 use super::connections::PATIENCE;
 use super::controller::Controller;
 use super::identity::{ControllerId, HostIdentity, HostNumber, Kind};
+use super::placing::{Asked, Joining};
 use super::queue::Role;
 use super::server::Target;
 use super::task::Task;
@@ -47,67 +48,86 @@ impl Target {
         waits
     }
 
-    /// Carries out a Connect, whose data are in its buffer.
-    pub(super) fn connect(&mut self, index: Index) -> Answer {
+    /// Carries out a Connect, whose data are in its buffer, and answers it, or asks the manager.
+    pub(super) fn connect(&mut self, index: Index) {
+        match self.decide_connect(index) {
+            Ok(Some((status, result))) => self.respond(index, status, result),
+            Ok(None) => {}
+            Err(answer) => {
+                let (status, result) = self.refused_to_connect(answer);
+                self.respond(index, status, result);
+            }
+        }
+    }
+
+    /// Counts a Connect that is refused.
+    pub(super) fn refused_to_connect(&mut self, answer: Answer) -> Answer {
+        self.unconnected.count(answer.0.code());
+        answer
+    }
+
+    /// The answer to a Connect; `None` if the manager is asked for it.
+    fn decide_connect(&mut self, index: Index) -> Result<Option<Answer>, Answer> {
         let mut data = ConnectData::new_zeroed();
         self.admin_pool_of(index).read(&self.commands[index].buffer, data.as_mut_bytes());
         let entry = &self.commands[index];
         let (command, number) = (entry.command, entry.queue);
-        let Some(number) = number else { return (Status::INTERNAL_ERROR, 0) };
-        let Some(queue) = self.queues.get(number) else { return (Status::INTERNAL_ERROR, 0) };
+        let Some(number) = number else { return Err((Status::INTERNAL_ERROR, 0)) };
+        let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
         let (id, size, is_new, port) = (queue.id, queue.size, queue.role == Role::New, queue.port);
         let connect = Connect::of(&command);
         let refused = |field| (Status::CONNECT_INVALID_PARAMETERS.dnr(), u64::from(field));
         // The host may have sent two before the first was carried out.
         if !is_new {
-            return (Status::SEQUENCE_ERROR.dnr(), 0);
+            return Err((Status::SEQUENCE_ERROR.dnr(), 0));
         }
         if connect.recfmt.get() != 0 {
-            return (Status::CONNECT_INCOMPATIBLE_FORMAT.dnr(), 0);
+            return Err((Status::CONNECT_INCOMPATIBLE_FORMAT.dnr(), 0));
         }
         if connect.qid.get() != id {
-            return refused(invalid_parameter::QID);
+            return Err(refused(invalid_parameter::QID));
         }
         // The connection has room for so many commands.
         let entries = u32::from(connect.sqsize.get()) + 1;
         if entries < 2 || entries > u32::from(size) {
-            return refused(invalid_parameter::SQSIZE);
+            return Err(refused(invalid_parameter::SQSIZE));
         }
-        let Some(host) = text(&data.hostnqn) else { return refused(invalid_parameter::HOSTNQN) };
-        let Ok(nqn) = heapless::String::try_from(host) else { return refused(invalid_parameter::HOSTNQN) };
+        let Some(host) = text(&data.hostnqn) else { return Err(refused(invalid_parameter::HOSTNQN)) };
+        let Ok(nqn) = heapless::String::try_from(host) else {
+            return Err(refused(invalid_parameter::HOSTNQN));
+        };
         let host = HostIdentity { id: data.hostid, nqn };
-        let Some(name) = text(&data.subnqn) else { return refused(invalid_parameter::SUBNQN) };
+        let Some(name) = text(&data.subnqn) else { return Err(refused(invalid_parameter::SUBNQN)) };
         let kind = if name == nqn::DISCOVERY.as_str() {
             Kind::Discovery
         } else if name == self.subsystem.nqn {
             Kind::Io
         } else {
-            return refused(invalid_parameter::SUBNQN);
+            return Err(refused(invalid_parameter::SUBNQN));
         };
         if kind == Kind::Io && !self.subsystem.allows(&host.nqn) {
             let now = self.clock;
             self.said_refused.say(now, format_args!("{} is not allowed", host.nqn));
-            return (Status::CONNECT_INVALID_HOST.dnr(), u64::from(invalid_parameter::HOSTNQN));
+            return Err((Status::CONNECT_INVALID_HOST.dnr(), u64::from(invalid_parameter::HOSTNQN)));
         }
-        let (owner, name) = (HostNumber::of(&host.nqn), host.nqn.clone());
-        let connected = match (id, kind) {
-            (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get()),
-            (_, Kind::Io) => self.connect_io(id, &host, port, data.cntlid.get()),
-            (_, Kind::Discovery) => Err(refused(invalid_parameter::QID)),
+        let name = host.nqn.clone();
+        let joining = Joining {
+            owner: HostNumber::of(&name),
+            entries: entries as u16,
+            has_flow_control: !connect.attributes().contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
         };
-        let controller = match connected {
-            Ok(controller) => controller,
-            Err(answer) => return answer,
+        let controller = match (id, kind) {
+            (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get())?,
+            (_, Kind::Io) if !self.crew.is_manager() => {
+                let asked = Asked { host, id, port, controller: data.cntlid.get(), joining };
+                self.ask_to_join(number, index, asked);
+                return Ok(None);
+            }
+            (_, Kind::Io) => self.connect_io(id, &host, port, data.cntlid.get())?,
+            (_, Kind::Discovery) => return Err(refused(invalid_parameter::QID)),
         };
-        if let Some(queue) = self.queues.get(number) {
-            queue.role = if id == 0 { Role::Admin(controller, kind) } else { Role::Io(controller) };
-            queue.owner = owner;
-            queue.entries_of_host = entries as u16;
-            queue.has_flow_control =
-                !connect.attributes().contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL);
-        }
-        let required = if kind == Kind::Io { self.require_authentication(number, &name) } else { 0 };
-        (Status::SUCCESS, u64::from(controller.0) | required)
+        let role = if id == 0 { Role::Admin(controller, kind) } else { Role::Io(controller) };
+        Ok(Some(self.joined(number, role, joining, &name)))
     }
 
     fn connect_admin(
@@ -149,7 +169,7 @@ impl Target {
         Ok(id)
     }
 
-    fn connect_io(
+    pub(super) fn connect_io(
         &mut self,
         queue: u16,
         host: &HostIdentity,

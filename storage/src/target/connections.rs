@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 use core::net::IpAddr;
 
 use super::commands::Stage;
+use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::pool::MOST_PIECES;
 use super::port::Port;
@@ -25,8 +26,28 @@ const READS: u8 = 16;
 impl Target {
     /// A host asks for a connection at a port.
     pub(super) fn request(&mut self, port: usize, incoming: Incoming) {
+        let asked = self.check(&incoming);
+        if let Ok((id, size)) = asked
+            && id > 0
+            && let Some(worker) = self.worker_for(2 * usize::from(size))
+        {
+            return self.hand_over((worker, port), incoming, (id, size));
+        }
+        self.accept(port, incoming, asked, 0);
+    }
+
+    /// Accepts or refuses a connection. `asked` is the queue's number at the host, and its size;
+    /// `placement` is not 0 if this is a worker. False if there is no connection.
+    pub(super) fn accept(
+        &mut self,
+        port: usize,
+        incoming: Incoming,
+        asked: Result<(u16, u16), RejectCode>,
+        placement: u64,
+    ) -> bool {
         let from = incoming.from();
-        let number = match self.admit(port, &incoming) {
+        let admitted = asked.and_then(|(id, size)| self.admit(port, &incoming, id, size));
+        let number = match admitted {
             Ok(number) => number,
             Err(code) => {
                 let now = self.clock;
@@ -34,22 +55,26 @@ impl Target {
                 self.said_refused.say(now, format_args!("a connection of {from} was refused: {code}"));
                 // Fails only if the host has given up.
                 let _ = incoming.reject(Reject::new(code).as_bytes());
-                return;
+                return false;
             }
         };
-        let Some(queue) = self.queues.get(number) else { return };
+        let Some(queue) = self.queues.get(number) else { return false };
         let accept = Accept::new(queue.size);
         if let Err(error) = incoming.accept_with(&queue.endpoint, accept.as_bytes()).begun() {
             log::info!("a connection could not be accepted: {error}");
-            return self.forget(number);
+            self.forget(number);
+            return false;
         }
+        // From here on its end tells the manager.
+        queue.placement = placement;
         // The connection first: a thread that sees that it was accepted also sees that it is there.
         self.count();
         self.statistics().count(Counter::Accepted);
+        true
     }
 
-    /// Makes a queue for a host that asks for a connection; returns its number.
-    fn admit(&mut self, port: usize, incoming: &Incoming) -> Result<u32, RejectCode> {
+    /// Checks what a host asks for: returns the queue's number at the host, and its size.
+    fn check(&self, incoming: &Incoming) -> Result<(u16, u16), RejectCode> {
         if self.is_stopping {
             return Err(RejectCode::NoResources);
         }
@@ -72,11 +97,19 @@ impl Target {
         if incoming.reads() == 0 {
             return Err(RejectCode::InvalidIrd);
         }
-        let address = incoming.from().to_ip();
-        if !self.has_room_for_stranger(address) {
+        let is_full = self.count_of_queues() >= self.config.queues;
+        if is_full || !self.has_room_for_stranger(incoming.from().to_ip()) {
             return Err(RejectCode::NoResources);
         }
-        let size = size as u16;
+        Ok((id, size as u16))
+    }
+
+    /// Makes a queue for a host that asks for a connection; returns its number.
+    fn admit(&mut self, port: usize, incoming: &Incoming, id: u16, size: u16) -> Result<u32, RejectCode> {
+        if self.is_stopping || self.ports[port].ended.is_some() {
+            return Err(RejectCode::NoResources);
+        }
+        let address = incoming.from().to_ip();
         let entries = 2 * u32::from(size);
         let number = self.queues.free().ok_or(RejectCode::NoResources)?;
         // What ended queues have left to disks may keep a Receive each, of which there are half as
@@ -108,7 +141,8 @@ impl Target {
         let strangers = || self.queues.iter().filter(|(_, queue)| queue.is_stranger());
         let of_address = strangers().filter(|(_, queue)| queue.address == address).count();
         let at_once = usize::from(self.config.io_queues) + 1;
-        strangers().count() < (self.config.queues / 2).max(at_once)
+        let of_address = of_address + self.placed_strangers(Some(address));
+        strangers().count() + self.placed_strangers(None) < (self.config.queues / 2).max(at_once)
             && of_address < (self.config.queues / 4).max(at_once)
     }
 
@@ -168,11 +202,16 @@ impl Target {
     /// Disconnects all queues of a controller.
     pub(super) fn break_controller(&mut self, id: ControllerId, kind: Kind) {
         self.break_queues(|queue| queue.is_of(id, kind));
+        match self.crew.is_manager() {
+            true => self.crew.send_all(move |worker| worker.break_queues(|queue| queue.is_of(id, kind))),
+            false => _ = self.crew.send(MANAGER, move |manager| manager.break_controller(id, kind)),
+        }
     }
 
     /// Disconnects the I/O queues of a controller.
     pub(super) fn break_io_queues(&mut self, id: ControllerId) {
         self.break_queues(|queue| queue.role == Role::Io(id));
+        self.crew.send_all(move |worker| worker.break_queues(|queue| queue.role == Role::Io(id)));
     }
 
     /// A connection is over: frees its endpoint, and ends its commands.
@@ -192,12 +231,14 @@ impl Target {
         let Some(queue) = self.queues.remove(number) else { return };
         self.by_endpoint.remove(&queue.endpoint.id());
         self.jobs.forget((number, queue.endpoint.id()));
-        let Queue { endpoint, port, size, role, id, owner, carried, .. } = queue;
+        let Queue { endpoint, port, size, role, id, owner, carried, placement, .. } = queue;
         // When this returns, the NIC reaches no memory of the queue's commands, unless it is dead.
         // Capsules that came before are among the next completions.
         drop(endpoint);
         let is_dead = self.ports[port].nic.is_dead();
-        self.hosts.add(owner, &carried);
+        if placement == 0 {
+            self.hosts.add(owner, &carried);
+        }
         self.promised -= 2 * usize::from(size);
         let (mut entries, mut waited) = (core::mem::take(&mut self.ending), false);
         entries.extend(self.commands.of_queue(number));
@@ -223,6 +264,8 @@ impl Target {
         // A reset waits for the end of its queues.
         self.may_settle = true;
         match role {
+            // Behind the messages about what it has left to disks.
+            _ if placement != 0 => self.tell_end(placement, role, owner, carried),
             Role::New => {}
             Role::Io(controller) => {
                 if let Some(controller) = self.subsystem.controllers.get(controller) {

@@ -75,15 +75,17 @@ impl fmt::Display for Refusal {
 impl core::error::Error for Refusal {}
 
 /// Something for the target's thread to do.
-type Call = Box<dyn FnOnce(&mut Target) + Send>;
+pub(super) type Call = Box<dyn FnOnce(&mut Target) + Send>;
 
 /// What other threads share with the target's.
 pub(super) struct Shared {
     pub(super) attention: Arc<Attention>,
     stops: AtomicBool,
     pub(super) statistics: Statistics,
-    /// There may be calls.
+    /// There may be messages or calls.
     has_calls: AtomicBool,
+    /// What other threads of the target have sent; `None` once this one has ended.
+    messages: Mutex<Option<VecDeque<Call>>>,
     /// What waits; `None` once the target has ended.
     calls: Mutex<Option<VecDeque<Call>>>,
 }
@@ -95,12 +97,54 @@ impl Shared {
             stops: AtomicBool::new(false),
             statistics: Statistics::default(),
             has_calls: AtomicBool::new(false),
+            messages: Mutex::new(Some(VecDeque::new())),
             calls: Mutex::new(Some(VecDeque::with_capacity(MOST_CALLS))),
         }
     }
 
     pub(super) fn is_to_stop(&self) -> bool {
         self.stops.load(Ordering::Acquire)
+    }
+
+    /// Makes the thread end.
+    pub(super) fn stop(&self) {
+        self.stops.store(true, Ordering::Release);
+        self.attention.signal.raise();
+    }
+
+    /// Leaves a message for the thread. False if that has ended.
+    pub(super) fn send(&self, message: Call) -> bool {
+        // One that is not taken is dropped behind the lock, since that wakes its sender.
+        let refused = match &mut *self.messages.lock() {
+            Some(messages) => {
+                messages.push_back(message);
+                None
+            }
+            None => Some(message),
+        };
+        if refused.is_some() {
+            return false;
+        }
+        self.has_calls.store(true, Ordering::Release);
+        self.attention.signal.raise();
+        true
+    }
+
+    /// The next message.
+    pub(super) fn take_message(&self) -> Option<Call> {
+        self.messages.lock().as_mut().and_then(VecDeque::pop_front)
+    }
+
+    /// Whether the thread has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.messages.lock().is_none()
+    }
+
+    /// Takes no messages from now on.
+    fn end(&self) {
+        // Outside of the lock, since it wakes the senders.
+        let messages = self.messages.lock().take();
+        drop(messages);
     }
 
     pub(super) fn has_calls(&self) -> bool {
@@ -125,13 +169,21 @@ impl Shared {
     }
 }
 
-/// Closes what is shared at the end of a target, also of one that never ran: its callers would wait
-/// for ever.
-pub(super) struct Closing(pub(super) Arc<Shared>);
+/// Closes what is shared at the end of a thread, also of one that never ran: its callers would wait
+/// for ever. The manager's end is that of the workers.
+pub(super) struct Closing {
+    pub(super) own: Arc<Shared>,
+    pub(super) workers: Vec<Arc<Shared>>,
+    /// A worker's manager, which waits for its end.
+    pub(super) manager: Option<Arc<Shared>>,
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.close();
+        self.own.close();
+        self.own.end();
+        self.workers.iter().for_each(|worker| worker.stop());
+        self.manager.iter().for_each(|manager| manager.attention.signal.raise());
     }
 }
 
@@ -164,6 +216,8 @@ impl<T> Drop for Answerer<T> {
 #[derive(Clone)]
 pub struct Control {
     pub(super) shared: Arc<Shared>,
+    /// What all threads share, the one that is called first.
+    pub(super) all: Arc<[Arc<Shared>]>,
     pub(super) platform: Arc<dyn Platform>,
 }
 
@@ -171,13 +225,13 @@ impl Control {
     /// Makes [`Target::run`] disconnect all hosts, after the commands that they have outstanding,
     /// and return. That takes 5 seconds at most, whatever hosts and disks do.
     pub fn stop(&self) {
-        self.shared.stops.store(true, Ordering::Release);
-        self.shared.attention.signal.raise();
+        self.shared.stop();
     }
 
     /// The target's counters.
     pub fn statistics(&self) -> Snapshot {
-        self.shared.statistics.snapshot()
+        let of_threads = self.all.iter().map(|thread| thread.statistics.snapshot());
+        of_threads.fold(Snapshot::default(), |sum, one| sum.plus(&one))
     }
 
     /// Replaces [`Config::hosts`](super::Config::hosts). Hosts that are connected stay so, and see
@@ -208,8 +262,9 @@ impl Control {
     pub fn add(&self, export: Export) -> Result<u32, Refusal> {
         let (domains, privileged, config) =
             self.call(|target| Ok((target.domains(), target.privileged, target.config.clone())))?;
-        let made = super::manage::namespace(&domains, privileged, &config, &export).map_err(Refusal::Disk)?;
-        self.call(move |target| target.add(made.0, made.1))
+        let made = super::manage::namespaces(&domains, privileged, &config, &export, self.all.len());
+        let (namespaces, transfer) = made.map_err(Refusal::Disk)?;
+        self.call(move |target| target.add(namespaces, transfer))
     }
 
     /// Removes a namespace, and tells the hosts. It takes no commands from now on. Its disk and its

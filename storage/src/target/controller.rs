@@ -49,6 +49,8 @@ pub(crate) struct Controller {
     heard: u64,
     /// A command has come since (traffic based keep alive, base 2.0, 3.9.4).
     pub(crate) has_traffic: bool,
+    /// It is a worker's copy of the manager's, which has the timers.
+    is_copy: bool,
     /// I/O queues that the host may connect.
     pub(crate) granted: u16,
     /// The I/O queues that are connected, a bit each by number.
@@ -132,6 +134,7 @@ impl Controller {
             keeps_alive: false,
             heard: now,
             has_traffic: false,
+            is_copy: false,
             granted: 0,
             connected: [0; 4],
             kept: Kept::default(),
@@ -247,10 +250,38 @@ impl Controller {
         self.keep_alive.as_millis() as u32
     }
 
+    /// A copy for a worker that has I/O queues of it: what their commands need.
+    pub(crate) fn copy(&self) -> Controller {
+        Controller {
+            visible: self.visible.clone(),
+            configuration: self.configuration,
+            status: self.status,
+            keeps_alive: self.keeps_alive,
+            is_copy: true,
+            ..Controller::new(self.kind, self.host.clone(), self.port, self.by_ipv4, self.heard)
+        }
+    }
+
+    /// Takes over the failures that a worker has noted.
+    pub(crate) fn add_errors(&mut self, errors: u64, last: Option<ErrorEntry>) {
+        self.errors += errors;
+        if let Some(mut last) = last {
+            last.error_count = self.errors.into();
+            self.last_error = Some(last);
+        }
+    }
+
+    /// What a worker has noted, once.
+    pub(crate) fn take_errors(&mut self) -> (u64, Option<ErrorEntry>) {
+        (core::mem::take(&mut self.errors), self.last_error.take())
+    }
+
     /// Notes a Keep Alive.
     pub(crate) fn hear_keep_alive(&mut self, now: u64) {
         self.keeps_alive = true;
-        self.hear(now);
+        if !self.is_copy {
+            self.hear(now);
+        }
     }
 
     /// Whether the host has sent a Keep Alive.
@@ -260,7 +291,8 @@ impl Controller {
 
     /// Restarts the keep-alive timer.
     pub(crate) fn hear(&mut self, now: u64) {
-        (self.heard, self.has_traffic) = (now, false);
+        // The manager asks for a copy's traffic when the timer expires.
+        (self.heard, self.has_traffic) = (now, self.is_copy);
     }
 
     /// Whether the host has been silent for too long: no command of any queue came for as long as

@@ -122,7 +122,7 @@ impl Target {
             }
             Err(block::Submit::Fault(fault)) => {
                 if fault == block::Fault::Gone {
-                    self.subsystem.lose(place);
+                    self.lose(place);
                 }
                 let entry = &self.commands[index];
                 let status = work::status(fault, entry.task.is_read());
@@ -217,7 +217,7 @@ impl Target {
     /// A disk reports that it did not carry out a request. That is an error of this request only.
     fn failed(&mut self, index: Index, place: usize, fault: block::Fault) {
         if fault == block::Fault::Gone {
-            return self.subsystem.lose(place);
+            return self.lose(place);
         }
         if fault == block::Fault::Media {
             self.statistics().count(Counter::Media);

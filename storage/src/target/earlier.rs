@@ -32,14 +32,28 @@ impl Target {
     /// given up takes no other request before it has ended these.
     fn has_left(&self, host: HostNumber) -> bool {
         let mut places = self.leftovers.places(host);
-        places.any(|place| self.subsystem.namespaces[place].serves()) && !planted(Bug::LeftoverForgotten)
+        let serves = |place| self.subsystem.namespaces.get(place).is_some_and(|one| one.serves());
+        places.any(serves) && !planted(Bug::LeftoverForgotten)
     }
 
     fn leave(&mut self, index: Index, host: HostNumber, place: usize) {
         let entry = &mut self.commands[index];
         let since = if entry.stage == Stage::Disk { entry.since } else { self.clock };
         entry.is_left = true;
-        self.leftovers.add(host, place, since);
+        if self.leftovers.add(host, place, since) {
+            self.tell_left(host, place, true);
+        }
+    }
+
+    /// Tells the other threads that this one has requests of a host on a namespace that are
+    /// counted, or has none any more.
+    fn tell_left(&self, host: HostNumber, place: usize, some: bool) {
+        let me = self.crew.me;
+        self.crew.send_all(move |other| {
+            if other.leftovers.are_elsewhere(me, host, place, some) {
+                (other.earlier_ended, other.may_settle) = (true, true);
+            }
+        });
     }
 
     /// A command is no longer counted: it has ended, or will never reach the disk.
@@ -53,6 +67,7 @@ impl Target {
             && self.leftovers.remove(host, place)
         {
             (self.earlier_ended, self.may_settle) = (true, true);
+            self.tell_left(host, place, false);
         }
     }
 
@@ -104,6 +119,17 @@ impl Target {
             // The first time.
             self.commands[index].owner = host;
             self.leave_host(host);
+            let left = self.everywhere(move |worker| {
+                worker.leave_host(host);
+                let places: Vec<usize> = worker.leftovers.own_places(host).collect();
+                (worker.crew.me, places)
+            });
+            // The messages of the workers are on their way, and what they say later stays in force.
+            for (worker, place) in
+                left.iter().flat_map(|(worker, of)| of.iter().map(|&place| (*worker, place)))
+            {
+                self.leftovers.are_elsewhere(worker, host, place, true);
+            }
         }
         self.has_left(host) && self.wait_for_earlier(index)
     }
@@ -155,7 +181,8 @@ impl Target {
         let now = self.clock;
         for (id, host) in settling {
             let is_left = self.has_left(host);
-            let has_queues = self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id));
+            let has_queues =
+                self.queues.iter().any(|(_, queue)| queue.role == Role::Io(id)) || self.has_placed(id);
             if let Some(controller) = self.controller(id, Kind::Io) {
                 controller.settle(has_queues || is_left, is_left, now);
             }

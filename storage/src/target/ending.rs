@@ -23,11 +23,19 @@ impl Target {
         self.ports.iter_mut().for_each(|port| port.listener = None);
         // Commands that come from now on get no response, so their hosts send them again elsewhere.
         self.is_stopping = true;
+        if self.crew.is_manager() {
+            self.crew.others().for_each(|other| self.crew.all[other].stop());
+        }
         let begun = self.platform.now();
-        let answered = self.work_until(begun + ANSWERING, |target| target.has_answered());
+        let answered = self.work_until(begun + ANSWERING, |target| {
+            // The end of an admin queue is that of its I/O queues.
+            target.has_answered() && !target.awaits_workers()
+        });
         self.break_all_queues();
         let ended = answered.and_then(|()| {
-            self.work_until(begun + ENDING, |target| target.queues.len() == 0 && target.commands.used() == 0)
+            self.work_until(begun + ENDING, |target| {
+                target.queues.len() == 0 && target.commands.used() == 0 && !target.awaits_workers()
+            })
         });
         // A host that is gone does not say goodbye. But a disk must not find its memory in use for
         // something else.
@@ -48,6 +56,12 @@ impl Target {
         failed
     }
 
+    /// Whether this is the manager, and workers have not ended.
+    fn awaits_workers(&self) -> bool {
+        let runs = |other: usize| !self.crew.all[other].has_ended();
+        self.crew.is_manager() && self.crew.others().any(runs)
+    }
+
     /// Whether all commands are answered, but for those that wait for an event.
     pub(super) fn has_answered(&mut self) -> bool {
         let controllers = self.subsystem.controllers.iter_mut().chain(self.discovery.iter_mut());
@@ -59,6 +73,7 @@ impl Target {
     fn work_until(&mut self, deadline: Instant, holds: impl Fn(&mut Target) -> bool) -> Result<(), Error> {
         loop {
             let seen = self.shared.attention.signal.value();
+            self.take_messages();
             if holds(self) || self.platform.now() >= deadline {
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::capsule::{COMMAND, Capsule};
 use super::commands::{Answer, HostData, Index, Stage};
-use super::pairs;
+use super::namespace::Pair;
 use super::pool::MOST_PIECES;
 use super::port::RESPONSE;
 use super::queue::Role;
@@ -148,7 +148,7 @@ impl Target {
         if len > 0 && !task.takes_data() && matches!(entry.host, HostData::Capsule { .. }) {
             return Err((Status::SGL_DESCRIPTOR_TYPE_INVALID.dnr(), 0));
         }
-        if command.fuse() != fuse::NONE && len > pairs::MOST_BYTES {
+        if command.fuse() != fuse::NONE && len > Pair::MOST_BYTES {
             return Err((Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr(), 0));
         }
         if self.conflicts(index) {
@@ -239,11 +239,7 @@ impl Target {
             }
             Task::Connect => {
                 if !self.connect_waits(index) {
-                    let (status, result) = self.connect(index);
-                    if !status.is_success() {
-                        self.unconnected.count(status.code());
-                    }
-                    self.respond(index, status, result);
+                    self.connect(index);
                 }
             }
             Task::Reserve { .. } => self.reserve(index),

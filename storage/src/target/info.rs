@@ -66,6 +66,8 @@ pub struct QueueInfo {
     pub entries: u16,
     /// Commands that are outstanding.
     pub outstanding: u16,
+    /// The thread that serves it, from 0 ([`Config::workers`](super::Config::workers)).
+    pub thread: usize,
 }
 
 /// A port of the subsystem: a NIC of the target.

@@ -12,6 +12,7 @@ use rdma::Domain;
 
 use super::config::{Config, Export};
 use super::control::Refusal;
+use super::crew::MANAGER;
 use super::identity::Kind;
 use super::lent::{self, Lending};
 use super::namespace::Namespace;
@@ -25,12 +26,12 @@ const DRAINING: u64 = 2_000_000_000;
 
 /// A namespace that is not among the others yet, and the most bytes of a transfer that its disk
 /// takes. `domains` are those of the ports; it has nothing for a port whose NIC is dead.
-pub(super) fn namespace(
+fn namespace(
     domains: &[Domain],
     privileged: Privileged,
     config: &Config,
     export: &Export,
-) -> Result<(Box<Namespace>, usize), Error> {
+) -> Result<(Namespace, usize), Error> {
     let geometry = export.disk.geometry();
     if !Geometry::BLOCK_SIZES.contains(&geometry.block_size) {
         return Err(Error::Config("a disk has blocks of 512, 1024, 2048 or 4096 bytes"));
@@ -46,7 +47,29 @@ pub(super) fn namespace(
     let sizes = Sizes { small: memory / 4 / SMALL, large: memory * 3 / 4 / LARGE };
     let pool = |domain: &Domain| unless_dead(domain, Pool::new(domain, privileged, sizes));
     let pools = domains.iter().map(pool).collect::<Result<Vec<Option<Pool>>, _>>()?;
-    Ok((Box::new(Namespace::new(export, pools, lending, config.controllers)), transfer))
+    Ok((Namespace::new(export, pools, lending, config.controllers), transfer))
+}
+
+/// The same for each thread of the target, with a handle of the disk.
+pub(super) fn namespaces(
+    domains: &[Domain],
+    privileged: Privileged,
+    config: &Config,
+    export: &Export,
+    threads: usize,
+) -> Result<(Vec<Namespace>, usize), Error> {
+    let (mut made, mut transfer) = (Vec::with_capacity(threads), usize::MAX);
+    for disk in block::split::split(export.disk.clone(), threads) {
+        let export = Export { disk, ..export.clone() };
+        let (namespace, its) = namespace(domains, privileged, config, &export)?;
+        made.push(namespace);
+        transfer = transfer.min(its);
+    }
+    // Until the other threads have released theirs.
+    if let Some(first) = made.first_mut() {
+        first.elsewhere = threads - 1;
+    }
+    Ok((made, transfer))
 }
 
 impl Target {
@@ -74,7 +97,12 @@ impl Target {
         }
     }
 
-    pub(super) fn add(&mut self, mut namespace: Box<Namespace>, transfer: usize) -> Result<u32, Refusal> {
+    /// Adds a namespace: that of the manager's thread, and those of the others.
+    pub(super) fn add(&mut self, mut made: Vec<Namespace>, transfer: usize) -> Result<u32, Refusal> {
+        if made.is_empty() {
+            return Err(Refusal::NoPlace);
+        }
+        let mut namespace = made.remove(0);
         if transfer < self.subsystem.transfer {
             return Err(Refusal::Transfer);
         }
@@ -89,16 +117,36 @@ impl Target {
         }
         namespace.geometry = namespace.disk.geometry();
         self.reservations.restore(&mut namespace);
-        let disk = namespace.disk.clone();
-        let place = self.subsystem.namespaces.add(namespace).ok_or(Refusal::NoPlace)?;
+        for copy in &mut made {
+            copy.copy_reservation(&namespace);
+            copy.geometry = namespace.geometry;
+        }
+        let place = self.subsystem.namespaces.add(Box::new(namespace)).ok_or(Refusal::NoPlace)?;
+        self.begin_namespace(place);
+        // All threads have it before a host hears of it.
+        let mut copies = made.into_iter();
+        let has_taken = self.with_each(self.crew.others(), |_| {
+            let copy = copies.next();
+            move |worker: &mut Target| {
+                if let Some(namespace) = copy {
+                    worker.subsystem.namespaces.put(place, Box::new(namespace));
+                    worker.begin_namespace(place);
+                }
+            }
+        });
+        self.subsystem.namespaces[place].elsewhere = has_taken.len();
+        self.subsystem.announce(place);
+        Ok(place as u32 + 1)
+    }
+
+    /// A namespace has come to a place of this thread's table.
+    fn begin_namespace(&mut self, place: usize) {
         for (_, controller) in self.subsystem.controllers.iter_mut() {
             let is_of_others = !self.subsystem.namespaces[place].is_for(&controller.host.nqn);
             controller.visible.set(place, is_of_others);
         }
         self.subsystem.ana.iter_mut().for_each(|ana| ana.begin(place));
-        self.watch_disk(&*disk);
-        self.subsystem.announce(place);
-        Ok(place as u32 + 1)
+        self.watch_disk(&*self.subsystem.namespaces[place].disk);
     }
 
     pub(super) fn remove(&mut self, nsid: u32) -> Result<(), Refusal> {
@@ -109,7 +157,15 @@ impl Target {
         }
         // Commands that wait are answered.
         namespace.shares.iter_mut().for_each(super::shares::Shares::queue_all);
+        if self.crew.is_manager() {
+            // No thread takes a command for it when the caller, or a host, hears that it is gone.
+            self.everywhere(move |worker| worker.remove(nsid).is_ok());
+        }
         self.subsystem.announce(place);
+        if !self.crew.is_manager() {
+            // The manager's goes at its next tick, in which hosts hear of it.
+            self.look_at_leaving(place);
+        }
         Ok(())
     }
 
@@ -132,6 +188,7 @@ impl Target {
     pub(super) fn begin_drain(&mut self) {
         self.is_stopping = true;
         self.drain.get_or_insert(self.clock + DRAINING);
+        self.everywhere(|worker| worker.is_stopping = true);
     }
 
     pub(super) fn end_drain(&mut self) {
@@ -139,23 +196,31 @@ impl Target {
             // Commands of hosts that are still here were not taken.
             self.break_all_queues();
             self.is_stopping = false;
+            // Behind the message by which they break their queues.
+            self.everywhere(|worker| worker.is_stopping = false);
         }
     }
 
     /// Disconnects all hosts.
     pub(super) fn break_all_queues(&mut self) {
         self.break_queues(|_| true);
+        if self.crew.is_manager() {
+            self.crew.send_all(Target::break_all_queues);
+        }
     }
 
     /// Looks at the sizes of disks, at namespaces that leave, and at hosts that are drained.
     pub(super) fn look_at_changes(&mut self, now: u64) {
         for place in 0..self.subsystem.namespaces.len() {
-            self.look_at_size(place);
+            if self.crew.is_manager() {
+                self.look_at_size(place);
+            }
             self.look_at_leaving(place);
         }
         if let Some(until) = self.drain
-            && self.queues.len() > 0
-            && (now > until || self.has_answered())
+            && self.count_of_queues() > 0
+            && (now > until
+                || self.has_answered() && self.everywhere(Target::has_answered).iter().all(|&has| has))
         {
             self.break_all_queues();
         }
@@ -171,29 +236,46 @@ impl Target {
         if planted(Bug::EndKept) && blocks < namespace.geometry.blocks {
             return;
         }
-        if core::mem::replace(&mut namespace.geometry.blocks, blocks) != blocks {
+        if namespace.geometry.blocks != blocks {
             log::info!("namespace {} has {blocks} blocks now", place + 1);
-            let serving = self.ports.iter().enumerate().filter(|(_, port)| port.ended.is_none());
-            for (number, port) in serving {
-                let disk = &*namespace.disk;
-                let grown = namespace.lending.register(number, &port.domain, self.privileged, disk);
-                if let Err(error) = grown {
-                    log::warn!("namespace {} lends no blocks of its new memory: {error}", place + 1);
-                }
-            }
+            self.has_size(place, blocks);
+            self.everywhere(move |worker| worker.has_size(place, blocks));
             self.subsystem.announce(place);
+        }
+    }
+
+    /// Takes over the size that a namespace has now.
+    fn has_size(&mut self, place: usize, blocks: u64) {
+        let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { return };
+        namespace.geometry.blocks = blocks;
+        let serving = self.ports.iter().enumerate().filter(|(_, port)| port.ended.is_none());
+        for (number, port) in serving {
+            let disk = &*namespace.disk;
+            let grown = namespace.lending.register(number, &port.domain, self.privileged, disk);
+            if let Err(error) = grown {
+                log::warn!("namespace {} lends no blocks of its new memory: {error}", place + 1);
+            }
         }
     }
 
     /// Releases a namespace that leaves once no command is about it.
     fn look_at_leaving(&mut self, place: usize) {
         let Some(namespace) = self.subsystem.namespaces.get(place) else { return };
-        let is_needed = namespace.on_disk > 0 || self.reservations.need(place);
+        // The manager's is the last one that goes, since others may still ask for its reservation.
+        let is_needed = namespace.on_disk > 0 || namespace.elsewhere > 0 || self.reservations.need(place);
         if !namespace.is_leaving || is_needed || self.commands.are_about(place) {
             return;
         }
         if let Some(namespace) = self.subsystem.namespaces.remove(place) {
             namespace.disk.watch(None);
+            if !self.crew.is_manager() {
+                self.crew.send(MANAGER, move |manager| {
+                    if let Some(namespace) = manager.subsystem.namespaces.get_mut(place) {
+                        namespace.elsewhere -= 1;
+                    }
+                });
+                return;
+            }
             self.reservations.keep(&namespace);
             log::info!("namespace {} has been removed", place + 1);
         }

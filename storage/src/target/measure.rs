@@ -7,11 +7,12 @@ use nvme::status::Status;
 
 use super::commands::Index;
 use super::identity::{HostNumber, Kind};
-use super::metrics::{Metrics, NamespaceMetrics, bucket};
+use super::metrics::{Carried, Metrics, NamespaceMetrics, bucket};
 use super::pool::Pool;
 use super::port::Port;
 use super::queue::Role;
 use super::server::Target;
+use super::statistics::Snapshot;
 use super::task::{Operation, Task};
 
 /// The kind of a command: its place in [`OPERATIONS`].
@@ -76,10 +77,38 @@ impl Target {
 
     /// All figures.
     pub(super) fn metrics(&mut self) -> Metrics {
+        let mut metrics = self.own_metrics();
         let mut hosts = self.hosts.copy();
-        for (_, queue) in self.queues.iter() {
-            hosts.add(queue.owner, &queue.carried);
+        let carried = |target: &Target| -> Vec<(HostNumber, Carried)> {
+            target.queues.iter().map(|(_, queue)| (queue.owner, queue.carried)).collect()
+        };
+        let mut queues = carried(self);
+        for (its, more) in self.everywhere(move |worker| (worker.own_metrics(), carried(worker))) {
+            queues.extend(more);
+            metrics.postponed += its.postponed;
+            metrics.sleeps += its.sleeps;
+            metrics.refused.merge(&its.refused);
+            metrics.unconnected.merge(&its.unconnected);
+            for own in &mut metrics.namespaces {
+                let same = its.namespaces.iter().find(|other| other.info.nsid == own.info.nsid);
+                let Some(same) = same else { continue };
+                own.counted.merge(&same.counted);
+                own.on_disk += same.on_disk;
+                for kind in 0..own.free.len() {
+                    own.free[kind] += same.free[kind];
+                    own.chunks[kind] += same.chunks[kind];
+                }
+            }
         }
+        queues.iter().for_each(|(owner, carried)| hosts.add(*owner, carried));
+        metrics.hosts = hosts.into_list();
+        metrics.totals = self.control().statistics();
+        metrics.controllers = self.controller_infos(Kind::Io);
+        metrics
+    }
+
+    /// The figures of this thread, without hosts and controllers.
+    fn own_metrics(&self) -> Metrics {
         let namespaces = self.subsystem.namespaces.of_places().map(|(place, namespace)| NamespaceMetrics {
             info: self.subsystem.info(place, namespace),
             counted: namespace.counted.clone(),
@@ -89,11 +118,11 @@ impl Target {
         });
         let namespaces = namespaces.collect();
         Metrics {
-            totals: self.statistics().snapshot(),
+            totals: Snapshot::default(),
             ports: self.ports.iter().map(Port::info).collect(),
             namespaces,
-            hosts: hosts.into_list(),
-            controllers: self.controller_infos(Kind::Io),
+            hosts: Vec::new(),
+            controllers: Vec::new(),
             postponed: self.postponed.len(),
             refused: self.refused.clone(),
             unconnected: self.unconnected.clone(),

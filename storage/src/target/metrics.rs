@@ -81,6 +81,17 @@ impl Tally {
         }
     }
 
+    pub(super) fn merge(&mut self, other: &Tally) {
+        for &(reason, count) in &other.of {
+            if let Some((_, own)) = self.of.iter_mut().find(|(its, _)| *its == reason) {
+                *own += count;
+            } else if self.of.push((reason, count)).is_err() {
+                self.others += count;
+            }
+        }
+        self.others += other.others;
+    }
+
     /// Each reason, and how often it was counted.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         self.of.iter().copied()
@@ -99,6 +110,17 @@ pub struct Counted {
     pub operations: [Timed; OPERATIONS.len()],
     /// Commands that failed, by status: type and code.
     pub errors: Tally,
+}
+
+impl Counted {
+    pub(super) fn merge(&mut self, other: &Counted) {
+        for (own, its) in self.operations.iter_mut().zip(&other.operations) {
+            own.done.merge(&its.done);
+            own.nanoseconds += its.nanoseconds;
+            own.latency.iter_mut().zip(&its.latency).for_each(|(own, its)| *own += its);
+        }
+        self.errors.merge(&other.errors);
+    }
 }
 
 /// The counters of a host, or of a queue.

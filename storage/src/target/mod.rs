@@ -1,8 +1,10 @@
 //! The target: disks behind NVMe over Fabrics.
 //!
-//! One thread does everything ([`Target::run`]): it takes capsules, carries out commands, gives the
-//! disks their requests, and answers. So nothing here has a lock. The thread polls while there is
-//! work, and sleeps on a signal otherwise, which the wakers of queues, connections and disks raise.
+//! One thread does everything ([`Target::run`]), unless the target has several
+//! ([`Config::workers`]): it takes capsules, carries out commands, gives the disks their requests,
+//! and answers. Each of several threads does so for queues of its own (`crew`). So nothing here
+//! has a lock. A thread polls while there is work, and sleeps on a signal otherwise, which the
+//! wakers of queues, connections and disks raise.
 //!
 //! | file | subject |
 //! |---|---|
@@ -21,6 +23,7 @@
 //! | `connect`, `discovery` | the Connect command; the discovery service |
 //! | `auth` | who a host is, and what it may see |
 //! | `server`, `timers`, `ending` | the thread: its loop, what it looks at now and then, its end |
+//! | `crew`, `placing` | several threads: who does what, and messages; I/O queues of the others |
 //! | `connections`, `flow`, `disk` | connections; a command's way; the part of it that disks have |
 //! | `reservations` | hosts that share a namespace say which of them may use it |
 //! | `leftovers`, `earlier` | what an earlier connection of a host may still do to a disk |
@@ -51,6 +54,7 @@ mod connections;
 mod control;
 mod controller;
 mod copy;
+mod crew;
 mod discovery;
 mod disk;
 mod earlier;
@@ -69,6 +73,7 @@ mod namespace;
 mod namespaces;
 mod overview;
 mod pairs;
+mod placing;
 mod pool;
 mod port;
 mod ports;
@@ -88,8 +93,9 @@ mod waiting;
 mod work;
 
 pub use auth::{Host, Visible};
-pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, MOST_PORTS, PORT};
+pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, MOST_PORTS, MOST_WORKERS, PORT};
 pub use control::{Control, Refusal};
+pub use crew::Worker;
 pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, PortInfo, QueueInfo, TargetState};
 pub use metrics::{
     BUCKETS, Carried, Counted, Done, HostMetrics, Metrics, NamespaceMetrics, OPERATIONS, Tally, Timed,

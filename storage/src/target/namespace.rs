@@ -75,7 +75,9 @@ pub(crate) struct Namespace {
     pub(crate) shares: Vec<Shares>,
     /// The pair whose turn it is.
     pub(crate) pair: Option<Pair>,
-    /// Requests that the disk has.
+    /// The manager's: how many other threads have it still.
+    pub(crate) elsewhere: usize,
+    /// Requests that the disk has of this thread.
     pub(crate) on_disk: usize,
     /// Requests that the disk has finished.
     pub(crate) finished: u64,
@@ -100,6 +102,11 @@ pub(crate) struct Pair {
     pub(crate) blocks: Range<u64>,
     /// The disk has ended what it had before.
     pub(crate) has_begun: bool,
+}
+
+impl Pair {
+    /// The most bytes that a pair compares and writes.
+    pub(crate) const MOST_BYTES: usize = SMALL;
 }
 
 /// The requests that a disk has, those before a point of time and those after it, so that a command
@@ -184,6 +191,7 @@ impl Namespace {
             lending,
             shares: (0..kinds).map(|_| Shares::new(controllers)).collect(),
             pair: None,
+            elsewhere: 0,
             on_disk: 0,
             finished: 0,
             silence: Silence::default(),
@@ -194,6 +202,12 @@ impl Namespace {
             is_leaving: false,
             counted: Counted::default(),
         }
+    }
+
+    /// Takes over what the manager's says about reservations.
+    pub(crate) fn copy_reservation(&mut self, managers: &Namespace) {
+        self.reservation = managers.reservation.clone();
+        self.can_persist = managers.can_persist;
     }
 
     /// Memory for data of commands that come by a port. None come by a port that had ended before.

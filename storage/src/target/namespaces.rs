@@ -62,11 +62,23 @@ impl Namespaces {
     pub(crate) fn add(&mut self, namespace: Box<Namespace>) -> Option<usize> {
         let free = (0..MOST_NAMESPACES).filter(|&place| self.get(place).is_none());
         let place = free.min_by_key(|&place| self.removals[place])?;
+        self.put(place, namespace);
+        Some(place)
+    }
+
+    /// Puts a namespace to the place that the manager has given it.
+    pub(crate) fn put(&mut self, place: usize, namespace: Box<Namespace>) {
         if self.places.len() <= place {
             self.places.resize_with(place + 1, || None);
         }
         self.places[place] = Some(namespace);
-        Some(place)
+    }
+
+    /// Takes over what the manager's table says about reservations.
+    pub(crate) fn copy_reservations(&mut self, managers: &Namespaces) {
+        for (own, its) in self.places.iter_mut().flatten().zip(managers.iter()) {
+            own.copy_reservation(its);
+        }
     }
 
     /// Takes a namespace away.

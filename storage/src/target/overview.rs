@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::identity::Kind;
+use super::crew::MANAGER;
+use super::identity::{ControllerId, Kind};
 use super::info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
 use super::namespace::{Namespace, Presence};
 use super::port::Port;
+use super::queue::Queue;
 use super::server::Target;
 use super::subsystem::Subsystem;
 
@@ -32,6 +34,17 @@ impl Subsystem {
 impl Target {
     /// The controllers of a kind.
     pub(super) fn controller_infos(&mut self, kind: Kind) -> Vec<ControllerInfo> {
+        let elsewhere: Vec<(ControllerId, Kind, QueueInfo)> = self
+            .everywhere(move |worker| {
+                let of_kind = |queue: &Queue| {
+                    let (id, its) = queue.role.controller()?;
+                    (its == kind).then(|| (id, its, queue.info(worker.crew.me)))
+                };
+                worker.queues.iter().filter_map(|(_, queue)| of_kind(queue)).collect::<Vec<_>>()
+            })
+            .into_iter()
+            .flatten()
+            .collect();
         let controllers = match kind {
             Kind::Io => &mut self.subsystem.controllers,
             Kind::Discovery => &mut self.discovery,
@@ -39,12 +52,9 @@ impl Target {
         let (queues, ports) = (&self.queues, &self.ports);
         let info = |(id, controller): (super::identity::ControllerId, &mut super::controller::Controller)| {
             let its = || queues.iter().map(|(_, queue)| queue).filter(|queue| queue.is_of(id, kind));
-            let queue = |queue: &super::queue::Queue| QueueInfo {
-                id: queue.id,
-                entries: queue.entries_of_host,
-                outstanding: queue.outstanding,
-            };
-            let mut queues: Vec<QueueInfo> = its().map(queue).collect();
+            let mut queues: Vec<QueueInfo> = its().map(|queue| queue.info(MANAGER)).collect();
+            let others = elsewhere.iter().filter(|(other, its, _)| (*other, *its) == (id, kind));
+            queues.extend(others.map(|(_, _, queue)| *queue));
             queues.sort_unstable_by_key(|queue| queue.id);
             ControllerInfo {
                 id: id.0,
@@ -63,7 +73,7 @@ impl Target {
     pub(super) fn overview(&mut self) -> Overview {
         let state = match self.drain {
             None => TargetState::Serving,
-            Some(_) if self.queues.len() == 0 => TargetState::Drained,
+            Some(_) if self.count_of_queues() == 0 => TargetState::Drained,
             Some(_) => TargetState::Draining,
         };
         let namespaces = self.subsystem.namespaces.of_places();

@@ -15,9 +15,9 @@
 //! Reads wait, too, so that nobody sees half of what is written. A Read that takes its data from
 //! the memory of a disk does not: such a disk shows old or new blocks at any time.
 //!
-//! A pair is short ([`MOST_BYTES`]), and a disk that does not answer ends it as it ends every other
-//! command, so what waits for a pair waits for a disk's time limit at most. A first command without
-//! a second holds nothing but its entry of the host's own queue.
+//! A pair is short ([`Pair::MOST_BYTES`]), and a disk that does not answer ends it as it ends every
+//! other command, so what waits for a pair waits for a disk's time limit at most. A first command
+//! without a second holds nothing but its entry of the host's own queue.
 
 use core::ops::Range;
 
@@ -26,13 +26,9 @@ use nvme::status::Status;
 
 use super::commands::{Answer, Index, Partner, Stage};
 use super::namespace::{Namespace, Pair, Waiting};
-use super::pool::SMALL;
 use super::queue::{Before, Role};
 use super::server::Target;
 use super::task::{Operation, Task};
-
-/// The most bytes that a pair compares and writes.
-pub(super) const MOST_BYTES: usize = SMALL;
 
 impl Target {
     /// Refuses a command that cannot be a part of a pair.

@@ -55,6 +55,7 @@ impl Port {
     pub(crate) fn new(
         id: u16,
         nic: &Nic,
+        domain: &Domain,
         privileged: Privileged,
         config: &Config,
         attention: &Arc<Attention>,
@@ -64,18 +65,17 @@ impl Port {
             queue.watch(attention.waker());
             Ok::<_, CreateError>(queue)
         };
-        let domain = nic.domain()?;
         // A command has two requests at most at a time: an RDMA Write and a Send.
         let requests = queue(2 * config.commands)?;
         let arrivals = queue(config.commands / 2)?;
-        let receives = capsule::receives(&domain, privileged, config.commands / 2, config.in_capsule)?;
+        let receives = capsule::receives(domain, privileged, config.commands / 2, config.in_capsule)?;
         let responses = domain.direct(config.commands * RESPONSE, privileged)?;
         let sizes = Sizes { small: config.queues, large: ADMIN_LARGE };
-        let admin_pool = Pool::new(&domain, privileged, sizes)?;
+        let admin_pool = Pool::new(domain, privileged, sizes)?;
         Ok(Port {
             id,
             nic: nic.clone(),
-            domain,
+            domain: domain.clone(),
             requests,
             arrivals,
             listener: None,

@@ -1,5 +1,6 @@
 //! The end of ports, in the target's thread.
 
+use super::crew::MANAGER;
 use super::server::Target;
 use crate::Error;
 
@@ -26,7 +27,14 @@ impl Target {
             return;
         }
         (port.ended, port.listener) = (Some(why), None);
-        log::error!("port {} has ended: {why}", port.id);
+        // All threads have queues at it.
+        match self.crew.is_manager() {
+            true => {
+                log::error!("port {} has ended: {why}", port.id);
+                self.crew.send_all(move |worker| worker.end_port(number, why));
+            }
+            false => _ = self.crew.send(MANAGER, move |manager| manager.end_port(number, why)),
+        }
         for queue in 0..self.config.queues as u32 {
             if self.queues.get(queue).is_some_and(|queue| queue.port == number) {
                 self.ended(queue);

@@ -91,6 +91,8 @@ pub(crate) struct Queue {
     pub(crate) head: u16,
     /// The host's identifiers that are in use, a bit each.
     identifiers: Vec<u64>,
+    /// The number that the manager has given it, if it is a worker's; otherwise 0.
+    pub(crate) placement: u64,
     /// What it has done.
     pub(crate) carried: Carried,
     /// When a new queue is given up, in nanoseconds of the platform's clock.
@@ -129,6 +131,7 @@ impl Queue {
             before: Before::Other,
             head: 0,
             identifiers: alloc::vec![0; 1 << 10],
+            placement: 0,
             carried: Carried::default(),
             deadline,
         }

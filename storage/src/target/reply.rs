@@ -17,7 +17,7 @@ use super::commands::Index;
 use super::config::MOST_NAMESPACES;
 use super::controller::{KEEP_ALIVE_STEP, MOST_EVENTS};
 use super::identity::{ControllerId, Kind};
-use super::pairs;
+use super::namespace::Pair;
 use super::port::RESPONSE;
 use super::server::Target;
 use super::supported;
@@ -168,7 +168,7 @@ impl Target {
         if self.subsystem.has_pairs {
             page.fuses = Fuses::COMPARE_AND_WRITE.bits().into();
             // In blocks of any size that a namespace may have, 0-based.
-            page.acwu = (pairs::MOST_BYTES as u16 / LARGEST_BLOCK - 1).into();
+            page.acwu = (Pair::MOST_BYTES as u16 / LARGEST_BLOCK - 1).into();
         }
         let mut cache = Vwc::FLUSH_ALL_NOT_SUPPORTED;
         cache.set(Vwc::PRESENT, self.has_cache());
@@ -209,7 +209,7 @@ impl Target {
         }
         if self.subsystem.has_pairs {
             page.nsfeat = Nsfeat::ATOMIC_WRITE_UNITS.bits();
-            page.nacwu = ((pairs::MOST_BYTES >> namespace.shift()) as u16 - 1).into();
+            page.nacwu = ((Pair::MOST_BYTES >> namespace.shift()) as u16 - 1).into();
         }
         page.lbaf[0] = LbaFormat::new(namespace.shift() as u8);
         page

@@ -1,5 +1,6 @@
-//! The target's thread: what it owns, and its loop.
+//! A thread of the target: what it owns, and its loop.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -16,6 +17,7 @@ use super::capsule::Capsule;
 use super::commands::{Commands, Index};
 use super::config::{Config, MOST_PORTS};
 use super::control::{Closing, Control, Shared};
+use super::crew::{Crew, MANAGER, Worker};
 use super::leftovers::Leftovers;
 use super::manage;
 use super::metrics::{HostTable, Tally};
@@ -42,6 +44,8 @@ const IDLE_ROUNDS: u32 = 4;
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// A target that listens. [`Target::run`] serves its hosts.
+///
+/// It has the state of one thread. Those of others are in its [`Target::workers`].
 pub struct Target {
     pub(super) privileged: Privileged,
     // Its endpoints end before the memory that their requests name.
@@ -97,6 +101,9 @@ pub struct Target {
     pub(super) refused: Tally,
     pub(super) unconnected: Tally,
     pub(super) sleeps: u64,
+    /// The other threads, and those of them that nobody has taken.
+    pub(super) crew: Crew,
+    workers: Vec<Worker>,
     _closing: Closing,
 }
 
@@ -114,54 +121,99 @@ impl Target {
         let hosts = Hosts::new(core::mem::take(&mut config.hosts));
         let random = Random::new(&platform);
         let random = if hosts.has_keys() { Some(random?) } else { random.ok() };
-        let attention = Attention::new(&platform);
-        let port = |(place, nic): (usize, &Nic)| {
-            Port::new(config.port_id(place), nic, privileged, &config, &attention)
-        };
-        let mut ports = nics.iter().enumerate().map(port).collect::<Result<Vec<Port>, _>>()?;
-        let domains: Vec<Domain> = ports.iter().map(|port| port.domain.clone()).collect();
-        let (mut namespaces, mut transfer) = (Namespaces::default(), LONGEST);
+        let shared = || Arc::new(Shared::new(Attention::new(&platform)));
+        let all: Arc<[Arc<Shared>]> = (0..config.workers).map(|_| shared()).collect();
+        let domains = nics.iter().map(Nic::domain).collect::<Result<Vec<Domain>, _>>()?;
+        let of_thread = config.of_thread();
+        let mut tables: Vec<Namespaces> = all.iter().map(|_| Namespaces::default()).collect();
+        let mut transfer = LONGEST;
         for export in &config.disks {
-            let (namespace, its) = manage::namespace(&domains, privileged, &config, export)?;
+            let (made, its) = manage::namespaces(&domains, privileged, &of_thread, export, all.len())?;
             transfer = transfer.min(its);
-            // There is a place for each.
-            namespaces.add(namespace);
+            for (table, namespace) in tables.iter_mut().zip(made) {
+                // There is a place for each.
+                table.add(Box::new(namespace));
+            }
         }
         if transfer < SMALL {
             return Err(Error::Config("a disk takes less than 8 KiB, or less than one piece, at once"));
         }
-        let reservations = Reservations::new(&config, &mut namespaces, &platform, &attention)?;
-        for port in &mut ports {
-            port.listen(config.port, &attention)?;
+        let Some((managers, others)) = tables.split_first_mut() else {
+            return Err(Error::Config("a target has 1 to 16 threads"));
+        };
+        let reservations = Reservations::new(&config, managers, &platform, &all[MANAGER].attention)?;
+        for table in others {
+            table.copy_reservations(managers);
         }
-        let shared = Arc::new(Shared::new(attention));
+        let subsystem = |namespaces| Subsystem {
+            nqn: config.nqn.clone(),
+            serial: config.serial.to_string(),
+            // A configuration that names hosts lets no others in.
+            allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
+            hosts: hosts.clone(),
+            namespaces,
+            ana: alloc::vec![Ana::new(config.ana_state); domains.len()],
+            transfer: 1 << transfer.ilog2(),
+            controllers: Controllers::new(config.controllers, config.controller_ids()),
+            has_reservations: config.has_reservations(),
+            has_pairs: config.has_pairs(),
+        };
+        let mut reservations = Some(reservations);
+        let mut threads = Vec::with_capacity(all.len());
+        for (me, namespaces) in tables.into_iter().enumerate() {
+            let crew = Crew::new(me, all.clone());
+            let subsystem = subsystem(namespaces);
+            let jobs = Jobs::new(random.clone(), config.queues);
+            let mut thread = Target::thread(nics, &domains, privileged, &of_thread, crew, subsystem, jobs)?;
+            thread.reservations = reservations.take().unwrap_or_default();
+            threads.push(thread);
+        }
+        let mut threads = threads.into_iter();
+        let mut target = threads.next().ok_or(Error::Config("a target has 1 to 16 threads"))?;
+        target.workers = threads.map(Worker).collect();
+        for port in &mut target.ports {
+            port.listen(config.port, &target.shared.attention)?;
+        }
+        Ok(target)
+    }
+
+    /// What one thread has.
+    fn thread(
+        nics: &[Nic],
+        domains: &[Domain],
+        privileged: Privileged,
+        config: &Config,
+        crew: Crew,
+        subsystem: Subsystem,
+        jobs: Jobs,
+    ) -> Result<Target, Error> {
+        let shared = crew.all[crew.me].clone();
+        let platform = shared.attention.signal.platform().clone();
+        let port = |((place, nic), domain): ((usize, &Nic), &Domain)| {
+            Port::new(config.port_id(place), nic, domain, privileged, config, &shared.attention)
+        };
+        let ports = nics.iter().enumerate().zip(domains).map(port).collect::<Result<Vec<Port>, _>>()?;
+        let (workers, manager) = match crew.is_manager() {
+            true => (crew.all[MANAGER + 1..].to_vec(), None),
+            false => (Vec::new(), Some(crew.all[MANAGER].clone())),
+        };
         let target = Target {
             privileged,
             queues: Queues::new(config.queues),
             ports,
             next_tick: platform.now(),
-            _closing: Closing(shared.clone()),
+            _closing: Closing { own: shared.clone(), workers, manager },
             shared,
+            crew,
+            workers: Vec::new(),
             commands: Commands::new(config.commands),
             by_endpoint: BTreeMap::new(),
             postponed: VecDeque::with_capacity(config.commands / 2),
             promised: 0,
-            subsystem: Subsystem {
-                nqn: config.nqn.clone(),
-                serial: config.serial.to_string(),
-                // A configuration that names hosts lets no others in.
-                allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
-                hosts,
-                namespaces,
-                ana: alloc::vec![Ana::new(config.ana_state); domains.len()],
-                transfer: 1 << transfer.ilog2(),
-                controllers: Controllers::new(config.controllers, config.controller_ids()),
-                has_reservations: config.has_reservations(),
-                has_pairs: config.has_pairs(),
-            },
+            subsystem,
             discovery: Controllers::new(config.controllers, config.controller_ids()),
             generation: 1,
-            jobs: Jobs::new(random, config.queues),
+            jobs,
             admin_shares: Shares::new(config.queues),
             page: alloc::vec![0; 4096],
             taken: alloc::vec![Completion::EMPTY; BATCH],
@@ -171,7 +223,7 @@ impl Target {
             leftovers: Leftovers::default(),
             for_earlier: VecDeque::with_capacity(config.commands),
             earlier_ended: false,
-            reservations,
+            reservations: Reservations::default(),
             may_abort: true,
             may_settle: false,
             said_refused: Said::default(),
@@ -182,13 +234,18 @@ impl Target {
             unconnected: Tally::default(),
             sleeps: 0,
             platform,
-            // A namespace that is removed releases its disk.
-            config: Config { disks: Vec::new(), ..config },
+            config: config.clone(),
         };
         for namespace in target.subsystem.namespaces.iter() {
             target.watch_disk(&*namespace.disk);
         }
         Ok(target)
+    }
+
+    /// The other threads of a target with several ([`Config::workers`]), once. The caller runs each
+    /// in a thread of its own, before [`Target::run`]. Those that are not taken serve nothing.
+    pub fn workers(&mut self) -> Vec<Worker> {
+        core::mem::take(&mut self.workers)
     }
 
     /// The IP addresses at which the target listens: those of its first NIC first, and of each NIC
@@ -209,7 +266,8 @@ impl Target {
 
     /// What other threads need.
     pub fn control(&self) -> Control {
-        Control { shared: self.shared.clone(), platform: self.platform.clone() }
+        let all = self.crew.all.clone();
+        Control { shared: all[MANAGER].clone(), all, platform: self.platform.clone() }
     }
 
     pub(super) fn statistics(&self) -> &Statistics {
@@ -225,6 +283,16 @@ impl Target {
     /// frees all that the target made. If the device of one NIC dies, its hosts lose their
     /// controllers, and the target serves on by the others.
     pub fn run(mut self) -> Result<(), Error> {
+        // Nobody waits for those that do not run.
+        self.workers.clear();
+        if self.crew.is_manager() {
+            let others = self.crew.others().filter(|&other| !self.crew.all[other].has_ended()).count();
+            for place in 0..self.subsystem.namespaces.len() {
+                if let Some(namespace) = self.subsystem.namespaces.get_mut(place) {
+                    namespace.elsewhere = others;
+                }
+            }
+        }
         let served = self.serve();
         let ended = self.end();
         served.and(ended)
@@ -239,6 +307,7 @@ impl Target {
             }
             if self.shared.has_calls() {
                 self.take_calls();
+                self.take_messages();
             }
             if self.round()? {
                 idle = 0;
@@ -381,7 +450,10 @@ impl Target {
 
     /// Notes how many connections and controllers there are.
     pub(super) fn count(&self) {
+        // A worker has copies of the manager's.
+        let is_manager = self.crew.is_manager();
         let controllers = self.subsystem.controllers.len() + self.discovery.len();
+        let controllers = if is_manager { controllers } else { 0 };
         self.statistics().now_there_are(self.queues.len(), controllers);
     }
 }

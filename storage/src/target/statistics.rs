@@ -57,6 +57,29 @@ pub struct Snapshot {
     pub copied: u64,
 }
 
+impl Snapshot {
+    /// The sums of both.
+    pub(crate) fn plus(&self, other: &Snapshot) -> Snapshot {
+        Snapshot {
+            connections: self.connections + other.connections,
+            controllers: self.controllers + other.controllers,
+            accepted: self.accepted + other.accepted,
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            others: self.others + other.others,
+            bytes_read: self.bytes_read + other.bytes_read,
+            bytes_written: self.bytes_written + other.bytes_written,
+            errors: self.errors + other.errors,
+            broken: self.broken + other.broken,
+            expired: self.expired + other.expired,
+            media: self.media + other.media,
+            authenticated: self.authenticated + other.authenticated,
+            not_authenticated: self.not_authenticated + other.not_authenticated,
+            copied: self.copied + other.copied,
+        }
+    }
+}
+
 /// A counter of [`Statistics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
@@ -129,7 +152,7 @@ impl Statistics {
     }
 }
 
-/// Only the target's thread writes, so it needs no locked instruction.
+/// Only the thread whose counters they are writes, so it needs no locked instruction.
 fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
 }

@@ -54,6 +54,12 @@ impl Controllers {
         Ok(id)
     }
 
+    /// Takes over a copy of the manager's controller, in place of an earlier one with its slot.
+    pub(crate) fn put(&mut self, id: ControllerId, controller: Controller) {
+        let slot = self.slot(id);
+        self.used += usize::from(self.slots[slot].used.replace((id, controller)).is_none());
+    }
+
     /// The place of a controller among as many as there may be.
     pub(crate) fn slot(&self, id: ControllerId) -> usize {
         usize::from(id.0).wrapping_sub(usize::from(*self.ids.start())) % self.slots.len()

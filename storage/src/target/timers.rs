@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::namespace::Presence;
 use super::server::Target;
@@ -34,7 +35,11 @@ impl Target {
             self.break_queue(number);
         }
         let mut expired: heapless::Vec<(Kind, ControllerId), 16> = heapless::Vec::new();
-        for controllers in [&mut self.subsystem.controllers, &mut self.discovery] {
+        // The manager's timers run, not those of a worker's copies.
+        let is_manager = self.crew.is_manager();
+        for controllers in
+            [&mut self.subsystem.controllers, &mut self.discovery].into_iter().filter(|_| is_manager)
+        {
             for (id, controller) in controllers.iter_mut() {
                 // A target that stops does not listen, so it cannot tell who is silent.
                 if !self.is_stopping && controller.has_expired(now) {
@@ -51,10 +56,7 @@ impl Target {
             let silence = namespace.silent_for(now);
             match namespace.presence {
                 Presence::Serving if silence > patience => self.give_up(place),
-                Presence::Silent if namespace.on_disk == 0 => {
-                    log::warn!("the disk of namespace {} answers again", place + 1);
-                    self.subsystem.becomes(place, Presence::Serving);
-                }
+                Presence::Silent if namespace.on_disk == 0 && is_manager => self.serves_again(place),
                 _ => {}
             }
         }
@@ -68,7 +70,23 @@ impl Target {
     /// when they come again, until the disk has ended the requests. So no write that was given up
     /// follows a later one, and no Flush that was given up succeeds.
     pub(super) fn give_up(&mut self, place: usize) {
-        log::error!("the disk of namespace {} does not answer", place + 1);
+        if self.subsystem.namespaces.get(place).is_none_or(|namespace| !namespace.serves()) {
+            return;
+        }
+        if self.crew.is_manager() {
+            log::error!("the disk of namespace {} does not answer", place + 1);
+            self.crew.send_all(move |worker| worker.give_up_here(place));
+        } else {
+            self.crew.send(MANAGER, move |manager| manager.give_up(place));
+        }
+        self.give_up_here(place);
+    }
+
+    /// The same for this thread.
+    fn give_up_here(&mut self, place: usize) {
+        if self.subsystem.namespaces.get(place).is_none_or(|namespace| !namespace.serves()) {
+            return;
+        }
         self.subsystem.becomes(place, Presence::Silent);
         let queues: Vec<u32> =
             self.commands.on_disk(place).filter_map(|index| self.commands[index].queue).collect();
@@ -79,8 +97,51 @@ impl Target {
         (self.earlier_ended, self.may_settle) = (true, true);
     }
 
+    /// A disk that was given up has ended all requests of this thread.
+    fn serves_again(&mut self, place: usize) {
+        let has_ended = move |worker: &mut Target| {
+            worker.subsystem.namespaces.get(place).is_none_or(|namespace| namespace.on_disk == 0)
+        };
+        // One that has not heard that the disk was given up may still submit a request; its message
+        // is before this one.
+        if !self.everywhere(has_ended).iter().all(|&has_ended| has_ended) {
+            return;
+        }
+        // It may have come meanwhile that a worker, too, had given the disk up before.
+        self.take_messages();
+        if self.subsystem.namespaces.get(place).is_none_or(|one| one.presence != Presence::Silent) {
+            return;
+        }
+        log::warn!("the disk of namespace {} answers again", place + 1);
+        self.everywhere(move |worker| {
+            if worker.subsystem.namespaces.get(place).is_some_and(|one| one.presence == Presence::Silent) {
+                worker.subsystem.becomes(place, Presence::Serving);
+            }
+        });
+        self.subsystem.becomes(place, Presence::Serving);
+    }
+
+    /// A disk is gone.
+    pub(super) fn lose(&mut self, place: usize) {
+        if self.subsystem.namespaces.get(place).is_none_or(|one| one.presence == Presence::Gone) {
+            return;
+        }
+        self.subsystem.lose(place);
+        // The manager tells all, this thread as well.
+        match self.crew.is_manager() {
+            true => self.crew.send_all(move |worker| worker.lose(place)),
+            false => _ = self.crew.send(MANAGER, move |manager| manager.lose(place)),
+        }
+    }
+
     /// Ends a controller whose host is silent.
     fn expire(&mut self, kind: Kind, id: ControllerId, now: u64) {
+        if kind == Kind::Io && self.has_traffic_elsewhere(id) {
+            if let Some(controller) = self.controller(id, kind) {
+                controller.hear(now);
+            }
+            return;
+        }
         let Some(controller) = self.controller(id, kind) else { return };
         controller.fail();
         // Once is enough: the queues take a while to end.

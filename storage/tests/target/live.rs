@@ -162,7 +162,9 @@ fn what_cannot_be_added_or_removed_changes_nothing() {
 #[test]
 fn there_are_64_namespaces_at_most_and_a_place_is_used_again_last_of_all() {
     let machine = Machine::new();
-    let target = target(&machine, vec![ram(&machine, 8)]);
+    // Each thread has memory for each namespace, and that of several is more than the machine has.
+    let disks = vec![ram(&machine, 8) as Arc<dyn Disk>];
+    let target = machine.target_with(Config { grows: true, workers: 1, ..machine.config(disks) });
     let add = |number| target.control.add(export(ram(&machine, 8), number));
     for nsid in 2..=64 {
         assert_eq!(add(nsid), Ok(nsid.into()));

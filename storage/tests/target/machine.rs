@@ -28,6 +28,7 @@ pub struct Running {
     /// Where hosts connect.
     pub address: IpAddr,
     thread: JoinHandle<Result<(), Error>>,
+    workers: Vec<JoinHandle<Result<(), Error>>>,
 }
 
 /// Shows what the target and the stack log beside a test that fails.
@@ -94,7 +95,8 @@ impl Machine {
     pub fn config(&self, disks: Vec<Arc<dyn Disk>>) -> Config {
         let export = |(number, disk)| Export::new(disk, [number; 16]);
         let disks = (1..).zip(disks).map(export).collect();
-        Config { commands: 2048, memory: 4 << 20, ..Config::new(NQN, disks) }
+        let workers = crate::WORKERS;
+        Config { commands: 2048 * workers, memory: 4 << 20, workers, ..Config::new(NQN, disks) }
     }
 
     /// Starts a target.
@@ -103,10 +105,12 @@ impl Machine {
     }
 
     pub fn target_with(&self, config: Config) -> Running {
-        let target = self.make(config).unwrap();
+        let mut target = self.make(config).unwrap();
+        let workers = target.workers().into_iter().map(|worker| std::thread::spawn(move || worker.run()));
+        let workers = workers.collect();
         let (control, addresses) = (target.control(), target.addresses());
         let thread = std::thread::spawn(move || target.run());
-        Running { control, address: addresses[0], thread }
+        Running { control, address: addresses[0], thread, workers }
     }
 
     /// Whether a target is not made of a configuration, since that is wrong.
@@ -156,6 +160,7 @@ impl Machine {
     pub fn stop(&self, target: Running) {
         target.control.stop();
         target.thread.join().unwrap().unwrap();
+        target.workers.into_iter().for_each(|worker| worker.join().unwrap().unwrap());
     }
 }
 

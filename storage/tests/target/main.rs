@@ -20,3 +20,6 @@ mod requests;
 mod reservations;
 mod shares;
 mod version2;
+
+/// The threads of the targets. The same tests run with several in `workers`.
+const WORKERS: usize = 1;

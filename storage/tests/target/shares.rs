@@ -61,7 +61,7 @@ fn those_that_take_no_responses_leave_receives_for_others() {
     let machine = Machine::new();
     let disks = machine.ram_disks(&[1 << 20]);
     // Entries for ten queues of 32, and those of a proper host.
-    let config = Config { commands: 10 * 64 + 64 + 32, depth: 32, ..machine.config(disks) };
+    let config = Config { commands: 10 * 64 + 64 + 32, depth: 32, workers: 1, ..machine.config(disks) };
     let target = machine.target_with(config);
     let mut queues = Vec::new();
     for _ in 0..2 {

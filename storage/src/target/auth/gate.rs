@@ -40,6 +40,8 @@ impl Target {
         if hosts.has_keys() && self.jobs.random().is_none() {
             return Err(Refusal::NoRandom);
         }
+        let known = hosts.clone();
+        self.everywhere(move |worker| worker.subsystem.know(known.clone()));
         self.subsystem.know(hosts);
         self.discovery_has_changed();
         Ok(())
@@ -244,7 +246,8 @@ impl Target {
             (queue.gate.is_passed, queue.gate.was_passed) = (true, true);
             queue.gate.responder = None;
             queue.gate.deadline = None;
-            let id = queue.id;
+            let (id, placement) = (queue.id, queue.placement);
+            self.has_proved(placement);
             self.statistics().count(Counter::Authenticated);
             log::info!("{host} has authenticated on queue {id}");
         }

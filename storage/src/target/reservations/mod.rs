@@ -43,6 +43,7 @@ use self::order::Order;
 use self::store::Store;
 use super::commands::{Answer, Index, Stage};
 use super::config::Config;
+use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::namespace::Namespace;
 use super::namespaces::Namespaces;
@@ -57,9 +58,44 @@ use crate::attention::Attention;
 /// structure has.
 pub(crate) const MOST_KEYS: usize = 4096;
 
+/// Who waits for an answer.
+#[derive(Clone, Copy)]
+enum Asker {
+    /// A command of this thread.
+    Own(Index),
+    /// A command of a worker.
+    Worker(usize, Index),
+    /// The manager: whether the requests have ended that a disk had of this worker.
+    Fence(u64),
+}
+
+/// What a command asks for.
+struct Wish {
+    place: usize,
+    order: Order,
+    host: HostId,
+    keys: [u8; KEYS],
+}
+
+/// An Acquire whose response waits for requests that a disk had before.
+struct Fence {
+    asker: Asker,
+    place: usize,
+    /// Its name among those who wait for requests of a disk: that of no command.
+    token: Index,
+    /// The disk has such requests of this thread, and of so many workers.
+    here: bool,
+    elsewhere: usize,
+}
+
+/// The name of a fence with this number.
+fn token(number: u64) -> Index {
+    Index(1 << 31 | number as u32)
+}
+
 /// A change that is being written.
 struct Change {
-    index: Index,
+    asker: Asker,
     place: usize,
     next: Reservation,
     notices: engine::Notices,
@@ -69,12 +105,11 @@ struct Change {
 #[derive(Default)]
 pub(crate) struct Reservations {
     store: Option<Store>,
-    /// Commands that were not carried out, oldest first.
-    waiting: VecDeque<Index>,
+    /// Commands that were not carried out, oldest first, and what those of workers ask for.
+    waiting: VecDeque<(Asker, Option<Wish>)>,
     /// The one whose change is being written.
     change: Option<Change>,
-    /// Acquires whose response waits for requests that a disk had before: with the namespace.
-    fences: VecDeque<(Index, usize)>,
+    fences: VecDeque<Fence>,
     /// The state disk did not answer: nothing persists any more.
     is_lost: bool,
 }
@@ -119,7 +154,7 @@ impl Reservations {
     /// Whether a change under way, or an Acquire that waits, needs the namespace at a place.
     pub(crate) fn need(&self, place: usize) -> bool {
         let changes = self.change.as_ref().is_some_and(|change| change.place == place);
-        changes || self.fences.iter().any(|&(_, of)| of == place)
+        changes || self.fences.iter().any(|fence| fence.place == place)
     }
 
     /// Whether the state disk may have finished something.
@@ -174,22 +209,54 @@ impl Target {
     /// Carries out a command, whose keys are in its buffer, or lets it wait for those before it.
     pub(super) fn reserve(&mut self, index: Index) {
         self.commands[index].stage = Stage::Reservation;
-        self.reservations.waiting.push_back(index);
-        self.carry_out_reservations();
+        if self.crew.is_manager() {
+            self.reservations.waiting.push_back((Asker::Own(index), None));
+            return self.carry_out_reservations();
+        }
+        let Some(wish) = self.wish_of(index) else { return self.answer(index) };
+        let asker = Asker::Worker(self.crew.me, index);
+        self.crew.send(MANAGER, move |manager| {
+            manager.reservations.waiting.push_back((asker, Some(wish)));
+            manager.carry_out_reservations();
+        });
+    }
+
+    /// What a command of this thread asks for; `None` if its host has gone.
+    fn wish_of(&mut self, index: Index) -> Option<Wish> {
+        let Task::Reserve { namespace: place, order } = self.commands[index].task else { return None };
+        let host = self.host_of(index);
+        let host = host.filter(|_| self.is_live(index))?;
+        let mut keys = [0; KEYS];
+        self.admin_pool_of(index).read(&self.commands[index].buffer, &mut keys);
+        Some(Wish { place, order, host, keys })
+    }
+
+    /// Answers whoever waits.
+    fn answer_asker(&mut self, asker: Asker, status: Status) {
+        match asker {
+            Asker::Own(index) => self.respond(index, status, 0),
+            // The entry stays until then, whatever becomes of its queue.
+            Asker::Worker(worker, index) => {
+                self.crew.send(worker, move |worker| worker.respond(index, status, 0));
+            }
+            Asker::Fence(number) => _ = self.crew.send(MANAGER, move |manager| manager.has_passed(number)),
+        }
     }
 
     /// Carries out commands until one has to be written.
     fn carry_out_reservations(&mut self) {
         while self.reservations.change.is_none() {
-            let Some(index) = self.reservations.waiting.pop_front() else { return };
-            let Task::Reserve { namespace: place, order } = self.commands[index].task else { continue };
-            let host = self.host_of(index);
-            let Some(host) = host.filter(|_| self.is_live(index)) else {
-                self.answer(index);
+            let Some((asker, wish)) = self.reservations.waiting.pop_front() else { return };
+            let wish = match (asker, wish) {
+                (Asker::Own(index), None) => self.wish_of(index),
+                (_, wish) => wish,
+            };
+            let Some(Wish { place, order, host, keys }) = wish else {
+                if let Asker::Own(index) = asker {
+                    self.answer(index);
+                }
                 continue;
             };
-            let mut keys = [0; KEYS];
-            self.admin_pool_of(index).read(&self.commands[index].buffer, &mut keys);
             let namespace = &self.subsystem.namespaces[place];
             let can_persist = namespace.can_persist && !self.reservations.is_lost;
             let mut next = namespace.reservation.clone();
@@ -197,14 +264,14 @@ impl Target {
             let notices = match result {
                 Ok(notices) => notices,
                 Err(status) => {
-                    self.respond(index, status, 0);
+                    self.answer_asker(asker, status);
                     continue;
                 }
             };
-            let change = Change { index, place, next, notices };
+            let change = Change { asker, place, next, notices };
             let must_write = persistent(&change.next) != persistent(&namespace.reservation);
             if must_write && self.reservations.is_lost {
-                self.respond(index, Status::INTERNAL_ERROR, 0);
+                self.answer_asker(asker, Status::INTERNAL_ERROR);
                 continue;
             }
             match &mut self.reservations.store {
@@ -224,9 +291,10 @@ impl Target {
 
     /// A change takes effect: it is durable, if it has to be.
     fn take_effect(&mut self, change: Change) {
-        let Change { index, place, next, notices } = change;
+        let Change { asker, place, next, notices } = change;
         let namespace = &mut self.subsystem.namespaces[place];
-        let holds_more = next.held.is_some() && next != namespace.reservation;
+        let changes = next != namespace.reservation;
+        let is_fenced = next.held.is_some() && changes && !planted(Bug::FenceSkipped);
         namespace.reservation = next;
         for (host, notice) in notices {
             for (_, controller) in self.subsystem.controllers.iter_mut() {
@@ -235,13 +303,42 @@ impl Target {
                 }
             }
         }
-        let namespace = &mut self.subsystem.namespaces[place];
-        if holds_more && namespace.on_disk > 0 && !planted(Bug::FenceSkipped) {
-            self.reservations.fences.push_back((index, place));
-            self.follow_fences();
-        } else {
-            self.respond(index, Status::SUCCESS, 0);
+        let here = is_fenced && self.subsystem.namespaces[place].on_disk > 0;
+        let (number, mut elsewhere) = (self.crew.number(), 0);
+        if changes && self.crew.has_workers() {
+            let copy = self.subsystem.namespaces[place].reservation.clone();
+            let fence = is_fenced.then_some(number);
+            // No thread gives a disk a request from now on that the reservation forbids.
+            let fenced = self.everywhere(move |worker| worker.has_reservation(place, copy.clone(), fence));
+            elsewhere = fenced.into_iter().filter(|&is_fenced| is_fenced).count();
         }
+        if !here && elsewhere == 0 {
+            return self.answer_asker(asker, Status::SUCCESS);
+        }
+        self.reservations.fences.push_back(Fence { asker, place, token: token(number), here, elsewhere });
+        self.follow_fences();
+    }
+
+    /// A worker takes over what the manager has decided about a namespace. True if a fence has to
+    /// wait for requests that the disk has of this thread.
+    fn has_reservation(&mut self, place: usize, reservation: Reservation, fence: Option<u64>) -> bool {
+        let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { return false };
+        namespace.reservation = reservation;
+        let Some(number) = fence.filter(|_| namespace.on_disk > 0) else { return false };
+        let asker = Asker::Fence(number);
+        let fence = Fence { asker, place, token: token(number), here: true, elsewhere: 0 };
+        self.reservations.fences.push_back(fence);
+        self.follow_fences();
+        true
+    }
+
+    /// The requests have ended that a disk had of a worker.
+    fn has_passed(&mut self, number: u64) {
+        let name = token(number);
+        for fence in self.reservations.fences.iter_mut().filter(|fence| fence.token == name) {
+            fence.elsewhere -= 1;
+        }
+        self.follow_fences();
     }
 
     /// Goes on with what waits for the state disk, or for requests that disks had before an
@@ -266,7 +363,7 @@ impl Target {
             Err(fault) => {
                 let now = self.clock;
                 self.said_failed.say(now, format_args!("the state disk failed: {fault}"));
-                self.respond(change.index, Status::INTERNAL_ERROR, 0);
+                self.answer_asker(change.asker, Status::INTERNAL_ERROR);
             }
         }
         self.carry_out_reservations();
@@ -275,11 +372,12 @@ impl Target {
     /// Answers Acquires whose disks have ended what they had before.
     fn follow_fences(&mut self) {
         for _ in 0..self.reservations.fences.len() {
-            let Some((index, place)) = self.reservations.fences.pop_front() else { return };
-            let namespace = &mut self.subsystem.namespaces[place];
-            match namespace.ages.have_passed(index) {
-                true => self.respond(index, Status::SUCCESS, 0),
-                false => self.reservations.fences.push_back((index, place)),
+            let Some(mut fence) = self.reservations.fences.pop_front() else { return };
+            let namespace = &mut self.subsystem.namespaces[fence.place];
+            fence.here = fence.here && !namespace.ages.have_passed(fence.token);
+            match fence.here || fence.elsewhere > 0 {
+                true => self.reservations.fences.push_back(fence),
+                false => self.answer_asker(fence.asker, Status::SUCCESS),
             }
         }
     }
@@ -294,7 +392,7 @@ impl Target {
         self.reservations.is_lost = true;
         if let Some(change) = self.reservations.change.take() {
             // What the disk has may still be written, so the host must not believe either.
-            self.respond(change.index, Status::INTERNAL_ERROR, 0);
+            self.answer_asker(change.asker, Status::INTERNAL_ERROR);
         }
         self.carry_out_reservations();
     }
