@@ -132,14 +132,16 @@ impl Target {
     }
 
     fn set_ana_state_at(&mut self, port: usize, places: Range<usize>, state: AnaState) {
+        let mut refused: heapless::Vec<(usize, Status), MOST_NAMESPACES> = heapless::Vec::new();
         let Subsystem { ana, namespaces, controllers, .. } = &mut self.subsystem;
         for place in places {
             if !ana[port].set(place, state) {
                 continue;
             }
             let Some(namespace) = namespaces.get_mut(place) else { continue };
-            // Commands that wait are answered if hosts do not reach it.
+            // Commands that wait for memory are answered if hosts do not reach it.
             namespace.shares.iter_mut().for_each(Shares::queue_all);
+            refused.extend(ana[port].state(place).status().map(|status| (place, status)));
             if !namespace.is_active() || !self.crew.is_manager() {
                 continue;
             }
@@ -150,6 +152,11 @@ impl Target {
                 }
             }
         }
+        for (place, status) in refused {
+            self.refuse_waiting(port, place, status);
+        }
+        // Commands that wait for earlier ones of their hosts look whether they are refused.
+        self.earlier_ended = true;
     }
 
     /// The bytes of the Asymmetric Namespace Access log page.

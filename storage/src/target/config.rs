@@ -20,6 +20,8 @@ pub const MOST_NAMESPACES: usize = 64;
 
 /// The most targets of a subsystem.
 pub const MOST_PATHS: u16 = 8;
+/// The most subsystems of a target.
+pub const MOST_SUBSYSTEMS: usize = 16;
 /// The most referrals to other discovery services.
 const MOST_REFERRALS: usize = 16;
 /// The most NICs of a target.
@@ -39,16 +41,66 @@ pub struct Export {
     pub disk: Arc<dyn Disk>,
     /// Its name for all hosts and all times. Two disks never have the same one.
     pub uuid: [u8; 16],
-    /// The qualified names of the hosts that see it, of those that may use the target; `None` for
-    /// all of them.
+    /// The qualified names of the hosts that see it, of those that may use its subsystem; `None`
+    /// for all of them.
     pub hosts: Option<Vec<String>>,
+    /// The qualified name of its subsystem, one of [`Config::subsystems`]; `None` for the first.
+    pub subsystem: Option<String>,
 }
 
 impl Export {
-    /// A disk for all hosts.
+    /// A disk of the first subsystem, for all hosts.
     pub fn new(disk: Arc<dyn Disk>, uuid: [u8; 16]) -> Export {
-        Export { disk, uuid, hosts: None }
+        Export { disk, uuid, hosts: None, subsystem: None }
     }
+}
+
+/// A subsystem beside the first one, with namespaces and controllers of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubsystemConfig {
+    /// Its qualified name.
+    pub nqn: String,
+    /// Its serial number: up to 20 ASCII characters.
+    pub serial: String,
+    /// The qualified names of the only hosts that may use it; `None` for those that may use the
+    /// first one. What [`Config::hosts`] has of one of these holds here as well: its key, and the
+    /// namespaces that it sees.
+    pub hosts: Option<Vec<String>>,
+}
+
+impl SubsystemConfig {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_nqn(&self.nqn)?;
+        check_serial(&self.serial)?;
+        let hosts = self.hosts.iter().flatten();
+        match hosts.into_iter().all(|name| is_nqn(name)) {
+            true => Ok(()),
+            false => Err(Error::Config("a host's name is no NQN")),
+        }
+    }
+}
+
+fn is_nqn(name: &str) -> bool {
+    nvme::Nqn::new(name.as_bytes()).is_ok()
+}
+
+/// Refuses what is no name of a subsystem.
+fn check_nqn(name: &str) -> Result<(), Error> {
+    if !is_nqn(name) {
+        let why = "the subsystem's name is no NQN: it begins with `nqn.` and has up to 223 bytes";
+        return Err(Error::Config(why));
+    }
+    match name == nvme::nqn::DISCOVERY.as_str() {
+        true => Err(Error::Config("the subsystem has the name of the discovery service")),
+        false => Ok(()),
+    }
+}
+
+fn check_serial(serial: &str) -> Result<(), Error> {
+    let is_right =
+        (1..=20).contains(&serial.len()) && serial.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let why = "a serial number has 1 to 20 printable ASCII characters";
+    if is_right { Ok(()) } else { Err(Error::Config(why)) }
 }
 
 /// What a target serves, and its limits.
@@ -56,12 +108,14 @@ impl Export {
 pub struct Config {
     /// The port of rdma_cm's port space TCP at which it listens.
     pub port: u16,
-    /// The subsystem's qualified name.
+    /// The first subsystem's qualified name.
     pub nqn: String,
-    /// The subsystem's serial number: up to 20 ASCII characters.
+    /// The first subsystem's serial number: up to 20 ASCII characters.
     pub serial: String,
-    /// The qualified names of the hosts that may use it, beside `hosts`. `None` is for any host
-    /// while there are no `hosts`, and for no others once there were.
+    /// Other subsystems, 15 at most.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// The qualified names of the hosts that may use the first subsystem, beside `hosts`. `None` is
+    /// for any host while there are no `hosts`, and for no others once there were.
     pub allowed: Option<Vec<String>>,
     /// Hosts that may use it, with their keys, and the namespaces that they see.
     pub hosts: Vec<Host>,
@@ -124,6 +178,7 @@ impl Config {
             port: PORT,
             nqn: nqn.into(),
             serial: "ferrovia".into(),
+            subsystems: Vec::new(),
             allowed: None,
             hosts: Vec::new(),
             authentication_timeout: Duration::from_secs(30),
@@ -144,6 +199,12 @@ impl Config {
             workers: 1,
             ana_state: AnaState::Optimized,
         }
+    }
+
+    /// The number of a disk's subsystem.
+    pub(super) fn number_of(&self, export: &Export) -> usize {
+        let is_its = |other: &SubsystemConfig| Some(&other.nqn) == export.subsystem.as_ref();
+        self.subsystems.iter().position(is_its).map_or(0, |place| place + 1)
     }
 
     /// The identifier in the subsystem of the target's port with this place: no port of another
@@ -191,33 +252,43 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |is_wrong: bool, what| if is_wrong { Err(Error::Config(what)) } else { Ok(()) };
-        let is_nqn = |name: &str| nvme::Nqn::new(name.as_bytes()).is_ok();
-        wrong(
-            !is_nqn(&self.nqn),
-            "the subsystem's name is no NQN: it begins with `nqn.` and has up to 223 bytes",
-        )?;
-        wrong(
-            self.nqn == nvme::nqn::DISCOVERY.as_str(),
-            "the subsystem has the name of the discovery service",
-        )?;
+        check_nqn(&self.nqn)?;
+        check_serial(&self.serial)?;
+        self.subsystems.iter().try_for_each(SubsystemConfig::check)?;
+        wrong(self.subsystems.len() >= MOST_SUBSYSTEMS, "a target has 16 subsystems at most")?;
+        let others = || self.subsystems.iter().map(|other| &other.nqn);
+        let is_twice = |(place, nqn): (usize, &String)| {
+            *nqn == self.nqn || others().skip(place + 1).any(|other| other == nqn)
+        };
+        wrong(others().enumerate().any(is_twice), "two subsystems have the same name")?;
+        let is_unknown = |export: &Export| {
+            export
+                .subsystem
+                .as_ref()
+                .is_some_and(|name| *name != self.nqn && others().all(|other| other != name))
+        };
+        wrong(self.disks.iter().any(is_unknown), "a disk is of a subsystem that is not there")?;
         let hosts = self.allowed.iter().flatten();
         wrong(!hosts.into_iter().all(|name| is_nqn(name)), "a host's name is no NQN")?;
         wrong(!self.hosts.iter().all(|host| is_nqn(&host.nqn)), "a host's name is no NQN")?;
         wrong(self.referrals.len() > MOST_REFERRALS, "a target names 16 other discovery services at most")?;
-        for name in self.disks.iter().filter_map(|export| export.hosts.as_ref()).flatten() {
-            wrong(!is_nqn(name), "a host's name is no NQN")?;
-            let is_known = self.hosts.iter().any(|host| host.nqn == *name);
+        let of_first = |name: &String| {
             let may_any = self.allowed.is_none() && self.hosts.is_empty();
-            let may = may_any || self.allowed.iter().flatten().any(|allowed| allowed == name);
-            wrong(!is_known && !may, "a disk is for a host that may not use the target")?;
+            may_any
+                || self.hosts.iter().any(|host| host.nqn == *name)
+                || self.allowed.iter().flatten().any(|one| one == name)
+        };
+        for export in &self.disks {
+            let its = |other: &&SubsystemConfig| export.subsystem.as_ref() == Some(&other.nqn);
+            let only = self.subsystems.iter().find(its).and_then(|other| other.hosts.as_ref());
+            for name in export.hosts.iter().flatten() {
+                wrong(!is_nqn(name), "a host's name is no NQN")?;
+                let may = only.map_or_else(|| of_first(name), |only| only.contains(name));
+                wrong(!may, "a disk is for a host that may not use the target")?;
+            }
         }
         let no_hosts = |export: &Export| export.hosts.as_ref().is_some_and(Vec::is_empty);
         wrong(self.disks.iter().any(no_hosts), "a disk is for no host")?;
-        let serial = self.serial.as_bytes();
-        wrong(
-            serial.is_empty() || serial.len() > 20 || !serial.iter().all(|byte| (b' '..=b'~').contains(byte)),
-            "a serial number has 1 to 20 printable ASCII characters",
-        )?;
         wrong(
             self.path.is_some_and(|path| !(1..=MOST_PATHS).contains(&path)),
             "a subsystem has the paths 1 to 8",

@@ -10,6 +10,7 @@ use nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::commands::{Answer, Index};
+use super::config::MOST_SUBSYSTEMS;
 use super::connections::PATIENCE;
 use super::controller::Controller;
 use super::identity::{ControllerId, HostIdentity, HostNumber, Kind};
@@ -36,7 +37,8 @@ impl Target {
         let Some(queue) = number.and_then(|number| self.queues.get(number)) else { return false };
         let begins = queue.id == 0 && queue.role == Role::New;
         let (Some(host), Some(name)) = (text(&data.hostnqn), text(&data.subnqn)) else { return false };
-        if !begins || name != self.subsystem.nqn || !self.subsystem.allows(host) {
+        let subsystem = self.subsystem.find(name);
+        if !begins || !subsystem.is_some_and(|number| self.subsystem.allows(number, host)) {
             return false;
         }
         let waits = self.connects_later(index, HostNumber::of(host));
@@ -98,14 +100,12 @@ impl Target {
         };
         let host = HostIdentity { id: data.hostid, nqn };
         let Some(name) = text(&data.subnqn) else { return Err(refused(invalid_parameter::SUBNQN)) };
-        let kind = if name == nqn::DISCOVERY.as_str() {
-            Kind::Discovery
-        } else if name == self.subsystem.nqn {
-            Kind::Io
-        } else {
-            return Err(refused(invalid_parameter::SUBNQN));
+        let (kind, subsystem) = match self.subsystem.find(name) {
+            _ if name == nqn::DISCOVERY.as_str() => (Kind::Discovery, MOST_SUBSYSTEMS),
+            Some(number) => (Kind::Io, number),
+            None => return Err(refused(invalid_parameter::SUBNQN)),
         };
-        if kind == Kind::Io && !self.subsystem.allows(&host.nqn) {
+        if kind == Kind::Io && !self.subsystem.allows(subsystem, &host.nqn) {
             let now = self.clock;
             self.said_refused.say(now, format_args!("{} is not allowed", host.nqn));
             return Err((Status::CONNECT_INVALID_HOST.dnr(), u64::from(invalid_parameter::HOSTNQN)));
@@ -117,13 +117,14 @@ impl Target {
             has_flow_control: !connect.attributes().contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
         };
         let controller = match (id, kind) {
-            (0, _) => self.connect_admin(number, kind, host, &data, connect.kato.get())?,
+            (0, _) => self.connect_admin(number, (kind, subsystem), host, &data, connect.kato.get())?,
             (_, Kind::Io) if !self.crew.is_manager() => {
-                let asked = Asked { host, id, port, controller: data.cntlid.get(), joining };
+                let controller = data.cntlid.get();
+                let asked = Asked { host, id, port, subsystem, controller, joining };
                 self.ask_to_join(number, index, asked);
                 return Ok(None);
             }
-            (_, Kind::Io) => self.connect_io(id, &host, port, data.cntlid.get())?,
+            (_, Kind::Io) => self.connect_io(id, subsystem, &host, port, data.cntlid.get())?,
             (_, Kind::Discovery) => return Err(refused(invalid_parameter::QID)),
         };
         let role = if id == 0 { Role::Admin(controller, kind) } else { Role::Io(controller) };
@@ -133,7 +134,7 @@ impl Target {
     fn connect_admin(
         &mut self,
         number: u32,
-        kind: Kind,
+        (kind, subsystem): (Kind, usize),
         host: HostIdentity,
         data: &ConnectData,
         keep_alive: u32,
@@ -146,7 +147,7 @@ impl Target {
         let now = self.now();
         let Some(queue) = self.queues.get(number) else { return Err((Status::INTERNAL_ERROR, 0)) };
         let (by_ipv4, port) = (queue.address.is_ipv4(), queue.port);
-        let mut controller = Controller::new(kind, host, port, by_ipv4, now);
+        let mut controller = Controller::new(kind, subsystem, host, port, by_ipv4, now);
         controller.set_keep_alive(keep_alive, now);
         controller.ana_changes = self.subsystem.ana[port].changes();
         let name = controller.host.nqn.clone();
@@ -172,6 +173,7 @@ impl Target {
     pub(super) fn connect_io(
         &mut self,
         queue: u16,
+        subsystem: usize,
         host: &HostIdentity,
         port: usize,
         id: u16,
@@ -179,8 +181,8 @@ impl Target {
         let refused = |field| (Status::CONNECT_INVALID_PARAMETERS.dnr(), u64::from(field));
         let id = ControllerId(id);
         let controller = self.subsystem.controllers.get(id).ok_or(refused(invalid_parameter::CNTLID))?;
-        // All queues of a controller are at one port.
-        if controller.host != *host || controller.port != port {
+        // All queues of a controller are at one port, and name its subsystem.
+        if controller.host != *host || controller.port != port || controller.subsystem != subsystem {
             return Err(refused(invalid_parameter::CNTLID));
         }
         if !controller.is_enabled() {

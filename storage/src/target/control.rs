@@ -16,7 +16,7 @@ use platform::sync::atomic::{AtomicBool, Ordering};
 use platform::{Platform, Signal};
 
 use super::auth::Host;
-use super::config::Export;
+use super::config::{Export, SubsystemConfig};
 use super::info::Overview;
 use super::metrics::Metrics;
 use super::server::Target;
@@ -36,7 +36,7 @@ pub enum Refusal {
     Busy,
     /// There is no such namespace.
     NoNamespace,
-    /// All namespaces that there may be exist.
+    /// All namespaces that there may be exist, or all subsystems.
     NoPlace,
     /// A namespace has this UUID.
     UuidInUse,
@@ -52,6 +52,14 @@ pub enum Refusal {
     NoRandom,
     /// The target has no such port.
     NoPort,
+    /// The target has no such subsystem.
+    NoSubsystem,
+    /// A subsystem has this name.
+    NqnInUse,
+    /// The subsystem has namespaces, or is the first one.
+    SubsystemInUse,
+    /// What the subsystem is to be is wrong: why.
+    Subsystem(Error),
 }
 
 impl fmt::Display for Refusal {
@@ -60,14 +68,17 @@ impl fmt::Display for Refusal {
             Refusal::Ended => "the target has ended",
             Refusal::Busy => "too many calls at once",
             Refusal::NoNamespace => "there is no such namespace",
-            Refusal::NoPlace => "there are 64 namespaces already",
+            Refusal::NoPlace => "there are as many already as there may be",
             Refusal::UuidInUse => "another namespace has this UUID",
-            Refusal::Disk(error) => return error.fmt(f),
+            Refusal::Disk(error) | Refusal::Subsystem(error) => return error.fmt(f),
             Refusal::Cache => "the disk has a volatile cache, and hosts were told that no disk has one",
             Refusal::Transfer => "the disk takes less at once than hosts were told",
             Refusal::NoHost => "no such host is connected",
             Refusal::NoRandom => "the CPU makes no random numbers fit for keys",
             Refusal::NoPort => "the target has no such port",
+            Refusal::NoSubsystem => "the target has no such subsystem",
+            Refusal::NqnInUse => "another subsystem has this name",
+            Refusal::SubsystemInUse => "the subsystem has namespaces, or is the first one, which stays",
         })
     }
 }
@@ -264,7 +275,33 @@ impl Control {
             self.call(|target| Ok((target.domains(), target.privileged, target.config.clone())))?;
         let made = super::manage::namespaces(&domains, privileged, &config, &export, self.all.len());
         let (namespaces, transfer) = made.map_err(Refusal::Disk)?;
-        self.call(move |target| target.add(namespaces, transfer))
+        let subsystem = export.subsystem;
+        self.call(move |target| target.add(namespaces, transfer, subsystem.as_deref()))
+    }
+
+    /// Adds a subsystem without namespaces, and tells the hosts of the discovery service that may
+    /// use it.
+    pub fn add_subsystem(&self, subsystem: SubsystemConfig) -> Result<(), Refusal> {
+        subsystem.check().map_err(Refusal::Subsystem)?;
+        self.call(move |target| target.add_subsystem(&subsystem))
+    }
+
+    /// Removes a subsystem that has no namespaces any more, and disconnects its hosts. The first
+    /// one stays.
+    pub fn remove_subsystem(&self, nqn: impl Into<String>) -> Result<(), Refusal> {
+        let nqn = nqn.into();
+        self.call(move |target| target.remove_subsystem(&nqn))
+    }
+
+    /// From now on only these hosts may use a subsystem other than the first one, or those that may
+    /// use that one. Hosts that are connected stay so.
+    pub fn set_subsystem_hosts(
+        &self,
+        nqn: impl Into<String>,
+        hosts: Option<Vec<String>>,
+    ) -> Result<(), Refusal> {
+        let nqn = nqn.into();
+        self.call(move |target| target.set_subsystem_hosts(&nqn, hosts))
     }
 
     /// Removes a namespace, and tells the hosts. It takes no commands from now on. Its disk and its

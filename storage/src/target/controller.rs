@@ -30,6 +30,8 @@ pub(crate) const KEEP_ALIVE_STEP: u16 = 1;
 /// A controller.
 pub(crate) struct Controller {
     pub(crate) kind: Kind,
+    /// The number of its subsystem; of a discovery controller, that of none.
+    pub(crate) subsystem: usize,
     pub(crate) host: HostIdentity,
     /// The namespaces that the host sees.
     pub(crate) visible: Seen,
@@ -120,9 +122,17 @@ pub(crate) enum Change {
 }
 
 impl Controller {
-    pub(crate) fn new(kind: Kind, host: HostIdentity, port: usize, by_ipv4: bool, now: u64) -> Controller {
+    pub(crate) fn new(
+        kind: Kind,
+        subsystem: usize,
+        host: HostIdentity,
+        port: usize,
+        by_ipv4: bool,
+        now: u64,
+    ) -> Controller {
         Controller {
             kind,
+            subsystem,
             host,
             visible: Seen::default(),
             port,
@@ -258,7 +268,14 @@ impl Controller {
             status: self.status,
             keeps_alive: self.keeps_alive,
             is_copy: true,
-            ..Controller::new(self.kind, self.host.clone(), self.port, self.by_ipv4, self.heard)
+            ..Controller::new(
+                self.kind,
+                self.subsystem,
+                self.host.clone(),
+                self.port,
+                self.by_ipv4,
+                self.heard,
+            )
         }
     }
 
@@ -392,7 +409,7 @@ mod tests {
     use super::*;
 
     fn controller(kind: Kind) -> Controller {
-        Controller::new(kind, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, 0, true, 0)
+        Controller::new(kind, 0, HostIdentity { id: [0; 16], nqn: heapless::String::new() }, 0, true, 0)
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The discovery service: what it lists for a host, and how hosts hear of changes.
 //!
-//! It lists the subsystem at each address of a port, for hosts that may use it, and referrals to
-//! other discovery services, for all. The list changes when a port ends and when other hosts may
-//! use the subsystem. Each change has another generation, and an event for those hosts for which
-//! something has changed.
+//! It lists each subsystem at each address of a port, for hosts that may use it, and referrals to
+//! other discovery services, for all. The list changes when a port ends, when a subsystem comes or
+//! goes, and when other hosts may use one. Each change has another generation, and an event for
+//! those hosts for which something has changed.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -22,23 +23,34 @@ use super::server::Target;
 const RECORD: usize = size_of::<DiscoveryEntry>();
 
 impl Target {
-    /// What the discovery log lists: the addresses of the family by which the host came, if the
-    /// host may use the subsystem, and all referrals.
+    /// What the discovery log lists: the subsystems that the host may use, at the addresses of the
+    /// family by which it came, and all referrals.
     pub(super) fn listed(&mut self, id: ControllerId) -> Vec<Listed> {
         let Some(controller) = self.discovery.get(id) else { return Vec::new() };
-        let (by_ipv4, allowed) = (controller.by_ipv4, self.subsystem.allows(&controller.host.nqn));
+        let (by_ipv4, host) = (controller.by_ipv4, controller.host.nqn.clone());
         let is_named = |address: &IpAddr| match address {
             IpAddr::V4(v4) => by_ipv4 && !v4.is_unspecified(),
             // A link-local address says nothing without the host's interface.
             IpAddr::V6(v6) => !by_ipv4 && !v6.is_unspecified() && !v6.is_unicast_link_local(),
         };
-        let of_port = |(number, port): (usize, &Port)| {
+        let serving = self.ports.iter().enumerate().filter(|(_, port)| port.ended.is_none());
+        let of_port = |(place, port): (usize, &Port)| {
             let addresses = port.addresses().into_iter().filter(is_named);
-            addresses.map(move |address| Listed::Subsystem(number, address)).collect::<Vec<_>>()
+            addresses.map(move |address| (place, address)).collect::<Vec<_>>()
         };
-        let serving = self.ports.iter().enumerate().filter(|(_, port)| allowed && port.ended.is_none());
-        let referrals = self.config.referrals.iter().copied().map(Listed::Referral);
-        serving.flat_map(of_port).chain(referrals).collect()
+        let places: Vec<(usize, IpAddr)> = serving.flat_map(of_port).collect();
+        let mut listed = Vec::new();
+        for (number, named) in self.subsystem.numbered() {
+            if self.subsystem.allows(number, &host) {
+                let name = Arc::from(named.nqn.as_str());
+                let at = |&(place, address): &(usize, IpAddr)| {
+                    Listed::Subsystem(Arc::clone(&name), place, address)
+                };
+                listed.extend(places.iter().map(at));
+            }
+        }
+        listed.extend(self.config.referrals.iter().copied().map(Listed::Referral));
+        listed
     }
 
     /// The bytes of the discovery log for a host.
@@ -64,8 +76,8 @@ impl Target {
             Transport::Iwarp => log::provider::IWARP,
         };
         match listed {
-            Listed::Subsystem(port, address) => {
-                let (port, name) = (&self.ports[port], Nqn::new(self.subsystem.nqn.as_bytes()).ok()?);
+            Listed::Subsystem(nqn, port, address) => {
+                let (port, name) = (&self.ports[port], Nqn::new(nqn.as_bytes()).ok()?);
                 let place = (address, self.config.port);
                 let mut entry = DiscoveryEntry::rdma(log::subsystem::NVM, name, provider(port), place);
                 entry.portid = port.id.into();

@@ -32,7 +32,10 @@ impl Target {
     /// The same for a command that waits for no other one.
     pub(super) fn submit_in_turn(&mut self, index: Index, place: usize) {
         let has_turns = self.subsystem.namespaces[place].shares[Waiting::ROOM].has_turns();
-        if has_turns || !self.submit_now(index) {
+        let port = self.commands[index].port;
+        // What is refused waits for nothing.
+        let waits = has_turns && self.subsystem.refusal(port, place, false).is_none();
+        if waits || !self.submit_now(index) {
             self.wait_in(Waiting::ROOM, Stage::Room, index, place);
         }
     }
@@ -205,9 +208,12 @@ impl Target {
                     Status::COMPARE_FAILURE.dnr()
                 };
                 let second = self.commands[index].partner.map(|partner| partner.index);
-                self.respond(index, status, 0);
-                if let Some(second) = second.filter(|_| status.is_success()) {
+                if let (Some(second), true) = (second, status.is_success()) {
+                    self.subsystem.namespaces[place].compared(index);
+                    self.respond(index, status, 0);
                     self.submit_in_turn(second, place);
+                } else {
+                    self.respond(index, status, 0);
                 }
             }
             _ => self.respond(index, Status::SUCCESS, 0),

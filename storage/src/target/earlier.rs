@@ -137,7 +137,11 @@ impl Target {
     /// Whether a command has to wait for requests of its host's earlier connections.
     pub(super) fn follows_earlier(&mut self, index: Index, place: usize) -> bool {
         let entry = &self.commands[index];
-        let waits = entry.task.changes() && !entry.is_left && self.leftovers.has(entry.owner, place);
+        let waits = entry.task.changes()
+            && !entry.is_left
+            && self.leftovers.has(entry.owner, place)
+            // What is refused waits for nothing.
+            && self.subsystem.refusal(entry.port, place, false).is_none();
         waits && self.wait_for_earlier(index)
     }
 

@@ -6,11 +6,15 @@ use core::net::IpAddr;
 
 use nvme::log::AnaState;
 
+use super::config::SubsystemConfig;
+
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// Its identifier.
     pub nsid: u32,
+    /// The qualified name of its subsystem.
+    pub subsystem: String,
     /// Its UUID.
     pub uuid: [u8; 16],
     /// Bytes of a block.
@@ -43,6 +47,8 @@ pub enum NamespaceState {
 pub struct ControllerInfo {
     /// Its identifier.
     pub id: u16,
+    /// The qualified name of its subsystem; of a discovery controller, it is empty.
+    pub subsystem: String,
     /// The host's qualified name.
     pub host: String,
     /// The host's identifier.
@@ -97,13 +103,15 @@ pub enum TargetState {
 pub struct Overview {
     /// What it does.
     pub state: TargetState,
-    /// The subsystem's qualified name.
+    /// The first subsystem's qualified name.
     pub nqn: String,
-    /// Its ports.
+    /// All subsystems, the first one first.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// The ports.
     pub ports: Vec<PortInfo>,
-    /// Its namespaces.
+    /// The namespaces of all subsystems.
     pub namespaces: Vec<NamespaceInfo>,
-    /// Its controllers.
+    /// The controllers of all subsystems.
     pub controllers: Vec<ControllerInfo>,
     /// The controllers of the discovery service.
     pub discovery: Vec<ControllerInfo>,

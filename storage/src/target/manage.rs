@@ -2,6 +2,7 @@
 //! and change their size, hosts are disconnected.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -10,15 +11,16 @@ use platform::Privileged;
 use platform::planted::{Bug, planted};
 use rdma::Domain;
 
-use super::config::{Config, Export};
+use super::config::{Config, Export, SubsystemConfig};
 use super::control::Refusal;
 use super::crew::MANAGER;
-use super::identity::Kind;
+use super::identity::{ControllerId, Kind};
 use super::lent::{self, Lending};
 use super::namespace::Namespace;
 use super::pool::{LARGE, Pool, SMALL, Sizes};
 use super::port::unless_dead;
 use super::server::Target;
+use super::subsystem::Named;
 use crate::Error;
 
 /// How long hosts that are drained may have commands outstanding, in nanoseconds.
@@ -97,12 +99,21 @@ impl Target {
         }
     }
 
-    /// Adds a namespace: that of the manager's thread, and those of the others.
-    pub(super) fn add(&mut self, mut made: Vec<Namespace>, transfer: usize) -> Result<u32, Refusal> {
+    /// Adds a namespace to a subsystem, the first one unless it is named: what the manager's thread
+    /// has of it, and what the others have.
+    pub(super) fn add(
+        &mut self,
+        mut made: Vec<Namespace>,
+        transfer: usize,
+        subsystem: Option<&str>,
+    ) -> Result<u32, Refusal> {
         if made.is_empty() {
             return Err(Refusal::NoPlace);
         }
         let mut namespace = made.remove(0);
+        if let Some(nqn) = subsystem {
+            namespace.subsystem = self.subsystem.find(nqn).ok_or(Refusal::NoSubsystem)?;
+        }
         if transfer < self.subsystem.transfer {
             return Err(Refusal::Transfer);
         }
@@ -119,7 +130,7 @@ impl Target {
         self.reservations.restore(&mut namespace);
         for copy in &mut made {
             copy.copy_reservation(&namespace);
-            copy.geometry = namespace.geometry;
+            (copy.geometry, copy.subsystem) = (namespace.geometry, namespace.subsystem);
         }
         let place = self.subsystem.namespaces.add(Box::new(namespace)).ok_or(Refusal::NoPlace)?;
         self.begin_namespace(place);
@@ -142,11 +153,50 @@ impl Target {
     /// A namespace has come to a place of this thread's table.
     fn begin_namespace(&mut self, place: usize) {
         for (_, controller) in self.subsystem.controllers.iter_mut() {
-            let is_of_others = !self.subsystem.namespaces[place].is_for(&controller.host.nqn);
+            let (number, host) = (controller.subsystem, &controller.host.nqn);
+            let is_of_others = !self.subsystem.namespaces[place].is_for(number, host);
             controller.visible.set(place, is_of_others);
         }
         self.subsystem.ana.iter_mut().for_each(|ana| ana.begin(place));
         self.watch_disk(&*self.subsystem.namespaces[place].disk);
+    }
+
+    pub(super) fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<(), Refusal> {
+        self.subsystem.add(Named::other(config))?;
+        self.copy_names();
+        self.discovery_has_changed();
+        Ok(())
+    }
+
+    /// Gives all threads the subsystems' names, and who may use them.
+    fn copy_names(&self) {
+        let named = self.subsystem.named.clone();
+        self.everywhere(move |worker| worker.subsystem.named = named.clone());
+    }
+
+    pub(super) fn remove_subsystem(&mut self, nqn: &str) -> Result<(), Refusal> {
+        let number = self.subsystem.remove(nqn)?;
+        self.copy_names();
+        let controllers = self.subsystem.controllers.iter_mut();
+        let its = controllers.filter(|(_, controller)| controller.subsystem == number);
+        let its: Vec<ControllerId> = its.map(|(id, _)| id).collect();
+        its.into_iter().for_each(|id| self.break_controller(id, Kind::Io));
+        self.discovery_has_changed();
+        Ok(())
+    }
+
+    pub(super) fn set_subsystem_hosts(
+        &mut self,
+        nqn: &str,
+        hosts: Option<Vec<String>>,
+    ) -> Result<(), Refusal> {
+        let number = self.subsystem.find(nqn).filter(|&number| number > 0).ok_or(Refusal::NoSubsystem)?;
+        if let Some(named) = &mut self.subsystem.named[number] {
+            named.allowed = hosts;
+        }
+        self.copy_names();
+        self.discovery_has_changed();
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, nsid: u32) -> Result<(), Refusal> {

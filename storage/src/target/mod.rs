@@ -93,7 +93,10 @@ mod waiting;
 mod work;
 
 pub use auth::{Host, Visible};
-pub use config::{Config, Export, MOST_NAMESPACES, MOST_PATHS, MOST_PORTS, MOST_WORKERS, PORT};
+pub use config::{
+    Config, Export, MOST_NAMESPACES, MOST_PATHS, MOST_PORTS, MOST_SUBSYSTEMS, MOST_WORKERS, PORT,
+    SubsystemConfig,
+};
 pub use control::{Control, Refusal};
 pub use crew::Worker;
 pub use info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, PortInfo, QueueInfo, TargetState};

@@ -65,7 +65,9 @@ pub(crate) struct Namespace {
     pub(crate) geometry: Geometry,
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
-    /// The hosts that see it; `None` for all.
+    /// The number of its subsystem.
+    pub(crate) subsystem: usize,
+    /// The hosts of the subsystem that see it; `None` for all.
     hosts: Option<Vec<String>>,
     /// Memory for commands' data, by the place of the port: none for one that had ended before.
     pools: Vec<Option<Pool>>,
@@ -97,6 +99,7 @@ pub(crate) struct Namespace {
 
 /// Two commands that are carried out as one, and hold these blocks.
 pub(crate) struct Pair {
+    /// The second one as soon as the first one has compared: others may have its entry then.
     pub(crate) first: Index,
     pub(crate) second: Index,
     pub(crate) blocks: Range<u64>,
@@ -186,6 +189,7 @@ impl Namespace {
             disk: export.disk.clone(),
             geometry: export.disk.geometry(),
             uuid: export.uuid,
+            subsystem: 0,
             hosts: export.hosts.clone(),
             pools,
             lending,
@@ -248,9 +252,10 @@ impl Namespace {
         (of_range.min(u16::MAX.into()), all)
     }
 
-    /// Whether it is for this host.
-    pub(crate) fn is_for(&self, host: &str) -> bool {
-        self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|nqn| nqn == host))
+    /// Whether it is for this host's controllers of a subsystem.
+    pub(crate) fn is_for(&self, subsystem: usize, host: &str) -> bool {
+        self.subsystem == subsystem
+            && self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|nqn| nqn == host))
     }
 
     /// Whether the disk takes requests.
@@ -277,6 +282,13 @@ impl Namespace {
     /// The logarithm of the block size.
     pub(crate) fn shift(&self) -> u32 {
         self.geometry.block_size.trailing_zeros()
+    }
+
+    /// The first command of the pair that holds blocks has ended, with success.
+    pub(crate) fn compared(&mut self, first: Index) {
+        if let Some(pair) = self.pair.as_mut().filter(|pair| pair.first == first) {
+            pair.first = pair.second;
+        }
     }
 
     /// Gives the disk a request of a port's command, for data in `memory`, or else in the pool's.

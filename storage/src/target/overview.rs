@@ -1,7 +1,9 @@
 //! What a target is asked about itself ([`super::info`]), in the target's thread.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::config::MOST_SUBSYSTEMS;
 use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
@@ -16,6 +18,7 @@ impl Subsystem {
     pub(super) fn info(&self, place: usize, namespace: &Namespace) -> NamespaceInfo {
         NamespaceInfo {
             nsid: place as u32 + 1,
+            subsystem: self.nqn(namespace.subsystem).into(),
             uuid: namespace.uuid,
             block_size: namespace.geometry.block_size,
             blocks: namespace.geometry.blocks,
@@ -45,6 +48,8 @@ impl Target {
             .into_iter()
             .flatten()
             .collect();
+        let nqns: Vec<String> =
+            (0..=MOST_SUBSYSTEMS).map(|number| self.subsystem.nqn(number).into()).collect();
         let controllers = match kind {
             Kind::Io => &mut self.subsystem.controllers,
             Kind::Discovery => &mut self.discovery,
@@ -58,6 +63,7 @@ impl Target {
             queues.sort_unstable_by_key(|queue| queue.id);
             ControllerInfo {
                 id: id.0,
+                subsystem: nqns[controller.subsystem].clone(),
                 host: controller.host.nqn.as_str().into(),
                 host_id: controller.host.id,
                 port: ports[controller.port].id,
@@ -79,7 +85,8 @@ impl Target {
         let namespaces = self.subsystem.namespaces.of_places();
         Overview {
             state,
-            nqn: self.subsystem.nqn.clone(),
+            nqn: self.subsystem.nqn(0).into(),
+            subsystems: self.subsystem.numbered().map(|(_, named)| named.info()).collect(),
             ports: self.ports.iter().map(Port::info).collect(),
             namespaces: namespaces.map(|(place, namespace)| self.subsystem.info(place, namespace)).collect(),
             controllers: self.controller_infos(Kind::Io),

@@ -137,6 +137,11 @@ impl Target {
             return true;
         }
         let Some(place) = self.commands[first].task.namespace() else { return true };
+        // What is refused waits for nothing.
+        if let Some(status) = self.subsystem.refusal(self.commands[first].port, place, false) {
+            self.respond(first, status, 0);
+            return true;
+        }
         // Before the pair holds blocks, for which an earlier write of the host may wait.
         if self.follows_earlier(second, place) {
             return true;
@@ -232,7 +237,7 @@ impl Target {
         let Some(place) = self.commands[index].task.namespace() else { return };
         let is_paired = self.commands[index].partner.is_some();
         let Some(namespace) = self.subsystem.namespaces.get_mut(place) else { return };
-        // A first command that has compared is no longer one of the pair.
+        // The second command of a first one that has failed ends behind it.
         let is_over = |pair: &mut Pair| pair.second == index || pair.first == index && is_paired;
         if let Some(pair) = namespace.pair.take_if(is_over) {
             namespace.ages.forget(pair.first);

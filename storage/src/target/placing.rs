@@ -20,6 +20,8 @@ pub(super) struct Asked {
     /// The queue's number at the controller.
     pub(super) id: u16,
     pub(super) port: usize,
+    /// The number of the subsystem that the host has named.
+    pub(super) subsystem: usize,
     pub(super) controller: u16,
     /// What becomes of the queue if the manager agrees.
     pub(super) joining: Joining,
@@ -94,9 +96,9 @@ impl Target {
 
     /// A worker asks for a place at a controller for its queue.
     fn join(&mut self, waiter: Waiter, asked: Asked) {
-        let Asked { host, id, port, controller, joining } = asked;
+        let Asked { host, id, port, subsystem, controller, joining } = asked;
         let has_key = self.subsystem.hosts.find(&host.nqn).is_some_and(|host| host.key.is_some());
-        let joined = self.connect_io(id, &host, port, controller);
+        let joined = self.connect_io(id, subsystem, &host, port, controller);
         let joined = joined.and_then(|controller| {
             let failed = (nvme::status::Status::INTERNAL_ERROR, 0);
             // It may have ended meanwhile.

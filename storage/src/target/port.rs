@@ -119,10 +119,10 @@ impl Port {
 }
 
 /// Something that the discovery log lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// The subsystem by a port, which has this place, at one of its addresses.
-    Subsystem(usize, IpAddr),
+    /// The subsystem of a name by a port, which has this place, at one of its addresses.
+    Subsystem(Arc<str>, usize, IpAddr),
     /// Another discovery service.
     Referral(SocketAddr),
 }

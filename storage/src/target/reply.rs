@@ -115,9 +115,13 @@ impl Target {
         }
     }
 
-    fn identify_controller(&self, id: ControllerId, kind: Kind) -> identify::Controller {
+    fn identify_controller(&mut self, id: ControllerId, kind: Kind) -> identify::Controller {
+        let subsystem = self.controller(id, kind).map_or(0, |controller| controller.subsystem);
         let mut page = identify::Controller::new_zeroed();
-        set_ascii(&mut page.sn, &self.subsystem.serial);
+        let named = self.subsystem.named.get(subsystem).and_then(Option::as_ref);
+        // All discovery controllers have the first one's.
+        let first = self.subsystem.named.first().and_then(Option::as_ref);
+        set_ascii(&mut page.sn, named.or(first).map_or("", |named| &named.serial));
         set_ascii(&mut page.mn, MODEL);
         set_ascii(&mut page.fr, FIRMWARE);
         page.cntlid = id.0.into();
@@ -136,8 +140,8 @@ impl Target {
         page.iorcsz = (RESPONSE as u32 / 16).into();
         page.msdbd = 1;
         let name =
-            if kind == Kind::Discovery { nqn::DISCOVERY.as_bytes() } else { self.subsystem.nqn.as_bytes() };
-        if let Ok(name) = Nqn::new(name) {
+            if kind == Kind::Discovery { nqn::DISCOVERY.as_str() } else { self.subsystem.nqn(subsystem) };
+        if let Ok(name) = Nqn::new(name.as_bytes()) {
             name.write(&mut page.subnqn);
         }
         if kind == Kind::Discovery {

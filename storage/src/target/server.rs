@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -30,7 +29,7 @@ use super::reservations::Reservations;
 use super::said::Said;
 use super::shares::Shares;
 use super::statistics::Statistics;
-use super::subsystem::{Controllers, Subsystem};
+use super::subsystem::{Controllers, Named, Subsystem};
 use crate::Error;
 use crate::attention::Attention;
 use crate::auth::Random;
@@ -128,7 +127,9 @@ impl Target {
         let mut tables: Vec<Namespaces> = all.iter().map(|_| Namespaces::default()).collect();
         let mut transfer = LONGEST;
         for export in &config.disks {
-            let (made, its) = manage::namespaces(&domains, privileged, &of_thread, export, all.len())?;
+            let (mut made, its) = manage::namespaces(&domains, privileged, &of_thread, export, all.len())?;
+            let number = config.number_of(export);
+            made.iter_mut().for_each(|namespace| namespace.subsystem = number);
             transfer = transfer.min(its);
             for (table, namespace) in tables.iter_mut().zip(made) {
                 // There is a place for each.
@@ -146,10 +147,7 @@ impl Target {
             table.copy_reservations(managers);
         }
         let subsystem = |namespaces| Subsystem {
-            nqn: config.nqn.clone(),
-            serial: config.serial.to_string(),
-            // A configuration that names hosts lets no others in.
-            allowed: config.allowed.clone().or((!hosts.is_empty()).then(Vec::new)),
+            named: Named::all(&config, !hosts.is_empty()),
             hosts: hosts.clone(),
             namespaces,
             ana: alloc::vec![Ana::new(config.ana_state); domains.len()],

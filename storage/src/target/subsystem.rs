@@ -1,5 +1,10 @@
-//! The subsystem: its name, who may use it, its namespaces, and the controllers of its hosts. A
-//! discovery controller is kept beside them.
+//! The subsystems: their names and who may use them, and what all of them have in one place: the
+//! namespaces, and the controllers of hosts, each of which is one subsystem's. Discovery
+//! controllers are kept beside them.
+//!
+//! Identifiers of namespaces and of controllers are unique over all subsystems of a target. A host
+//! sees the namespaces of its controller's subsystem, and those of others do not exist for it: the
+//! controller's [`Seen`](super::auth::Seen) leaves them out.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,6 +14,8 @@ use nvme::status::Status;
 
 use super::ana::Ana;
 use super::auth::Hosts;
+use super::config::{Config, MOST_SUBSYSTEMS, SubsystemConfig};
+use super::control::Refusal;
 use super::controller::Controller;
 use super::identity::ControllerId;
 use super::namespace::{Presence, not_there};
@@ -82,13 +89,44 @@ impl Controllers {
     }
 }
 
-/// The subsystem.
-pub(crate) struct Subsystem {
+/// The name of a subsystem, and who may use it.
+#[derive(Clone)]
+pub(crate) struct Named {
     pub(crate) nqn: String,
     pub(crate) serial: String,
-    /// The hosts that may use it, beside those that are known; `None` for any.
+    /// Of the first subsystem: the hosts that may use it, beside those that are known; `None` for
+    /// any. Of another one: the only hosts that may; `None` for those of the first one.
     pub(crate) allowed: Option<Vec<String>>,
-    /// Hosts that may use it, with what is known of them.
+}
+
+impl Named {
+    /// Those of a configuration, which may know hosts.
+    pub(crate) fn all(config: &Config, knows_hosts: bool) -> [Option<Named>; MOST_SUBSYSTEMS] {
+        // A configuration that names hosts lets no others in.
+        let allowed = config.allowed.clone().or(knows_hosts.then(Vec::new));
+        let first = Named { nqn: config.nqn.clone(), serial: config.serial.clone(), allowed };
+        let mut all = core::iter::once(first).chain(config.subsystems.iter().map(Named::other));
+        core::array::from_fn(|_| all.next())
+    }
+
+    /// A subsystem beside the first one.
+    pub(crate) fn other(config: &SubsystemConfig) -> Named {
+        let SubsystemConfig { nqn, serial, hosts } = config.clone();
+        Named { nqn, serial, allowed: hosts }
+    }
+
+    /// What an operator sees of it.
+    pub(crate) fn info(&self) -> SubsystemConfig {
+        let Named { nqn, serial, allowed } = self;
+        SubsystemConfig { nqn: nqn.clone(), serial: serial.clone(), hosts: allowed.clone() }
+    }
+}
+
+/// The subsystems.
+pub(crate) struct Subsystem {
+    /// Their names, by number: the first one, and places for others.
+    pub(crate) named: [Option<Named>; MOST_SUBSYSTEMS],
+    /// The hosts that are known, with what is known of them: they may use the first subsystem.
     pub(crate) hosts: Hosts,
     /// By identifier, from 1.
     pub(crate) namespaces: Namespaces,
@@ -104,17 +142,59 @@ pub(crate) struct Subsystem {
 }
 
 impl Subsystem {
-    /// Whether this host may use it.
-    pub(crate) fn allows(&self, host: &str) -> bool {
-        let is_named = self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|nqn| nqn == host));
-        is_named || self.hosts.find(host).is_some()
+    /// The names of those that there are, by number.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (usize, &Named)> {
+        self.named.iter().enumerate().filter_map(|(number, named)| Some((number, named.as_ref()?)))
     }
 
-    /// From now on these are the hosts that are known. Others are not let in any more, even if
-    /// there are none.
+    /// The number of the one with this name.
+    pub(crate) fn find(&self, nqn: &str) -> Option<usize> {
+        self.numbered().find(|(_, named)| named.nqn == nqn).map(|(number, _)| number)
+    }
+
+    /// The qualified name of one; of one that was removed, it is empty.
+    pub(crate) fn nqn(&self, number: usize) -> &str {
+        self.named.get(number).and_then(Option::as_ref).map_or("", |named| &named.nqn)
+    }
+
+    /// Whether this host may use one.
+    pub(crate) fn allows(&self, number: usize, host: &str) -> bool {
+        let Some(named) = self.named.get(number).and_then(Option::as_ref) else { return false };
+        let is_named = named.allowed.as_ref().map(|allowed| allowed.iter().any(|nqn| nqn == host));
+        match (number, is_named) {
+            (0, is_named) => is_named.unwrap_or(true) || self.hosts.find(host).is_some(),
+            (_, Some(is_named)) => is_named,
+            (_, None) => self.allows(0, host),
+        }
+    }
+
+    /// From now on these are the hosts that are known. Others are not let into the first subsystem
+    /// any more, even if there are none.
     pub(crate) fn know(&mut self, hosts: Hosts) {
-        self.allowed.get_or_insert_default();
+        if let [Some(first), ..] = &mut self.named {
+            first.allowed.get_or_insert_default();
+        }
         self.hosts = hosts;
+    }
+
+    /// Adds one.
+    pub(crate) fn add(&mut self, named: Named) -> Result<(), Refusal> {
+        if self.find(&named.nqn).is_some() {
+            return Err(Refusal::NqnInUse);
+        }
+        let free = self.named.iter_mut().find(|place| place.is_none()).ok_or(Refusal::NoPlace)?;
+        *free = Some(named);
+        Ok(())
+    }
+
+    /// Removes one that has no namespaces, and is not the first one; its number.
+    pub(crate) fn remove(&mut self, nqn: &str) -> Result<usize, Refusal> {
+        let number = self.find(nqn).ok_or(Refusal::NoSubsystem)?;
+        if number == 0 || self.namespaces.iter().any(|namespace| namespace.subsystem == number) {
+            return Err(Refusal::SubsystemInUse);
+        }
+        self.named[number] = None;
+        Ok(number)
     }
 
     /// The place of a namespace, which may be inactive.
@@ -173,7 +253,7 @@ mod tests {
         let mut controllers = Controllers::new(3, 10..=20);
         let mut given = Vec::new();
         for _ in 0..6 {
-            let mut add = || controllers.add(Controller::new(Kind::Io, host(), 0, true, 0));
+            let mut add = || controllers.add(Controller::new(Kind::Io, 0, host(), 0, true, 0));
             let ids = [add(), add(), add()].map(|id| id.expect("there is room").0);
             assert_eq!(add(), Err(Status::CONTROLLER_BUSY.dnr()));
             for id in ids {

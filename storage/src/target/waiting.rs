@@ -3,6 +3,8 @@
 //! The owners of a namespace's memory are the controllers. The memory of commands about no
 //! namespace is a chunk for each queue, so no queue waits for another one.
 
+use alloc::vec::Vec;
+
 use nvme::status::Status;
 
 use super::commands::{HostData, Index, Stage};
@@ -207,6 +209,30 @@ impl Target {
             }
         }
         self.serve_admin();
+    }
+
+    /// Answers the commands of a port that wait for other commands of a namespace, since hosts do
+    /// not reach it by this port any more. Those of other ports, behind or before them, wait on.
+    pub(super) fn refuse_waiting(&mut self, port: usize, place: usize, status: Status) {
+        for kind in [Waiting::ROOM, Waiting::TURN, Waiting::HELD] {
+            for owner in 0..self.config.controllers as u32 {
+                let mut waiting = Vec::new();
+                let shares = &mut self.subsystem.namespaces[place].shares[kind];
+                while let Some(index) = shares.take(&mut self.commands, owner) {
+                    waiting.push(index);
+                }
+                for index in waiting {
+                    if !self.is_live(index) {
+                        self.answer(index);
+                    } else if self.commands[index].port == port {
+                        self.respond(index, status, 0);
+                    } else {
+                        let shares = &mut self.subsystem.namespaces[place].shares[kind];
+                        shares.wait(&mut self.commands, owner, index);
+                    }
+                }
+            }
+        }
     }
 
     fn serve_room(&mut self, place: usize) {

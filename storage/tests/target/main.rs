@@ -13,12 +13,14 @@ mod live;
 mod machine;
 mod order;
 mod pairs;
+mod pairs_at_ports;
 mod ports;
 mod protocol;
 mod raw;
 mod requests;
 mod reservations;
 mod shares;
+mod subsystems;
 mod version2;
 
 /// The threads of the targets. The same tests run with several in `workers`.

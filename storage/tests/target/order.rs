@@ -170,6 +170,30 @@ fn a_write_by_another_path_follows_what_the_lost_one_has_left_to_the_disk() {
 }
 
 #[test]
+fn a_write_that_follows_a_silent_disk_s_is_answered_when_that_is_given_up() {
+    let machine = Machine::new();
+    let slow = disk(1);
+    slow.stall();
+    let config = machine.config(vec![slow.clone() as Arc<dyn Disk>]);
+    let target = machine.target_with(Config { disk_timeout: Duration::from_millis(300), ..config });
+    let (first, mut first_io) = controller(&machine, &target);
+    let (second, mut second_io) = controller(&machine, &target);
+    write(&mut first_io, 1, 1);
+    wait_for(|| slow.under_way() == 1);
+    drop(first);
+    drop(first_io);
+    target.wait_for(|counted| counted.connections == 2);
+    write(&mut second_io, 2, 0x100);
+    let response = second_io.0.response().expect("a response");
+    assert_eq!((response.cid.get(), response.status()), (0x100, Status::NS_NOT_READY));
+    assert_eq!(slow.under_way(), 1);
+    slow.release();
+    drop(second);
+    drop(second_io);
+    machine.stop(target);
+}
+
+#[test]
 fn a_disk_that_answers_again_serves_again_and_no_flush_succeeds_meanwhile() {
     let machine = Machine::new();
     let slow = disk(1);

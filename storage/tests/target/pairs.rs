@@ -18,14 +18,14 @@ use crate::order::{serves_second, stalled, wait_for};
 use crate::raw::{Queue, controller, serves};
 use crate::reservations::Host;
 
-const FAILED: Status = Status::ABORT_FUSED_FAILED.dnr();
+pub const FAILED: Status = Status::ABORT_FUSED_FAILED.dnr();
 const MISSING: Status = Status::ABORT_FUSED_MISSING.dnr();
-const DIFFERENT: Status = Status::COMPARE_FAILURE.dnr();
+pub const DIFFERENT: Status = Status::COMPARE_FAILURE.dnr();
 const INVALID: Status = Status::INVALID_FIELD.dnr();
 
 /// The Compare and the Write of a pair, whose data are in the host's memory: this byte in place of
 /// another, in so many blocks.
-fn pair(queue: &mut Queue, cid: u16, block: u64, blocks: u32, old: u8, new: u8) -> [Command; 2] {
+pub fn pair(queue: &mut Queue, cid: u16, block: u64, blocks: u32, old: u8, new: u8) -> [Command; 2] {
     let len = blocks as usize * 512;
     let part = |opcode, part: u8, byte: u8| {
         let at = usize::from(cid % 60) * 16_384 + usize::from(part - 1) * 8192;
@@ -36,12 +36,12 @@ fn pair(queue: &mut Queue, cid: u16, block: u64, blocks: u32, old: u8, new: u8) 
     [part(opcode::io::COMPARE, fuse::FIRST, old), part(opcode::io::WRITE, fuse::SECOND, new)]
 }
 
-fn send(queue: &mut Queue, commands: &[Command]) {
+pub fn send(queue: &mut Queue, commands: &[Command]) {
     commands.iter().for_each(|command| queue.0.send(command.as_bytes()));
 }
 
 /// The next responses, in order of their identifiers.
-fn answers(queue: &mut Queue, count: usize) -> Vec<(u16, Status)> {
+pub fn answers(queue: &mut Queue, count: usize) -> Vec<(u16, Status)> {
     let mut all: Vec<_> = (0..count)
         .map(|_| {
             let response = queue.0.response().expect("a response");
@@ -53,7 +53,7 @@ fn answers(queue: &mut Queue, count: usize) -> Vec<(u16, Status)> {
 }
 
 /// Sends two commands; the statuses.
-fn statuses(queue: &mut Queue, commands: [Command; 2]) -> [Status; 2] {
+pub fn statuses(queue: &mut Queue, commands: [Command; 2]) -> [Status; 2] {
     let [first, second] = commands;
     send(queue, &[first.with_cid(1), second.with_cid(2)]);
     let answers = answers(queue, 2);
@@ -389,7 +389,7 @@ fn a_pair_whose_connection_ends_or_whose_disk_is_silent_leaves_its_blocks_to_oth
 }
 
 /// Whether no command has memory any more: none was left behind.
-fn has_no_pool_in_use(control: &Control) -> bool {
+pub fn has_no_pool_in_use(control: &Control) -> bool {
     let metrics = control.metrics().unwrap();
     metrics.namespaces.iter().all(|namespace| namespace.free == namespace.chunks)
 }

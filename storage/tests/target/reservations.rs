@@ -1,6 +1,7 @@
 //! Hosts that share a namespace by reservations, and a state disk that keeps them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block::simulated::SimulatedDisk;
 use block::{Disk, Fault, Geometry};
@@ -430,5 +431,44 @@ fn an_acquire_is_answered_when_no_write_of_another_host_can_follow() {
     assert_eq!(one.io.0.response().expect("a response").status(), Status::SUCCESS);
     assert_eq!(two.io.0.response().expect("a response").status(), Status::SUCCESS);
     drop([one, two]);
+    machine.stop(target);
+}
+
+#[test]
+fn an_acquire_whose_disk_does_not_answer_is_answered_when_the_disk_is_given_up() {
+    let machine = Machine::new();
+    let disk = disks::disk(3);
+    let config = machine.config(vec![disk.clone() as Arc<dyn Disk>]);
+    let target = machine.target_with(Config { disk_timeout: Duration::from_millis(300), ..config });
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|number| Host::new(&machine, &target, number));
+    assert_eq!((one.register(7, KEEP), three.register(8, KEEP)), (Status::SUCCESS, Status::SUCCESS));
+    disk.stall();
+    let write = two.on_block(opcode::io::WRITE).with_cid(0x600);
+    two.io.0.send(write.as_bytes());
+    while disk.under_way() == 0 {
+        std::thread::yield_now();
+    }
+    // The second one preempts the first one's reservation, and waits behind it.
+    let acquire = one.acquire_command(Type::WriteExclusive, AcquireAction::Acquire, 7, 0).with_cid(0x600);
+    one.io.0.send(acquire.as_bytes());
+    let action = AcquireAction::PreemptAndAbort;
+    let preempt = three.acquire_command(Type::WriteExclusive, action, 8, 7).with_cid(0x600);
+    three.io.0.send(preempt.as_bytes());
+    for host in [&mut one, &mut three] {
+        let response = host.io.0.response().expect("a response");
+        assert_eq!((response.cid.get(), response.status()), (0x600, Status::NS_NOT_READY));
+    }
+    assert_eq!(disk.under_way(), 1);
+    assert!(two.io.0.ended().is_some());
+    disk.release();
+    // When the disk answers again, a host finds what is in force, and that nothing follows it.
+    let mut status = Status::NS_NOT_READY;
+    while status == Status::NS_NOT_READY {
+        status = three.acquire(Type::WriteExclusive, 8);
+    }
+    assert_eq!((status, disk.under_way()), (Status::SUCCESS, 0));
+    let mut two = Host::new(&machine, &target, 2);
+    assert_eq!(two.try_on_block(opcode::io::WRITE), CONFLICT);
+    drop([one, two, three]);
     machine.stop(target);
 }

@@ -175,7 +175,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
         let chosen = Chosen::of(exports.len() + 1)?;
         let disk = chosen.view(disk.clone()).trying("block-size")?;
-        exports.push(Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts });
+        exports.push(Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts, subsystem: None });
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
@@ -183,7 +183,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let disk = chosen.ram_disk(&boot.platform, bytes);
         let disk = Arc::new(disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?);
         sources.push((exports.len() as u32 + 1, Source::Ram(disk.clone())));
-        exports.push(Export { disk, uuid: random_uuid(), hosts: chosen.hosts });
+        exports.push(Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: None });
     }
     if exports.len() > MOST_NAMESPACES {
         return Err(Failure::new("there are 64 disks at most"));

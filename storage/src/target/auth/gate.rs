@@ -1,6 +1,7 @@
 //! What a queue lets pass, the commands Authentication Send and Receive, and their timers.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use nvme::auth::LONGEST_MESSAGE;
@@ -51,7 +52,8 @@ impl Target {
     /// wait for their hosts to authenticate, since anybody may take a host's name.
     pub(in crate::target) fn admit_host(&mut self, controller: &mut Controller) -> Result<(), Answer> {
         for (place, namespace) in self.subsystem.namespaces.of_places() {
-            controller.visible.set(place, !namespace.is_for(&controller.host.nqn));
+            let is_for = namespace.is_for(controller.subsystem, &controller.host.nqn);
+            controller.visible.set(place, !is_for);
         }
         let Some(host) = self.subsystem.hosts.find(&controller.host.nqn) else { return Ok(()) };
         controller.visible.may_see(host.namespaces.clone());
@@ -162,20 +164,20 @@ impl Target {
         let message = &mut message[..entry.buffer.len().min(MOST_BYTES as usize)];
         self.admin_pool_of(index).read(&entry.buffer, message);
         let (Some(number), Some(random)) = (entry.queue, self.jobs.random().cloned()) else { return wrong };
-        let Some(host) = self.host_name_of(number) else { return wrong };
+        let Some((host, subsystem)) = self.names_of(number) else { return wrong };
         let patience = self.patience();
         let now = self.clock;
         let Some(queue) = self.queues.get(number) else { return wrong };
         if queue.gate.responder.is_none() {
             // The keys that hold when a transaction begins hold until it ends.
-            let keys = self.subsystem.hosts.find(&host).and_then(|host| host.keys(&self.subsystem.nqn));
+            let keys = self.subsystem.hosts.find(&host).and_then(|host| host.keys(&subsystem));
             let sequence = queue.gate.sequence.or_else(|| random.sequence());
             let (Some(keys), Some(sequence)) = (keys, sequence) else { return wrong };
             queue.gate.sequence = Some(sequence.wrapping_add(1).max(1));
             queue.gate.responder = Some(Box::new(Responder::new(keys, sequence)));
         }
         let Some(responder) = &mut queue.gate.responder else { return wrong };
-        let names = Names { host: &host, subsystem: &self.subsystem.nqn };
+        let names = Names { host: &host, subsystem: &subsystem };
         let job = responder.take(message, &random, names);
         queue.gate.extend(now + patience);
         if let Some(job) = job {
@@ -192,7 +194,7 @@ impl Target {
         let (len, number) = (entry.buffer.len().min(MOST_BYTES as usize), entry.queue);
         let out_of_turn = (Status::SEQUENCE_ERROR.dnr(), 0);
         let Some(number) = number else { return out_of_turn };
-        let Some(host) = self.host_name_of(number) else { return out_of_turn };
+        let Some((host, _)) = self.names_of(number) else { return out_of_turn };
         let (now, patience) = (self.clock, self.patience());
         let Some(queue) = self.queues.get(number) else { return out_of_turn };
         let Some(responder) = &mut queue.gate.responder else { return out_of_turn };
@@ -210,13 +212,13 @@ impl Target {
 
     /// A job of a queue is done.
     pub(super) fn computed(&mut self, number: u32, endpoint: u64, result: Option<Zeroizing<Box<[u8]>>>) {
-        let Some(host) = self.host_name_of(number) else { return };
+        let Some((host, subsystem)) = self.names_of(number) else { return };
         let (now, patience) = (self.clock, self.patience());
         let Some(queue) = self.queues.get(number) else { return };
         // The queue has ended otherwise, and its number is another one's.
         let is_same = queue.endpoint.id() == endpoint && !queue.is_ending;
         let Some(responder) = queue.gate.responder.as_mut().filter(|_| is_same) else { return };
-        responder.computed(result, Names { host: &host, subsystem: &self.subsystem.nqn });
+        responder.computed(result, Names { host: &host, subsystem: &subsystem });
         queue.gate.extend(now + patience);
         let receive = queue.gate.receive.take();
         self.hear_from(number);
@@ -253,10 +255,12 @@ impl Target {
         }
     }
 
-    /// The name of a queue's host.
-    fn host_name_of(&mut self, number: u32) -> Option<heapless::String<256>> {
+    /// The names of a queue's host and subsystem.
+    fn names_of(&mut self, number: u32) -> Option<(heapless::String<256>, String)> {
         let (id, kind) = self.queues.get(number).and_then(|queue| queue.role.controller())?;
-        Some(self.controller(id, kind)?.host.nqn.clone())
+        let controller = self.controller(id, kind)?;
+        let (host, subsystem) = (controller.host.nqn.clone(), controller.subsystem);
+        Some((host, self.subsystem.nqn(subsystem).into()))
     }
 
     /// Ends the connections of hosts that have failed, or are silent in the middle. To be called at

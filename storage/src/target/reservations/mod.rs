@@ -239,7 +239,9 @@ impl Target {
             Asker::Worker(worker, index) => {
                 self.crew.send(worker, move |worker| worker.respond(index, status, 0));
             }
-            Asker::Fence(number) => _ = self.crew.send(MANAGER, move |manager| manager.has_passed(number)),
+            Asker::Fence(number) => {
+                self.crew.send(MANAGER, move |manager| manager.has_passed(number, status));
+            }
         }
     }
 
@@ -332,13 +334,23 @@ impl Target {
         true
     }
 
-    /// The requests have ended that a disk had of a worker.
-    fn has_passed(&mut self, number: u64) {
-        let name = token(number);
-        for fence in self.reservations.fences.iter_mut().filter(|fence| fence.token == name) {
-            fence.elsewhere -= 1;
+    /// The requests have ended that a disk had of a worker, or the worker has given the disk up.
+    fn has_passed(&mut self, number: u64, status: Status) {
+        let fences = &mut self.reservations.fences;
+        let Some(at) = fences.iter().position(|fence| fence.token == token(number)) else { return };
+        fences[at].elsewhere -= 1;
+        match fences.remove(at) {
+            Some(fence) if !status.is_success() => self.end_fence(fence, status),
+            Some(fence) => self.reservations.fences.insert(at, fence),
+            None => {}
         }
         self.follow_fences();
+    }
+
+    /// Answers an Acquire whose disk is given up.
+    fn end_fence(&mut self, fence: Fence, status: Status) {
+        self.subsystem.namespaces[fence.place].ages.forget(fence.token);
+        self.answer_asker(fence.asker, status);
     }
 
     /// Goes on with what waits for the state disk, or for requests that disks had before an
@@ -369,15 +381,20 @@ impl Target {
         self.carry_out_reservations();
     }
 
-    /// Answers Acquires whose disks have ended what they had before.
+    /// Answers Acquires whose disks have ended what they had before, or are given up: then they are
+    /// in force, but what the disk has may still be carried out, so they do not succeed.
     fn follow_fences(&mut self) {
         for _ in 0..self.reservations.fences.len() {
             let Some(mut fence) = self.reservations.fences.pop_front() else { return };
             let namespace = &mut self.subsystem.namespaces[fence.place];
             fence.here = fence.here && !namespace.ages.have_passed(fence.token);
-            match fence.here || fence.elsewhere > 0 {
-                true => self.reservations.fences.push_back(fence),
-                false => self.answer_asker(fence.asker, Status::SUCCESS),
+            if !fence.here && fence.elsewhere == 0 {
+                self.answer_asker(fence.asker, Status::SUCCESS);
+            } else if namespace.serves() {
+                self.reservations.fences.push_back(fence);
+            } else {
+                let status = namespace.refusal(false).unwrap_or(Status::NS_NOT_READY);
+                self.end_fence(fence, status);
             }
         }
     }
