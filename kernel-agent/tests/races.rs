@@ -327,6 +327,8 @@ const RACES: &[Race] = &[
     race("resize a CQ of VIs", |o| _ = o.free_vi_cq.resize(64), &[|o| _ = o.free_vi_cq.destroy()]),
     race("modify an SRQ", |o| _ = o.srq.modify(Some(4), None), &[|o| _ = o.srq.destroy()]),
     race("change a queue pair", |o| _ = o.qp.to_error(), &[|o| _ = o.qp.destroy()]),
+    race("join a group", |o| _ = o.qp.join([0xff; 16]), &[|o| _ = o.qp.destroy()]),
+    race("leave a group", |o| _ = o.qp.leave([0xff; 16]), &[|o| _ = o.qp.destroy()]),
     race("reset a VI", |o| _ = o.vi.disconnect(), &[|o| _ = o.vi.destroy()]),
     race("query a region", |o| _ = o.region.query(), &[|o| _ = o.region.destroy()]),
     // An end that comes twice.

@@ -20,8 +20,8 @@
 //! | [`cm`] | connections by `rdma_cm`: what programs call by `librdmacm` |
 //! | [`missing`] | the calls that it does not have |
 //!
-//! What it does not do: all that needs hardware of one
-//! kind. These calls return `EOPNOTSUPP`, or are not announced.
+//! What it does not do: all that needs hardware of one kind. These calls return `EOPNOTSUPP`, or
+//! are not announced.
 //!
 //! # Safety
 //!

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::verbs::abi::{self, *};
-use super::verbs::{ah, qp_ex};
+use super::verbs::{ah, memory, qp_ex};
 use super::{End, connected, side};
 
 /// The slots in front of a context, by the bytes between them and it.
@@ -439,4 +439,44 @@ fn the_clock_of_completions_is_known_and_can_be_read() {
     }
     assert_eq!((attr[264 / 8], attr[272 / 8]), (u64::MAX, 1_000_000), "nanoseconds");
     assert!(values.raw_clock.tv_sec > 0);
+}
+
+#[test]
+fn a_window_of_type_2_is_bound_and_invalidated_by_calls_for_each_request() {
+    let (a, b) = extended();
+    // SAFETY: the page stays, and the domain is there.
+    let (region, window) = unsafe {
+        let flags = super::ALL | access::MW_BIND as c_int;
+        (memory::reg_mr(b.side.pd, b.page.cast(), 4096, flags), memory::alloc_mw(b.side.pd, 2))
+    };
+    // SAFETY: the window is there.
+    let rkey = unsafe { (*window).rkey } | 0x5a;
+    let addr = b.page as u64 + 64;
+    let info = MwBindInfo { mr: region, addr, length: 64, access: access::REMOTE_WRITE };
+    b.start();
+    b.name(1);
+    call!(b.ex(), wr_bind_mw, fn(*mut Mw, u32, *const MwBindInfo), window, rkey, &info);
+    assert_eq!(b.complete(), 0);
+    let bound = b.completion();
+    assert_eq!((bound.wr_id, bound.status, bound.opcode), (1, 0, wc_opcode::BIND_MW));
+    a.write(0, b"seen");
+    a.start();
+    a.name(2);
+    call!(a.ex(), wr_rdma_write, fn(u32, u64), rkey, addr);
+    let Sge { addr, length, lkey } = a.sge(0, 4);
+    call!(a.ex(), wr_set_sge, fn(u32, u64, u32), lkey, addr, length);
+    assert_eq!((a.complete(), a.completion().status, b.read(64, 4)), (0, 0, b"seen".to_vec()));
+    b.start();
+    b.name(3);
+    call!(b.ex(), wr_local_inv, fn(u32), rkey);
+    assert_eq!((b.complete(), b.completion().status), (0, 0));
+    // Without a region nothing is posted.
+    b.start();
+    let none = MwBindInfo { mr: ptr::null_mut(), ..info };
+    call!(b.ex(), wr_bind_mw, fn(*mut Mw, u32, *const MwBindInfo), window, rkey, &none);
+    assert_eq!(b.complete(), libc::EINVAL);
+    // SAFETY: users before what they use.
+    unsafe { assert_eq!((memory::dealloc_mw(window), memory::dereg_mr(region)), (0, 0)) };
+    a.end();
+    b.end();
 }
