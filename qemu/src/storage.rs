@@ -166,6 +166,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     let spare = if is_controlled { SPARE } else { 0 };
     let saved = StorageConfig::of(&options, &exports);
     let ports = options.network.nics().unwrap_or(1);
+    let spare = spare + of_workers(options.cpus(), (files.len() + exports.ram_disks.len()) as u64, ports);
     options.memory.get_or_insert(memory(files.len(), &exports.ram_disks, spare, ports));
     let mut words: Vec<String> = vec!["counters".into(), format!("port={}", exports.port.unwrap_or(PORT))];
     words.push(format!("disk-timeout={}", exports.disk_timeout.unwrap_or(45)));
@@ -260,6 +261,16 @@ pub(crate) fn hosts(path: &Path) -> Result<String> {
 const NAMESPACE: u64 = 18 << 20;
 /// What a port takes beside that, but for the first: the buffers for capsules, and queues.
 const MORE_PORT: u64 = 128 << 20;
+
+/// What a thread of the target beside the first takes for each port, and for each namespace of it.
+const WORKER: u64 = 8 << 20;
+const WORKER_NAMESPACE: u64 = 5 << 20;
+
+/// What the threads of a target take beside the first one: there is one for each CPU.
+fn of_workers(cpus: u32, namespaces: u64, ports: u32) -> u64 {
+    let more = u64::from(cpus.saturating_sub(1)) * u64::from(ports);
+    more * (WORKER + namespaces * WORKER_NAMESPACE)
+}
 
 /// The memory of a guest that serves so many files and these RAM disks by so many ports, with some
 /// to spare.

@@ -44,7 +44,7 @@ use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
 use operator::{Operator, Source};
 use platform::Platform;
-use storage::target::{Config, Control, Export, Host, MOST_NAMESPACES, Target};
+use storage::target::{Config, Control, Export, Host, MOST_NAMESPACES, MOST_WORKERS, Target};
 
 /// The subsystem's name unless the user gives another.
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
@@ -74,6 +74,8 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let all_disks = boot.disks.clone();
     let mut config = Config::new(args.get("nqn").unwrap_or(NQN), exports);
     config.grows = args.has("grows");
+    // A thread for each CPU.
+    config.workers = (kernel::cpus() as usize).clamp(1, MOST_WORKERS);
     if args.has("state") {
         config.state = with_medium(&boot, slots).last().cloned();
     }
@@ -104,7 +106,7 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     let nics = (0..node.agents.len()).map(|number| node.nic(number));
     let nics = nics.collect::<Result<Vec<_>, _>>()?;
     let target = Target::new(&nics, node.privileged, config);
-    let target = target.map_err(|error| match error {
+    let mut target = target.map_err(|error| match error {
         storage::Error::OutOfMemory => Failure::new(too_little(disks)),
         other => Failure::new(format!("the target: {other}")),
     })?;
@@ -124,6 +126,13 @@ fn serve(boot: Boot) -> Result<(), Failure> {
         let operator = Operator { platform, control, disks: all_disks, sources };
         let operator = Box::new(move || operator.serve(mailbox));
         node.platform.spawn("operator", operator).map_err(|_| "out of memory").trying("a thread")?;
+    }
+    for worker in target.workers() {
+        let run = Box::new(move || {
+            // The target's own thread finds the same error, and reports it.
+            let _ = worker.run();
+        });
+        node.platform.spawn("worker", run).map_err(|_| "out of memory").trying("a thread")?;
     }
     for &address in &addresses {
         println!("ready: {}", SocketAddr::new(address, port));

@@ -58,14 +58,7 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
         add(&mut baseline, measured)?;
         for ((export, target, words), samples) in exports.iter().zip(&mut exported) {
             progress.message(format!("storage, {round} of {ROUNDS}: our host, and our target with {export}"));
-            let mut measured = Measured::default();
-            let [_, address] = pair::addresses(1);
-            let machines = [
-                Machine { launcher: &host, words: client::words(&address.to_string(), SECONDS) },
-                Machine { launcher: target, words: words.clone() },
-            ];
-            check(together::run(&machines, true, |_, _, line| Ok(measured.take(line)))?)?;
-            add(samples, measured)?;
+            add(samples, measure(&host, target, words, 1)?)?;
         }
     }
     let mut figures = Vec::new();
@@ -78,7 +71,53 @@ pub fn between_our_guests(options: &Options, progress: &Progress) -> Result<Vec<
             figures.extend(large_beside_small(&format!("two machines: storage, {export}"), ours));
         }
     }
+    if options.cpus() > 1 {
+        figures.extend(many_cpus(&without, progress)?);
+    }
     Ok(figures)
+}
+
+/// A host and a target with as many CPUs as the user wants, and as many queues, beside one of each.
+fn many_cpus(options: &Options, progress: &Progress) -> Result<Vec<Figure>> {
+    let cpus = options.cpus();
+    let words = ["until-idle".into(), format!("ram-disk={BYTES}")];
+    let pairs = [1, cpus].map(|cpus| -> Result<_> {
+        let options = Options { cpus: Some(cpus), ..options.clone() };
+        Ok((cpus, Launcher::prepare(&options, "storage-client")?, Launcher::prepare(&options, "storage")?))
+    });
+    let [one, many] = pairs;
+    let mut measured = [(one?, LOADS.map(|_| Vec::new())), (many?, LOADS.map(|_| Vec::new()))];
+    for round in 1..=ROUNDS {
+        for ((cpus, host, target), samples) in &mut measured {
+            progress.message(format!("storage, {round} of {ROUNDS}: as many queues as CPUs, {cpus}"));
+            add(samples, measure(host, target, &words, *cpus)?)?;
+        }
+    }
+    // Both guests, and the device process.
+    let needed = 2 * cpus as usize + 1;
+    let has_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= needed);
+    let wanted = Some(Wanted::AtLeast(2.5)).filter(|_| has_cores && cpus >= 4);
+    let [(_, one), (_, many)] = &measured;
+    let small = LOADS.iter().zip(many.iter().zip(one)).filter(|(load, _)| load.bytes == 4 << 10);
+    let figures = small.map(|(load, (many, one))| {
+        let name =
+            format!("two machines: storage, {RAM_DISK}: {}, {cpus} CPUs and queues beside 1", load.pattern());
+        let [iops, _rate] = rates(&name, many, one, wanted.filter(|_| !load.is_write && load.depth == 16));
+        iops
+    });
+    Ok(figures.collect())
+}
+
+/// Measures all loads between a host with so many queues and a target.
+fn measure(host: &Launcher, target: &Launcher, words: &[String], queues: u32) -> Result<Measured> {
+    let mut measured = Measured::default();
+    let [_, address] = pair::addresses(1);
+    let mut wishes = client::words(&address.to_string(), SECONDS);
+    wishes.push(format!("queues={queues}"));
+    let machines =
+        [Machine { launcher: host, words: wishes }, Machine { launcher: target, words: words.to_vec() }];
+    check(together::run(&machines, true, |_, _, line| Ok(measured.take(line)))?)?;
+    Ok(measured)
 }
 
 /// Requests of 128 KiB beside those of 4 KiB at the same depth: a RAM disk lends its memory, so a
