@@ -82,13 +82,91 @@ pub struct Exports {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Choose for one disk, by the number of its namespace, files first: N:block-size=512 or 4096,
-    /// N:host=NQN (repeatable: only these hosts see it), N:uuid=UUID, N:read-only
+    /// N:host=NQN (repeatable: only these hosts see it), N:subsystem=NQN, N:uuid=UUID, N:read-only
     #[arg(long = "namespace", value_name = "N:OPTION", value_parser = chosen)]
     pub(crate) chosen: Vec<Chosen>,
+    /// Serve one more subsystem, with a serial number of its own, and for these hosts alone, if
+    /// there are some; disks are its by --namespace N:subsystem=NQN (repeatable, 15 at most)
+    #[arg(long = "subsystem", value_name = "NQN[,serial=TEXT][,host=NQN]…", value_parser = subsystem)]
+    pub(crate) subsystems: Vec<Subsystem>,
     /// What the file gives to the disks, in their order.
     #[arg(skip)]
     pub(crate) of_disks: Vec<DiskOptions>,
 }
+
+/// A subsystem beside the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subsystem {
+    pub nqn: String,
+    /// Its serial number; `None` for one that this machine and its name give.
+    pub serial: Option<String>,
+    /// The only hosts that may use it; none for those of the first one.
+    pub hosts: Vec<String>,
+}
+
+impl Subsystem {
+    /// Its serial number.
+    pub fn serial(&self) -> String {
+        self.serial.clone().unwrap_or_else(|| Names::of(Some(&self.nqn)).serial())
+    }
+
+    /// Words for the guest about it, as number `number` of those beside the first one.
+    fn words(&self, number: usize) -> Vec<String> {
+        let mut words = vec![format!("subsystem={}", self.nqn)];
+        words.push(format!("of-subsystem={number}:serial={}", self.serial()));
+        words.extend(self.hosts.iter().map(|nqn| format!("of-subsystem={number}:host={nqn}")));
+        words
+    }
+}
+
+/// Reads a subsystem like `nqn.x:y,serial=1,host=nqn.x:z`.
+fn subsystem(text: &str) -> std::result::Result<Subsystem, String> {
+    let mut parts = text.split(',');
+    let nqn = word(parts.next().unwrap_or_default())?;
+    nvme::Nqn::new(nqn.as_bytes()).map_err(|_| format!("{nqn:?} is no NQN"))?;
+    let mut subsystem = Subsystem { nqn, serial: None, hosts: Vec::new() };
+    for part in parts {
+        match part.split_once('=') {
+            Some(("serial", text)) => subsystem.serial = Some(serial_number(text)?),
+            Some(("host", nqn)) => subsystem.hosts.push(word(nqn)?),
+            _ => return Err(format!("{part:?} is neither serial=TEXT nor host=NQN")),
+        }
+    }
+    Ok(subsystem)
+}
+
+/// Refuses subsystems with the same name, a disk of none of them, and a disk for a host that may
+/// not use its subsystem. `allowed`: the only hosts that may use the first one, if they are known.
+fn check_subsystems(
+    first: Option<&str>,
+    others: &[Subsystem],
+    of_disks: &[DiskOptions],
+    allowed: Option<&[String]>,
+) -> Result<()> {
+    let first = first.unwrap_or(NQN);
+    for (place, other) in others.iter().enumerate() {
+        if other.nqn == first || others[..place].iter().any(|before| before.nqn == other.nqn) {
+            return Err(Error::Usage(format!("two subsystems have the name {}", other.nqn)));
+        }
+    }
+    for (place, its) in of_disks.iter().enumerate() {
+        let Some(nqn) = &its.subsystem else { continue };
+        let only = match others.iter().find(|other| other.nqn == *nqn) {
+            Some(other) if !other.hosts.is_empty() => Some(&*other.hosts),
+            None if nqn != first => {
+                return Err(Error::Usage(format!("namespace {}: there is no subsystem {nqn}", place + 1)));
+            }
+            _ => allowed,
+        };
+        if let Some(host) = storage_disks::not_allowed(&its.hosts, only) {
+            return Err(Error::Usage(format!("namespace {}: {host} may not use {nqn}", place + 1)));
+        }
+    }
+    Ok(())
+}
+
+/// The first subsystem's name unless the user gives another (targets/storage).
+const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
 
 /// Why a target that shares its files has no RAM disk.
 pub(crate) const NO_RAM_DISK: &str = "a RAM disk is the memory of one target, and no other can have it";
@@ -149,6 +227,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
     }
     options.chosen_disks = Some(files.clone());
     storage_disks::check(&files, &of_disks, exports.only_hosts())?;
+    check_subsystems(exports.nqn.as_deref(), &exports.subsystems, &of_disks, exports.only_hosts())?;
     options.shares_disks = exports.path.is_some();
     if let Some(state) = &exports.state {
         make_state(state)?;
@@ -183,6 +262,7 @@ pub fn serve(options: &Options, exports: &Exports) -> Result<u8> {
         words.push(format!("uuid={}", given.map_or_else(|| names.uuid(&disk.path), Ok)?));
     }
     words.extend(exports.ram_disks.iter().map(|size| format!("ram-disk={}", size.0)));
+    words.extend((1..).zip(&exports.subsystems).flat_map(|(number, one)| one.words(number)));
     words.extend((1..).zip(&of_disks).flat_map(|(nsid, its)| its.words(nsid)));
     if is_controlled || exports.metrics.is_some() {
         words.push("control".into());
@@ -463,6 +543,55 @@ mod tests {
         }
         for text in ["", "10.0.0", "host", "10.0.0.3:x", "10.0.0.3:65536"] {
             assert!(referral(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_subsystem_has_a_name_and_may_have_a_serial_number_and_hosts() {
+        let whole = subsystem("nqn.2026-01.x:a,serial=S1,host=nqn.2026-01.x:h,host=nqn.2026-01.x:i");
+        let whole = whole.expect("a subsystem");
+        let words = [
+            "subsystem=nqn.2026-01.x:a",
+            "of-subsystem=2:serial=S1",
+            "of-subsystem=2:host=nqn.2026-01.x:h",
+            "of-subsystem=2:host=nqn.2026-01.x:i",
+        ];
+        assert_eq!(whole.words(2), words);
+        let plain = subsystem("nqn.2026-01.x:b").expect("a subsystem");
+        assert_ne!(plain.serial(), subsystem("nqn.2026-01.x:c").expect("another one").serial());
+        for (text, words) in [
+            ("", "no blanks"),
+            ("x", "no NQN"),
+            ("nqn.2026-01.x:a,serial=", "1 to 20"),
+            ("nqn.2026-01.x:a,host=", "no blanks"),
+            ("nqn.2026-01.x:a,read-only", "neither serial=TEXT nor host=NQN"),
+        ] {
+            let why = subsystem(text).expect_err(text);
+            assert!(why.contains(words), "{text}: {why}");
+        }
+        let of = |nqn: &str, host: &str| DiskOptions {
+            subsystem: Some(nqn.into()),
+            hosts: vec![host.into()],
+            ..DiskOptions::default()
+        };
+        let check = |others: &[&Subsystem], disks: &[DiskOptions]| {
+            let others: Vec<Subsystem> = others.iter().map(|&other| other.clone()).collect();
+            let allowed = ["nqn.x:any".to_owned()];
+            check_subsystems(None, &others, disks, Some(&allowed)).map_err(|error| error.to_string())
+        };
+        let right = [of(NQN, "nqn.x:any"), of(&whole.nqn, "nqn.2026-01.x:h"), of(&plain.nqn, "nqn.x:any")];
+        assert_eq!(check(&[&whole, &plain], &right), Ok(()));
+        let first = Subsystem { nqn: NQN.into(), ..plain.clone() };
+        for (others, disks, words) in [
+            (&[&plain, &plain][..], &[][..], "two subsystems have the name"),
+            (&[&first], &[], "two subsystems have the name"),
+            (&[&plain], &right, "namespace 2: there is no subsystem nqn.2026-01.x:a"),
+            (&[&whole], &[of(&whole.nqn, "nqn.x:z")], "namespace 1: nqn.x:z may not use nqn.2026-01.x:a"),
+            (&[&plain], &[of(&plain.nqn, "nqn.x:z")], "namespace 1: nqn.x:z may not use nqn.2026-01.x:b"),
+            (&[], &[of(NQN, "nqn.x:z")], "namespace 1: nqn.x:z may not use nqn.2026-01.org"),
+        ] {
+            let why = check(others, disks).expect_err(words);
+            assert!(why.contains(words), "{why}");
         }
     }
 

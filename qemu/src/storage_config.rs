@@ -14,7 +14,7 @@ use crate::disks::Disk;
 use crate::error::{Error, Result};
 use crate::network::{Addresses, Plug, Transport};
 use crate::options::{Options, Size};
-use crate::storage::{Exports, ana_state, referral, serial_number, word};
+use crate::storage::{Exports, Subsystem, ana_state, referral, serial_number, word};
 use crate::storage_disks::{BlockSize, DiskOptions, not_allowed, uuid};
 
 /// A value that has a form of its own, as the file has it.
@@ -191,6 +191,8 @@ struct FileDisk {
     block_size: Option<BlockSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<Vec<Text<Word>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subsystem: Option<Text<Word>>,
 }
 
 /// A RAM disk.
@@ -202,6 +204,29 @@ struct RamDisk {
     block_size: Option<BlockSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<Vec<Text<Word>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subsystem: Option<Text<Word>>,
+}
+
+/// A subsystem beside the first one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct OtherSubsystem {
+    nqn: Text<Word>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<Text<Serial>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Vec<Text<Word>>>,
+}
+
+impl OtherSubsystem {
+    fn of(other: &Subsystem) -> Option<OtherSubsystem> {
+        Some(OtherSubsystem {
+            nqn: Text::of(other.nqn.clone()).ok()?,
+            serial: other.serial.clone().and_then(|serial| Text::of(serial).ok()),
+            hosts: list(other.hosts.clone()),
+        })
+    }
 }
 
 /// The names in a list of hosts, which is not there for all hosts.
@@ -263,6 +288,8 @@ pub(crate) struct StorageConfig {
     memory: Option<Text<Memory>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<std::num::NonZeroU32>,
+    #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
+    subsystems: Vec<OtherSubsystem>,
     #[serde(rename = "disk", skip_serializing_if = "Vec::is_empty")]
     disks: Vec<FileDisk>,
     #[serde(rename = "ram-disk", skip_serializing_if = "Vec::is_empty")]
@@ -313,15 +340,16 @@ impl StorageConfig {
     fn check_disks(&self, text: &str) -> std::result::Result<(), (usize, String)> {
         let allowed: Vec<String> = self.allow_hosts.iter().map(|host| host.value.0.clone()).collect();
         let allowed = Some(&*allowed).filter(|allowed| !allowed.is_empty() && self.hosts.is_none());
-        let files = self.disks.iter().map(|disk| &disk.hosts).enumerate();
-        let ram_disks = self.ram_disks.iter().map(|disk| &disk.hosts).enumerate();
+        let files = self.disks.iter().map(|disk| (&disk.hosts, &disk.subsystem)).enumerate();
+        let ram_disks = self.ram_disks.iter().map(|disk| (&disk.hosts, &disk.subsystem)).enumerate();
         let of_kinds = files.map(|one| ("[[disk]]", one)).chain(ram_disks.map(|one| ("[[ram-disk]]", one)));
-        for (table, (number, hosts)) in of_kinds {
+        for (table, (number, (hosts, subsystem))) in of_kinds {
             let at = || line_of_table(text, table, number, "hosts");
             if hosts.as_ref().is_some_and(Vec::is_empty) {
                 return Err((at(), "a disk that no host sees; without `hosts` all see it".into()));
             }
-            if let Some(other) = not_allowed(&names(hosts), allowed) {
+            // Which hosts may use another subsystem is looked at with that.
+            if let Some(other) = not_allowed(&names(hosts), allowed.filter(|_| subsystem.is_none())) {
                 return Err((at(), format!("{other} may not connect: it is not among `allow-hosts`")));
             }
         }
@@ -370,6 +398,14 @@ impl StorageConfig {
         network.transport = network.transport.or(self.iwarp.then_some(Transport::Iwarp));
         options.memory = options.memory.or(self.memory.map(|memory| memory.value.0));
         options.cpus = options.cpus.or(self.cpus.map(Into::into));
+        if exports.subsystems.is_empty() {
+            let of = |other: OtherSubsystem| Subsystem {
+                hosts: names(&other.hosts),
+                nqn: other.nqn.value.0,
+                serial: other.serial.map(|serial| serial.value.0),
+            };
+            exports.subsystems = self.subsystems.into_iter().map(of).collect();
+        }
         if exports.ram_disks.is_empty() && options.disks.is_empty() {
             exports.of_disks = of_disks;
             exports.ram_disks = self.ram_disks.into_iter().map(|disk| disk.size.value).collect();
@@ -387,10 +423,12 @@ impl StorageConfig {
             block_size: disk.block_size,
             is_read_only: disk.read_only,
             hosts: names(&disk.hosts),
+            subsystem: disk.subsystem.as_ref().map(|nqn| nqn.value.0.clone()),
         };
         let of_ram = |disk: &RamDisk| DiskOptions {
             block_size: disk.block_size,
             hosts: names(&disk.hosts),
+            subsystem: disk.subsystem.as_ref().map(|nqn| nqn.value.0.clone()),
             ..DiskOptions::default()
         };
         self.disks.iter().map(of_file).chain(self.ram_disks.iter().map(of_ram)).collect()
@@ -425,14 +463,16 @@ impl StorageConfig {
             iwarp: network.transport() == Transport::Iwarp,
             memory: options.memory.and_then(|memory| Text::of(memory.to_string()).ok()),
             cpus: options.cpus.and_then(|cpus| cpus.try_into().ok()),
+            subsystems: exports.subsystems.iter().filter_map(OtherSubsystem::of).collect(),
             disks: Vec::new(),
             ram_disks: Vec::new(),
         }
     }
 
-    /// The same with these files, and RAM disks of so many bytes.
+    /// The same with these subsystems beside the first one, files, and RAM disks of so many bytes.
     pub fn with(
         &self,
+        subsystems: &[Subsystem],
         files: Vec<(PathBuf, DiskOptions)>,
         ram_disks: Vec<(u64, DiskOptions)>,
     ) -> StorageConfig {
@@ -442,12 +482,15 @@ impl StorageConfig {
             uuid: its.uuid.and_then(|uuid| Text::of(uuid).ok()),
             block_size: its.block_size,
             hosts: list(its.hosts),
+            subsystem: its.subsystem.and_then(|nqn| Text::of(nqn).ok()),
         };
         let ram_disk = |(bytes, its): (u64, DiskOptions)| {
             let size = Text::of(Size::at_least(bytes).to_string()).ok()?;
-            Some(RamDisk { size, block_size: its.block_size, hosts: list(its.hosts) })
+            let subsystem = its.subsystem.and_then(|nqn| Text::of(nqn).ok());
+            Some(RamDisk { size, block_size: its.block_size, hosts: list(its.hosts), subsystem })
         };
         StorageConfig {
+            subsystems: subsystems.iter().filter_map(OtherSubsystem::of).collect(),
             disks: files.into_iter().map(disk).collect(),
             ram_disks: ram_disks.into_iter().filter_map(ram_disk).collect(),
             ..self.clone()
@@ -514,6 +557,14 @@ iwarp = true
 memory = "1G"
 cpus = 2
 
+[[subsystem]]
+nqn = "nqn.2026-01.org.example:more"
+serial = "S2"
+hosts = ["nqn.2026-01.org.example:one"]
+
+[[subsystem]]
+nqn = "nqn.2026-01.org.example:most"
+
 [[disk]]
 file = "/disks/a"
 uuid = "12345678-1234-1234-1234-123456789abc"
@@ -528,6 +579,7 @@ read-only = true
 size = "64M"
 block-size = 4096
 hosts = ["nqn.2026-01.org.example:one"]
+subsystem = "nqn.2026-01.org.example:more"
 "#;
 
     #[test]
@@ -553,7 +605,11 @@ hosts = ["nqn.2026-01.org.example:one"]
         let again = StorageConfig::of(&options, &exports);
         let a = DiskOptions { uuid: Some("12345678-1234-1234-1234-123456789abc".into()), ..a.clone() };
         let files = vec![("/disks/a".into(), a), ("/disks/b".into(), b.clone())];
-        assert_eq!(again.with(files, vec![(64 << 20, ram.clone())]), config);
+        assert_eq!(ram.subsystem.as_deref(), Some("nqn.2026-01.org.example:more"));
+        let [more, most] = &exports.subsystems[..] else { panic!("{:?}", exports.subsystems) };
+        assert_eq!((more.serial.as_deref(), more.hosts.len()), (Some("S2"), 1));
+        assert_eq!((&*most.nqn, &most.serial), ("nqn.2026-01.org.example:most", &None));
+        assert_eq!(again.with(&exports.subsystems, files, vec![(64 << 20, ram.clone())]), config);
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("config.toml");
         config.write(&file).expect("it is written");

@@ -80,6 +80,8 @@ pub(crate) struct DiskOptions {
     pub is_read_only: bool,
     /// The hosts that see it; none for all.
     pub hosts: Vec<String>,
+    /// The name of its subsystem; `None` for the first one.
+    pub subsystem: Option<String>,
 }
 
 impl DiskOptions {
@@ -92,7 +94,9 @@ impl DiskOptions {
     pub fn words(&self, nsid: usize) -> impl Iterator<Item = String> + '_ {
         let block_size =
             self.block_size.iter().map(move |size| format!("namespace={nsid}:block-size={size}"));
-        block_size.chain(self.hosts.iter().map(move |nqn| format!("namespace={nsid}:host={nqn}")))
+        let subsystem = self.subsystem.iter().map(move |nqn| format!("namespace={nsid}:subsystem={nqn}"));
+        let hosts = self.hosts.iter().map(move |nqn| format!("namespace={nsid}:host={nqn}"));
+        block_size.chain(subsystem).chain(hosts)
     }
 }
 
@@ -109,6 +113,7 @@ enum Choice {
     BlockSize(BlockSize),
     ReadOnly,
     Host(String),
+    Subsystem(String),
 }
 
 /// Reads a choice like `1:block-size=4096`.
@@ -120,8 +125,13 @@ pub(crate) fn chosen(text: &str) -> std::result::Result<Chosen, String> {
         Some(("uuid", text)) => Choice::Uuid(uuid(text)?),
         Some(("block-size", text)) => Choice::BlockSize(BlockSize::parse(text)?),
         Some(("host", nqn)) => Choice::Host(word(nqn)?),
+        Some(("subsystem", nqn)) => Choice::Subsystem(word(nqn)?),
         None if option == "read-only" => Choice::ReadOnly,
-        _ => return Err(format!("{option:?} is none of block-size=BYTES, host=NQN, uuid=UUID, read-only")),
+        _ => {
+            return Err(format!(
+                "{option:?} is none of block-size=BYTES, host=NQN, subsystem=NQN, uuid=UUID, read-only"
+            ));
+        }
     };
     Ok(Chosen { number, what })
 }
@@ -143,6 +153,11 @@ pub(crate) fn choose(given: &[DiskOptions], chosen: &[Chosen], count: usize) -> 
                 return wrong(&format!("{nqn} is there twice"));
             }
             Choice::Host(nqn) => options.hosts.push(nqn.clone()),
+            Choice::Subsystem(nqn) => {
+                if options.subsystem.replace(nqn.clone()).is_some_and(|other| other != *nqn) {
+                    return wrong("it has two subsystems");
+                }
+            }
             Choice::BlockSize(size) => {
                 if options.block_size.replace(*size).is_some_and(|other| other != *size) {
                     return wrong("it has two block sizes");
@@ -158,6 +173,7 @@ pub(crate) fn choose(given: &[DiskOptions], chosen: &[Chosen], count: usize) -> 
     for (options, line) in all.iter_mut().zip(line) {
         options.uuid = line.uuid.or(options.uuid.take());
         options.block_size = line.block_size.or(options.block_size);
+        options.subsystem = line.subsystem.or(options.subsystem.take());
         options.is_read_only |= line.is_read_only;
         if !line.hosts.is_empty() {
             options.hosts = line.hosts;
@@ -171,7 +187,8 @@ pub(crate) fn choose(given: &[DiskOptions], chosen: &[Chosen], count: usize) -> 
 pub(crate) fn check(files: &[Disk], options: &[DiskOptions], allowed: Option<&[String]>) -> Result<()> {
     for (place, one) in options.iter().enumerate() {
         let wrong = |why: String| Err(Error::Usage(format!("namespace {}: {why}", place + 1)));
-        if let Some(other) = not_allowed(&one.hosts, allowed) {
+        // Which hosts may use another subsystem is looked at with that.
+        if let Some(other) = not_allowed(&one.hosts, allowed.filter(|_| one.subsystem.is_none())) {
             return wrong(format!("{other} may not connect: allow it, too"));
         }
         if one.uuid.is_some() && options[..place].iter().any(|other| other.uuid == one.uuid) {
@@ -212,6 +229,7 @@ mod tests {
             block_size: Some(BlockSize(4096)),
             is_read_only: false,
             hosts: vec!["nqn.x:a".into()],
+            subsystem: Some("nqn.x:s".into()),
         }];
         let words = ["1:block-size=512", "1:host=nqn.x:b", "1:host=nqn.x:c", "2:read-only"];
         let chosen = all(&words, &given, 3).expect("options");
@@ -220,7 +238,12 @@ mod tests {
         assert_eq!(chosen[1], DiskOptions { is_read_only: true, ..DiskOptions::default() });
         assert_eq!(chosen[2], DiskOptions::default());
         let words: Vec<String> = chosen[0].words(1).collect();
-        let expected = ["namespace=1:block-size=512", "namespace=1:host=nqn.x:b", "namespace=1:host=nqn.x:c"];
+        let expected = [
+            "namespace=1:block-size=512",
+            "namespace=1:subsystem=nqn.x:s",
+            "namespace=1:host=nqn.x:b",
+            "namespace=1:host=nqn.x:c",
+        ];
         assert_eq!(words, expected);
         assert_eq!(chosen[1].words(2).count(), 0);
     }

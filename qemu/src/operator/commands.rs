@@ -5,9 +5,12 @@
 //! |---|---|---|
 //! | `list` | | what the target does, its namespaces and hosts |
 //! | `metrics` | | all figures |
-//! | `add` | `ram` or `file`; `block-size`, `hosts`, `read-only` | one more namespace |
+//! | `add` | `ram` or `file`; `block-size`, `hosts`, `subsystem`, `read-only` | one more namespace |
 //! | `remove` | `nsid` | a namespace goes, after the commands that it has |
 //! | `resize` | `nsid`, `size` | a namespace and its file get another size |
+//! | `add-subsystem` | `nqn`; `serial`, `hosts` | one more subsystem, without namespaces |
+//! | `remove-subsystem` | `nqn` | a subsystem without namespaces goes |
+//! | `allow` | `nqn`; `hosts` | only these hosts may use a subsystem from now on |
 //! | `hosts` | `file` | the target takes its hosts and their keys from the file again, or from another |
 //! | `ana` | `state`, `nsid`, `port` | how well hosts reach a namespace, or all of them |
 //! | `disconnect` | `host` | all controllers of a host are disconnected |
@@ -27,7 +30,7 @@ use crate::disks::{self, Disk, node_name, slot_name};
 use crate::guests::Caller;
 use crate::mailbox::Mailbox;
 use crate::options::Size;
-use crate::storage::{NO_RAM_DISK, Names};
+use crate::storage::{NO_RAM_DISK, Names, Subsystem, serial_number, word};
 use crate::storage_config::StorageConfig;
 use crate::storage_disks::{BlockSize, DiskOptions, READ_ONLY_RAM};
 
@@ -36,7 +39,8 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(50);
 /// The names of all commands, for messages.
-const COMMANDS: &str = "list, metrics, add, remove, resize, ana, hosts, disconnect, drain, resume, save, end";
+const COMMANDS: &str = "list, metrics, add, remove, resize, add-subsystem, remove-subsystem, allow, ana, \
+    hosts, disconnect, drain, resume, save, end";
 
 /// What the target began with.
 pub(crate) struct Exported {
@@ -174,17 +178,8 @@ fn ana(arguments: &Map<String, Value>) -> Result<Value, Refused> {
     Ok(question)
 }
 
-/// What `add` chooses for its disk.
-fn disk_options(arguments: &Map<String, Value>) -> Result<DiskOptions, Refused> {
-    let block_size = match arguments.get("block-size") {
-        Some(value) => Some(BlockSize::new(number(value).ok_or("\"block-size\" is no number")?)?),
-        None => None,
-    };
-    let is_read_only = match arguments.get("read-only") {
-        None => false,
-        Some(Value::Bool(value)) => *value,
-        Some(_) => return Err("\"read-only\" is neither true nor false".into()),
-    };
+/// The hosts that arguments name.
+fn hosts(arguments: &Map<String, Value>) -> Result<Vec<String>, Refused> {
     let hosts: Vec<String> = match arguments.get("hosts") {
         None => Vec::new(),
         // As `storage-ctl` sends them. JSON can have names with commas.
@@ -198,7 +193,52 @@ fn disk_options(arguments: &Map<String, Value>) -> Result<DiskOptions, Refused> 
     for host in &hosts {
         nvme::Nqn::new(host.as_bytes()).map_err(|_| format!("{host:?} is no host's name"))?;
     }
-    Ok(DiskOptions { uuid: None, block_size, is_read_only, hosts })
+    Ok(hosts)
+}
+
+/// The question of a command about a subsystem.
+fn subsystem(name: &str, arguments: &Map<String, Value>) -> Result<Value, Refused> {
+    let nqn = arguments.get("nqn").and_then(Value::as_str).ok_or("no \"nqn\", the subsystem's name")?;
+    let nqn = word(nqn)?;
+    let mut question = json!({"command": name, "nqn": nqn});
+    if name == "add-subsystem" {
+        let serial = arguments.get("serial").map(|serial| serial.as_str().ok_or("\"serial\" is no text"));
+        let serial = serial.transpose()?.map(serial_number).transpose()?;
+        question["serial"] = Subsystem { nqn, serial, hosts: Vec::new() }.serial().into();
+    }
+    let hosts = hosts(arguments)?;
+    if !hosts.is_empty() {
+        question["hosts"] = hosts.into();
+    }
+    Ok(question)
+}
+
+/// The subsystems beside the first one, as the guest lists them.
+fn others(list: &Map<String, Value>) -> Vec<Subsystem> {
+    let all = list.get("subsystems").and_then(Value::as_array).into_iter().flatten().skip(1);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let other = |one: &Value| {
+        let hosts = one["hosts"].as_array().into_iter().flatten().filter_map(text).collect();
+        Some(Subsystem { nqn: text(&one["nqn"])?, serial: text(&one["serial"]), hosts })
+    };
+    all.filter_map(other).collect()
+}
+
+/// What `add` chooses for its disk.
+fn disk_options(arguments: &Map<String, Value>) -> Result<DiskOptions, Refused> {
+    let block_size = match arguments.get("block-size") {
+        Some(value) => Some(BlockSize::new(number(value).ok_or("\"block-size\" is no number")?)?),
+        None => None,
+    };
+    let is_read_only = match arguments.get("read-only") {
+        None => false,
+        Some(Value::Bool(value)) => *value,
+        Some(_) => return Err("\"read-only\" is neither true nor false".into()),
+    };
+    let hosts = hosts(arguments)?;
+    let subsystem = arguments.get("subsystem").map(|nqn| nqn.as_str().ok_or("\"subsystem\" is no name"));
+    let subsystem = subsystem.transpose()?.map(str::to_owned);
+    Ok(DiskOptions { uuid: None, block_size, is_read_only, hosts, subsystem })
 }
 
 impl State {
@@ -230,7 +270,7 @@ impl State {
                 ask(&self.mailbox, json!({"command": name, "host": host}))
             }
             "add" => {
-                only(arguments, &["ram", "file", "block-size", "hosts", "read-only"])?;
+                only(arguments, &["ram", "file", "block-size", "hosts", "subsystem", "read-only"])?;
                 let its = disk_options(arguments)?;
                 match (arguments.get("ram"), arguments.get("file").map(Value::as_str)) {
                     (Some(_), None) if self.config.shares_disks() => Err(NO_RAM_DISK.into()),
@@ -252,6 +292,17 @@ impl State {
                 self.resize(nsid()?, size(arguments.get("size").ok_or("no \"size\"")?)?)
             }
             "ana" => ask(&self.mailbox, ana(arguments)?),
+            "add-subsystem" | "allow" | "remove-subsystem" => {
+                only(
+                    arguments,
+                    match name {
+                        "add-subsystem" => &["nqn", "serial", "hosts"],
+                        "allow" => &["nqn", "hosts"],
+                        _ => &["nqn"],
+                    },
+                )?;
+                ask(&self.mailbox, subsystem(name, arguments)?)
+            }
             "save" => {
                 only(arguments, &["file"])?;
                 self.save(arguments.get("file").and_then(Value::as_str).ok_or("no \"file\", a path")?)
@@ -309,6 +360,9 @@ impl State {
         question["read_only"] = its.is_read_only.into();
         if !its.hosts.is_empty() {
             question["hosts"] = its.hosts.clone().into();
+        }
+        if let Some(nqn) = &its.subsystem {
+            question["subsystem"] = nqn.as_str().into();
         }
         let added = ask(&self.mailbox, question)?;
         if let Some(nsid) = added.get("nsid").and_then(Value::as_u64) {
@@ -401,12 +455,16 @@ impl State {
 
     fn save(&mut self, file: &str) -> Result<Map<String, Value>, Refused> {
         let (mut files, mut ram_disks) = (Vec::new(), Vec::new());
-        for one in self.namespaces()? {
+        let list = ask(&self.mailbox, json!({"command": "list"}))?;
+        let subsystems = others(&list);
+        let is_first = |nqn: &str| list.get("nqn").and_then(Value::as_str) == Some(nqn);
+        for one in list.get("namespaces").and_then(Value::as_array).into_iter().flatten() {
             let block_size = one["block_size"].as_u64().and_then(|bytes| BlockSize::new(bytes).ok());
             let hosts = one["nsid"].as_u64().and_then(|nsid| self.hosts.get(&nsid));
             let its = DiskOptions {
                 block_size: block_size.filter(|size| *size != BlockSize::USUAL),
                 hosts: hosts.cloned().unwrap_or_default(),
+                subsystem: one["subsystem"].as_str().filter(|nqn| !is_first(nqn)).map(str::to_owned),
                 ..DiskOptions::default()
             };
             match one["disk"].as_u64().and_then(|number| self.file(number as usize)) {
@@ -418,7 +476,10 @@ impl State {
                 None => ram_disks.push((one["bytes"].as_u64().unwrap_or_default(), its)),
             }
         }
-        self.config.with(files, ram_disks).write(Path::new(file)).map_err(|error| error.to_string())?;
+        self.config
+            .with(&subsystems, files, ram_disks)
+            .write(Path::new(file))
+            .map_err(|error| error.to_string())?;
         Ok(Map::new())
     }
 
@@ -487,6 +548,46 @@ mod tests {
             let error = options(arguments.clone()).expect_err(words);
             assert!(error.contains(words) && !error.contains('\n'), "{arguments}: {error}");
         }
+    }
+
+    #[test]
+    fn a_subsystem_that_comes_has_a_name_and_a_serial_number() {
+        let question =
+            |name: &str, arguments: Value| subsystem(name, arguments.as_object().expect("an object"));
+        let whole = json!({"nqn": "nqn.2026-01.x:a", "serial": "S1", "hosts": "nqn.2026-01.x:h"});
+        let asked = question("add-subsystem", whole).expect("a question");
+        let expected = json!({
+            "command": "add-subsystem",
+            "nqn": "nqn.2026-01.x:a",
+            "serial": "S1",
+            "hosts": ["nqn.2026-01.x:h"],
+        });
+        assert_eq!(asked, expected);
+        let plain = question("add-subsystem", json!({"nqn": "nqn.2026-01.x:a"})).expect("a question");
+        assert!(
+            plain["serial"].as_str().is_some_and(|serial| serial.len() == 16) && plain["hosts"].is_null()
+        );
+        let allow = question("allow", json!({"nqn": "nqn.2026-01.x:a"})).expect("a question");
+        assert_eq!(allow, json!({"command": "allow", "nqn": "nqn.2026-01.x:a"}));
+        for (arguments, words) in [
+            (json!({}), "no \"nqn\""),
+            (json!({"nqn": "a b"}), "no blanks"),
+            (json!({"nqn": "nqn.x:a", "serial": 1}), "no text"),
+            (json!({"nqn": "nqn.x:a", "serial": ""}), "1 to 20"),
+            (json!({"nqn": "nqn.x:a", "hosts": "x"}), "no host's name"),
+        ] {
+            let error = question("add-subsystem", arguments.clone()).expect_err(words);
+            assert!(error.contains(words), "{arguments}: {error}");
+        }
+        let list = json!({"nqn": "a", "subsystems": [
+            {"nqn": "a", "serial": "1"},
+            {"nqn": "b", "serial": "2", "hosts": ["h"]},
+            {"nqn": "c", "serial": "3"},
+        ]});
+        let others = others(list.as_object().expect("an object"));
+        let [b, c] = &others[..] else { panic!("{others:?}") };
+        assert_eq!((&*b.nqn, b.serial.as_deref(), b.hosts.len()), ("b", Some("2"), 1));
+        assert_eq!((&*c.nqn, c.hosts.len()), ("c", 0));
     }
 
     #[test]

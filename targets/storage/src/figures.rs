@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use serde_json::{Map, Value, json};
 use storage::target::{
     Carried, ControllerInfo, Done, Metrics, NamespaceInfo, NamespaceState, OPERATIONS, Overview, PortInfo,
-    Tally, TargetState,
+    SubsystemConfig, Tally, TargetState,
 };
 
 use crate::operator::Source;
@@ -28,6 +28,7 @@ fn namespace(info: &NamespaceInfo, ports: &[PortInfo]) -> Value {
     let ana = ana.map(|(port, state)| (port.id.to_string(), state.to_string().into()));
     json!({
         "nsid": info.nsid,
+        "subsystem": info.subsystem,
         "uuid": uuid(&info.uuid),
         "block_size": info.block_size,
         "bytes": info.blocks * u64::from(info.block_size),
@@ -41,6 +42,7 @@ fn controller(info: &ControllerInfo) -> Value {
     let queues = info.queues.iter();
     json!({
         "id": info.id,
+        "subsystem": info.subsystem,
         "host": info.host,
         "host_id": uuid(&info.host_id),
         "port": info.port,
@@ -48,6 +50,16 @@ fn controller(info: &ControllerInfo) -> Value {
         "keep_alive_ms": info.keep_alive,
         "queues": queues.map(|queue| json!([queue.id, queue.entries, queue.outstanding])).collect::<Value>(),
     })
+}
+
+/// A subsystem; without `hosts`, the first one may be used by any host, and another one by those
+/// of the first.
+fn subsystem(info: &SubsystemConfig) -> Value {
+    let mut one = json!({"nqn": info.nqn, "serial": info.serial});
+    if let Some(hosts) = &info.hosts {
+        one["hosts"] = hosts.clone().into();
+    }
+    one
 }
 
 fn port(info: &PortInfo) -> Value {
@@ -73,6 +85,7 @@ pub fn overview(overview: &Overview, sources: &[(u32, Source)]) -> Value {
     json!({
         "state": state,
         "nqn": overview.nqn,
+        "subsystems": overview.subsystems.iter().map(subsystem).collect::<Value>(),
         "ports": overview.ports.iter().map(port).collect::<Value>(),
         "namespaces": overview.namespaces.iter().map(with_source).collect::<Value>(),
         "controllers": overview.controllers.iter().map(controller).collect::<Value>(),

@@ -1,11 +1,14 @@
 //! An NVMe over Fabrics target: `cargo run -- storage`. Exports the disks behind virtio-blk and RAM
-//! disks, as namespaces of one subsystem. Each NIC is a port of it.
+//! disks, as namespaces of one or several subsystems. Each NIC is a port.
 //!
 //! Words of the command line: `nqn=NAME`, `port=4420`, `disk-timeout=45` seconds; `serial=TEXT`,
 //! without which the serial number is random; for each RAM disk `ram-disk=BYTES`; for each virtio
 //! disk, in order, `uuid=HEX`; for namespace N `namespace=N:block-size=BYTES`, and
-//! `namespace=N:host=NAME` for each host that sees it, without which all do; `allow-host=NAME`, any
-//! number of times, without which any host may connect; `referral=ADDRESS:PORT`, any number of
+//! `namespace=N:host=NAME` for each host that sees it, without which all do, and
+//! `namespace=N:subsystem=NAME`, without which it is the first one's; `subsystem=NAME` for each
+//! other subsystem, and for the Kth of these `of-subsystem=K:serial=TEXT`, and
+//! `of-subsystem=K:host=NAME` for each host that alone may use it; `allow-host=NAME`, any number of
+//! times, without which any host may connect; `referral=ADDRESS:PORT`, any number of
 //! times; `path=N`, of several targets of the subsystem, and `ana=STATE`, how well hosts reach
 //! namespaces by it; `state`: the last virtio disk with a medium is none of these, but keeps
 //! reservations; `transport=iwarp`, to be reached over TCP; `counters`, for the counters each
@@ -44,7 +47,9 @@ use common::{Failure, Node, Trying};
 use kernel::{Boot, println};
 use operator::{Operator, Source};
 use platform::Platform;
-use storage::target::{Config, Control, Export, Host, MOST_NAMESPACES, MOST_WORKERS, Target};
+use storage::target::{
+    Config, Control, Export, Host, MOST_NAMESPACES, MOST_WORKERS, SubsystemConfig, Target,
+};
 
 /// The subsystem's name unless the user gives another.
 const NQN: &str = "nqn.2026-01.org.ferrovia:storage";
@@ -96,11 +101,13 @@ fn serve(boot: Boot) -> Result<(), Failure> {
     config.referrals =
         args.all("referral").map(str::parse::<SocketAddr>).collect::<Result<_, _>>().trying("referral")?;
     config.hosts = hosts()?;
+    config.subsystems = subsystems()?;
     config.serial = match args.get("serial") {
         Some(serial) => String::from(serial),
-        None => format!("{:016x}", kernel::random_u64()),
+        None => random_serial(),
     };
-    let (nqn, port) = (config.nqn.clone(), config.port);
+    let others = config.subsystems.iter().map(|other| other.nqn.clone());
+    let (nqns, port) = (core::iter::once(config.nqn.clone()).chain(others).collect::<Vec<_>>(), config.port);
     let node = Node::start(boot.platform, boot.privileged, boot.nics)?.over(args.get("transport"))?;
     let disks = config.disks.len();
     let nics = (0..node.agents.len()).map(|number| node.nic(number));
@@ -138,12 +145,37 @@ fn serve(boot: Boot) -> Result<(), Failure> {
         println!("ready: {}", SocketAddr::new(address, port));
     }
     for address in addresses.iter().filter(|address| is_for_hosts(address)) {
-        println!("connect: nvme connect -t rdma -a {address} -s {port} -n {nqn}");
+        for nqn in &nqns {
+            println!("connect: nvme connect -t rdma -a {address} -s {port} -n {nqn}");
+        }
     }
     let (platform, control) = (node.platform.clone(), target.control());
     let reports = Box::new(move || report(&*platform, &control));
     node.platform.spawn("statistics", reports).map_err(|_| "out of memory").trying("a thread")?;
     target.run().trying("the target")
+}
+
+/// The subsystems beside the first one.
+fn subsystems() -> Result<Vec<SubsystemConfig>, Failure> {
+    let args = kernel::args();
+    let named = |nqn: &str| SubsystemConfig { nqn: nqn.into(), serial: random_serial(), hosts: None };
+    let mut all: Vec<SubsystemConfig> = args.all("subsystem").map(named).collect();
+    for (number, option) in args.all("of-subsystem").filter_map(|word| word.split_once(':')) {
+        let wrong = || Failure::new(format!("of-subsystem={number}:{option}: no such option"));
+        let place = number.parse::<usize>().trying("of-subsystem")?.checked_sub(1);
+        let one = place.and_then(|place| all.get_mut(place)).ok_or_else(wrong)?;
+        match option.split_once('=') {
+            Some(("serial", text)) => one.serial = text.into(),
+            Some(("host", nqn)) => one.hosts.get_or_insert_default().push(nqn.into()),
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(all)
+}
+
+/// A serial number for a subsystem without one.
+fn random_serial() -> String {
+    format!("{:016x}", kernel::random_u64())
 }
 
 /// The hosts that the launcher's file names, if there is one.
@@ -184,7 +216,12 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
         let chosen = Chosen::of(exports.len() + 1)?;
         let disk = chosen.view(disk.clone()).trying("block-size")?;
-        exports.push(Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts, subsystem: None });
+        exports.push(Export {
+            disk,
+            uuid: name.to_be_bytes(),
+            hosts: chosen.hosts,
+            subsystem: chosen.subsystem,
+        });
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
@@ -192,7 +229,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let disk = chosen.ram_disk(&boot.platform, bytes);
         let disk = Arc::new(disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?);
         sources.push((exports.len() as u32 + 1, Source::Ram(disk.clone())));
-        exports.push(Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: None });
+        exports.push(Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: chosen.subsystem });
     }
     if exports.len() > MOST_NAMESPACES {
         return Err(Failure::new("there are 64 disks at most"));
@@ -207,6 +244,8 @@ struct Chosen {
     is_read_only: bool,
     /// The hosts that see it; `None` for all.
     hosts: Option<Vec<String>>,
+    /// Its subsystem; `None` for the first one.
+    subsystem: Option<String>,
 }
 
 impl Chosen {
@@ -220,6 +259,7 @@ impl Chosen {
             match option.split_once('=') {
                 Some(("block-size", size)) => chosen.block_size = Some(size.parse().trying("block-size")?),
                 Some(("host", nqn)) => chosen.hosts.get_or_insert_default().push(nqn.into()),
+                Some(("subsystem", nqn)) => chosen.subsystem = Some(nqn.into()),
                 _ => return Err(Failure::new(format!("namespace={number}:{option}: no such option"))),
             }
         }

@@ -12,7 +12,7 @@ use block::ram::RamDisk;
 use kernel::Mailbox;
 use platform::Platform;
 use serde_json::{Value, json};
-use storage::target::{AnaState, Control, Export, Host};
+use storage::target::{AnaState, Control, Export, Host, SubsystemConfig};
 
 use crate::{Chosen, figures, random_uuid};
 
@@ -93,6 +93,18 @@ impl Operator {
                 self.add_disk(number("disk")?, number("bytes")?, name, chosen(&question)?)
             }
             "remove" => self.remove(nsid()?),
+            "add-subsystem" => {
+                let (nqn, serial) = (text("nqn")?.into(), text("serial")?.into());
+                let subsystem = SubsystemConfig { nqn, serial, hosts: hosts(&question)? };
+                self.control.add_subsystem(subsystem).map(|()| Value::Null).map_err(said)
+            }
+            "remove-subsystem" => {
+                self.control.remove_subsystem(text("nqn")?).map(|()| Value::Null).map_err(said)
+            }
+            "allow" => {
+                let allowed = self.control.set_subsystem_hosts(text("nqn")?, hosts(&question)?);
+                allowed.map(|()| Value::Null).map_err(said)
+            }
             "resize-ram" => self.resize_ram(nsid()?, number("bytes")?),
             "ana" => {
                 let state: AnaState = text("state")?.parse().map_err(|_| "no such state")?;
@@ -128,7 +140,10 @@ impl Operator {
     fn add_ram(&mut self, bytes: u64, chosen: Chosen) -> Result<Value, Refused> {
         let disk = Arc::new(chosen.ram_disk(&self.platform, bytes).map_err(|_| too_little())?);
         let source = Source::Ram(disk.clone());
-        self.add(Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: None }, source)
+        self.add(
+            Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: chosen.subsystem },
+            source,
+        )
     }
 
     fn add_disk(&mut self, number: u64, bytes: u64, name: u128, chosen: Chosen) -> Result<Value, Refused> {
@@ -145,7 +160,7 @@ impl Operator {
         }
         let disk = chosen.view(disk).map_err(|error| error.to_string())?;
         self.add(
-            Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts, subsystem: None },
+            Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts, subsystem: chosen.subsystem },
             Source::Disk(place),
         )
     }
@@ -191,21 +206,26 @@ impl Operator {
     }
 }
 
+/// The hosts that a question names; `None` if it names none.
+fn hosts(question: &Value) -> Result<Option<Vec<String>>, Refused> {
+    match question.get("hosts") {
+        None => Ok(None),
+        Some(Value::Array(hosts)) => {
+            let names = hosts.iter().map(|host| host.as_str().map(String::from));
+            Ok(Some(names.collect::<Option<Vec<String>>>().ok_or("a host's name is no text")?))
+        }
+        Some(_) => Err("the hosts are no list".into()),
+    }
+}
+
 /// What a question chooses for a disk.
 fn chosen(question: &Value) -> Result<Chosen, Refused> {
     let block_size = question.get("block_size").and_then(Value::as_u64).map(u32::try_from).transpose();
-    let hosts = match question.get("hosts") {
-        None => None,
-        Some(Value::Array(hosts)) => {
-            let names = hosts.iter().map(|host| host.as_str().map(String::from));
-            Some(names.collect::<Option<Vec<String>>>().ok_or("a host's name is no text")?)
-        }
-        Some(_) => return Err("the hosts are no list".into()),
-    };
     Ok(Chosen {
         block_size: block_size.map_err(|_| "no such block size")?,
         is_read_only: question["read_only"] == true,
-        hosts,
+        hosts: hosts(question)?,
+        subsystem: question.get("subsystem").and_then(Value::as_str).map(String::from),
     })
 }
 
