@@ -37,6 +37,7 @@ macro_rules! bugs {
                         | Bug::HiddenServed
                         | Bug::IoUnproven
                         | Bug::LeftoverForgotten
+                        | Bug::PairAtOnce
                         | Bug::PreemptedStays
                         | Bug::ProofIgnored
                         | Bug::StateUnflushed
@@ -85,6 +86,7 @@ bugs! {
     LeftoverForgotten = "leftover-forgotten", "A host goes on before its lost connection's requests.";
     MessageTwice = "message-twice", "A message that comes again is delivered again.";
     MsnSkips = "msn-skips", "A peer of iWARP skips the number of a message.";
+    PairAtOnce = "pair-at-once", "A fused Compare and Write waits for no other one.";
     PreemptedStays = "preempted-stays", "A registrant that is preempted stays registered.";
     ProofIgnored = "proof-ignored", "A wrong response proves who a host is.";
     PsnReversed = "psn-reversed", "The responder compares a PSN the wrong way round.";

@@ -49,6 +49,8 @@ fn seeds_keep_the_rules() {
         "reservations: watched",
         "reservations: commands that pass",
         "reservations: commands that do not pass",
+        "pairs: counted",
+        "pairs: another host was first",
         "operator: namespaces added",
         "operator: namespaces removed",
         "operator: sizes",

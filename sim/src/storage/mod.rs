@@ -68,7 +68,6 @@ use host::Host;
 use intruder::Intruder;
 use operator::Operator;
 use plan::Plan;
-use rights::Rights;
 use rude::Rude;
 use shared::{Faulty, Running, Shared};
 use sharer::{Common, Sharer};
@@ -233,7 +232,7 @@ impl Turn<'_> {
             faulty.is_gone.store(false, Ordering::SeqCst);
         }
         if let Some(common) = &shared.common {
-            common.rights(Rights::restart);
+            common.restart();
             if is_lost && !power_is_cut {
                 common.lose_power(self.random);
             }

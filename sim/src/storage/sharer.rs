@@ -1,6 +1,9 @@
 //! A host that shares a namespace with others, by reservations. Each response, to its commands
 //! about the reservation and to those about blocks, has to agree with the model (module `rights`).
 //! While a host knows that others may not write, it sees whether one has written all the same.
+//!
+//! Hosts also count together, in blocks that they change only by a Compare and a Write in one: from
+//! each number one of them counts on, and nobody sees a part of the blocks changed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ::storage::testing::{End, RawQueue};
 use block::Geometry;
 use block::simulated::SimulatedDisk;
-use nvme::command::{Command, opcode};
+use nvme::command::{Command, fuse, opcode};
 use nvme::reservation::{
     Acquire, AcquireAction, AcquireKeys, ChangePersistence, Register, RegisterAction, RegisterKeys,
     Registrant, Release, ReleaseAction, Report, ReportHeader, Type,
@@ -31,6 +34,10 @@ use crate::harness::wrong::{Must, Step, Wrong, hold};
 const BLOCKS: u64 = 24;
 const OWN_BLOCKS: u64 = 4;
 const SIZE: usize = 512;
+/// The blocks of the number that hosts count, behind the others: those of each turn are new, since
+/// a loss of power may leave a part of the last change.
+const COUNTER: u64 = 4;
+const TURNS: u64 = 3;
 /// Where in a queue's memory data of commands lie, and keys and reports.
 const DATA: usize = 64 << 10;
 const KEYS: usize = 8 << 10;
@@ -44,7 +51,7 @@ const TRIES: usize = 30;
 /// The disk that all share.
 pub(super) const GEOMETRY: Geometry = Geometry {
     block_size: SIZE as u32,
-    blocks: BLOCKS,
+    blocks: BLOCKS + TURNS * COUNTER,
     is_read_only: false,
     has_volatile_cache: true,
     discard: false,
@@ -57,12 +64,35 @@ pub(super) const GEOMETRY: Geometry = Geometry {
 /// The disk on which the reservation persists.
 pub(super) const STATE: Geometry = Geometry { blocks: 1024, ..GEOMETRY };
 
+/// The number that hosts count.
+#[derive(Default)]
+struct Counter {
+    /// The turn.
+    turn: u64,
+    /// The least that it can be.
+    least: u64,
+    /// Who has counted from each number.
+    from: BTreeMap<u64, Who>,
+}
+
+impl Counter {
+    /// A host has counted from a number.
+    fn counted(&mut self, from: u64, who: Who) -> Step {
+        self.least = self.least.max(from + 1);
+        match self.from.insert(from, who) {
+            None => Ok(()),
+            Some(other) => Err(Wrong(format!("sharers {other} and {who} have both counted from {from}"))),
+        }
+    }
+}
+
 /// What the hosts of a run share.
 pub(super) struct Common {
     pub(super) disk: Arc<SimulatedDisk>,
     /// Where the reservation persists.
     pub(super) state: Option<Arc<SimulatedDisk>>,
     rights: Mutex<Rights>,
+    counter: Mutex<Counter>,
     /// A host has commands on the disk, which finishes none.
     is_stalled: AtomicBool,
 }
@@ -74,6 +104,7 @@ impl Common {
             disk: Arc::new(disk),
             state: state.map(Arc::new),
             rights,
+            counter: Mutex::new(Counter::default()),
             is_stalled: AtomicBool::new(false),
         }
     }
@@ -81,6 +112,16 @@ impl Common {
     /// Looks at the model, or changes it. `act` makes no call of the platform.
     pub(super) fn rights<T>(&self, act: impl FnOnce(&mut Rights) -> T) -> T {
         act(&mut self.rights.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn counter<T>(&self, act: impl FnOnce(&mut Counter) -> T) -> T {
+        act(&mut self.counter.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The target has ended, and starts again.
+    pub(super) fn restart(&self) {
+        self.rights(Rights::restart);
+        self.counter(|counter| *counter = Counter { turn: counter.turn + 1, ..Counter::default() });
     }
 
     fn disks(&self) -> impl Iterator<Item = &Arc<SimulatedDisk>> {
@@ -206,6 +247,7 @@ impl Sharer {
             let goes_on = match self.random.below(100) {
                 // What others have sent ends before an Acquire does.
                 _ if self.common.is_stalled.load(Ordering::SeqCst) => self.change(io)?,
+                0..12 if IO.min(self.shared.plan.config.depth) > 2 => self.count(io)?,
                 0..45 => self.use_blocks(io)?,
                 45..55 => self.report(io)?,
                 _ => self.change(io)?,
@@ -392,6 +434,92 @@ impl Sharer {
             self.tally.did("reservations: watched");
         }
         Ok(())
+    }
+
+    /// Reads the number, and counts on from there.
+    fn count(&mut self, io: &mut RawQueue) -> Step<Option<bool>> {
+        let len = COUNTER as usize * SIZE;
+        let (first, least) = self.common.counter(|counter| (BLOCKS + counter.turn * COUNTER, counter.least));
+        let on =
+            |code, at| Command::blocks(code, self.nsid(), first, COUNTER as u32).with_sgl(io.keyed(at, len));
+        let read = on(opcode::io::READ, DATA);
+        let pair = [(opcode::io::COMPARE, fuse::FIRST), (opcode::io::WRITE, fuse::SECOND)];
+        let pair = [0, 1].map(|n| on(pair[n].0, DATA + n * len).with_fuse(pair[n].1));
+        let Some([status]) = self.carry_out(io, [read], [true])? else { return Ok(None) };
+        if !status.is_success() {
+            return Ok(Some(true));
+        }
+        let mut bytes = vec![0; len];
+        io.memory.read(DATA, &mut bytes).must("data")?;
+        let mut words =
+            bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)));
+        let number = words.next().unwrap_or_default();
+        hold!(words.all(|word| word == number), "sharer {} sees a part of a pair's blocks changed", self.who);
+        hold!(number >= least, "sharer {} reads {number} where {least} was written", self.who);
+        for (at, number) in [(DATA, number), (DATA + len, number + 1)] {
+            io.memory.write(at, &number.to_le_bytes().repeat(len / 8)).must("data")?;
+        }
+        let Some([first, second]) = self.carry_out(io, pair, [true, false])? else { return Ok(None) };
+        self.raw.story.tell(|| format!("counts from {number}: {first}, {second}"));
+        let is_aborted = second.without_dnr() == Status::ABORT_FUSED_FAILED;
+        hold!(!is_aborted || !first.is_success(), "a Write is aborted whose Compare has succeeded");
+        hold!(
+            first.is_success() || !second.is_success(),
+            "a Write succeeds whose Compare has failed: {first}"
+        );
+        if second.is_success() {
+            self.common.counter(|counter| counter.counted(number, self.who))?;
+            self.tally.did("pairs: counted");
+        } else if first == Status::COMPARE_FAILURE.dnr() {
+            self.tally.did("pairs: another host was first");
+        }
+        Ok(Some(true))
+    }
+
+    /// Sends commands about blocks at once, some of which only read, and takes their statuses.
+    /// `None` if the connection is over.
+    fn carry_out<const N: usize>(
+        &mut self,
+        io: &mut RawQueue,
+        commands: [Command; N],
+        reads: [bool; N],
+    ) -> Step<Option<[Status; N]>> {
+        let cid = self.random.word() as u16;
+        let numbers =
+            reads.map(|reads| self.common.rights(|rights| rights.begin(self.who, Asked::Access { reads })));
+        for (n, command) in (0..).zip(commands) {
+            io.send(command.with_cid(cid.wrapping_add(n)).as_bytes());
+        }
+        let mut statuses = [None; N];
+        while statuses.contains(&None) {
+            let Ok(response) = io.response() else {
+                self.common.rights(|rights| numbers.into_iter().for_each(|number| rights.lose(number)));
+                hold!(self.raw.may_break(), "sharer {} is disconnected", self.who);
+                return Ok(None);
+            };
+            let place = usize::from(response.cid.get().wrapping_sub(cid));
+            let status = statuses.get_mut(place).ok_or(Wrong("a response to nothing".into()))?;
+            hold!(status.is_none(), "two responses to a command");
+            *status = Some(response.status());
+        }
+        let statuses = statuses.map(|status| status.unwrap_or(Status::SUCCESS));
+        for (number, status) in numbers.into_iter().zip(statuses) {
+            let answer = match status {
+                _ if status.is_success() || status == Status::COMPARE_FAILURE.dnr() => Some(Answer::Done),
+                _ if status == Status::RESERVATION_CONFLICT.dnr() => Some(Answer::Conflict),
+                // It was not carried out.
+                _ if status.without_dnr() == Status::ABORT_FUSED_FAILED => None,
+                _ => {
+                    hold!(self.raw.may_break(), "a command of sharer {} failed: {status}", self.who);
+                    None
+                }
+            };
+            match answer {
+                Some(answer) => self.common.rights(|rights| rights.end(number, &answer))?,
+                None => self.common.rights(|rights| rights.lose(number)),
+            }
+        }
+        Ok(Some(statuses))
     }
 
     /// Sends some commands about blocks at once, and takes their responses.

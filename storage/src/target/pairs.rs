@@ -23,6 +23,7 @@ use core::ops::Range;
 
 use nvme::command::{Command, fuse, opcode};
 use nvme::status::Status;
+use platform::planted::{Bug, planted};
 
 use super::commands::{Answer, Index, Partner, Stage};
 use super::namespace::{Namespace, Pair, Waiting};
@@ -58,14 +59,14 @@ impl Target {
         }
         match (part, before, decided) {
             (fuse::SECOND, Before::First(first), decided) => self.pair(first, index, decided),
-            (fuse::SECOND, Before::FailedFirst, _) => {
-                self.respond(index, Status::ABORT_FUSED_FAILED.dnr(), 0);
+            (fuse::SECOND, Before::FailedFirst(first), _) => {
+                self.respond(index, Target::failed_by(first), 0);
             }
             (_, _, Err((status, result))) => {
                 if part == fuse::FIRST
                     && let Some(queue) = self.queues.get(number)
                 {
-                    queue.before = Before::FailedFirst;
+                    queue.before = Before::FailedFirst(status);
                 }
                 self.respond(index, status, result);
             }
@@ -140,6 +141,10 @@ impl Target {
         // What is refused waits for nothing.
         if let Some(status) = self.subsystem.refusal(self.commands[first].port, place, false) {
             self.respond(first, status, 0);
+            return true;
+        }
+        if planted(Bug::PairAtOnce) {
+            self.submit_in_turn(first, place);
             return true;
         }
         // Before the pair holds blocks, for which an earlier write of the host may wait.

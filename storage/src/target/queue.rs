@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use nvme::status::Status;
 use rdma::Endpoint;
 
 use super::auth::Gate;
@@ -45,8 +46,8 @@ pub(crate) enum Before {
     Other,
     /// The first of a pair, which waits for the second.
     First(Index),
-    /// The first of a pair, which has failed.
-    FailedFirst,
+    /// The first of a pair, which has failed like this.
+    FailedFirst(Status),
 }
 
 /// A host's queue.

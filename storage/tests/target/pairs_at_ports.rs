@@ -133,6 +133,9 @@ fn what_a_port_does_not_reach_is_answered_behind_what_waits_by_other_ports() {
     assert_eq!(answers(&mut other, 5), refused);
     assert_eq!(slow.under_way(), 7);
     assert!(!waiter.0.has_response());
+    // The host may send both again, by the other port.
+    send_pair(&mut other, 5, 1, 8, 7, 8);
+    assert_eq!(answers(&mut other, 2), [(5, inaccessible), (0x105, failed)]);
     slow.release();
     assert!(answers(&mut holder, 8).iter().all(|(_, status)| status.is_success()));
     // What waited for the blocks comes before the next pair.
