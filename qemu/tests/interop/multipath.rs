@@ -29,6 +29,21 @@ pub fn connect(linux: &mut Linux, addresses: &[&str; 2]) -> String {
     device
 }
 
+/// Has Linux connect to all that a discovery service names, and to what the one names to which
+/// that refers; returns the one device that there is then.
+#[track_caller]
+pub fn connect_all(linux: &mut Linux, address: &str) -> String {
+    let (host, id) = HOST;
+    let line = format!(
+        "nvme connect-all -t rdma -a {address} -s 4420 --hostnqn={host} --hostid={id} --reconnect-delay=1 \
+         --ctrl-loss-tmo=600 --keep-alive-tmo=2"
+    );
+    linux.succeed(&line, LIMIT);
+    wait_for_both(linux);
+    wait_until(linux, "ls /dev/nvme*n1 >/dev/null 2>&1");
+    linux.succeed("ls /dev/nvme*n1", LIMIT).trim().into()
+}
+
 /// Waits until both controllers are connected.
 #[track_caller]
 pub fn wait_for_both(linux: &mut Linux) {
@@ -40,7 +55,7 @@ pub fn wait_for_both(linux: &mut Linux) {
 pub fn wait_for_states(linux: &mut Linux, states: &str) {
     wait_until(
         linux,
-        &format!("[ \"$(echo $(cat /sys/block/nvme0c*n1/ana_state | sort))\" = \"{states}\" ]"),
+        &format!("[ \"$(echo $(cat /sys/block/nvme*c*n1/ana_state | sort))\" = \"{states}\" ]"),
     );
 }
 
