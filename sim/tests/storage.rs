@@ -5,7 +5,7 @@ mod workers;
 
 use sim::storage;
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 80;
 
 #[test]
 fn seeds_keep_the_rules() {
