@@ -74,6 +74,8 @@ struct Thread {
 
 struct State {
     now: u64,
+    /// When a thread last asked for random numbers fit for keys, and where these go on.
+    entropy: (u64, Random),
     random: Random,
     /// The running thread is preempted at one opportunity in so many.
     preemption: u64,
@@ -155,6 +157,7 @@ impl Scheduler {
         let scheduler = Arc::new(Scheduler {
             state: Mutex::new(State {
                 now: 0,
+                entropy: (0, Random::new(0)),
                 preemption: 2 << random.below(RAREST),
                 by_priority: random.below(2) == 0,
                 device_priority: random.word(),
@@ -466,7 +469,12 @@ impl Os for Simulated {
 
     fn entropy(&self) -> Option<u64> {
         // Of the moment, which the seed decides. It takes none of the scheduler's random numbers.
-        Some(Random::new(self.0.state().now).word())
+        let mut state = self.0.state();
+        let now = state.now;
+        if state.entropy.0 != now {
+            state.entropy = (now, Random::new(now));
+        }
+        Some(state.entropy.1.word())
     }
 
     fn spawn(&self, name: &str, main: Box<dyn FnOnce() + Send>) -> Result<(), OutOfMemory> {
