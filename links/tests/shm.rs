@@ -492,6 +492,26 @@ fn places_are_bounded_and_an_idle_peer_gives_way() {
     assert_ne!(closed, [0]);
 }
 
+#[test]
+fn an_owner_that_found_no_room_looks_again_before_it_sleeps() {
+    let folder = Folder::new();
+    let path = folder.path();
+    let [mut a, mut b] = [1, 2].map(|n| join(&path, n));
+    // There is room again, or the peer is not waited for any longer: the owner hears of it in its
+    // next flush, after it has looked for room.
+    for (now, takes) in [(at(1), true), (at(200), false)] {
+        while a.has_room() {
+            send(&mut a, &frame(mac(2), mac(1), &[0; 4000]), at(0));
+        }
+        if takes {
+            turn(&mut b);
+        }
+        a.flush(now);
+        assert_eq!((a.deadline(), a.has_room()), (Some(now), true));
+        assert_eq!((a.receive(&mut [0; MAX_FRAME], now), a.deadline()), (None, None));
+    }
+}
+
 /// Two threads, each of which sleeps whenever it can. A lost wake-up would leave both asleep.
 #[test]
 fn sides_that_sleep_whenever_they_can_lose_no_frame_and_no_wake_up() {

@@ -327,6 +327,9 @@ impl Shm {
     }
 
     fn settle(&mut self, now: Instant) {
+        let waited_for =
+            |link: &Shm| link.receivers.iter().flatten().filter(|p| p.deadline().is_some()).count();
+        let before = waited_for(self);
         for place in 0..self.receivers.len() {
             if let Some(peer) = &mut self.receivers[place]
                 && peer.is_behind()
@@ -337,6 +340,10 @@ impl Shm {
             }
         }
         self.behind = self.receivers.iter().flatten().any(|peer| peer.is_behind());
+        if waited_for(self) < before {
+            // The owner, which has found no room before, looks again before it sleeps.
+            self.again = Some(now);
+        }
     }
 }
 

@@ -291,7 +291,8 @@ impl Port {
         if self.addresses.index_of(src).is_none() {
             return Err(Unsent::NotOurs);
         }
-        if let Some(mac) = group_mac(dst) {
+        // Only datagrams go to groups: nobody connects to one.
+        if let Some(mac) = group_mac(dst).filter(|_| sender.datagrams) {
             return Ok(mac);
         }
         match self.addresses.route(dst) {

@@ -197,8 +197,8 @@ fn binds_that_make_no_sense_are_not_posted() {
         let mut request = scene.bind_request(&scene.b, ptr::null_mut(), scene.first_key());
         assert_eq!(scene.b.post(&mut request), libc::EINVAL, "no region");
         let mut request = scene.bind_request(&scene.b, scene.region, scene.first_key());
-        request.bind_mw.info.access = access::LOCAL_WRITE;
-        assert_eq!(scene.b.post(&mut request), libc::EINVAL, "a window gives peers rights");
+        request.bind_mw.info.access = access::MW_BIND;
+        assert_eq!(scene.b.post(&mut request), libc::EINVAL, "a window gives peers rights to its bytes");
         let mut all: DeviceAttr = std::mem::zeroed();
         assert_eq!(device::query_device(scene.b.side.context, &mut all), 0);
         let windows = device_cap::MEM_WINDOW | device_cap::MEM_WINDOW_TYPE_2B;
