@@ -117,6 +117,7 @@ pub fn run_suite(
     show_output: bool,
     report: impl FnMut(&Ran) -> Result<()> + Send,
 ) -> Result<Summary> {
+    filters.iter().try_for_each(|filter| check_filter(filter))?;
     let usual = Machine::of(options);
     let mut machines: Vec<Options> = usual.iter().map(|machine| machine.options(options)).collect();
     let last = usual.last().filter(|machine| machine.transport == Transport::Infiniband);
@@ -159,6 +160,7 @@ pub fn run(
     show_output: bool,
     report: impl FnMut(&Ran) -> Result<()> + Send,
 ) -> Result<Summary> {
+    filters.iter().try_for_each(|filter| check_filter(filter))?;
     let run = Run { image, filters, show_output, shows_progress: false, report: &Mutex::new(report) };
     Ok(Summary { machines: vec![machine(options)], results: run.machine(options)? })
 }
@@ -211,9 +213,6 @@ impl<Report: FnMut(&Ran) -> Result<()> + Send> Run<'_, Report> {
 
     /// Runs the tests on one machine.
     fn machine(&self, options: &Options) -> Result<Vec<Ran>> {
-        for filter in self.filters {
-            check_filter(filter)?;
-        }
         let launcher = Launcher::prepare(options, self.image)?;
         let begun = Instant::now();
         let mut suite = Suite::new(begun);

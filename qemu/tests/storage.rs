@@ -147,12 +147,13 @@ fn an_operator_changes_a_target_that_serves_a_host() {
         web.read_to_string(&mut page).expect("text");
         page
     };
+    // A page may be a moment old.
     let size = "ferrovia_nvmf_namespace_size_bytes{nsid=\"3\"} 16777216\n";
-    while !page().contains(size) {
+    let state = "ferrovia_nvmf_ana_state{nsid=\"3\",port=\"1\"} 3\n";
+    while !page().contains(size) || !page().contains(state) {
         std::thread::yield_now();
     }
     assert!(page().contains("ferrovia_nvmf_requests_total{nsid=\"1\",op=\"write\"} "));
-    assert!(page().contains("ferrovia_nvmf_ana_state{nsid=\"3\",port=\"1\"} 3\n"));
     json(&["end"]);
     assert_eq!(target.child.wait().expect("its status").code(), Some(0));
     assert!(!socket.exists());
