@@ -1,10 +1,10 @@
 //! A disk that several threads use, each by a handle of its own.
 //!
-//! A disk hands a completion to whoever polls. So each thread gets a [`Disk`] of its own
-//! ([`split`]), which hands over the completions of its own requests, has a routine of its own and
-//! sees each event. A disk with several queues gives one to each ([`Disk::queue`]). For all others,
-//! the handles here take turns at the disk: a poll takes what the disk has completed, and keeps the
-//! completions of the others for them.
+//! A disk hands each completion to the thread that polls it. So each thread gets a [`Disk`] of its
+//! own ([`split`]), which hands over the completions of its own requests, has a routine of its own
+//! and sees each event. A disk with several queues gives one to each ([`Disk::queue`]). For all
+//! others, the handles here take turns at the disk: a poll takes what the disk has completed, and
+//! keeps the completions of the others for them.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -26,7 +26,7 @@ const TOKEN: u32 = 48;
 pub const MOST_HANDLES: usize = 64;
 
 /// As many handles of a disk as threads use it, at most [`MOST_HANDLES`]: the disk itself if it is
-/// one. Nobody may use the disk but by them. Tokens are below 2^48.
+/// one. The caller uses the disk by these alone, with tokens below 2^48.
 pub fn split(disk: Arc<dyn Disk>, handles: usize) -> Vec<Arc<dyn Disk>> {
     let handles = handles.clamp(1, MOST_HANDLES);
     if handles == 1 {

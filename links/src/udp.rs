@@ -292,13 +292,7 @@ impl Udp {
             IpAddr::V4(_) => ethernet::Repr::IPV4,
             IpAddr::V6(_) => ethernet::Repr::IPV6,
         };
-        let dst = match to {
-            IpAddr::V4(group) if group.is_multicast() => {
-                let [_, a, b, c] = group.octets();
-                [0x01, 0x00, 0x5e, a & 0x7f, b, c]
-            }
-            _ => self.mac,
-        };
+        let dst = ethernet::group_mac(to).unwrap_or(self.mac);
         let header = ethernet::Repr { dst, src: Udp::mac_of(from.ip()), vlan: None, ether_type };
         let rest = header.emit(into)?;
         let (rest, network) = match (from.ip(), to) {

@@ -25,8 +25,6 @@ pub const MAX_STREAMS: u32 = 1 << 12;
 pub const QPN_SLOT_BITS: u32 = 14;
 /// Bits of a QP number.
 pub const QPN_BITS: u32 = 24;
-/// The number in datagrams to a multicast group (IBTA 10.5.1): all queue pairs that have joined it.
-pub const QPN_GROUP: u32 = 0xff_ffff;
 /// Multicast groups that the queue pairs of a NIC may have joined.
 pub const MAX_GROUPS: u32 = 1 << 8;
 /// Queue pairs that may have joined one group.

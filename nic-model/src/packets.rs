@@ -1,6 +1,6 @@
 //! What becomes of the packets that a port has received.
 
-use nic_abi::ident::{QPN_GROUP, qpn_slot};
+use nic_abi::ident::qpn_slot;
 use roce::transport::ud::Datagram;
 use roce::transport::{Piece, Service};
 use roce::wire::bth;
@@ -85,7 +85,7 @@ impl<F: Frontend> Node<F> {
         group: Gid,
     ) -> Result<(), PacketDropped> {
         let datagram = Datagram::from_packet(packet).ok_or(PacketDropped::WrongService)?;
-        if packet.bth.dest_qp.get() != QPN_GROUP {
+        if packet.bth.dest_qp.get() != Qpn::MULTICAST.get() {
             return Err(PacketDropped::NoQueuePair);
         }
         let mut place = 0;

@@ -15,7 +15,7 @@ use smoltcp::wire::{
 };
 
 use super::neighbours::Claim;
-use super::{Port, group_mac, is_unicast, messages, multicast_mac};
+use super::{Port, is_unicast, messages};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl Port {
 
     /// Whether queue pairs have joined a group, and the frame goes to its MAC.
     fn is_for_group(&self, ethernet: &ethernet::Repr, group: Gid) -> bool {
-        self.groups.contains(&group) && group_mac(group) == Some(ethernet.dst)
+        self.groups.contains(&group) && ethernet::group_mac(group.to_ip()) == Some(ethernet.dst)
     }
 
     fn ipv6<'f>(
@@ -265,7 +265,7 @@ impl Port {
             return Err(Dropped::Malformed);
         };
         let Some(local) = self.addresses.index_of(ip.dst) else {
-            let heard = self.addresses.hears(dst) && ethernet.dst == multicast_mac(dst);
+            let heard = self.addresses.hears(dst) && ethernet.dst == ethernet::group_mac_v6(dst);
             if ip.next_header == ipv6::Repr::UDP && self.is_for_group(ethernet, ip.dst) {
                 self.check_source(ip.src)?;
                 return udp(Network::V6(ip), ethernet.src, GROUP, packet, payload);

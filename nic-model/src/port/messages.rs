@@ -13,7 +13,7 @@ use smoltcp::wire::{
 };
 
 use super::addresses::ALL_NODES;
-use super::{multicast_mac, solicited_node};
+use super::solicited_node;
 
 /// A whole frame; `None` if it could not be built.
 pub(super) type Frame = Option<Box<[u8]>>;
@@ -69,7 +69,7 @@ pub(super) fn question(by: Origin, from: Gid, target: Gid, at: Option<Mac>) -> F
                 lladdr: Some(RawHardwareAddress::from_bytes(&by.mac)),
             };
             let group = solicited_node(target);
-            let (to, at) = at.map_or((group, multicast_mac(group)), |at| (target, at));
+            let (to, at) = at.map_or((group, ethernet::group_mac_v6(group)), |at| (target, at));
             icmpv6(by, from, to, at, NDISC_HOP_LIMIT, &Icmpv6Repr::Ndisc(repr))
         }
         _ => None,
@@ -82,7 +82,7 @@ pub(super) fn announce(by: Origin, own: Gid) -> Frame {
         IpAddr::V4(own) => arp(ArpOperation::Request, (by, own), (NO_MAC, own), BROADCAST),
         IpAddr::V6(own) => {
             let repr = advert(by.mac, own, NdiscNeighborFlags::OVERRIDE);
-            icmpv6(by, own, ALL_NODES, multicast_mac(ALL_NODES), NDISC_HOP_LIMIT, &repr)
+            icmpv6(by, own, ALL_NODES, ethernet::group_mac_v6(ALL_NODES), NDISC_HOP_LIMIT, &repr)
         }
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn arp_answer(by: Origin, own: Ipv4Addr, to: (Mac, Ipv4Addr)) -> Fram
 /// another port has an address; the answer goes to all nodes.
 pub(super) fn advert_answer(by: Origin, own: Ipv6Addr, to: (Mac, Ipv6Addr)) -> Frame {
     let (flags, to, at) = match to.1.is_unspecified() {
-        true => (NdiscNeighborFlags::OVERRIDE, ALL_NODES, multicast_mac(ALL_NODES)),
+        true => (NdiscNeighborFlags::OVERRIDE, ALL_NODES, ethernet::group_mac_v6(ALL_NODES)),
         false => (NdiscNeighborFlags::OVERRIDE | NdiscNeighborFlags::SOLICITED, to.1, to.0),
     };
     icmpv6(by, own, to, at, NDISC_HOP_LIMIT, &advert(by.mac, own, flags))

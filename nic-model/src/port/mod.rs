@@ -28,7 +28,7 @@ mod neighbours;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::Ipv6Addr;
 
 use platform::Instant;
 use roce::wire::datagram::{self, Network};
@@ -291,8 +291,8 @@ impl Port {
         if self.addresses.index_of(src).is_none() {
             return Err(Unsent::NotOurs);
         }
-        // Only datagrams go to groups: nobody connects to one.
-        if let Some(mac) = group_mac(dst).filter(|_| sender.datagrams) {
+        // Only datagrams go to groups: the other end of a connection is one node.
+        if let Some(mac) = ethernet::group_mac(dst.to_ip()).filter(|_| sender.datagrams) {
             return Ok(mac);
         }
         match self.addresses.route(dst) {
@@ -437,23 +437,4 @@ fn is_unicast(mac: [u8; 6]) -> bool {
 fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
-}
-
-/// The MAC of an IPv6 multicast group (RFC 2464 section 7).
-fn multicast_mac(group: Ipv6Addr) -> [u8; 6] {
-    let [.., a, b, c, d] = group.octets();
-    [0x33, 0x33, a, b, c, d]
-}
-
-/// The MAC of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7); `None` for the address
-/// of a node.
-fn group_mac(gid: Gid) -> Option<[u8; 6]> {
-    match gid.to_ip() {
-        IpAddr::V4(group) if group.is_multicast() => {
-            let [_, a, b, c] = group.octets();
-            Some([0x01, 0x00, 0x5e, a & 0x7f, b, c])
-        }
-        IpAddr::V6(group) if group.is_multicast() => Some(multicast_mac(group)),
-        _ => None,
-    }
 }

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use nic_abi::admin::QpType;
 use nic_abi::cqe::{CqeFlags, NO_FIELD, Status};
 use nic_abi::eqe::EventType;
-use nic_abi::ident::{QPN_BITS, QPN_GROUP, qpn_slot};
+use nic_abi::ident::{QPN_BITS, qpn_slot};
 use nic_abi::wqe::{AddressVector, LinkFlags, Opcode, SendFlags};
 use roce::transport::{Reason, ud};
 use roce::wire::datagram::Network;
@@ -417,7 +417,7 @@ impl<F: Frontend> Fabric<F> {
     /// cut that has a port, as the sender's NIC has, gets it by the port.
     fn deliver_to_group(&mut self, id: QpId, datagram: &Datagram<'_>) -> Result<(), SourceFault> {
         let gid = datagram.address.gid;
-        if datagram.address.qpn != QPN_GROUP {
+        if datagram.address.qpn != Qpn::MULTICAST.get() {
             return Ok(());
         }
         let has_port = |of: &Fabric<F>, nic: NicId| {

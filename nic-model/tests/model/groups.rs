@@ -2,9 +2,10 @@
 
 use nic_abi::admin::{Group, Injection, Opcode as Admin, QpType, Status as Refused};
 use nic_abi::cqe::Status;
-use nic_abi::ident::{MAX_GROUP_QPS, MAX_GROUPS, QPN_GROUP};
+use nic_abi::ident::{MAX_GROUP_QPS, MAX_GROUPS};
 use nic_abi::wqe::{AddressVector, Opcode};
 use nic_model::testing::{Qp, QpSpec, Rig, segment, status};
+use roce::Qpn;
 
 use crate::packets::rig as wired;
 use crate::queues::{datagram, send_datagram};
@@ -35,7 +36,7 @@ fn join(rig: &mut Rig, qp: &Qp, gid: [u8; 16]) {
 /// The address of a group, from the GID of its kind.
 fn address(rig: &Rig, qp: &Qp, gid: [u8; 16]) -> AddressVector {
     let source_gid = u8::from(gid[0] == 0);
-    AddressVector { gid, source_gid, qpn: QPN_GROUP, ..datagram(rig, qp, QKEY) }
+    AddressVector { gid, source_gid, qpn: Qpn::MULTICAST.get(), ..datagram(rig, qp, QKEY) }
 }
 
 fn expect(rig: &mut Rig, qp: &mut Qp, key: u32) {

@@ -1,5 +1,7 @@
 //! The Ethernet II header, with a tag of IEEE 802.1Q or without, as far as a RoCEv2 port needs it.
 
+use core::net::{IpAddr, Ipv6Addr};
+
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -29,6 +31,25 @@ pub struct Tag {
 }
 
 const _: () = assert!(size_of::<Header>() == Repr::LEN && size_of::<Tag>() == Repr::TAG);
+
+/// The MAC of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7); `None` for the address
+/// of a node.
+pub fn group_mac(address: IpAddr) -> Option<[u8; 6]> {
+    match address {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, a, b, c] = group.octets();
+            Some([0x01, 0x00, 0x5e, a & 0x7f, b, c])
+        }
+        IpAddr::V6(group) if group.is_multicast() => Some(group_mac_v6(group)),
+        _ => None,
+    }
+}
+
+/// The MAC of a multicast group of IPv6.
+pub fn group_mac_v6(group: Ipv6Addr) -> [u8; 6] {
+    let [.., a, b, c, d] = group.octets();
+    [0x33, 0x33, a, b, c, d]
+}
 
 /// The decoded header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

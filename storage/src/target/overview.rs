@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::config::MOST_SUBSYSTEMS;
+use super::controller::Controller;
 use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::info::{ControllerInfo, NamespaceInfo, NamespaceState, Overview, QueueInfo, TargetState};
@@ -55,7 +56,7 @@ impl Target {
             Kind::Discovery => &mut self.discovery,
         };
         let (queues, ports) = (&self.queues, &self.ports);
-        let info = |(id, controller): (super::identity::ControllerId, &mut super::controller::Controller)| {
+        let info = |(id, controller): (ControllerId, &mut Controller)| {
             let its = || queues.iter().map(|(_, queue)| queue).filter(|queue| queue.is_of(id, kind));
             let mut queues: Vec<QueueInfo> = its().map(|queue| queue.info(MANAGER)).collect();
             let others = elsewhere.iter().filter(|(other, its, _)| (*other, *its) == (id, kind));

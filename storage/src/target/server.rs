@@ -281,7 +281,7 @@ impl Target {
     /// frees all that the target made. If the device of one NIC dies, its hosts lose their
     /// controllers, and the target serves on by the others.
     pub fn run(mut self) -> Result<(), Error> {
-        // Nobody waits for those that do not run.
+        // Workers that nobody took will not run. They end here, so that the manager does not wait.
         self.workers.clear();
         if self.crew.is_manager() {
             let others = self.crew.others().filter(|&other| !self.crew.all[other].has_ended()).count();

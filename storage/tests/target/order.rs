@@ -36,6 +36,19 @@ fn write(queue: &mut Queue, byte: u8, cid: u16) {
     queue.0.send(Command::blocks(opcode::io::WRITE, 1, 8, 1).with_cid(cid).with_sgl(sgl).as_bytes());
 }
 
+/// The queues of one of two controllers of a host. The other one is gone, and has left a write of a
+/// block to the disk, which is stalled.
+fn after_a_lost_path(machine: &Machine, target: &Running, slow: &SimulatedDisk) -> (Queue, Queue) {
+    let (first, mut first_io) = controller(machine, target);
+    let second = controller(machine, target);
+    write(&mut first_io, 1, 1);
+    wait_for(|| slow.under_way() == 1);
+    drop(first);
+    drop(first_io);
+    target.wait_for(|counted| counted.connections == 2);
+    second
+}
+
 pub fn wait_for(mut holds: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -147,13 +160,7 @@ pub fn serves_second(machine: &Machine, target: &Running) {
 fn a_write_by_another_path_follows_what_the_lost_one_has_left_to_the_disk() {
     let machine = Machine::new();
     let (slow, target) = stalled(&machine);
-    let (first, mut first_io) = controller(&machine, &target);
-    let (second, mut second_io) = controller(&machine, &target);
-    write(&mut first_io, 1, 1);
-    wait_for(|| slow.under_way() == 1);
-    drop(first);
-    drop(first_io);
-    target.wait_for(|counted| counted.connections == 2);
+    let (second, mut second_io) = after_a_lost_path(&machine, &target, &slow);
     write(&mut second_io, 2, 0x100);
     // Reads, and another namespace, do not wait.
     let sgl = second_io.0.keyed(8192, 512);
@@ -176,13 +183,7 @@ fn a_write_that_follows_a_silent_disk_s_is_answered_when_that_is_given_up() {
     slow.stall();
     let config = machine.config(vec![slow.clone() as Arc<dyn Disk>]);
     let target = machine.target_with(Config { disk_timeout: Duration::from_millis(300), ..config });
-    let (first, mut first_io) = controller(&machine, &target);
-    let (second, mut second_io) = controller(&machine, &target);
-    write(&mut first_io, 1, 1);
-    wait_for(|| slow.under_way() == 1);
-    drop(first);
-    drop(first_io);
-    target.wait_for(|counted| counted.connections == 2);
+    let (second, mut second_io) = after_a_lost_path(&machine, &target, &slow);
     write(&mut second_io, 2, 0x100);
     let response = second_io.0.response().expect("a response");
     assert_eq!((response.cid.get(), response.status()), (0x100, Status::NS_NOT_READY));

@@ -112,6 +112,16 @@ impl Host {
         self.io.status(command)
     }
 
+    /// Sends a Write of block 0 to a disk, which does not carry it out from now on.
+    fn leaves_a_write_to(&mut self, disk: &SimulatedDisk) {
+        disk.stall();
+        let write = self.on_block(opcode::io::WRITE).with_cid(0x600);
+        self.io.0.send(write.as_bytes());
+        while disk.under_way() == 0 {
+            std::thread::yield_now();
+        }
+    }
+
     /// The oldest notification.
     fn notice(&mut self) -> NoticePage {
         let page = GetLogPage {
@@ -415,12 +425,7 @@ fn an_acquire_is_answered_when_no_write_of_another_host_can_follow() {
     let target = machine.target(vec![disk.clone() as Arc<dyn Disk>]);
     let [mut one, mut two] = [1, 2].map(|number| Host::new(&machine, &target, number));
     assert_eq!(one.register(7, KEEP), Status::SUCCESS);
-    disk.stall();
-    let write = two.on_block(opcode::io::WRITE).with_cid(0x600);
-    two.io.0.send(write.as_bytes());
-    while disk.under_way() == 0 {
-        std::thread::yield_now();
-    }
+    two.leaves_a_write_to(&disk);
     let acquire = one.acquire_command(Type::WriteExclusive, AcquireAction::Acquire, 7, 0).with_cid(0x600);
     one.io.0.send(acquire.as_bytes());
     // It is in force for what comes now.
@@ -442,12 +447,7 @@ fn an_acquire_whose_disk_does_not_answer_is_answered_when_the_disk_is_given_up()
     let target = machine.target_with(Config { disk_timeout: Duration::from_millis(300), ..config });
     let [mut one, mut two, mut three] = [1, 2, 3].map(|number| Host::new(&machine, &target, number));
     assert_eq!((one.register(7, KEEP), three.register(8, KEEP)), (Status::SUCCESS, Status::SUCCESS));
-    disk.stall();
-    let write = two.on_block(opcode::io::WRITE).with_cid(0x600);
-    two.io.0.send(write.as_bytes());
-    while disk.under_way() == 0 {
-        std::thread::yield_now();
-    }
+    two.leaves_a_write_to(&disk);
     // The second one preempts the first one's reservation, and waits behind it.
     let acquire = one.acquire_command(Type::WriteExclusive, AcquireAction::Acquire, 7, 0).with_cid(0x600);
     one.io.0.send(acquire.as_bytes());

@@ -216,12 +216,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let name = names.next().map_or(Ok(0), |name| u128::from_str_radix(name, 16)).trying("uuid")?;
         let chosen = Chosen::of(exports.len() + 1)?;
         let disk = chosen.view(disk.clone()).trying("block-size")?;
-        exports.push(Export {
-            disk,
-            uuid: name.to_be_bytes(),
-            hosts: chosen.hosts,
-            subsystem: chosen.subsystem,
-        });
+        exports.push(chosen.export(disk, name.to_be_bytes()));
     }
     for size in args.all("ram-disk") {
         let bytes: u64 = size.parse().trying("ram-disk")?;
@@ -229,7 +224,7 @@ fn exports(boot: &Boot, slots: usize) -> Result<Exports, Failure> {
         let disk = chosen.ram_disk(&boot.platform, bytes);
         let disk = Arc::new(disk.map_err(|_| Failure::new(too_little(exports.len() + 1)))?);
         sources.push((exports.len() as u32 + 1, Source::Ram(disk.clone())));
-        exports.push(Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: chosen.subsystem });
+        exports.push(chosen.export(disk, random_uuid()));
     }
     if exports.len() > MOST_NAMESPACES {
         return Err(Failure::new("there are 64 disks at most"));
@@ -272,6 +267,11 @@ impl Chosen {
             return Ok(disk);
         }
         Ok(Arc::new(View::new(disk, self.block_size, self.is_read_only)?))
+    }
+
+    /// The namespace of a disk.
+    fn export(self, disk: Arc<dyn Disk>, uuid: [u8; 16]) -> Export {
+        Export { disk, uuid, hosts: self.hosts, subsystem: self.subsystem }
     }
 
     /// A RAM disk as it was chosen.

@@ -140,10 +140,7 @@ impl Operator {
     fn add_ram(&mut self, bytes: u64, chosen: Chosen) -> Result<Value, Refused> {
         let disk = Arc::new(chosen.ram_disk(&self.platform, bytes).map_err(|_| too_little())?);
         let source = Source::Ram(disk.clone());
-        self.add(
-            Export { disk, uuid: random_uuid(), hosts: chosen.hosts, subsystem: chosen.subsystem },
-            source,
-        )
+        self.add(chosen.export(disk, random_uuid()), source)
     }
 
     fn add_disk(&mut self, number: u64, bytes: u64, name: u128, chosen: Chosen) -> Result<Value, Refused> {
@@ -159,10 +156,7 @@ impl Operator {
             return Err("the disk has not got its size".into());
         }
         let disk = chosen.view(disk).map_err(|error| error.to_string())?;
-        self.add(
-            Export { disk, uuid: name.to_be_bytes(), hosts: chosen.hosts, subsystem: chosen.subsystem },
-            Source::Disk(place),
-        )
+        self.add(chosen.export(disk, name.to_be_bytes()), Source::Disk(place))
     }
 
     fn add(&mut self, export: Export, source: Source) -> Result<Value, Refused> {

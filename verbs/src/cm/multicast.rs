@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use std::net::IpAddr;
 
 use kernel_agent::gid_index;
+use kernel_agent::wire::Qpn;
 
 use super::abi::{CmId, JoinAttr, UDP_QKEY, event};
 use super::address;
@@ -17,8 +18,6 @@ use crate::errno::{Errno, minus_one};
 use crate::gid::{gid_words, program_gid};
 use crate::qp;
 
-/// The number in datagrams to groups.
-const GROUP_QPN: u32 = 0xff_ffff;
 /// Bits of the mask of [`JoinAttr`].
 const ADDRESS: u32 = 1;
 const JOIN_FLAGS: u32 = 1 << 1;
@@ -113,7 +112,7 @@ unsafe fn join(
     drop(state);
     let kind = if status == 0 { event::MULTICAST_JOIN } else { event::MULTICAST_ERROR };
     let context = context.expose_provenance();
-    inner.push(kind, status, Details::Group { to, qpn: GROUP_QPN, qkey: UDP_QKEY, context }, &[]);
+    inner.push(kind, status, Details::Group { to, qpn: Qpn::MULTICAST.get(), qkey: UDP_QKEY, context }, &[]);
     // SAFETY: see the crate.
     unsafe { channel::complete(id, synchronous) }
 }

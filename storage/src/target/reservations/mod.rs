@@ -231,7 +231,7 @@ impl Target {
         Some(Wish { place, order, host, keys })
     }
 
-    /// Answers whoever waits.
+    /// Answers the command, or the manager, that waits.
     fn answer_asker(&mut self, asker: Asker, status: Status) {
         match asker {
             Asker::Own(index) => self.respond(index, status, 0),
@@ -339,10 +339,10 @@ impl Target {
         let fences = &mut self.reservations.fences;
         let Some(at) = fences.iter().position(|fence| fence.token == token(number)) else { return };
         fences[at].elsewhere -= 1;
-        match fences.remove(at) {
-            Some(fence) if !status.is_success() => self.end_fence(fence, status),
-            Some(fence) => self.reservations.fences.insert(at, fence),
-            None => {}
+        if !status.is_success()
+            && let Some(fence) = fences.remove(at)
+        {
+            self.end_fence(fence, status);
         }
         self.follow_fences();
     }
