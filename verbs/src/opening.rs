@@ -57,6 +57,8 @@ pub(crate) trait Connections: Send + Sync {
     fn connection(&self, event: &CmEvent<'_>);
     /// Something happened to a datagram service. In the dispatcher thread.
     fn resolution(&self, event: &ResolutionEvent<'_>);
+    /// The program has destroyed the queue pair of this context.
+    fn queue_pair_ended(&self, context: u64);
     /// The device is dead.
     fn device_died(&self);
 }

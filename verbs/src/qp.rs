@@ -271,6 +271,9 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
     let events = &qp.events;
     events.opening.qps.remove(events.handle);
     events.opening.numbers().remove(&qp.inner.qpn());
+    if let Some(connections) = events.opening.connections.get() {
+        connections.queue_pair_ended(qp.inner.context());
+    }
     events.end();
     // SAFETY: it came from `create_qp`, and no event names it any more.
     let gone = unsafe { Box::from_raw(this.cast::<Qp>()) };

@@ -273,6 +273,54 @@ fn a_connection_carries_private_data_both_ways_and_ends_for_both() {
     end_channels(&[mine, yours]);
 }
 
+/// As `cmtime` does it: the queue pair goes before the peer has answered.
+#[test]
+fn a_program_that_destroys_its_queue_pair_still_hears_of_the_end_and_once() {
+    let (mine, yours) = (channel(), channel());
+    let at = port();
+    let listening = listener(yours, ps::TCP, at, 4);
+    for asks_to_end in [true, false] {
+        let client = routed(mine, ps::TCP, at);
+        with_qp(client, qpt::RC);
+        // SAFETY: the calls in C's order.
+        unsafe {
+            assert_eq!(connect(client, &mut param(b"")), 0);
+            let server = expect(yours, event::CONNECT_REQUEST).id;
+            with_qp(server, qpt::RC);
+            assert_eq!(accept(server, &mut param(b"")), 0);
+            expect(mine, event::ESTABLISHED);
+            expect(yours, event::ESTABLISHED);
+            if asks_to_end {
+                assert_eq!(disconnect(client), 0);
+            }
+            destroy_qp(client);
+            assert_eq!(expect(mine, event::DISCONNECTED).id, client);
+            assert_eq!(disconnect(client), 0);
+            assert_eq!(expect(yours, event::DISCONNECTED).id, server);
+            // Nothing else came meanwhile.
+            assert_eq!(libc::fcntl((*mine).fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+            let mut event = ptr::null_mut();
+            assert_eq!((get_cm_event(mine, &mut event), errno()), (-1, libc::EAGAIN));
+            assert_eq!(libc::fcntl((*mine).fd, libc::F_SETFL, 0), 0);
+            end(server);
+        }
+        end(client);
+    }
+    // An attempt that ends so has failed.
+    let client = routed(mine, ps::TCP, at);
+    with_qp(client, qpt::RC);
+    // SAFETY: the calls in C's order.
+    unsafe {
+        assert_eq!(connect(client, &mut param(b"")), 0);
+        destroy_qp(client);
+        let failed = expect(mine, event::CONNECT_ERROR);
+        assert_eq!((failed.id, failed.status), (client, -libc::ECONNRESET));
+    }
+    end(client);
+    end(listening);
+    end_channels(&[mine, yours]);
+}
+
 /// A queue pair of an identifier's context that the identifier does not have, and its completion
 /// queue.
 fn own_qp(id: *mut CmId) -> *mut verbs::abi::Qp {

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::{c_int, c_void};
+use core::mem;
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -584,10 +585,13 @@ impl Device {
     }
 }
 
-/// How an identifier's connection has ended, or was not made.
+/// How an identifier's connection has ended, or was not made. Of several ends at once the program
+/// learns of one.
 fn over(inner: &Arc<Inner>, kind: c_int, status: c_int, data: &[u8]) {
-    inner.state().phase = Phase::Over;
-    inner.push(kind, status, Details::Nothing, data);
+    let former = mem::replace(&mut inner.state().phase, Phase::Over);
+    if !matches!(former, Phase::Over) {
+        inner.push(kind, status, Details::Nothing, data);
+    }
 }
 
 impl Connections for Arc<Device> {
@@ -626,6 +630,21 @@ impl Connections for Arc<Device> {
             }
             CmEventKind::Disconnected { .. } => over(&inner, event::DISCONNECTED, 0, event.private_data),
         }
+    }
+
+    /// The agent has ended the connection or the attempt without an event. The program gets one, as
+    /// it may wait for it: it may destroy the queue pair right after `rdma_disconnect`.
+    fn queue_pair_ended(&self, context: u64) {
+        let Some(inner) = self.names().qps.remove(&context) else { return };
+        let mut state = inner.state();
+        state.qp = None;
+        let (kind, status) = match state.phase {
+            Phase::Connected(_) => (event::DISCONNECTED, 0),
+            Phase::Connecting(_) | Phase::Accepted(_) => (event::CONNECT_ERROR, -libc::ECONNRESET),
+            _ => return,
+        };
+        drop(state);
+        over(&inner, kind, status, &[]);
     }
 
     fn resolution(&self, event: &ResolutionEvent<'_>) {
