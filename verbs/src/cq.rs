@@ -5,13 +5,14 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus};
+use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, CqSlot, Done, SlotParams, Took};
 
 use crate::abi::{self, Wc, wc_flags, wc_opcode};
 use crate::channel::{self, EventQueue, Reported};
 use crate::errno::{self, Errno, pointer, status};
 use crate::object::Object;
 use crate::opening::{Context, CqHandle, Opening};
+use crate::origin::Origin;
 use crate::present::Extended;
 
 /// Polls of a thread that find nothing, one after another, before it lets others run: the device is
@@ -42,6 +43,10 @@ pub(crate) struct Cq {
     abi: abi::CqEx,
     pub(crate) inner: Arc<kernel_agent::Cq>,
     pub(crate) events: Arc<Events>,
+    /// What the fast path needs: the slot of `inner`, its handle, and the process.
+    slot: Arc<CqSlot>,
+    handle: u64,
+    origin: Origin,
     /// How many polls in a row found nothing.
     idle: AtomicU32,
     pub(crate) extended: Extended,
@@ -59,13 +64,30 @@ impl Cq {
     /// device's work and looks once more.
     #[inline]
     fn poll(&self, most: usize, mut each: impl FnMut(Wc)) -> usize {
-        let mut look = || self.inner.poll(most, |completion| each(to_wc(&completion)));
+        let mut look = || self.take(most, &mut each);
         let mut found = look();
         if found == 0 && self.steps() {
             found = look();
         }
         if found > 0 {
             self.idle.store(0, Ordering::Relaxed);
+        }
+        found
+    }
+
+    #[inline]
+    fn take(&self, most: usize, each: &mut impl FnMut(Wc)) -> usize {
+        let mut found = 0;
+        while found < most {
+            match self.slot.take_plain_of(self.handle, |done, qpn| each(plain_wc(&done, qpn))) {
+                Took::Done(()) => found += 1,
+                Took::Nothing => break,
+                // What is not plain, or another thread polls.
+                Took::Other => match self.inner.poll(1, |completion| each(to_wc(&completion))) {
+                    0 => break,
+                    more => found += more,
+                },
+            }
         }
         found
     }
@@ -126,7 +148,7 @@ pub(crate) unsafe fn make(
     let opening = unsafe { Context::opening(context) };
     // SAFETY: see the crate.
     let events = (!channel.is_null()).then(|| unsafe { channel::channel(channel) }.events.clone());
-    create(opening, cqe, comp_vector, events).map(|(inner, events)| {
+    create(opening, cqe, comp_vector, events).map(|(inner, events, slot)| {
         // SAFETY: zeros are numbers and null pointers.
         let mut abi: abi::CqEx = unsafe { core::mem::zeroed() };
         abi.base.context = context;
@@ -134,7 +156,17 @@ pub(crate) unsafe fn make(
         abi.base.cq_context = cq_context;
         abi.base.handle = inner.number();
         abi.base.cqe = inner.entries() as c_int;
-        let cq = Cq { abi, inner, events: events.clone(), idle: AtomicU32::new(0), extended };
+        let handle = events.object.handle.as_raw();
+        let cq = Cq {
+            abi,
+            inner,
+            events: events.clone(),
+            slot,
+            handle,
+            origin: opening.origin,
+            idle: AtomicU32::new(0),
+            extended,
+        };
         let made = Box::into_raw(Box::new(cq));
         events.object.is_at(made.cast());
         if !channel.is_null() {
@@ -151,7 +183,7 @@ fn entries(opening: &Opening, asked: c_int) -> Result<u32, Errno> {
     u32::try_from(asked).ok().filter(|asked| (1..=most).contains(asked)).ok_or(libc::EINVAL)
 }
 
-type Made = (Arc<kernel_agent::Cq>, Arc<Events>);
+type Made = (Arc<kernel_agent::Cq>, Arc<Events>, Arc<CqSlot>);
 
 fn create(
     opening: &Arc<Opening>,
@@ -166,11 +198,13 @@ fn create(
     }
     let reserved = opening.cqs.reserve().map_err(|_| libc::ENOMEM)?;
     let handle = reserved.handle();
-    let inner = opening.client()?.create_cq(entries, handle.as_raw()).map_err(errno::of)?;
+    let slot = Arc::default();
+    let params = SlotParams { slot: &slot, handle: handle.as_raw(), closed: 0 };
+    let inner = opening.client()?.create_cq_in(entries, handle.as_raw(), params).map_err(errno::of)?;
     let events =
         Arc::new(Events { object: Object::new(opening, handle), channel, completions: Reported::default() });
     reserved.fill(events.clone());
-    Ok((inner, events))
+    Ok((inner, events, slot))
 }
 
 /// `ibv_destroy_cq`: `EBUSY` while a queue pair uses it. Waits until the program has acknowledged
@@ -253,11 +287,10 @@ pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int
 /// See the crate.
 pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mut Wc) -> c_int {
     // SAFETY: see the crate.
-    if unsafe { Context::check((*this).context) }.is_err() {
+    let cq = unsafe { of(this) };
+    if cq.origin.check().is_err() {
         return -1;
     }
-    // SAFETY: see the crate.
-    let cq = unsafe { of(this) };
     let Ok(most) = usize::try_from(num_entries) else { return -1 };
     let mut taken = 0;
     cq.poll(most, |completion| {
@@ -266,6 +299,13 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
         taken += 1;
     });
     taken as c_int
+}
+
+/// A success without anything else to say, as C has it. What a post put into the completion's
+/// `data` is its opcode.
+#[inline]
+fn plain_wc(done: &Done, qpn: u32) -> Wc {
+    Wc { wr_id: done.cookie, opcode: done.data as c_int, byte_len: done.length, qp_num: qpn, ..Wc::default() }
 }
 
 /// A completion as C has it. What a post put into the completion's `data` is its opcode.

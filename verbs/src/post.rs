@@ -6,8 +6,8 @@ use core::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kernel_agent::{
-    Bind, Client, DatagramAddress, MemoryList, Operation, Pd, Region, Remote, Request, Segment, SendFlags,
-    Shadow,
+    Bind, Client, DatagramAddress, Direction, Head, MemoryList, Operation, Pd, Region, Remote, RemoteWords,
+    Request, Segment, SendFlags, Shadow, Transfer,
 };
 use platform::DmaBuffer;
 
@@ -111,13 +111,12 @@ pub unsafe extern "C" fn post_send(
     bad_wr: *mut *mut SendWr,
 ) -> c_int {
     // SAFETY: see the crate.
-    if let Err(error) = unsafe { Context::check((*this).context) } {
+    let qp = unsafe { qp::of(this) };
+    if let Err(error) = qp.origin.check() {
         // SAFETY: see the crate.
         unsafe { *bad_wr = first };
         return error;
     }
-    // SAFETY: see the crate.
-    let qp = unsafe { qp::of(this) };
     // SAFETY: see the crate.
     let post_chain = || unsafe { post_chain(qp, first, bad_wr) };
     match &qp.batch {
@@ -165,6 +164,46 @@ fn flags(qp: &Qp, given: c_uint) -> SendFlags {
 /// See the crate.
 #[inline]
 pub(crate) unsafe fn post_one(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
+    if request.num_sge == 1 && request.send_flags & send_flags::INLINE == 0 {
+        // SAFETY: see the crate: there is one element.
+        let make = || Some((transfer(qp, request)?, segment(unsafe { &*request.sg_list })));
+        if qp.slot.post_single(qp.handle, |limits| limits.send > 0, make).is_some() {
+            return Ok(());
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { post_slowly(qp, request) }
+}
+
+/// A request in the form in which the fast path takes it: a Send, Write or Read without anything
+/// else. Not for datagrams.
+#[inline(always)]
+fn transfer(qp: &Qp, request: &SendWr) -> Option<Transfer> {
+    let (direction, opcode) = match request.opcode {
+        wr::SEND => (Direction::Send, wc_opcode::SEND),
+        wr::RDMA_WRITE => (Direction::Write, wc_opcode::RDMA_WRITE),
+        wr::RDMA_READ => (Direction::Read, wc_opcode::RDMA_READ),
+        _ => return None,
+    };
+    let remote = match direction {
+        Direction::Send => RemoteWords::default(),
+        Direction::Write | Direction::Read => {
+            // SAFETY: the member of the union is the opcode's.
+            let rdma = unsafe { request.wr.rdma };
+            RemoteWords { key: u64::from(rdma.rkey) << 32, addr: rdma.remote_addr }
+        }
+    };
+    let shadow = Shadow { cookie: request.wr_id, data: opcode as u32 };
+    Some(Transfer { head: Head::new(direction, flags(qp, request.send_flags)), remote, shadow })
+}
+
+/// Posts any request, or finds the reason why it cannot be posted.
+///
+/// # Safety
+///
+/// See the crate.
+#[inline(never)]
+unsafe fn post_slowly(qp: &Qp, request: &SendWr) -> Result<(), Errno> {
     // SAFETY: see the crate.
     let list = unsafe { segments(request.sg_list, request.num_sge)? };
     if request.opcode == wr::BIND_MW {
@@ -349,7 +388,7 @@ unsafe fn post_receives(
     let mut next = first;
     // SAFETY: see the crate: the chain ends with null.
     while let Some(request) = unsafe { next.as_ref() } {
-        let shadow = Shadow { cookie: request.wr_id, data: 0 };
+        let shadow = Shadow { cookie: request.wr_id, data: wc_opcode::RECV as u32 };
         // SAFETY: see the crate.
         let list = unsafe { segments(request.sg_list, request.num_sge) };
         if let Err(error) = list.and_then(|list| post(list, shadow).map_err(errno::of_post)) {
@@ -373,16 +412,22 @@ pub unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut RecvWr,
 ) -> c_int {
     // SAFETY: see the crate.
-    if let Err(error) = unsafe { Context::check((*this).context) } {
+    let qp = unsafe { qp::of(this) };
+    if let Err(error) = qp.origin.check() {
         // SAFETY: see the crate.
         unsafe { *bad_wr = first };
         return error;
     }
     // SAFETY: see the crate.
-    let qp = unsafe { qp::of(this) };
-    // SAFETY: see the crate.
     unsafe {
-        post_receives(first, bad_wr, |list, shadow| qp.inner.post_receive(false, list, segment, shadow))
+        post_receives(first, bad_wr, |list, shadow| {
+            if let [one] = list
+                && qp.inner.post_single_receive(|| Some(segment(one)), shadow).is_some()
+            {
+                return Ok(());
+            }
+            qp.inner.post_receive(false, list, segment, shadow)
+        })
     }
 }
 

@@ -7,13 +7,16 @@
 use core::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kernel_agent::{Agent, LinkFlags, ModifyQp, QpAttributes, QpMask, QpState, QpType};
+use kernel_agent::{
+    Agent, LinkFlags, ModifyQp, QpAttributes, QpMask, QpState, QpType, SegmentLimits, SendSlot, SlotParams,
+};
 
 use crate::abi::{self, QpAttr, QpCap, QpInitAttr, access, attr_mask as mask, qps, qpt};
 use crate::errno::{self, Errno, pointer, status};
 use crate::gid::{device_gid, gid_bytes};
 use crate::object::Object;
 use crate::opening::{Context, Opening, QpHandle};
+use crate::origin::Origin;
 use crate::post::Inline;
 use crate::qp_ex::{self, Batch};
 use crate::{cq, memory, srq};
@@ -31,6 +34,11 @@ pub(crate) struct Qp {
     abi: abi::QpEx,
     pub(crate) inner: Arc<kernel_agent::Qp>,
     pub(crate) events: Arc<Events>,
+    /// What the fast path needs: the slot of the send queue, where none of datagrams is, its
+    /// handle, and the process.
+    pub(crate) slot: Arc<SendSlot>,
+    pub(crate) handle: u64,
+    pub(crate) origin: Origin,
     /// Each send request has a completion.
     pub(crate) signals_all: bool,
     pub(crate) inline: Option<Inline>,
@@ -103,7 +111,7 @@ pub(crate) unsafe fn make(
     // SAFETY: see the crate.
     let opening = unsafe { Context::opening(context) };
     // SAFETY: see the crate.
-    let (inner, events, inline, cap) = unsafe { create(opening, pd, init)? };
+    let (inner, events, slot, inline, cap) = unsafe { create(opening, pd, init)? };
     init.cap = cap;
     // SAFETY: zeros are numbers and null pointers.
     let mut abi: abi::QpEx = unsafe { core::mem::zeroed() };
@@ -131,6 +139,9 @@ pub(crate) unsafe fn make(
         abi,
         inner,
         events: events.clone(),
+        slot,
+        handle: events.handle.as_raw(),
+        origin: opening.origin,
         signals_all,
         inline,
         batch,
@@ -143,7 +154,7 @@ pub(crate) unsafe fn make(
     Ok(made.cast())
 }
 
-type Made = (Arc<kernel_agent::Qp>, Arc<Events>, Option<Inline>, QpCap);
+type Made = (Arc<kernel_agent::Qp>, Arc<Events>, Arc<SendSlot>, Option<Inline>, QpCap);
 
 /// # Safety
 ///
@@ -181,7 +192,13 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
     };
     let reserved = opening.qps.reserve().map_err(|_| libc::ENOMEM)?;
     let handle = reserved.handle();
+    let slot = Arc::default();
+    let params = SlotParams { slot: &slot, handle: handle.as_raw(), closed: 0 };
+    let most = cap.max_send_sge;
+    let limits = SegmentLimits { send: most, write: most, read: most };
     let attributes = QpAttributes {
+        // A datagram needs more than the slot.
+        slot: (kind != qpt::UD).then_some((params, limits)),
         receive_cq: &receive_cq.inner,
         srq: shared.map(|srq| &srq.inner),
         max_send_segments: cap.max_send_sge,
@@ -207,7 +224,7 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
     let events = Arc::new(Events::new(opening, handle));
     reserved.fill(events.clone());
     opening.numbers().insert(inner.qpn(), Arc::downgrade(&inner));
-    Ok((inner, events, inline, cap))
+    Ok((inner, events, slot, inline, cap))
 }
 
 /// `ibv_attach_mcast`: `EINVAL` for a GID of no group and for a queue pair of no datagrams,

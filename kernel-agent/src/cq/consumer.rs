@@ -126,6 +126,14 @@ impl CqSlot {
         self.take_with(handle, SPECIAL | WITH_IMMEDIATE, |_, found| put(found.done()), |_, made| made)
     }
 
+    /// As [`CqSlot::take_plain`]; `put` gets the number of the queue pair, too.
+    #[inline(always)]
+    pub fn take_plain_of<R>(&self, handle: u64, put: impl FnOnce(Done, u32) -> R) -> Took<R> {
+        // The number is the lower half: see `table::identity`.
+        let put = |_: &CompletionQueue, found: &Found| put(found.done(), found.entry.identity as u32);
+        self.take_with(handle, SPECIAL | WITH_IMMEDIATE, put, |_, made| made)
+    }
+
     /// As [`CqSlot::take`], and returns the immediate data.
     #[inline(always)]
     pub fn take_with_immediate(&self, handle: u64) -> Took<(Done, Option<Immediate>)> {
