@@ -11,14 +11,14 @@
 #![expect(unsafe_code, reason = "cancellation is C's; a descriptor of the link is polled without its lock")]
 
 use core::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use links::Link;
-use nic_hal::Transport;
 use nic_model::{Fabric, NicId, Progress};
-use platform::Platform;
+use platform::{Instant, Platform};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use verbs::Stepped;
 
@@ -33,8 +33,14 @@ const STEP: u32 = 16;
 /// Polls without a completion, within [`SPIN`] or while the thread sleeps, after which it leaves
 /// the work to the program. A program that waits for events makes one for each event.
 const TAKEN: u32 = 32;
+/// How long the thread keeps the work when a program has stopped polling while there was some:
+/// twice this, and up to that when it does so again.
+const KEPT: Duration = Duration::from_millis(5);
+const MOST_KEPT: Duration = Duration::from_secs(1);
 /// How often the thread looks whether the program still polls.
 const PATROL: Duration = Duration::from_micros(500);
+/// After how many looks at a program that polls all the time it is trusted more.
+const LOOKS: u32 = 20;
 
 /// What the lock is for.
 struct State {
@@ -43,6 +49,38 @@ struct State {
     asleep: bool,
     /// Polls when the thread went to sleep.
     polls_then: u32,
+    /// For what the thread sleeps beside kicks: until then, and for this descriptor.
+    wakes_at: Option<Instant>,
+    sleeps_on: Option<RawFd>,
+}
+
+/// Whether the thread leaves the work to a program that polls.
+struct Trust {
+    /// Not before.
+    keeps_until: Option<Instant>,
+    /// For how long not, the last time.
+    kept: Duration,
+}
+
+impl Trust {
+    fn new() -> Trust {
+        Trust { keeps_until: None, kept: KEPT }
+    }
+
+    fn is_lost(&self, now: Instant) -> bool {
+        self.keeps_until.is_some_and(|until| now < until)
+    }
+
+    /// The program stopped polling while there was work.
+    fn lose(&mut self, now: Instant) {
+        self.kept = (self.kept * 2).min(MOST_KEPT);
+        self.keeps_until = Some(now + self.kept);
+    }
+
+    /// The program has polled for long.
+    fn gain(&mut self) {
+        self.kept = (self.kept / 2).max(KEPT);
+    }
 }
 
 /// The device.
@@ -53,6 +91,10 @@ pub(crate) struct Engine {
     clock: Arc<dyn Platform>,
     /// Polls of the program that found nothing.
     polls: AtomicU32,
+    /// The thread does not leave the work to the program now.
+    keeps: AtomicBool,
+    /// The link's descriptor stays the same, so that others can work while the thread polls it.
+    helped: bool,
     /// The thread has left the work to the program.
     on_patrol: AtomicBool,
 }
@@ -63,13 +105,22 @@ impl Engine {
         id: NicId,
         nic: Arc<InProcess>,
         clock: Arc<dyn Platform>,
+        helped: bool,
     ) -> Engine {
         Engine {
-            state: Mutex::new(State { fabric, asleep: false, polls_then: 0 }),
+            state: Mutex::new(State {
+                fabric,
+                asleep: false,
+                polls_then: 0,
+                wakes_at: None,
+                sleeps_on: None,
+            }),
             id,
             nic,
             clock,
             polls: AtomicU32::new(0),
+            keeps: AtomicBool::new(false),
+            helped,
             on_patrol: AtomicBool::new(false),
         }
     }
@@ -80,30 +131,37 @@ impl Engine {
 
     /// Does the work; for ever. In the device's thread.
     pub(crate) fn drive(&self) {
+        let mut trust = Trust::new();
         loop {
-            self.work();
+            self.work(&mut trust);
             self.sleep();
         }
     }
 
-    /// Does the work until there has been none for a while.
-    fn work(&self) {
+    /// Does the work until there has been none for a while. A program that polls its memory may
+    /// wait for the CPU: the thread does not spin beside it.
+    fn work(&self, trust: &mut Trust) {
         let mut idle_since = self.clock.now();
         let (mut since, mut polls) = (idle_since, self.polls.load(Ordering::Relaxed));
         loop {
-            let now = self.clock.now();
-            if self.polls.load(Ordering::Relaxed).wrapping_sub(polls) >= TAKEN {
-                self.patrol();
-                idle_since = self.clock.now();
-                (since, polls) = (idle_since, self.polls.load(Ordering::Relaxed));
-                continue;
-            }
-            if now.since(since) >= SPIN {
+            let mut now = self.clock.now();
+            let mut stopped = false;
+            let keeps = trust.is_lost(now);
+            self.keeps.store(keeps, Ordering::Relaxed);
+            if !keeps && self.polls.load(Ordering::Relaxed).wrapping_sub(polls) >= TAKEN {
+                stopped = self.patrol(trust);
+                now = self.clock.now();
+                idle_since = now;
+                (since, polls) = (now, self.polls.load(Ordering::Relaxed));
+            } else if now.since(since) >= SPIN {
                 (since, polls) = (now, self.polls.load(Ordering::Relaxed));
             }
             if self.lock().fabric.poll(now, BUDGET) == Progress::Worked {
+                if stopped {
+                    trust.lose(now);
+                }
                 idle_since = now;
-            } else if now.since(idle_since) >= SPIN {
+            } else if keeps || now.since(idle_since) >= SPIN {
                 return;
             }
             std::hint::spin_loop();
@@ -111,16 +169,25 @@ impl Engine {
     }
 
     /// Leaves the work to the program as long as it polls, and does not say that it will wait.
-    fn patrol(&self) {
+    /// Returns whether it stopped without saying so.
+    fn patrol(&self, trust: &mut Trust) -> bool {
         self.on_patrol.store(true, Ordering::Release);
-        loop {
+        let mut looks = 0;
+        let stopped = loop {
             let polls = self.polls.load(Ordering::Relaxed);
-            let kicked = self.wait(None, Some(PATROL));
-            if kicked || self.polls.load(Ordering::Relaxed) == polls {
-                break;
+            if self.wait(None, Some(PATROL)) {
+                break false;
             }
-        }
+            if self.polls.load(Ordering::Relaxed) == polls {
+                break true;
+            }
+            looks += 1;
+            if looks % LOOKS == 0 {
+                trust.gain();
+            }
+        };
         self.on_patrol.store(false, Ordering::Release);
+        stopped
     }
 
     /// Sleeps until there is work, or the program does it.
@@ -133,12 +200,16 @@ impl Engine {
             }
             state.asleep = true;
             state.polls_then = self.polls.load(Ordering::Relaxed);
-            let timeout = state.fabric.next_deadline().map(|deadline| deadline.since(self.clock.now()));
+            state.wakes_at = state.fabric.next_deadline();
+            let timeout = state.wakes_at.map(|deadline| deadline.since(self.clock.now()));
             let link = state.fabric.wire(self.id).and_then(|wire| wire.poll_fd());
+            let descriptor = link.as_ref().map(|fd| fd.as_fd().as_raw_fd());
             // SAFETY: the link is there as long as this thread. If a poll of the program makes it
             // close the descriptor meanwhile, that poll has kicked this thread, which at worst
             // wakes for nothing.
-            (timeout, link.map(|fd| unsafe { core::mem::transmute::<PollFd<'_>, PollFd<'static>>(fd) }))
+            let link = link.map(|fd| unsafe { core::mem::transmute::<PollFd<'_>, PollFd<'static>>(fd) });
+            state.sleeps_on = descriptor;
+            (timeout, link)
         };
         let kicked = self.wait(link, timeout);
         let mut state = self.lock();
@@ -148,6 +219,27 @@ impl Engine {
         if kicked {
             state.fabric.kicked(self.id);
         }
+    }
+
+    /// The driver has something for the device. If its thread sleeps, the driver's thread does it,
+    /// so that nobody waits until the other one has a CPU. Returns whether nothing is left for
+    /// which the device's thread has to wake.
+    pub(crate) fn help(&self) -> bool {
+        // Dropped after the lock.
+        let _uncancelled = Uncancelled::begin();
+        let Ok(mut state) = self.state.try_lock() else { return false };
+        if !state.asleep || !self.helped {
+            return false;
+        }
+        state.fabric.kicked(self.id);
+        state.fabric.poll(self.clock.now(), STEP);
+        // As in `sleep`, and the thread's sleep is still the right one.
+        let idle = state.fabric.prepare_sleep();
+        let link = state.fabric.wire(self.id).and_then(|wire| wire.poll_fd());
+        let descriptor = link.map(|fd| fd.as_fd().as_raw_fd());
+        let in_time =
+            state.fabric.next_deadline().is_none_or(|next| state.wakes_at.is_some_and(|at| at <= next));
+        idle && in_time && descriptor == state.sleeps_on
     }
 
     /// Waits for a kick, for the link, or for the timeout; returns whether there was a kick.
@@ -200,19 +292,19 @@ impl Stepped for Engine {
         let Ok(mut state) = self.state.try_lock() else { return false };
         if state.asleep {
             // It is woken if there is work. A poll of the device now would take that back.
-            if polls.wrapping_sub(state.polls_then) < TAKEN {
+            if self.keeps.load(Ordering::Relaxed) || polls.wrapping_sub(state.polls_then) < TAKEN {
                 return false;
             }
             state.asleep = false;
             state.fabric.awake();
-            self.nic.kick();
+            self.nic.wake();
         }
         state.fabric.poll(self.clock.now(), STEP) == Progress::Worked
     }
 
     fn leave(&self) {
         if self.on_patrol.load(Ordering::Acquire) {
-            self.nic.kick();
+            self.nic.wake();
         }
     }
 }

@@ -3,12 +3,12 @@
 #![expect(unsafe_code, reason = "memory of the process as DMA memory; signal masks and fork are C's")]
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use host::{DmaMemory, HostPlatform, Os, ProcessMemory, Std};
 use kernel_agent::{Agent, Config};
-use links::{Impaired, Link, OpenError};
+use links::{Impaired, Link, LinkSpec, OpenError};
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
 use nic_model::{Fabric, Frontend, NicConfig, port};
@@ -85,6 +85,16 @@ pub(crate) struct InProcess {
     /// By vector. Read-locked while a handler runs, so that replacing a handler waits for it.
     handlers: RwLock<Vec<Option<InterruptHandler>>>,
     pub(crate) kicks: OwnedFd,
+    /// Both stay until the process ends.
+    engine: OnceLock<Arc<Engine>>,
+}
+
+impl InProcess {
+    /// Wakes the device's thread.
+    pub(crate) fn wake(&self) {
+        // It fails only at 2^64 - 2 kicks.
+        let _ = rustix::io::write(&self.kicks, &1u64.to_ne_bytes());
+    }
 }
 
 impl Transport for InProcess {
@@ -93,8 +103,9 @@ impl Transport for InProcess {
     }
 
     fn kick(&self) {
-        // It fails only at 2^64 - 2 kicks.
-        let _ = rustix::io::write(&self.kicks, &1u64.to_ne_bytes());
+        if !self.engine.get().is_some_and(|engine| engine.help()) {
+            self.wake();
+        }
     }
 
     fn vectors(&self) -> u16 {
@@ -174,13 +185,17 @@ pub fn open() -> Result<Nic, String> {
         memory,
         handlers: RwLock::new((0..config.vectors).map(|_| None).collect()),
         kicks,
+        engine: OnceLock::new(),
     });
     let Plugged { node_guid, port, wire } = plug(&environment)?;
     let config = NicConfig { node_guid, ..config };
     let mut fabric = Fabric::new();
     let id = fabric.add_nic(config, Port(nic.clone())).map_err(|error| error.to_string())?;
     fabric.attach(id, wire, &port).map_err(|error| error.to_string())?;
-    let engine = Arc::new(Engine::new(fabric, id, nic.clone(), platform.clone()));
+    // The descriptor of a stream is another one after it has connected again.
+    let helped = matches!(environment.link, LinkSpec::Shm(_) | LinkSpec::Udp(_));
+    let engine = Arc::new(Engine::new(fabric, id, nic.clone(), platform.clone(), helped));
+    let _ = nic.engine.set(engine.clone());
     let run = {
         let engine = engine.clone();
         move || engine.drive()
