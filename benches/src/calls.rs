@@ -271,3 +271,33 @@ pub mod values {
         queue.poll(into)
     }
 }
+
+/// The calls of libibverbs, as the slots of a context have them.
+pub mod c {
+    #![expect(unsafe_code, reason = "the calls are C's")]
+
+    use std::ptr;
+
+    use verbs::abi::{Cq, Qp, RecvWr, SendWr, Wc};
+    use verbs::{cq, post};
+
+    #[inline(never)]
+    pub fn post_send(qp: *mut Qp, request: &mut SendWr) {
+        let mut bad = ptr::null_mut();
+        // SAFETY: the request is whole, and the queue pair is there.
+        assert_eq!(unsafe { post::post_send(qp, request, &mut bad) }, 0);
+    }
+
+    #[inline(never)]
+    pub fn post_recv(qp: *mut Qp, request: &mut RecvWr) {
+        let mut bad = ptr::null_mut();
+        // SAFETY: as above.
+        assert_eq!(unsafe { post::post_recv(qp, request, &mut bad) }, 0);
+    }
+
+    #[inline(never)]
+    pub fn poll(cq: *mut Cq, into: &mut Wc) -> i32 {
+        // SAFETY: there is room for one, and the queue is there.
+        unsafe { cq::poll_cq(cq, 1, into) }
+    }
+}

@@ -82,15 +82,8 @@ enum Command {
     },
     /// Measure, each figure beside its baseline from the same run (use --release)
     Bench {
-        /// Also write the figures to FILE, as a list of {name, value, unit, baseline, ratio,
-        /// wanted}
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// Measure Linux guests with Soft-RoCE, too, also as hosts and targets of NVMe over RDMA,
-        /// and compare (with --transport iwarp guests with siw, and no NVMe); they are made of
-        /// Debian's packages
-        #[arg(long)]
-        against_linux: bool,
+        #[command(flatten)]
+        asked: bench::Asked,
     },
     /// Download and build what tests with Linux and `bench --against-linux` use, so that they need
     /// no network afterwards
@@ -201,7 +194,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<u8> {
         }
         Command::Pair { app, words } => pair::pair(options, app.as_deref(), &words),
         Command::Test { filters, show_output } => runner::run_and_print(options, &filters, show_output),
-        Command::Bench { json, against_linux } => bench::bench(options, json.as_deref(), against_linux),
+        Command::Bench { asked } => bench::bench(options, &asked),
         Command::Prepare => linux::prepare().map(|()| 0),
         Command::Nic => serve::serve(options),
         Command::Storage { exports } => storage::serve(options, &exports),

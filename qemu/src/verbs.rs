@@ -29,6 +29,8 @@ use crate::options::Options;
 const NAME: &str = "libibverbs.so.1";
 const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 const PATH: &str = "LD_LIBRARY_PATH";
+/// The name of the device unless the user gives one.
+const DEVICE: &str = "rxe0";
 
 /// What `verbs` is to do.
 #[derive(Args, Debug)]
@@ -37,7 +39,7 @@ pub struct Asked {
     #[arg(long)]
     print_env: bool,
     /// The name of the device that programs see
-    #[arg(long, value_name = "NAME", default_value = "rxe0")]
+    #[arg(long, value_name = "NAME", default_value = DEVICE)]
     name: String,
     /// `install DIR` puts the library into the folder DIR, under the names that programs load
     #[arg(value_name = "install DIR", num_args = 0..=2)]
@@ -83,6 +85,20 @@ pub fn verbs(options: &Options, asked: &Asked) -> Result<u8> {
         (None, false, None) => usage("which program? for example: cargo run -- verbs -- ibv_devinfo"),
         _ => usage("choose one of --print-env, install DIR and a program"),
     }
+}
+
+/// A program of Debian's packages on the library, which is built. What the options say of links
+/// counts.
+pub(crate) fn command(options: &Options, program: &Path, arguments: &[&str]) -> Result<Command> {
+    let mut path = own_folder()?.into_os_string();
+    // The libraries of perftest that are not of rdma-core.
+    if let Some(root) = program.parent().and_then(Path::parent) {
+        path.push(":");
+        path.push(root.join("lib/x86_64-linux-gnu"));
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).env(PATH, path).envs(variables(options, DEVICE)?);
+    Ok(command)
 }
 
 /// The folder in the target folder that has the library, which is built.

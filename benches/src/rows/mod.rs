@@ -11,6 +11,7 @@ mod rdma;
 mod regions;
 mod storage;
 mod touched;
+mod verbs;
 mod vipl;
 
 use crate::callgrind::Unit;
@@ -32,6 +33,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "connected", rows: connected::ROWS, unit: INSTRUCTIONS, count: connected::count },
     Group { name: "datagrams", rows: datagrams::ROWS, unit: INSTRUCTIONS, count: datagrams::count },
     Group { name: "rdma", rows: rdma::ROWS, unit: INSTRUCTIONS, count: rdma::count },
+    Group { name: "verbs", rows: verbs::ROWS, unit: INSTRUCTIONS, count: verbs::count },
     Group { name: "dat", rows: dat::ROWS, unit: INSTRUCTIONS, count: dat::count },
     Group { name: "vipl", rows: vipl::ROWS, unit: INSTRUCTIONS, count: vipl::count },
     Group { name: "crowd", rows: &["dequeue_16000"], unit: INSTRUCTIONS, count: crowd::count },

@@ -9,10 +9,12 @@ mod iwarp;
 mod linux;
 mod socket;
 mod storage;
+mod verbs;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use links::Impairment;
 
 use crate::error::{Error, Result};
@@ -35,9 +37,28 @@ const VIA_NICS: u32 = 5;
 /// The MTU of the stream link: packets of 4096 bytes fit.
 const STREAM_MTU: u32 = 4200;
 
-/// Runs the benchmarks, and those of Linux guests if `against_linux`; prints the table, and writes
-/// the JSON file if there is a path for it. Returns the image's status.
-pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Result<u8> {
+/// What `bench` is to measure besides, or instead.
+#[derive(Args, Clone, Debug)]
+pub struct Asked {
+    /// Also write the figures to FILE, as a list of {name, value, unit, baseline, ratio, wanted}
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Measure Linux guests with Soft-RoCE, too, also as hosts and targets of NVMe over RDMA, and
+    /// compare (with --transport iwarp guests with siw, and no NVMe); they are made of Debian's
+    /// packages
+    #[arg(long)]
+    pub against_linux: bool,
+    /// Measure Debian's perftest on the verbs library, between two processes of this machine, and
+    /// nothing else; with --against-linux beside the same between Linux guests with Soft-RoCE
+    #[arg(long)]
+    pub verbs: bool,
+}
+
+/// Runs the benchmarks that were asked for; prints the table, and writes the JSON file if there is
+/// a path for it. Returns the image's status.
+pub fn bench(options: &Options, asked: &Asked) -> Result<u8> {
+    let Asked { json, against_linux, .. } = asked;
+    let (json, against_linux) = (json.as_deref(), *against_linux);
     if !options.network.links.is_empty() {
         return Err(Error::Usage("bench has links of its own; leave out --link".into()));
     }
@@ -52,6 +73,17 @@ pub fn bench(options: &Options, json: Option<&Path>, against_linux: bool) -> Res
         complain!(
             "ferrovia: this is not a release build; `cargo run --release -- bench` gives figures that count"
         );
+    }
+    if asked.verbs {
+        let (progress, mut figures) = (Progress::begin("bench"), Vec::new());
+        verbs::measure(options, &progress, &mut figures)?;
+        if against_linux {
+            figures.extend(verbs::beside_linux(options, stream_mtu(options), &progress, &figures)?);
+        }
+        drop(progress);
+        table(&figures).iter().try_for_each(|line| print_line(line))?;
+        write_json(&figures)?;
+        return Ok(0);
     }
     let launcher = Launcher::prepare(options, IMAGE)?;
     if options.network.transport() == Transport::Iwarp {
