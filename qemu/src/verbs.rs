@@ -4,7 +4,7 @@
 //! finds first. The
 //! launcher builds Ferrovia's, puts it into a folder under that name, and runs the program with the
 //! folder in front of `LD_LIBRARY_PATH`. The options about links become variables that the library
-//! reads when the program first asks for devices (`verbs/library/src/environment.rs`).
+//! reads when the program first asks for devices (`host/process/src/environment.rs`).
 
 use std::env;
 use std::ffi::OsString;

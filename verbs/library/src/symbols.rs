@@ -3,7 +3,7 @@
 
 use verbs::{Nic, ah, channel, cm, cq, device, memory, missing, qp, qp_ex, srq, words};
 
-use crate::machine;
+use crate::nic;
 
 export! {
     "ibv_get_device_list", "IBVERBS_1.1", device::get_device_list;
@@ -162,7 +162,7 @@ export! {
 
 /// Opens the NIC when the program asks for devices; says on standard error why there is none.
 fn open() -> Result<Vec<Nic>, i32> {
-    match machine::open() {
+    match nic::open() {
         Ok(nic) => Ok(vec![nic]),
         Err(error) => {
             eprintln!("ferrovia: there is no RDMA device: {error}");

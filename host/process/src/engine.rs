@@ -20,7 +20,6 @@ use links::Link;
 use nic_model::{Fabric, NicId, Progress};
 use platform::{Instant, Platform};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use verbs::Stepped;
 
 use crate::machine::{InProcess, Port};
 
@@ -84,7 +83,7 @@ impl Trust {
 }
 
 /// The device.
-pub(crate) struct Engine {
+pub struct Engine {
     state: Mutex<State>,
     id: NicId,
     nic: Arc<InProcess>,
@@ -284,8 +283,11 @@ impl Drop for Uncancelled {
     }
 }
 
-impl Stepped for Engine {
-    fn step(&self) -> bool {
+impl Engine {
+    /// Does a piece of the device's work, of bounded length, in a poll of the program that found
+    /// nothing; returns whether there was any. It does not wait: if another thread does the work
+    /// now, it returns false at once.
+    pub fn step(&self) -> bool {
         // Dropped after the lock.
         let _uncancelled = Uncancelled::begin();
         let polls = self.polls.fetch_add(1, Ordering::Relaxed);
@@ -302,7 +304,8 @@ impl Stepped for Engine {
         state.fabric.poll(self.clock.now(), STEP) == Progress::Worked
     }
 
-    fn leave(&self) {
+    /// The program is going to wait for an event: the device's own thread has to do the work.
+    pub fn leave(&self) {
         if self.on_patrol.load(Ordering::Acquire) {
             self.nic.wake();
         }

@@ -7,15 +7,14 @@
 //! a device drops, and which the kernel refuses if nobody has the port. Of other machines nobody is
 //! asked: one with an RNIC has no socket there.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use links::{LinkSpec, Shm};
-use verbs::cm::connection;
 
 /// RoCEv2's port.
 const PORT: u16 = 4791;
@@ -24,8 +23,23 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Peers that are watched at most; connections with others end as their requests fail.
 const MOST_PEERS: usize = 256;
 
-/// Who knows which peers are gone.
-pub enum Watcher {
+/// The peers with which the process is connected, as the library on the NIC knows them.
+#[derive(Clone, Copy)]
+pub struct Peers {
+    /// The addresses of all.
+    pub all: fn() -> BTreeSet<IpAddr>,
+    /// Nobody is at this address any more: connections with it end now.
+    pub lost: fn(IpAddr),
+}
+
+/// Who asks whether peers are gone.
+pub(crate) struct Watcher {
+    peers: Peers,
+    oracle: Oracle,
+}
+
+/// Who knows it.
+enum Oracle {
     /// The folder of a network in memory.
     Folder(PathBuf),
     /// Sockets to the ports of peers, from an address of loopback.
@@ -50,43 +64,46 @@ fn socket(own: IpAddr, peer: IpAddr) -> Option<UdpSocket> {
 
 impl Watcher {
     /// The watcher of a link between processes of one machine.
-    pub fn of(link: &LinkSpec) -> Option<Watcher> {
-        match link {
-            LinkSpec::Shm(folder) => Some(Watcher::Folder(folder.clone())),
-            LinkSpec::Udp(own) if own.is_loopback() => Some(Watcher::Udp(*own, HashMap::new())),
-            _ => None,
-        }
+    pub(crate) fn of(link: &LinkSpec, peers: Peers) -> Option<Watcher> {
+        let oracle = match link {
+            LinkSpec::Shm(folder) => Oracle::Folder(folder.clone()),
+            LinkSpec::Udp(own) if own.is_loopback() => Oracle::Udp(*own, HashMap::new()),
+            _ => return None,
+        };
+        Some(Watcher { peers, oracle })
     }
 
+    /// Ends the connections with peers that are gone; for ever.
+    pub(crate) fn run(mut self) {
+        loop {
+            std::thread::sleep(ROUND);
+            let peers = (self.peers.all)();
+            if let Oracle::Udp(_, sockets) = &mut self.oracle {
+                sockets.retain(|peer, _| peers.contains(peer));
+            }
+            for peer in peers.into_iter().take(MOST_PEERS) {
+                if self.oracle.is_gone(peer) {
+                    if let Oracle::Udp(_, sockets) = &mut self.oracle {
+                        sockets.remove(&peer);
+                    }
+                    (self.peers.lost)(peer);
+                }
+            }
+        }
+    }
+}
+
+impl Oracle {
     fn is_gone(&mut self, peer: IpAddr) -> bool {
         match self {
-            Watcher::Folder(folder) => Shm::has_ended(folder, peer),
-            Watcher::Udp(own, sockets) => {
+            Oracle::Folder(folder) => Shm::has_ended(folder, peer),
+            Oracle::Udp(own, sockets) => {
                 if let Entry::Vacant(place) = sockets.entry(peer)
                     && let Some(socket) = socket(*own, peer)
                 {
                     place.insert(socket);
                 }
                 sockets.get(&peer).is_some_and(refuses)
-            }
-        }
-    }
-
-    /// Ends the connections with peers that are gone; for ever.
-    pub fn run(mut self) {
-        loop {
-            std::thread::sleep(ROUND);
-            let peers = connection::peers();
-            if let Watcher::Udp(_, sockets) = &mut self {
-                sockets.retain(|peer, _| peers.contains(peer));
-            }
-            for peer in peers.into_iter().take(MOST_PEERS) {
-                if self.is_gone(peer) {
-                    if let Watcher::Udp(_, sockets) = &mut self {
-                        sockets.remove(&peer);
-                    }
-                    connection::lost(peer);
-                }
             }
         }
     }

@@ -47,8 +47,9 @@ where
 }
 
 impl Environment {
-    /// Reads the variables. An error is one line.
-    pub fn read() -> Result<Environment, String> {
+    /// Reads the variables. `link` is the link to be used in place of `FERROVIA_LINK`, if it is not
+    /// empty. An error is one line.
+    pub fn read(link: &str) -> Result<Environment, String> {
         let list: Option<String> = value("FERROVIA_IP")?;
         let parse = |text: &str| {
             text.trim().parse::<IpPrefix>().map_err(|error| format!("FERROVIA_IP={text}: {error}"))
@@ -59,7 +60,11 @@ impl Environment {
             let (least, most) = (port::MIN_MTU, port::MAX_MTU);
             return Err(format!("FERROVIA_MTU={mtu}: an MTU is from {least} to {most}"));
         }
-        let link = match value("FERROVIA_LINK")? {
+        let given = match link {
+            "" => value("FERROVIA_LINK")?,
+            link => Some(link.parse().map_err(|error| format!("the link {link}: {error}"))?),
+        };
+        let link = match given {
             Some(link) => link,
             None => LinkSpec::Shm(Shm::own_folder().map_err(|error| error.to_string())?),
         };
@@ -75,7 +80,7 @@ impl Environment {
 
 /// The lists of addresses of the port to try. A link by UDP carries its own address only: another
 /// one is refused.
-pub fn candidates(environment: &Environment) -> Result<Vec<Vec<IpPrefix>>, String> {
+pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Vec<IpPrefix>>, String> {
     let (link, given) = (&environment.link, &environment.addresses);
     if let LinkSpec::Udp(own) = link
         && let Some(other) = given.iter().find(|prefix| prefix.address() != *own)

@@ -15,11 +15,10 @@ use nic_model::{Fabric, Frontend, NicConfig, port};
 use platform::sync::atomic::AtomicU32;
 use platform::{DmaBuffer, Instant, OutOfMemory, Platform, SharedSlice, Wake};
 use rustix::event::EventfdFlags;
-use verbs::Nic;
 
 use crate::engine::Engine;
 use crate::environment::{Environment, candidates};
-use crate::watch::Watcher;
+use crate::watch::{Peers, Watcher};
 
 /// Objects of each kind at most: the driver's tables take memory of the program.
 const CONFIG: Config = Config {
@@ -169,10 +168,21 @@ fn plug(environment: &Environment) -> Result<Plugged, String> {
     Err(format!("other processes have all addresses of {link}; end some of them, or choose one by --ip"))
 }
 
-/// Opens the NIC of this process. An error is one line.
-pub fn open() -> Result<Nic, String> {
-    let environment = Environment::read()?;
-    // SAFETY: programs promise it by their registrations (`ibv_reg_mr`).
+/// A NIC of this process.
+pub struct Nic {
+    /// The name that the user chose for it.
+    pub name: String,
+    /// The platform on which its driver runs.
+    pub platform: Arc<dyn Platform>,
+    /// The agent that owns it.
+    pub agent: Arc<Agent>,
+    /// The device, whose work the program's polls may do.
+    pub engine: Arc<Engine>,
+}
+
+/// Opens a NIC of this process. `peers` are those that it is connected with. An error is one line.
+pub fn open(environment: Environment, peers: Peers) -> Result<Nic, String> {
+    // SAFETY: programs promise it by their registrations (`ibv_reg_mr`, `dat_lmr_create`).
     let memory = Arc::new(unsafe { ProcessMemory::new() });
     let platform: Arc<dyn Platform> = Arc::new(HostPlatform::on(memory.clone(), Box::new(Quiet(Std::new()))));
     let failed = |what: &str| format!("cannot {what}");
@@ -202,11 +212,11 @@ pub fn open() -> Result<Nic, String> {
     };
     let started = without_signals(|| std::thread::Builder::new().name("ferrovia-nic".into()).spawn(run));
     started.map_err(|error| format!("cannot start the NIC's thread: {error}"))?;
-    let agent = Agent::open(platform, nic, 0, CONFIG).map_err(|error| error.to_string())?;
-    if let Some(watcher) = Watcher::of(&environment.link) {
+    let agent = Agent::open(platform.clone(), nic, 0, CONFIG).map_err(|error| error.to_string())?;
+    if let Some(watcher) = Watcher::of(&environment.link, peers) {
         let watch = move || watcher.run();
         // Without it, connections whose peer is gone end when a request fails.
         let _ = without_signals(|| std::thread::Builder::new().name("ferrovia-watch".into()).spawn(watch));
     }
-    Ok(Nic { name: environment.name, agent, stepped: Some(engine) })
+    Ok(Nic { name: environment.name, platform, agent, engine })
 }
