@@ -21,16 +21,17 @@
 //!   return.
 //!
 //! It stands on `rdma` and the agent, beside IT-API and VIPL. There is no registry of providers,
-//! since boot code passes the [`Provider`], and of the extensions there are InfiniBand's only, not
-//! iWARP's.
+//! since boot code passes the [`Provider`]; `dat/provider` makes a provider library of it, which
+//! the registry of C programs loads. Of the extensions there are InfiniBand's only, not iWARP's.
 //!
 //! What the DAT documents leave open is decided in docs/decisions/dat.md.
 //!
 //! The modules are `handle`, `ret` (errors), `flags`, `attr` and `event` (DAT's types and numbers),
 //! `segment` (pieces of memory), `ia`, `pz`, `lmr`, `rmr`, `srq`, `evd`, `cno`, `ep` (the objects),
-//! `cm` (service points and requests), `datagrams` (resolving datagram endpoints), `address_handle`
-//! (where datagrams go), `extension` (the extensions' posts), `completion` (what is posted with a
-//! request, and what its completion means), `upcalls` (events of the agent), `context`, `error`.
+//! `raw` (regions of memory for which the caller answers), `cm` (service points and requests),
+//! `datagrams` (resolving datagram endpoints), `address_handle` (where datagrams go), `extension`
+//! (the extensions' posts), `completion` (what is posted with a request, and what its completion
+//! means), `upcalls` (events of the agent), `context`, `error`.
 #![no_std]
 
 extern crate alloc;
@@ -54,6 +55,7 @@ mod lmr;
 mod objects;
 mod provider;
 mod pz;
+mod raw;
 mod ret;
 mod rmr;
 mod segment;

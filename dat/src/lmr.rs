@@ -130,13 +130,81 @@ impl Inner {
                 let list = MemoryList::Contiguous { bus: buffer.bus() + *offset as u64, length };
                 self.agent().registering(buffer, || register(&list))
             }
-            Memory::Static(_) => self.agent().list_virtual(address, length, register).flatten(),
+            Memory::Static(_) | Memory::Raw { .. } => {
+                self.agent().list_virtual(address, length, register).flatten()
+            }
         };
         registered.map_err(|error| match error {
             kernel_agent::Error::TooScattered | kernel_agent::Error::NotReachable => {
                 parameter(Subtype::InvalidArg3)
             }
             other => self.error(other),
+        })
+    }
+
+    /// Registers memory, which `memory` finds.
+    pub(crate) fn create_lmr(
+        &self,
+        memory: impl FnOnce() -> Result<(Memory, MemType)>,
+        length: u64,
+        pz: PzHandle,
+        privileges: MemPriv,
+        va_type: VaType,
+    ) -> Result<Lmr> {
+        self.check_privileges(privileges, Subtype::InvalidArg6)?;
+        if va_type == VaType::Zb && !self.offers.zero_based() {
+            return Err(MODEL);
+        }
+        let (memory, mem_type) = memory()?;
+        self.not_in_upcall()?;
+        let zone = self.enter_zone(pz)?;
+        let read_only = matches!(memory, Memory::Static(_));
+        let writes = privileges.intersects(MemPriv::LOCAL_WRITE.union(REMOTE_WRITES));
+        if !are_possible(privileges) {
+            return Err(parameter(Subtype::InvalidArg6));
+        }
+        if length > self.identity().max_region {
+            return Err(parameter(Subtype::InvalidArg3));
+        }
+        if read_only && writes {
+            return Err(parameter(Subtype::InvalidArg6));
+        }
+        let extent = memory.extent().filter(|(_, room)| length <= *room);
+        let (address, _) = extent.ok_or(parameter(Subtype::InvalidArg3))?;
+        let reservation = self.lmrs.reserve()?;
+        let handle = reservation.handle();
+        self.keys.reach(handle.as_raw())?;
+        let mut rights = rights(privileges) | LinkFlags::BIND;
+        rights.set(LinkFlags::RELATIVE, va_type == VaType::Zb);
+        let region = self.register(&zone, &memory, address, length, rights)?;
+        let (key, remote) = (region.key(), region.remote_key());
+        let undo = |region: &kernel_agent::Region| {
+            self.owners.clear(key, handle.as_raw());
+            let _ = region.destroy();
+            NO_MEMORY
+        };
+        self.owners.set(key, handle.as_raw()).map_err(|_| undo(&region))?;
+        let made = heap::arc(Region {
+            handle,
+            zone,
+            region,
+            memory: Mutex::new(Some(memory)),
+            address,
+            length,
+            mem_type,
+            va_type,
+            context: Context::new(),
+        });
+        let made = made.map_err(|made| undo(&made.region))?;
+        self.keys.set(handle.as_raw(), key);
+        reservation.fill(made);
+        let is_remote = privileges.intersects(REMOTE_WRITES.union(MemPriv::REMOTE_READ));
+        Ok(Lmr {
+            lmr_handle: handle,
+            lmr_context: LmrContext(handle),
+            rmr_context: is_remote.then(|| remote.to_be()),
+            registered_size: length,
+            registered_address: address as u64,
         })
     }
 
@@ -192,74 +260,21 @@ impl Ia {
         va_type: VaType,
     ) -> Result<Lmr> {
         let inner = self.call()?;
-        inner.check_privileges(privileges, Subtype::InvalidArg6)?;
-        if va_type == VaType::Zb && !inner.offers.zero_based() {
-            return Err(MODEL);
-        }
-        let (memory, mem_type) = match region_description {
+        let found = || match region_description {
             RegionDescription::Buffer { buffer, offset } => {
-                (Memory::Buffer { buffer: buffer.clone(), offset }, MemType::Virtual)
+                Ok((Memory::Buffer { buffer: buffer.clone(), offset }, MemType::Virtual))
             }
-            RegionDescription::Static(bytes) => (Memory::Static(bytes), MemType::Virtual),
+            RegionDescription::Static(bytes) => Ok((Memory::Static(bytes), MemType::Virtual)),
             RegionDescription::Lmr(lmr) => {
                 let region = inner.lmr(lmr)?;
                 if length > region.length {
                     return Err(parameter(Subtype::InvalidArg3));
                 }
                 let memory = region.memory.lock().clone();
-                (memory.ok_or(INVALID)?, MemType::Lmr)
+                Ok((memory.ok_or(INVALID)?, MemType::Lmr))
             }
         };
-        inner.not_in_upcall()?;
-        let zone = inner.enter_zone(pz)?;
-        let read_only = matches!(memory, Memory::Static(_));
-        let writes = privileges.intersects(MemPriv::LOCAL_WRITE.union(REMOTE_WRITES));
-        if !are_possible(privileges) {
-            return Err(parameter(Subtype::InvalidArg6));
-        }
-        if length > inner.identity().max_region {
-            return Err(parameter(Subtype::InvalidArg3));
-        }
-        if read_only && writes {
-            return Err(parameter(Subtype::InvalidArg6));
-        }
-        let extent = memory.extent().filter(|(_, room)| length <= *room);
-        let (address, _) = extent.ok_or(parameter(Subtype::InvalidArg3))?;
-        let reservation = inner.lmrs.reserve()?;
-        let handle = reservation.handle();
-        inner.keys.reach(handle.as_raw())?;
-        let mut rights = rights(privileges) | LinkFlags::BIND;
-        rights.set(LinkFlags::RELATIVE, va_type == VaType::Zb);
-        let region = inner.register(&zone, &memory, address, length, rights)?;
-        let (key, remote) = (region.key(), region.remote_key());
-        let undo = |region: &kernel_agent::Region| {
-            inner.owners.clear(key, handle.as_raw());
-            let _ = region.destroy();
-            NO_MEMORY
-        };
-        inner.owners.set(key, handle.as_raw()).map_err(|_| undo(&region))?;
-        let made = heap::arc(Region {
-            handle,
-            zone,
-            region,
-            memory: Mutex::new(Some(memory)),
-            address,
-            length,
-            mem_type,
-            va_type,
-            context: Context::new(),
-        });
-        let made = made.map_err(|made| undo(&made.region))?;
-        inner.keys.set(handle.as_raw(), key);
-        reservation.fill(made);
-        let is_remote = privileges.intersects(REMOTE_WRITES.union(MemPriv::REMOTE_READ));
-        Ok(Lmr {
-            lmr_handle: handle,
-            lmr_context: LmrContext(handle),
-            rmr_context: is_remote.then(|| remote.to_be()),
-            registered_size: length,
-            registered_address: address as u64,
-        })
+        inner.create_lmr(found, length, pz, privileges, va_type)
     }
 
     /// Returns a region's parameters.

@@ -13,6 +13,13 @@ use crate::handle::LmrHandle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct LmrContext(pub(crate) LmrHandle);
 
+impl LmrContext {
+    /// The context of a region, as the consumer got it when it created the region.
+    pub const fn of(lmr: LmrHandle) -> LmrContext {
+        LmrContext(lmr)
+    }
+}
+
 /// Names a region in requests of the peer. The number is in network byte order: consumers can send
 /// its bytes to the peer as they are.
 #[doc(alias = "DAT_RMR_CONTEXT")]

@@ -113,13 +113,22 @@ pub fn build_tool(name: &str) -> Result<PathBuf> {
     Ok(target_dir.join(LINUX_TARGET).join("release").join(name))
 }
 
-/// Builds the verbs library for programs of this machine, and returns its file.
-pub fn build_library() -> Result<PathBuf> {
+/// The shared libraries for programs of this machine.
+pub struct Libraries {
+    /// The verbs and connections.
+    pub verbs: PathBuf,
+    /// The provider of DAT.
+    pub dat: PathBuf,
+}
+
+/// Builds the libraries for programs of this machine, and returns their files.
+pub fn build_libraries() -> Result<Libraries> {
     let target_dir = target_folder()?.join("verbs");
     let mut cargo = nested_cargo(LINUX_TARGET, sources::root()?, &target_dir);
-    cargo.args(["--release", "--package", "ferrovia-verbs-library"]);
-    run_with_progress(cargo, "the verbs library")?;
-    Ok(target_dir.join(LINUX_TARGET).join("release").join("libferrovia_verbs.so"))
+    cargo.args(["--release", "--package", "ferrovia-verbs-library", "--package", "ferrovia-dat-provider"]);
+    run_with_progress(cargo, "the libraries for programs")?;
+    let built = |name| target_dir.join(LINUX_TARGET).join("release").join(name);
+    Ok(Libraries { verbs: built("libferrovia_verbs.so"), dat: built("libferrovia_dat_provider.so") })
 }
 
 /// A cargo that builds for `target` in its own target folder.

@@ -1,13 +1,14 @@
-//! C programs on the verbs library: `verbs`.
+//! C programs on the verbs library, and on the provider of DAT: `verbs`.
 //!
 //! A program that is linked to libibverbs and librdmacm loads the libraries of these names that it
-//! finds first. The
-//! launcher builds Ferrovia's, puts it into a folder under that name, and runs the program with the
-//! folder in front of `LD_LIBRARY_PATH`. The options about links become variables that the library
-//! reads when the program first asks for devices (`host/process/src/environment.rs`).
+//! finds first. The launcher builds Ferrovia's, puts it into a folder under that name, and runs the
+//! program with the folder in front of `LD_LIBRARY_PATH`. A program that is linked to libdat2 finds
+//! the provider by the file `dat.conf` of the same folder, which `DAT_OVERRIDE` names. The options
+//! about links become variables that the libraries read when the program first asks for devices
+//! (`host/process/src/environment.rs`).
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -31,6 +32,12 @@ const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"]
 const PATH: &str = "LD_LIBRARY_PATH";
 /// The name of the device unless the user gives one.
 const DEVICE: &str = "rxe0";
+/// The provider of DAT, the file that names it, the variable that names the file, and the name of
+/// the interface adapter there.
+const PROVIDER: &str = "libferrovia-dat.so";
+const CONF: &str = "dat.conf";
+const CONF_VARIABLE: &str = "DAT_OVERRIDE";
+const ADAPTER: &str = "ferrovia0";
 
 /// What `verbs` is to do.
 #[derive(Args, Debug)]
@@ -60,26 +67,32 @@ pub fn verbs(options: &Options, asked: &Asked) -> Result<u8> {
     let variables = variables(options, &asked.name)?;
     match (&install, asked.print_env, asked.program.split_first()) {
         (Some(folder), false, None) => {
-            put(&images::build_library()?, folder)?;
-            print_line(&format!("put into {}: {NAME}, {}", folder.display(), OTHER_NAMES.join(", ")))?;
+            put(&images::build_libraries()?, folder)?;
+            let others = OTHER_NAMES.join(", ");
+            print_line(&format!("put into {}: {NAME}, {others}, {PROVIDER}, {CONF}", folder.display()))?;
             Ok(0)
         }
         (None, true, None) => {
             let folder = own_folder()?;
-            print_line(&format!("export {PATH}={}${{{PATH}:+:${PATH}}}", quoted(&folder.into_os_string())))?;
+            print_line(&format!("export {CONF_VARIABLE}={}", quoted(folder.join(CONF).as_os_str())))?;
+            print_line(&format!("export {PATH}={}${{{PATH}:+:${PATH}}}", quoted(folder.as_os_str())))?;
             for (name, value) in variables {
                 print_line(&format!("export {name}={}", quoted(&value)))?;
             }
             Ok(0)
         }
         (None, false, Some((program, arguments))) => {
-            let mut path = own_folder()?.into_os_string();
+            let folder = own_folder()?;
+            let conf = folder.join(CONF);
+            let mut path = folder.into_os_string();
             if let Some(former) = env::var_os(PATH).filter(|former| !former.is_empty()) {
                 path.push(":");
                 path.push(former);
             }
             // It returns only if it fails.
-            let error = Command::new(program).args(arguments).env(PATH, path).envs(variables).exec();
+            let mut command = Command::new(program);
+            command.args(arguments).env(PATH, path).env(CONF_VARIABLE, conf).envs(variables);
+            let error = command.exec();
             Err(Error::System { what: format!("run {}", Path::new(program).display()), source: error })
         }
         (None, false, None) => usage("which program? for example: cargo run -- verbs -- ibv_devinfo"),
@@ -101,16 +114,16 @@ pub(crate) fn command(options: &Options, program: &Path, arguments: &[&str]) -> 
     Ok(command)
 }
 
-/// The folder in the target folder that has the library, which is built.
+/// The folder in the target folder that has the libraries, which are built.
 fn own_folder() -> Result<PathBuf> {
     let folder = images::target_folder()?.join("verbs").join("lib");
-    put(&images::build_library()?, &folder)?;
+    put(&images::build_libraries()?, &folder)?;
     Ok(folder)
 }
 
-/// Puts the library into a folder, with links to it. A program that has the former one open keeps
-/// it.
-fn put(library: &Path, folder: &Path) -> Result<()> {
+/// Puts the libraries into a folder, with links to the one of the verbs. A program that has a
+/// former one open keeps it.
+fn put(libraries: &images::Libraries, folder: &Path) -> Result<()> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::File { path, source }
@@ -121,14 +134,24 @@ fn put(library: &Path, folder: &Path) -> Result<()> {
         make(&next).map_err(failed(&next))?;
         fs::rename(&next, &place).map_err(failed(&place))
     };
-    replace(NAME, &|next| fs::copy(library, next).map(drop))?;
+    replace(NAME, &|next| fs::copy(&libraries.verbs, next).map(drop))?;
     for name in OTHER_NAMES {
         replace(name, &|next| symlink(NAME, next))?;
     }
-    Ok(())
+    replace(PROVIDER, &|next| fs::copy(&libraries.dat, next).map(drop))?;
+    let provider = folder.canonicalize().map_err(failed(folder))?.join(PROVIDER);
+    replace(CONF, &|next| fs::write(next, conf(&provider)))
 }
 
-/// The variables that tell the library of the options.
+/// The line by which the registry of DAT finds the provider. Programs ask for one that is not
+/// thread-safe; this one is. The last two members are the link, if it is not the one that the
+/// variables name, and nothing.
+fn conf(provider: &Path) -> String {
+    let provider = provider.display();
+    format!("{ADAPTER} u2.0 nonthreadsafe default \"{provider}\" ferrovia.1.0 \"\" \"\"\n")
+}
+
+/// The variables that tell the libraries of the options.
 fn variables(options: &Options, name: &str) -> Result<Vec<(&'static str, OsString)>> {
     let network = &options.network;
     let mut variables = vec![("FERROVIA_NAME", OsString::from(name))];
@@ -169,6 +192,6 @@ fn variables(options: &Options, name: &str) -> Result<Vec<(&'static str, OsStrin
 }
 
 /// A word of a shell.
-fn quoted(word: &OsString) -> String {
+fn quoted(word: &OsStr) -> String {
     format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
 }

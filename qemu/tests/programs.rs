@@ -1,4 +1,5 @@
-//! Other people's programs on the verbs library: those of Debian's packages, unchanged.
+//! Other people's programs on the verbs library, and on the provider of DAT (`dat`): those of
+//! Debian's packages, unchanged.
 //!
 //! `cargo test --test programs` runs these tests; plain `cargo test` does not, as they download
 //! packages (once). Each program is a process with a NIC of its own, on an address of 127.0.0.0/8
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 use links::Shm;
 use qemu::linux::image::Image;
 use qemu::linux::{self, Device, Side, programs};
+
+#[path = "programs/dat.rs"]
+mod dat;
 
 /// How long a program may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -15,8 +15,16 @@ use crate::ret::{Result, Subtype};
 /// The memory of a region.
 #[derive(Clone)]
 pub(crate) enum Memory {
-    Buffer { buffer: Arc<DmaBuffer>, offset: usize },
+    Buffer {
+        buffer: Arc<DmaBuffer>,
+        offset: usize,
+    },
     Static(&'static [u8]),
+    /// Memory for which the consumer answers.
+    Raw {
+        address: usize,
+        length: u64,
+    },
 }
 
 impl Memory {
@@ -29,6 +37,7 @@ impl Memory {
                 Some((buffer.addr() + offset, room as u64))
             }
             Memory::Static(bytes) => Some((bytes.as_ptr().addr(), bytes.len() as u64)),
+            Memory::Raw { address, length } => Some((*address, *length)),
         }
     }
 }

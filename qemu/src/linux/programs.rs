@@ -1,5 +1,5 @@
 //! Programs of Debian's packages that run on this machine, not in a guest: those that use
-//! libibverbs and librdmacm, for tests of our library.
+//! libibverbs and librdmacm, and those that use libdat2, for tests of our libraries.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,8 +10,9 @@ use crate::progress::Progress;
 
 use super::image::{Apt, Work, unpack};
 
-/// The last two are libraries that perftest needs.
-const PACKAGES: [&str; 5] = ["ibverbs-utils", "rdmacm-utils", "perftest", "libibumad3", "libpci3"];
+/// The last four are programs for DAT, their library, and libraries that perftest needs.
+const PACKAGES: [&str; 7] =
+    ["ibverbs-utils", "rdmacm-utils", "perftest", "dapl2-utils", "libdapl2", "libibumad3", "libpci3"];
 
 /// Whether a process listens at a port of TCP, by the kernel's tables.
 pub fn is_heard(port: &str) -> bool {
