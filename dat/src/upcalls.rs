@@ -61,11 +61,22 @@ impl Upcalls for Inner {
 }
 
 impl Inner {
+    /// The connection of an endpoint is over, and it takes no more Receives from its shared receive
+    /// queue.
+    fn last_receive(&self, ep: EpHandle, qpn: u32) {
+        // The endpoint may have been reset or freed since then.
+        if self.eps.with(ep, |ep| ep.qp.qpn() == qpn) == Some(true) {
+            let number = EventNumber::ASYNC_ERROR_EP_BROKEN;
+            self.report_error(number, ep, AsyncReason::EpTransferToError, Origin::Upcall);
+        }
+    }
+
     /// Handles an event of a queue pair. If a completion reports the failure (`completes`), no
     /// asynchronous event does.
     fn queue_pair(&self, ep: EpHandle, qpn: u32, event: NicEvent, completes: bool) {
         let reported = match event {
             NicEvent::SendQueueDrained => return self.drained(ep, qpn),
+            NicEvent::LastWqeReached => return self.last_receive(ep, qpn),
             NicEvent::QpFatal | NicEvent::QpInvalidRequest if completes => None,
             NicEvent::QpFatal => Some(AsyncReason::EpTransferToError),
             NicEvent::QpInvalidRequest | NicEvent::QpAccessError => Some(AsyncReason::EpOther),

@@ -49,6 +49,15 @@ fn low(w: &World<'_>, srq: SrqHandle) -> Outcome {
     Ok(())
 }
 
+/// Waits for the event that an endpoint whose connection is over takes no more Receives.
+#[track_caller]
+fn no_more(w: &World<'_>, ep: EpHandle) -> Outcome {
+    let event = expect(&w.b, w.asynchronous[1], EventNumber::ASYNC_ERROR_EP_BROKEN)?;
+    let error = AsynchError { dat_handle: ep.into(), reason: AsyncReason::EpTransferToError };
+    check_eq!(event.event_data, EventData::AsynchError(error));
+    Ok(())
+}
+
 /// Makes a message take the next Receive of the queue.
 #[track_caller]
 fn use_one(far: &End, own: &End, cookie: u64) -> Outcome {
@@ -295,6 +304,7 @@ pub(crate) const TESTS: &[Test] = &[
             use_one(&far, &own, 1)?;
             own.disconnect()?;
             refused(w.b.srq_free(q.srq), in_use)?;
+            no_more(w, own.ep)?;
             w.b.ep_free(own.ep)?;
             w.b.srq_set_lw(q.srq, 3)?;
             w.b.srq_free(q.srq)?;

@@ -47,6 +47,9 @@ pub(crate) unsafe extern "C" fn lmr_create(
         let (pz, va_type) = (PzHandle::from_raw(cells::word(pz)), words::va(va_type, Subtype::InvalidArg7)?);
         let privileges = privileges(mem_priv);
         let made = if mem_type == MemType::Virtual as u32 {
+            if length == 0 {
+                return Err(Error::new(ErrorType::LengthError, Subtype::None));
+            }
             if region.first.is_null() {
                 return Err(parameter(REGION));
             }
