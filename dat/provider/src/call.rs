@@ -95,3 +95,36 @@ pub(crate) unsafe fn put_if<T>(to: *mut T, value: T) {
         unsafe { to.write(value) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken() -> Return {
+        Error::from(ErrorType::InternalError).as_raw()
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_the_call() {
+        assert_eq!(call(|| Ok(())), SUCCESS);
+        assert_eq!(call(|| Err(NOT_IMPLEMENTED)), NOT_IMPLEMENTED.as_raw());
+        assert_eq!(call(|| panic!("on purpose")), broken());
+    }
+
+    #[test]
+    fn the_child_of_a_fork_is_refused() {
+        watch_forks();
+        // SAFETY: the child makes one call, which takes no lock, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = call(|| Ok(())) == broken();
+            // SAFETY: it ends the child, and runs nothing of the parent's.
+            unsafe { libc::_exit(i32::from(!refused)) };
+        }
+        let mut status = -1;
+        // SAFETY: the status is a place for it.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
+        assert_eq!(call(|| Ok(())), SUCCESS, "the parent goes on");
+    }
+}

@@ -85,6 +85,21 @@ fn a_link_with_losses_only_takes_longer_for_dtest() {
 }
 
 #[test]
+fn dtest_runs_by_udp_too() {
+    let _turn = turn();
+    let links = [(); 2].map(|()| at(Between::Udp, &address()));
+    let [server, client] = links.each_ref().map(|link| link.each_ref().map(String::as_str));
+    let common = ["-P", IA, "-b", "4096"];
+    let mut running = Running::start(launcher(&server, "dtest", &common));
+    running.wait_until_heard(PORT);
+    let arguments = [&common[..], &["-h", "127.0.0.1"]].concat();
+    let client = Running::start(launcher(&client, "dtest", &arguments)).end();
+    for output in [client, running.end()] {
+        ended_well("by UDP", &output, &["DAPL Test Complete. PASSED"]);
+    }
+}
+
+#[test]
 fn dtestx_writes_with_immediate_data_and_does_atomic_operations() {
     let words = ["IMMEDIATE_DATA test - PASSED", "CMP_SWAP test - PASSED", "FETCH_ADD test - PASSED"];
     pair(&[], "dtestx", [&["-s"], &["-c"]], &words);
@@ -190,6 +205,21 @@ fn dapltest_finds_no_limit_below_thirty() {
         let arguments = ["-T", "L", "-D", IA, "-w", "1", "-m", "30", what];
         ended_well(what, &Running::start(launcher(&[], "dapltest", &arguments)).end(), &[words]);
     }
+}
+
+#[test]
+fn a_folder_that_was_installed_has_the_provider() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let install = ["verbs", "install"];
+    let mut launcher = Command::new(env!("CARGO_BIN_EXE_ferrovia"));
+    let output = launcher.args(install).arg(folder.path()).output().expect("it runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let program = debians("dapltest");
+    let libraries = program.with_file_name("../lib/x86_64-linux-gnu");
+    let mut dapltest = Command::new(&program);
+    dapltest.args(["-T", "L", "-D", IA, "-w", "1", "-m", "2", "limit_ia"]);
+    dapltest.env("DAT_OVERRIDE", folder.path().join("dat.conf")).env("LD_LIBRARY_PATH", libraries);
+    ended_well("limit_ia", &dapltest.output().expect("it runs"), &["IAs opened: 2"]);
 }
 
 /// While the client writes to its memory, the server only waits, with no request that could fail.
