@@ -1,6 +1,7 @@
 //! Moving bytes from one list of spans to another: the one copy that a message costs.
 
 use heapless::Vec;
+use platform::sync::atomic::{Ordering, fence};
 
 use crate::keys::{Keys, Span};
 use crate::limits::MAX_VI_SEGMENTS;
@@ -122,14 +123,23 @@ pub(crate) fn get<M: GuestMemory>(from: &Side<'_, M>, into: &mut [u8]) -> Result
     Ok(())
 }
 
-/// Writes `bytes` to the front of a side.
+/// Writes `bytes` to the front of a side, the last byte after all others: programs poll memory for
+/// it, and then read the others without waiting for a completion.
 pub(crate) fn put<M: GuestMemory>(to: &Side<'_, M>, bytes: &[u8]) -> Result<(), Unreachable> {
     let mut target = Cursor::new(to.spans, to.skip);
     let mut rest = bytes;
     while !rest.is_empty() {
         let (addr, run) = target.run(to.keys).flatten().ok_or(Unreachable::Target)?;
         let (now, later) = rest.split_at((run as usize).min(rest.len()));
-        to.memory.write(addr, now).map_err(|_| Unreachable::Target)?;
+        match now.split_last() {
+            Some((last, before)) if later.is_empty() => {
+                to.memory.write(addr, before).map_err(|_| Unreachable::Target)?;
+                fence(Ordering::Release);
+                let place = addr + before.len() as u64;
+                to.memory.write(place, core::slice::from_ref(last)).map_err(|_| Unreachable::Target)?;
+            }
+            _ => to.memory.write(addr, now).map_err(|_| Unreachable::Target)?,
+        }
         target.advance(now.len() as u64);
         rest = later;
     }
@@ -171,6 +181,40 @@ mod tests {
                 let copied = copy(&side(&spans), &side(&spans), pieces * length, &mut schedule);
                 assert_eq!((copied, schedule.poll_is_over()), (Ok(pieces * length), budget == units));
             }
+        }
+    }
+
+    /// Memory that writes down where it is written.
+    struct Written(Bytes, core::cell::RefCell<alloc::vec::Vec<(u64, usize)>>);
+
+    impl GuestMemory for Written {
+        fn get(&self, addr: u64, len: u64) -> Result<SharedSlice<'_>, DmaError> {
+            self.0.get(addr, len)
+        }
+
+        fn write(&self, addr: u64, from: &[u8]) -> Result<(), DmaError> {
+            self.1.borrow_mut().push((addr, from.len()));
+            self.0.write(addr, from)
+        }
+    }
+
+    #[test]
+    fn the_last_byte_is_written_after_all_others() {
+        let (memory, keys) =
+            (Written(Bytes([const { AtomicU64::new(0) }; 1 << 14]), Default::default()), Keys::new());
+        let mut spans = Spans::new();
+        for (offset, length) in [(0, 10), (64, 20)] {
+            assert!(spans.push(Span { region: 0, offset, length }).is_ok());
+        }
+        let side = Side { memory: &memory, keys: &keys, spans: &spans, skip: 2 };
+        for (bytes, writes) in [
+            (&[7; 24][..], &[(2, 8), (64, 15), (79, 1)][..]),
+            (&[8; 8], &[(2, 7), (9, 1)]),
+            (&[9], &[(2, 0), (2, 1)]),
+            (&[], &[]),
+        ] {
+            assert_eq!(put(&side, bytes), Ok(()));
+            assert_eq!(memory.1.take(), writes);
         }
     }
 }

@@ -77,6 +77,8 @@ fn dtest_waits_by_a_notification_object() {
 #[test]
 fn dtest_polls_the_memory_that_its_peer_writes() {
     dtest(&[], &["-W"]);
+    // It compares all bytes as soon as it sees the last one.
+    dtest(&[], &["-D", "-b", "1000"]);
 }
 
 #[test]
