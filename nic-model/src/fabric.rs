@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use platform::Instant;
+use roce::Gid;
 
 use crate::config::{NicConfig, Stats};
 use crate::error::AddError;
@@ -14,6 +15,7 @@ use crate::frontend::Frontend;
 use crate::ids::{NicId, QpId};
 use crate::nic::Nic;
 use crate::node::Node;
+use crate::port::Unsent;
 use crate::qp::Qp;
 use crate::schedule::Schedule;
 use crate::tables::Table;
@@ -203,6 +205,18 @@ impl<F: Frontend> Fabric<F> {
         if let Some(node) = self.nodes.get_mut(nic.index()).filter(|node| node.nic.uplink.is_some()) {
             self.schedule.begin_slice(SLICE);
             node.send_frames(&mut self.schedule);
+        }
+    }
+
+    /// Whether datagrams between these GIDs can leave a NIC's port; none while the port asks for
+    /// the neighbour's MAC, which it does in the next polls.
+    pub fn way(&mut self, nic: NicId, from: [u8; 16], to: [u8; 16], now: Instant) -> Option<bool> {
+        let Some(node) = self.nodes.get_mut(nic.index()) else { return Some(false) };
+        let Some(uplink) = &mut node.nic.uplink else { return Some(false) };
+        match uplink.port.way((Gid(from), Gid(to)), now) {
+            Ok(()) => Some(true),
+            Err(Unsent::Resolving) => None,
+            Err(_) => Some(false),
         }
     }
 

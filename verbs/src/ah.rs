@@ -4,6 +4,7 @@
 use core::ffi::c_int;
 
 use kernel_agent::DatagramAddress;
+use kernel_agent::wire::Gid;
 
 use crate::abi::{self, AhAttr, Wc, wc_flags};
 use crate::errno::{Errno, pointer};
@@ -57,6 +58,14 @@ pub unsafe extern "C" fn create_ah(pd: *mut abi::Pd, attr: *mut AhAttr) -> *mut 
         })
     };
     pointer(to(attr).map(|to| {
+        // The device holds few datagrams for an address that it has to find first.
+        if let Some(device) = &opening.stepped
+            && let Some(from) = opening.agent().identity().gids.get(usize::from(to.source_gid))
+            && opening.origin.check().is_ok()
+            && !Gid(to.gid).to_ip().is_multicast()
+        {
+            device.meet(*from, to.gid);
+        }
         let abi = abi::Ah { context, pd, handle: 0 };
         Box::into_raw(Box::new(Ah { abi, to })).cast()
     }))
@@ -100,7 +109,8 @@ pub unsafe extern "C" fn init_ah_from_wc(
         sgid_index: program_gid(opening.agent(), own as u8),
         hop_limit,
         traffic_class,
-        sl: wc.sl,
+        // That of the completion says something else ([`crate::gid`]).
+        sl: 0,
         is_global: 1,
         port_num,
         ..AhAttr::default()

@@ -75,6 +75,11 @@ impl Cq {
         found
     }
 
+    /// The kind of the headers in front of datagrams.
+    fn kind(&self) -> u8 {
+        self.events.object.opening.datagram_kind
+    }
+
     #[inline]
     fn take(&self, most: usize, each: &mut impl FnMut(Wc)) -> usize {
         let mut found = 0;
@@ -83,7 +88,7 @@ impl Cq {
                 Took::Done(()) => found += 1,
                 Took::Nothing => break,
                 // What is not plain, or another thread polls.
-                Took::Other => match self.inner.poll(1, |completion| each(to_wc(&completion))) {
+                Took::Other => match self.inner.poll(1, |completion| each(to_wc(&completion, self.kind()))) {
                     0 => break,
                     more => found += more,
                 },
@@ -308,9 +313,10 @@ fn plain_wc(done: &Done, qpn: u32) -> Wc {
     Wc { wr_id: done.cookie, opcode: done.data as c_int, byte_len: done.length, qp_num: qpn, ..Wc::default() }
 }
 
-/// A completion as C has it. What a post put into the completion's `data` is its opcode.
+/// A completion as C has it. What a post put into the completion's `data` is its opcode. `kind` is
+/// that of the headers in front of datagrams.
 #[inline]
-fn to_wc(completion: &Completion) -> Wc {
+fn to_wc(completion: &Completion, kind: u8) -> Wc {
     let flags = completion.flags;
     let receive = flags.contains(CompletionFlags::RECEIVE);
     let written = flags.contains(CompletionFlags::WRITE);
@@ -340,6 +346,7 @@ fn to_wc(completion: &Completion) -> Wc {
     if flags.contains(CompletionFlags::GRH) {
         wc.wc_flags |= wc_flags::GRH;
         wc.src_qp = completion.detail;
+        wc.sl = kind;
     }
     wc
 }

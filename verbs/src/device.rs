@@ -225,7 +225,8 @@ pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context,
         let abi = abi::Context {
             device,
             ops,
-            cmd_fd: -1,
+            // There is no file of a device. Programs that duplicate it, or set its flags, get one.
+            cmd_fd: opening.asynchronous.fd(),
             async_fd: opening.asynchronous.fd(),
             num_comp_vectors: 1,
             mutex: [0; 5],

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 
 /// The GIDs of a port as programs see them: without the link-local one, if there is another, since
 /// programs take the first and some links carry only the host's own addresses.
-pub(crate) fn gids(agent: &Agent) -> &[[u8; 16]] {
+pub fn gids(agent: &Agent) -> &[[u8; 16]] {
     let all = &agent.identity().gids;
     all.get(hidden(agent)..).unwrap_or_default()
 }
@@ -31,6 +31,18 @@ pub(crate) fn device_gid(agent: &Agent, index: u8) -> Result<u8, Errno> {
 /// A program's index of the device's index of a GID. The one that is hidden has the first.
 pub(crate) fn program_gid(agent: &Agent, index: u8) -> u8 {
     index.saturating_sub(hidden(agent) as u8)
+}
+
+/// The service level that completions of received datagrams have. A port of RoCE has no such
+/// levels, and Mellanox's devices say by them of what kind the header in front is: 1 of IPv6, 2 of
+/// IPv4.
+/// UCX up to 1.18 believes that of all devices, and drops what does not fit its address. So it is
+/// the kind of the first address.
+pub(crate) fn datagram_kind(agent: &Agent) -> u8 {
+    match gid(agent, 0) {
+        Some([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]) => 2,
+        _ => 1,
+    }
 }
 
 /// A GID as C has it: a union of words and bytes.

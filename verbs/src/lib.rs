@@ -57,6 +57,7 @@ mod turn;
 pub mod words;
 
 pub use device::{Nic, provide};
+pub use gid::gids;
 pub use stepped::Stepped;
 
 /// Forgets all devices and contexts: the process is a child of the one that opened them, and has no

@@ -17,7 +17,7 @@ use crate::channel::{AsyncQueue, Element};
 use crate::errno::Errno;
 use crate::origin::Origin;
 use crate::stepped::Stepped;
-use crate::{cq, qp, srq};
+use crate::{cq, gid, qp, srq};
 
 handles! {
     /// A queue pair.
@@ -67,6 +67,8 @@ pub(crate) struct Opening {
     adapter: Adapter<Opening>,
     pub(crate) origin: Origin,
     pub(crate) stepped: Option<Arc<dyn Stepped>>,
+    /// The service level of datagrams that were received ([`gid::datagram_kind`]).
+    pub(crate) datagram_kind: u8,
     pub(crate) qps: Table<QpHandle, qp::Events>,
     pub(crate) cqs: Table<CqHandle, cq::Events>,
     pub(crate) srqs: Table<SrqHandle, srq::Events>,
@@ -94,6 +96,7 @@ impl Opening {
                 adapter,
                 origin: Origin::here(),
                 stepped: stepped.clone(),
+                datagram_kind: gid::datagram_kind(agent),
                 qps,
                 cqs,
                 srqs,

@@ -26,6 +26,7 @@ use verbs::cm::identifier::{
     bind_addr, create_id, destroy_id, get_dst_port, get_src_port, migrate_id, resolve_addr, resolve_route,
     set_option,
 };
+use verbs::cm::info::{freeaddrinfo, getaddrinfo};
 use verbs::cm::multicast::{join_multicast, join_multicast_ex, leave_multicast};
 use verbs::cm::queue_pair::{create_qp, destroy_qp};
 use verbs::{Nic, ah, cq, device, memory, post, qp};
@@ -519,6 +520,21 @@ fn a_peer_that_is_not_there_is_unreachable() {
 }
 
 #[test]
+fn an_address_of_loopback_that_no_device_has_is_any() {
+    let mine = channel();
+    let id = make(mine, ps::TCP);
+    let mut loopback = socket_address(std::net::Ipv6Addr::LOCALHOST, 0);
+    // SAFETY: the identifier is there.
+    unsafe {
+        assert_eq!(bind_addr(id, pointer(&mut loopback)), 0);
+        assert!((*id).verbs.is_null(), "on all devices");
+        assert_eq!(listen(id, 1), 0);
+    }
+    end(id);
+    end_channels(&[mine]);
+}
+
+#[test]
 fn wrong_calls_get_the_errors_of_sockets_and_change_nothing() {
     let mine = channel();
     let at = port();
@@ -679,6 +695,26 @@ fn info(flags: c_int, src: &mut libc::sockaddr_in6, dst: Option<&mut libc::socka
         (info.ai_dst_addr, info.ai_dst_len) = (pointer(dst), size);
     }
     info
+}
+
+#[test]
+fn without_names_an_address_is_that_of_the_hints() {
+    let (mut own, mut other) = (address(0, 5), address(1, 6));
+    let hints = info(0, &mut own, Some(&mut other));
+    let mut found = ptr::null_mut();
+    // SAFETY: the calls get what exists.
+    unsafe {
+        assert_eq!(getaddrinfo(ptr::null(), ptr::null(), &hints, &mut found), 0);
+        for (made, given) in
+            [((*found).ai_src_addr, pointer(&mut own)), ((*found).ai_dst_addr, pointer(&mut other))]
+        {
+            let [made, given] = [made, given].map(|of| *of.cast::<libc::sockaddr_in6>());
+            assert_eq!((made.sin6_port, made.sin6_addr.s6_addr), (given.sin6_port, given.sin6_addr.s6_addr));
+        }
+        assert_eq!((*found).ai_port_space, ps::TCP);
+        freeaddrinfo(found);
+        assert_eq!(getaddrinfo(ptr::null(), ptr::null(), ptr::null(), &mut found), -1);
+    }
 }
 
 #[test]

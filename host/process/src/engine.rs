@@ -7,7 +7,8 @@
 //! work to the program, and only looks every [`PATROL`] whether it still polls. A program that is
 //! going to wait for an event says so (`leave`), and the thread is back at once.
 //!
-//! Locks: that of the fabric, which no call of the program waits for.
+//! Locks: that of the fabric. Of the calls of the program only the making of an address handle
+//! waits for it.
 #![expect(unsafe_code, reason = "cancellation is C's; a descriptor of the link is polled without its lock")]
 
 use core::ffi::c_int;
@@ -36,6 +37,9 @@ const TAKEN: u32 = 32;
 /// twice this, and up to that when it does so again.
 const KEPT: Duration = Duration::from_millis(5);
 const MOST_KEPT: Duration = Duration::from_secs(1);
+/// How long the program waits for the MAC of an address, and how often it looks.
+const MEETING: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_micros(100);
 /// How often the thread looks whether the program still polls.
 const PATROL: Duration = Duration::from_micros(500);
 /// After how many looks at a program that polls all the time it is trusted more.
@@ -302,6 +306,23 @@ impl Engine {
             self.nic.wake();
         }
         state.fabric.poll(self.clock.now(), STEP) == Progress::Worked
+    }
+
+    /// Waits for the way to a peer's address, but not for long: datagrams of a burst would be lost
+    /// while the device looks for it.
+    pub fn meet(&self, from: [u8; 16], to: [u8; 16]) {
+        let _uncancelled = Uncancelled::begin();
+        let begun = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            let known = self.lock().fabric.way(self.id, from, to, now).is_some();
+            if known || now.since(begun) >= MEETING {
+                return;
+            }
+            // The device's thread asks, and takes the answer.
+            self.nic.wake();
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// The program is going to wait for an event: the device's own thread has to do the work.

@@ -14,6 +14,10 @@ impl Stepped for Device {
         self.0.step()
     }
 
+    fn meet(&self, from: [u8; 16], to: [u8; 16]) {
+        self.0.meet(from, to);
+    }
+
     fn leave(&self) {
         self.0.leave();
     }

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::{c_int, c_void};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -419,14 +419,18 @@ fn bind(id: &mut CmId, state: &mut State, to: SocketAddr) -> Result<(), Errno> {
     if !matches!(state.phase, Phase::Idle) {
         return Err(libc::EINVAL);
     }
-    let ip = to.ip();
-    let device = match ip.is_unspecified() {
-        true => None,
-        false => {
-            let found = devices::all()?.into_iter().find(|device| device.has(ip));
-            Some(found.ok_or(libc::ENODEV)?)
+    let mut ip = to.ip();
+    let mut device = None;
+    if !ip.is_unspecified() {
+        device = devices::all()?.into_iter().find(|device| device.has(ip));
+        if device.is_none() {
+            // With Linux an address of loopback is any. libfabric binds to `localhost`.
+            if !ip.is_loopback() {
+                return Err(libc::ENODEV);
+            }
+            ip = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         }
-    };
+    }
     let port = Port::take(id.ps, to.port(), state.options.shares_port)?;
     id.route.src = address::storage(SocketAddr::new(ip, port.number()));
     if let Some(device) = device {
@@ -448,7 +452,8 @@ pub(crate) fn settle(id: &mut CmId, state: &mut State, device: &Arc<Device>, own
     state.device = Some(device.clone());
 }
 
-/// `rdma_bind_addr`: to an address of a device, else `ENODEV`, or to any.
+/// `rdma_bind_addr`: to an address of a device, or to any. An address of loopback that no device
+/// has is any, too; another one is `ENODEV`.
 ///
 /// # Safety
 ///

@@ -28,7 +28,8 @@ unsafe fn copy(from: *const libc::sockaddr, len: u32) -> *mut libc::sockaddr {
     }
 }
 
-/// `rdma_getaddrinfo`: one address. Returns a number of `getaddrinfo`, or -1 and sets errno.
+/// `rdma_getaddrinfo`: one address, by its name or from the hints. Returns a number of
+/// `getaddrinfo`, or -1 and sets errno.
 ///
 /// # Safety
 ///
@@ -42,7 +43,8 @@ pub unsafe extern "C" fn getaddrinfo(
     // SAFETY: see the crate.
     let hints = unsafe { hints.as_ref() };
     if node.is_null() && service.is_null() {
-        return invalid();
+        // SAFETY: see the crate.
+        return hints.map_or_else(invalid, |hints| unsafe { of_hints(hints, to) });
     }
     let flags = hints.map_or(0, |hints| hints.ai_flags);
     let (qp_type, space) = hints.map_or((0, 0), |hints| (hints.ai_qp_type, hints.ai_port_space));
@@ -96,6 +98,31 @@ pub unsafe extern "C" fn getaddrinfo(
                 info.ai_src_len = if info.ai_src_addr.is_null() { 0 } else { hints.ai_src_len };
             }
         }
+        *to = made;
+    }
+    0
+}
+
+/// What the hints say, with copies of their addresses.
+///
+/// # Safety
+///
+/// See the crate.
+unsafe fn of_hints(hints: &AddrInfo, to: *mut *mut AddrInfo) -> c_int {
+    let AddrInfo { ai_src_addr, ai_src_len, ai_dst_addr, ai_dst_len, .. } = *hints;
+    // SAFETY: see the crate; C's allocation.
+    unsafe {
+        let made = libc::calloc(1, mem::size_of::<AddrInfo>()).cast::<AddrInfo>();
+        let Some(info) = made.as_mut() else {
+            errno::set(libc::ENOMEM);
+            return -1;
+        };
+        (info.ai_flags, info.ai_family) = (hints.ai_flags, hints.ai_family);
+        (info.ai_qp_type, info.ai_port_space) = (hints.ai_qp_type, hints.ai_port_space);
+        info.ai_src_addr = copy(ai_src_addr, ai_src_len);
+        info.ai_src_len = if info.ai_src_addr.is_null() { 0 } else { ai_src_len };
+        info.ai_dst_addr = copy(ai_dst_addr, ai_dst_len);
+        info.ai_dst_len = if info.ai_dst_addr.is_null() { 0 } else { ai_dst_len };
         *to = made;
     }
     0

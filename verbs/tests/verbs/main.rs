@@ -20,6 +20,8 @@ use verbs::{Nic, ah, channel, cq, device, memory, post, qp, srq, words};
 thread_local! {
     /// The calls of this thread: steps, and hints that it will wait.
     static NOTED: std::cell::Cell<(u32, u32)> = const { std::cell::Cell::new((0, 0)) };
+    /// The GIDs between which this thread was going to send.
+    static MET: std::cell::Cell<Option<[[u8; 16]; 2]>> = const { std::cell::Cell::new(None) };
 }
 
 /// A device that has a thread of its own, and notes who would do its work.
@@ -29,6 +31,10 @@ impl verbs::Stepped for Noted {
     fn step(&self) -> bool {
         NOTED.with(|noted| noted.set((noted.get().0 + 1, noted.get().1)));
         false
+    }
+
+    fn meet(&self, from: [u8; 16], to: [u8; 16]) {
+        MET.with(|met| met.set(Some([from, to])));
     }
 
     fn leave(&self) {
@@ -544,6 +550,8 @@ fn datagrams_carry_the_way_back() {
     unsafe {
         let to = ah::create_ah(a.side.pd, &mut route);
         assert!(!to.is_null());
+        let ends = [a.gid(), b.gid()].map(|gid| gid.map(u64::to_ne_bytes).concat());
+        assert_eq!(MET.with(|met| met.take()).map(|met| met.map(Vec::from)), Some(ends), "they meet");
         assert_eq!(b.receive(1, b.sge(0, 128)), 0);
         a.write(0, b"datagram");
         let mut sge = a.sge(0, 8);
@@ -553,6 +561,7 @@ fn datagrams_carry_the_way_back() {
         assert_eq!(a.completion().status, 0);
         let mut got = b.completion();
         assert_eq!((got.byte_len, got.src_qp, got.wc_flags), (48, (*a.qp).qp_num, wc_flags::GRH));
+        assert_eq!(got.sl, 2, "the header in front is of IPv4");
         assert_eq!(b.read(40, 8), b"datagram");
         let back = ah::create_ah_from_wc(b.side.pd, &mut got, b.page.cast(), 1);
         assert!(!back.is_null(), "{}", std::io::Error::last_os_error());
