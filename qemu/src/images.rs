@@ -114,9 +114,12 @@ pub fn build_tool(name: &str) -> Result<PathBuf> {
 }
 
 /// The shared libraries for programs of this machine.
+#[derive(Debug)]
 pub struct Libraries {
-    /// The verbs and connections.
+    /// The verbs and connections: `libibverbs.so.1`, and all its other names.
     pub verbs: PathBuf,
+    /// What programs load in front of all libraries: `libferrovia-preload.so`.
+    pub preload: PathBuf,
     /// The provider of DAT.
     pub dat: PathBuf,
 }
@@ -125,10 +128,17 @@ pub struct Libraries {
 pub fn build_libraries() -> Result<Libraries> {
     let target_dir = target_folder()?.join("verbs");
     let mut cargo = nested_cargo(LINUX_TARGET, sources::root()?, &target_dir);
-    cargo.args(["--release", "--package", "ferrovia-verbs-library", "--package", "ferrovia-dat-provider"]);
+    cargo.arg("--release");
+    for package in ["ferrovia-verbs-library", "ferrovia-verbs-preload", "ferrovia-dat-provider"] {
+        cargo.args(["--package", package]);
+    }
     run_with_progress(cargo, "the libraries for programs")?;
     let built = |name| target_dir.join(LINUX_TARGET).join("release").join(name);
-    Ok(Libraries { verbs: built("libferrovia_verbs.so"), dat: built("libferrovia_dat_provider.so") })
+    Ok(Libraries {
+        verbs: built("libferrovia_verbs.so"),
+        preload: built("libferrovia_preload.so"),
+        dat: built("libferrovia_dat_provider.so"),
+    })
 }
 
 /// A cargo that builds for `target` in its own target folder.

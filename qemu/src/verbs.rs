@@ -2,10 +2,11 @@
 //!
 //! A program that is linked to libibverbs and librdmacm loads the libraries of these names that it
 //! finds first. The launcher builds Ferrovia's, puts it into a folder under that name, and runs the
-//! program with the folder in front of `LD_LIBRARY_PATH`. A program that is linked to libdat2 finds
-//! the provider by the file `dat.conf` of the same folder, which `DAT_OVERRIDE` names. The options
-//! about links become variables that the libraries read when the program first asks for devices
-//! (`host/process/src/environment.rs`).
+//! program with the folder in front of `LD_LIBRARY_PATH`. Some programs look into `/sys` and `/dev`
+//! for devices, too: what shows them the library's is in front of `LD_PRELOAD` (`verbs/preload`). A
+//! program that is linked to libdat2 finds the provider by the file `dat.conf` of the same folder,
+//! which `DAT_OVERRIDE` names. The options about links become variables that the libraries read
+//! when the program first asks for devices (`host/process/src/environment.rs`).
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -29,7 +30,10 @@ use crate::options::Options;
 /// of vendors, as perftest is, load these too.
 const NAME: &str = "libibverbs.so.1";
 const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
+/// The name of what is loaded in front of all libraries.
+const PRELOAD_NAME: &str = "libferrovia-preload.so";
 const PATH: &str = "LD_LIBRARY_PATH";
+const PRELOAD: &str = "LD_PRELOAD";
 /// The name of the device unless the user gives one.
 const DEVICE: &str = "rxe0";
 /// The provider of DAT, the file that names it, the variable that names the file, and the name of
@@ -68,14 +72,17 @@ pub fn verbs(options: &Options, asked: &Asked) -> Result<u8> {
     match (&install, asked.print_env, asked.program.split_first()) {
         (Some(folder), false, None) => {
             put(&images::build_libraries()?, folder)?;
-            let others = OTHER_NAMES.join(", ");
-            print_line(&format!("put into {}: {NAME}, {others}, {PROVIDER}, {CONF}", folder.display()))?;
+            let names = [&[NAME][..], &OTHER_NAMES, &[PRELOAD_NAME, PROVIDER, CONF]].concat();
+            print_line(&format!("put into {}: {}", folder.display(), names.join(", ")))?;
             Ok(0)
         }
         (None, true, None) => {
             let folder = own_folder()?;
             print_line(&format!("export {CONF_VARIABLE}={}", quoted(folder.join(CONF).as_os_str())))?;
-            print_line(&format!("export {PATH}={}${{{PATH}:+:${PATH}}}", quoted(folder.as_os_str())))?;
+            for (name, value) in [(PATH, folder.clone()), (PRELOAD, folder.join(PRELOAD_NAME))] {
+                let value = quoted(value.as_os_str());
+                print_line(&format!("export {name}={value}${{{name}:+:${name}}}"))?;
+            }
             for (name, value) in variables {
                 print_line(&format!("export {name}={}", quoted(&value)))?;
             }
@@ -83,16 +90,20 @@ pub fn verbs(options: &Options, asked: &Asked) -> Result<u8> {
         }
         (None, false, Some((program, arguments))) => {
             let folder = own_folder()?;
-            let conf = folder.join(CONF);
-            let mut path = folder.into_os_string();
-            if let Some(former) = env::var_os(PATH).filter(|former| !former.is_empty()) {
-                path.push(":");
-                path.push(former);
-            }
-            // It returns only if it fails.
+            let in_front = |value: PathBuf, variable: &str| {
+                let mut value = value.into_os_string();
+                if let Some(former) = env::var_os(variable).filter(|former| !former.is_empty()) {
+                    value.push(":");
+                    value.push(former);
+                }
+                value
+            };
             let mut command = Command::new(program);
-            command.args(arguments).env(PATH, path).env(CONF_VARIABLE, conf).envs(variables);
-            let error = command.exec();
+            command.env(CONF_VARIABLE, folder.join(CONF));
+            command.env(PRELOAD, in_front(folder.join(PRELOAD_NAME), PRELOAD));
+            command.env(PATH, in_front(folder, PATH));
+            // It returns only if it fails.
+            let error = command.args(arguments).envs(variables).exec();
             Err(Error::System { what: format!("run {}", Path::new(program).display()), source: error })
         }
         (None, false, None) => usage("which program? for example: cargo run -- verbs -- ibv_devinfo"),
@@ -135,6 +146,7 @@ fn put(libraries: &images::Libraries, folder: &Path) -> Result<()> {
         fs::rename(&next, &place).map_err(failed(&place))
     };
     replace(NAME, &|next| fs::copy(&libraries.verbs, next).map(drop))?;
+    replace(PRELOAD_NAME, &|next| fs::copy(&libraries.preload, next).map(drop))?;
     for name in OTHER_NAMES {
         replace(name, &|next| symlink(NAME, next))?;
     }

@@ -44,10 +44,8 @@ fn launcher(options: &[&str], program: &str, arguments: &[&str]) -> Command {
     let program = debians(program);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovia"));
     command.args(options).arg("verbs").arg("--").arg(&program).args(arguments);
-    // The libraries of perftest that are not of rdma-core.
-    if let Some(root) = program.parent().and_then(|bin| bin.parent()).filter(|root| root.ends_with("usr")) {
-        command.env("LD_LIBRARY_PATH", root.join("lib/x86_64-linux-gnu"));
-    }
+    // The libraries of programs that are not of rdma-core.
+    command.env("LD_LIBRARY_PATH", debians("../lib/x86_64-linux-gnu"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -115,14 +113,28 @@ fn pingpong(options: &[&str], program: &str, arguments: &[&str]) {
 
 /// As [`pingpong`], with options of each side.
 fn pingpong_with(options: [&[&str]; 2], program: &str, arguments: &[&str]) {
+    let common = [&["-g", "0"], arguments].concat();
+    by_tcp(
+        options.map(|options| launcher(options, program, &common)),
+        ["-p", "-p"],
+        "127.0.0.1",
+        " iters in ",
+    );
+}
+
+/// Runs a server and its client, which find each other over TCP at a port that they get by these
+/// options; the client's last argument is the server's address.
+fn by_tcp([mut server, mut client]: [Command; 2], options: [&str; 2], at: &str, words: &str) {
     let port = port();
-    let common = [&["-g", "0", "-p", &port], arguments].concat();
-    let mut server = Running::start(launcher(options[0], program, &common));
+    server.args([options[0], &port]);
+    client.args([options[1], &port, at]);
+    let called = format!("{server:?}");
+    let mut server = Running::start(server);
     server.wait_until_heard(&port);
-    let client = Running::start(launcher(options[1], program, &[&common[..], &["127.0.0.1"]].concat()));
+    let client = Running::start(client);
     for (who, output) in [("client", client.end()), ("server", server.end())] {
         let said = said(&output);
-        assert!(output.status.success() && said.contains(" iters in "), "{program}, {who}: {said}");
+        assert!(output.status.success() && said.contains(words), "{called}, {who}: {said}");
     }
 }
 
@@ -378,6 +390,124 @@ fn perftest_runs_connected_by_rdma_cm() {
         let common = [&common[..], &["-p", &port]].concat();
         // Which not all servers follow by figures.
         connect((program, &common), (program, &common), "remote address");
+    }
+}
+
+/// Runs a program of perftest between two processes, which find each other over TCP.
+fn perftest(options: &[&str], program: &str, arguments: &[&str]) {
+    let common = [&["-F", "-x", "0"], arguments].concat();
+    by_tcp(
+        [(); 2].map(|()| launcher(options, program, &common)),
+        ["-p", "-p"],
+        "127.0.0.1",
+        "remote address",
+    );
+}
+
+#[test]
+fn perftest_measures_atomics() {
+    for program in ["ib_atomic_lat", "ib_atomic_bw"] {
+        for operation in ["CMP_AND_SWAP", "FETCH_AND_ADD"] {
+            perftest(&[], program, &["-A", operation, "-n", "200"]);
+        }
+    }
+}
+
+#[test]
+fn perftest_sends_over_all_kinds_of_queue_pairs() {
+    for connection in ["RC", "UC", "UD"] {
+        perftest(&[], "ib_send_bw", &["-c", connection, "-n", "500", "-s", "1024"]);
+        perftest(&[], "ib_send_lat", &["-c", connection, "-n", "200"]);
+    }
+    perftest(&[], "ib_send_bw", &["-n", "500", "--use-srq", "-q", "4"]);
+    perftest(&[], "ib_send_bw", &["-n", "500", "-b", "-e"]);
+}
+
+#[test]
+fn perftest_takes_longer_over_a_link_with_losses() {
+    perftest(&["--impair", "loss=1%,seed=5"], "ib_send_bw", &["-n", "300"]);
+    perftest(&["--impair", "loss=1%,seed=6"], "ib_read_bw", &["-n", "300"]);
+}
+
+#[test]
+fn a_perftest_whose_peer_is_killed_ends_with_an_error() {
+    let port = port();
+    let common = ["-F", "-x", "0", "-p", &port, "--run_infinitely"];
+    let mut server = Running::start(launcher(&[], "ib_write_bw", &common));
+    server.wait_until_heard(&port);
+    let program = debians("ib_write_bw");
+    let by_line = ["-oL", program.to_str().expect("a path")];
+    let arguments = [&by_line[..], &common[..], &["127.0.0.1"]].concat();
+    let mut client = Running::start(launcher(&[], "/usr/bin/stdbuf", &arguments));
+    let pipe = client.child().stdout.as_mut().expect("a pipe");
+    // A line of figures, after a while.
+    let figures = |line: &str| line.trim_start().starts_with("65536");
+    assert!(BufReader::new(pipe).lines().any(|line| figures(&line.expect("text"))));
+    server.child().kill().expect("it runs");
+    let output = client.end();
+    let said = said(&output);
+    assert!(said.contains("ompletion with error"), "{said}");
+}
+
+#[test]
+fn a_program_sees_the_device_that_it_has_opened_in_dev_and_sys_and_among_interfaces() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |name: &str| folder.path().join(name);
+    let install =
+        Command::new(env!("CARGO_BIN_EXE_ferrovia")).args(["verbs", "install"]).arg(of("")).output();
+    let compile = Command::new("cc")
+        .args(["-O2", "-Wall", "-Werror", "-o"])
+        .args([
+            of("looks"),
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/looks.c").into(),
+            of("libibverbs.so.1"),
+        ])
+        .output();
+    for output in [install, compile] {
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    let [looks, made] = ["looks", "made"].map(|name| of(name).display().to_string());
+    let address = address();
+    let octets = address.parse::<std::net::Ipv4Addr>().expect("an address").octets();
+    let without_net = u32::from_be_bytes([0, octets[1], octets[2], octets[3]]).to_string();
+    let options = ["--ip", &format!("{address}/8")];
+    let output = Running::start(launcher(&options, &looks, &[&made, &without_net])).end();
+    assert!(said(&output).contains("ok"), "{}", said(&output));
+}
+
+#[test]
+fn a_shell_sees_nothing_of_devices_and_its_children_use_the_library() {
+    let script = "test ! -e /dev/infiniband/uverbs0 && ls /sys/class/net | grep -qx lo && exec \"$0\"";
+    let program = debians("ibv_devices").display().to_string();
+    let said = said(&Running::start(launcher(&[], "/bin/sh", &["-c", script, &program])).end());
+    assert!(said.contains("rxe0"), "{said}");
+}
+
+/// UCX looks for the device's node, and for the kinds of its GIDs.
+#[test]
+fn ucx_finds_the_device_and_moves_data_over_it() {
+    for transport in ["rc_v", "ud_v"] {
+        for test in ["tag_lat", "tag_bw", "ucp_put_lat", "ucp_get"] {
+            let start = || {
+                let mut command = launcher(&[], "ucx_perftest", &["-t", test, "-n", "300", "-w", "10"]);
+                command.env("UCX_TLS", transport).env("UCX_NET_DEVICES", "rxe0:1");
+                command
+            };
+            by_tcp([start(), start()], ["-p", "-p"], "127.0.0.1", "");
+        }
+    }
+}
+
+/// libfabric looks for network interfaces with the device's addresses.
+#[test]
+fn libfabric_connects_over_the_device() {
+    for (provider, endpoint) in [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")] {
+        let arguments = ["-p", provider, "-e", endpoint, "-I", "50", "-c"];
+        let at = address();
+        let options = ["--ip", &format!("{at}/8")];
+        let ends = [&options[..], &[]].map(|options| launcher(options, "fi_pingpong", &arguments));
+        by_tcp(ends, ["-B", "-P"], &at, "usec/xfer");
     }
 }
 

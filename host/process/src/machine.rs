@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use host::{DmaMemory, HostPlatform, Os, ProcessMemory, Std};
 use kernel_agent::{Agent, Config};
-use links::{Impaired, Link, LinkSpec, OpenError};
+use links::{Impaired, IpPrefix, Link, LinkSpec, OpenError};
 use nic_abi::registers;
 use nic_hal::{InterruptHandler, Transport};
 use nic_model::{Fabric, Frontend, NicConfig, port};
@@ -146,6 +146,7 @@ struct Plugged {
     node_guid: u64,
     port: port::Config,
     wire: Box<dyn Link + Send>,
+    addresses: Vec<IpPrefix>,
 }
 
 fn plug(environment: &Environment) -> Result<Plugged, String> {
@@ -163,7 +164,7 @@ fn plug(environment: &Environment) -> Result<Plugged, String> {
             Some(impairment) => Box::new(Impaired::new(wire, impairment)),
             None => wire,
         };
-        return Ok(Plugged { node_guid, port, wire });
+        return Ok(Plugged { node_guid, port, wire, addresses });
     }
     Err(format!("other processes have all addresses of {link}; end some of them, or choose one by --ip"))
 }
@@ -178,6 +179,8 @@ pub struct Nic {
     pub agent: Arc<Agent>,
     /// The device, whose work the program's polls may do.
     pub engine: Arc<Engine>,
+    /// The addresses of its port.
+    pub addresses: Vec<IpPrefix>,
 }
 
 /// Opens a NIC of this process. `peers` are those that it is connected with. An error is one line.
@@ -197,7 +200,7 @@ pub fn open(environment: Environment, peers: Peers) -> Result<Nic, String> {
         kicks,
         engine: OnceLock::new(),
     });
-    let Plugged { node_guid, port, wire } = plug(&environment)?;
+    let Plugged { node_guid, port, wire, addresses } = plug(&environment)?;
     let config = NicConfig { node_guid, ..config };
     let mut fabric = Fabric::new();
     let id = fabric.add_nic(config, Port(nic.clone())).map_err(|error| error.to_string())?;
@@ -218,5 +221,5 @@ pub fn open(environment: Environment, peers: Peers) -> Result<Nic, String> {
         // Without it, connections whose peer is gone end when a request fails.
         let _ = without_signals(|| std::thread::Builder::new().name("ferrovia-watch".into()).spawn(watch));
     }
-    Ok(Nic { name: environment.name, platform, agent, engine })
+    Ok(Nic { name: environment.name, platform, agent, engine, addresses })
 }

@@ -1,7 +1,9 @@
 //! Programs of Debian's packages that run on this machine, not in a guest: those that use
-//! libibverbs and librdmacm, and those that use libdat2, for tests of our libraries.
+//! libibverbs and librdmacm, also by UCX and libfabric, and those that use libdat2, for tests of
+//! our libraries.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
@@ -10,9 +12,28 @@ use crate::progress::Progress;
 
 use super::image::{Apt, Work, unpack};
 
-/// The last four are programs for DAT, their library, and libraries that perftest needs.
-const PACKAGES: [&str; 7] =
-    ["ibverbs-utils", "rdmacm-utils", "perftest", "dapl2-utils", "libdapl2", "libibumad3", "libpci3"];
+/// The packages with the programs, and the libraries that they need beside those of rdma-core.
+const PACKAGES: [&str; 16] = [
+    "ibverbs-utils",
+    "rdmacm-utils",
+    "perftest",
+    "dapl2-utils",
+    "libdapl2",
+    "libibumad3",
+    "libpci3",
+    "ucx-utils",
+    "libucx0",
+    "libgomp1",
+    "libnuma1",
+    "libfabric-bin",
+    "libfabric1",
+    "libatomic1",
+    "libpsm2-2",
+    "libpsm-infinipath1",
+];
+/// The folder of libraries, and in it a link that a package makes when it is installed.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+const LINK: (&str, &str) = ("libpsm_infinipath.so.1", "../libpsm1/libpsm_infinipath.so.1.16");
 
 /// Whether a process listens at a port of TCP, by the kernel's tables.
 pub fn is_heard(port: &str) -> bool {
@@ -43,6 +64,10 @@ pub fn find() -> Result<PathBuf> {
         fs::create_dir_all(&kept)?;
         for package in apt.download("programs", &PACKAGES)? {
             unpack(&package, &kept)?;
+        }
+        let link = kept.join(LIBRARIES).join(LINK.0);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(LINK.1, link)?;
         }
         fs::write(stamp, made_of)
     };

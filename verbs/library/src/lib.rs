@@ -8,11 +8,13 @@
 //! |---|---|
 //! | `export` | how a function gets a name with a version |
 //! | `nic` | the NIC of the process, as the verbs use it |
+//! | `seen` | what programs see of the device beside libibverbs |
 //! | `symbols` | the names that programs load |
 //! | `vendors` | the names of vendors' libraries |
 
 #[macro_use]
 mod export;
 mod nic;
+mod seen;
 mod symbols;
 mod vendors;

@@ -6,6 +6,8 @@ use process_nic::{Engine, Environment, Peers};
 use verbs::cm::connection;
 use verbs::{Nic, Stepped};
 
+use crate::seen;
+
 /// The device of the NIC.
 struct Device(Arc<Engine>);
 
@@ -27,5 +29,6 @@ impl Stepped for Device {
 pub fn open() -> Result<Nic, String> {
     let peers = Peers { all: connection::peers, lost: connection::lost };
     let nic = process_nic::open(Environment::read("")?, peers)?;
+    seen::show(&nic.name, verbs::gids(&nic.agent), &nic.addresses);
     Ok(Nic { name: nic.name, agent: nic.agent, stepped: Some(Arc::new(Device(nic.engine))) })
 }

@@ -3,7 +3,7 @@
 
 use verbs::{Nic, ah, channel, cm, cq, device, memory, missing, qp, qp_ex, srq, words};
 
-use crate::nic;
+use crate::{nic, seen};
 
 export! {
     "ibv_get_device_list", "IBVERBS_1.1", device::get_device_list;
@@ -83,6 +83,31 @@ export! {
     "ibv_copy_path_rec_from_kern", "IBVERBS_1.0", missing::nothing;
     "ibv_copy_path_rec_to_kern", "IBVERBS_1.0", missing::nothing;
     "ibv_copy_qp_attr_from_kern", "IBVERBS_1.0", missing::nothing;
+    "ibv_alloc_dmah", "IBVERBS_1.15", missing::pointer;
+    "ibv_dealloc_dmah", "IBVERBS_1.15", missing::number;
+    "ibv_reg_mr_ex", "IBVERBS_1.15", missing::pointer;
+    "ibv_dm_export_dmabuf_fd", "IBVERBS_1.16", missing::minus_one;
+    "ibv_query_port_speed", "IBVERBS_1.16", missing::number;
+    "ibv_alloc_buf", "IBVERBS_1.17", missing::pointer;
+    "ibv_free_buf", "IBVERBS_1.17", missing::number;
+    "ibv_reg_buf_mr", "IBVERBS_1.17", missing::pointer;
+    "_ibv_query_comp_cntr_caps", "IBVERBS_1.18", missing::number;
+    "ibv_create_comp_cntr", "IBVERBS_1.18", missing::pointer;
+    "ibv_destroy_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_export_buf_dmabuf_fd", "IBVERBS_1.18", missing::minus_one;
+    "ibv_inc_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_inc_err_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_qp_attach_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_read_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_read_err_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_set_comp_cntr", "IBVERBS_1.18", missing::number;
+    "ibv_set_err_comp_cntr", "IBVERBS_1.18", missing::number;
+}
+
+// What the preload (`verbs/preload`) asks.
+export! {
+    "ferrovia_folder", "FERROVIA", seen::folder;
+    "ferrovia_address", "FERROVIA", seen::address;
 }
 
 // The names of librdmacm. Those of rsockets are there for programs that are linked to all of it.
@@ -158,6 +183,9 @@ export! {
     "rwrite", "RDMACM_1.0", missing::minus_one_long;
     "rwritev", "RDMACM_1.0", missing::minus_one_long;
     "riomap", "RDMACM_1.0", missing::minus_one_long;
+    "repoll_create", "RDMACM_1.5", missing::minus_one;
+    "repoll_ctl", "RDMACM_1.5", missing::minus_one;
+    "repoll_wait", "RDMACM_1.5", missing::minus_one;
 }
 
 /// Opens the NIC when the program asks for devices; says on standard error why there is none.
@@ -173,6 +201,7 @@ fn open() -> Result<Vec<Nic>, i32> {
 
 /// A child process has the parent's memory and none of its threads.
 extern "C" fn in_child() {
+    seen::forget();
     verbs::forget();
 }
 

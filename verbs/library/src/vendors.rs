@@ -1,5 +1,5 @@
-//! The names of vendors' libraries that Debian's perftest and pyverbs ask for, whatever the device.
-//! No device is a vendor's: each call fails.
+//! The names of vendors' libraries for which perftest, pyverbs and UCX ask, whatever the device.
+//! They are all that rdma-core's have. No device is a vendor's: each call fails.
 #![expect(unsafe_code, reason = "names with versions are the assembler's")]
 
 use verbs::missing;
@@ -8,11 +8,15 @@ export! {
     "mlx5dv_query_device", "MLX5_1.0", missing::number;
     "mlx5dv_create_cq", "MLX5_1.1", missing::pointer;
     "mlx5dv_init_obj", "MLX5_1.2", missing::number;
+    "mlx5dv_set_context_attr", "MLX5_1.2", missing::number;
     "mlx5dv_create_qp", "MLX5_1.3", missing::pointer;
+    "mlx5dv_create_wq", "MLX5_1.3", missing::pointer;
     "mlx5dv_get_clock_info", "MLX5_1.4", missing::number;
+    "mlx5dv_create_flow_action_esp", "MLX5_1.5", missing::pointer;
     "mlx5dv_create_flow", "MLX5_1.6", missing::pointer;
     "mlx5dv_create_flow_matcher", "MLX5_1.6", missing::pointer;
     "mlx5dv_destroy_flow_matcher", "MLX5_1.6", missing::number;
+    "mlx5dv_create_flow_action_modify_header", "MLX5_1.7", missing::pointer;
     "mlx5dv_create_flow_action_packet_reformat", "MLX5_1.7", missing::pointer;
     "mlx5dv_devx_alloc_uar", "MLX5_1.7", missing::pointer;
     "mlx5dv_devx_free_uar", "MLX5_1.7", missing::nothing;
@@ -25,7 +29,22 @@ export! {
     "mlx5dv_devx_umem_dereg", "MLX5_1.7", missing::number;
     "mlx5dv_devx_umem_reg", "MLX5_1.7", missing::pointer;
     "mlx5dv_open_device", "MLX5_1.7", missing::pointer;
+    "mlx5dv_devx_cq_modify", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_cq_query", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_ind_tbl_modify", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_ind_tbl_query", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_qp_modify", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_qp_query", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_srq_modify", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_srq_query", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_wq_modify", "MLX5_1.8", missing::number;
+    "mlx5dv_devx_wq_query", "MLX5_1.8", missing::number;
     "mlx5dv_is_supported", "MLX5_1.8", missing::zero;
+    "mlx5dv_devx_create_cmd_comp", "MLX5_1.9", missing::pointer;
+    "mlx5dv_devx_destroy_cmd_comp", "MLX5_1.9", missing::nothing;
+    "mlx5dv_devx_get_async_cmd_comp", "MLX5_1.9", missing::number;
+    "mlx5dv_devx_obj_query_async", "MLX5_1.9", missing::number;
+    "mlx5dv_alloc_dm", "MLX5_1.10", missing::pointer;
     "mlx5dv_create_mkey", "MLX5_1.10", missing::pointer;
     "mlx5dv_destroy_mkey", "MLX5_1.10", missing::number;
     "mlx5dv_dr_action_create_dest_ibv_qp", "MLX5_1.10", missing::pointer;
@@ -47,19 +66,32 @@ export! {
     "mlx5dv_dr_table_create", "MLX5_1.10", missing::pointer;
     "mlx5dv_dr_table_destroy", "MLX5_1.10", missing::number;
     "mlx5dv_qp_ex_from_ibv_qp_ex", "MLX5_1.10", missing::pointer;
+    "mlx5dv_devx_create_event_channel", "MLX5_1.11", missing::pointer;
+    "mlx5dv_devx_destroy_event_channel", "MLX5_1.11", missing::nothing;
+    "mlx5dv_devx_get_event", "MLX5_1.11", missing::minus_one_long;
+    "mlx5dv_devx_subscribe_devx_event", "MLX5_1.11", missing::number;
+    "mlx5dv_devx_subscribe_devx_event_fd", "MLX5_1.11", missing::number;
     "mlx5dv_alloc_var", "MLX5_1.12", missing::pointer;
+    "mlx5dv_dr_action_create_flow_meter", "MLX5_1.12", missing::pointer;
+    "mlx5dv_dr_action_modify_flow_meter", "MLX5_1.12", missing::number;
     "mlx5dv_dump_dr_domain", "MLX5_1.12", missing::number;
+    "mlx5dv_dump_dr_matcher", "MLX5_1.12", missing::number;
+    "mlx5dv_dump_dr_rule", "MLX5_1.12", missing::number;
+    "mlx5dv_dump_dr_table", "MLX5_1.12", missing::number;
     "mlx5dv_free_var", "MLX5_1.12", missing::nothing;
     "mlx5dv_pp_alloc", "MLX5_1.13", missing::pointer;
     "mlx5dv_pp_free", "MLX5_1.13", missing::nothing;
     "mlx5dv_dr_action_create_default_miss", "MLX5_1.14", missing::pointer;
+    "mlx5dv_dr_domain_set_reclaim_device_memory", "MLX5_1.14", missing::nothing;
     "mlx5dv_modify_qp_lag_port", "MLX5_1.14", missing::number;
     "mlx5dv_query_qp_lag_port", "MLX5_1.14", missing::number;
     "mlx5dv_dr_action_create_dest_devx_tir", "MLX5_1.15", missing::pointer;
     "mlx5dv_dr_action_create_dest_array", "MLX5_1.16", missing::pointer;
     "mlx5dv_dr_action_create_flow_sampler", "MLX5_1.16", missing::pointer;
+    "mlx5dv_dr_action_create_aso", "MLX5_1.17", missing::pointer;
     "mlx5dv_dr_action_create_pop_vlan", "MLX5_1.17", missing::pointer;
     "mlx5dv_dr_action_create_push_vlan", "MLX5_1.17", missing::pointer;
+    "mlx5dv_dr_action_modify_aso", "MLX5_1.17", missing::number;
     "mlx5dv_modify_qp_sched_elem", "MLX5_1.17", missing::number;
     "mlx5dv_modify_qp_udp_sport", "MLX5_1.17", missing::number;
     "mlx5dv_sched_leaf_create", "MLX5_1.17", missing::pointer;
@@ -70,12 +102,12 @@ export! {
     "mlx5dv_sched_node_modify", "MLX5_1.17", missing::number;
     "mlx5dv_reserved_qpn_alloc", "MLX5_1.18", missing::number;
     "mlx5dv_reserved_qpn_dealloc", "MLX5_1.18", missing::number;
-    "_mlx5dv_query_port", "MLX5_1.19", missing::number;
     "mlx5dv_devx_umem_reg_ex", "MLX5_1.19", missing::pointer;
     "mlx5dv_dm_map_op_addr", "MLX5_1.19", missing::pointer;
-    "_mlx5dv_mkey_check", "MLX5_1.20", missing::number;
+    "_mlx5dv_query_port", "MLX5_1.19", missing::number;
     "mlx5dv_dr_domain_allow_duplicate_rules", "MLX5_1.20", missing::nothing;
     "mlx5dv_map_ah_to_qp", "MLX5_1.20", missing::number;
+    "_mlx5dv_mkey_check", "MLX5_1.20", missing::number;
     "mlx5dv_qp_cancel_posted_send_wrs", "MLX5_1.20", missing::number;
     "mlx5dv_crypto_login", "MLX5_1.21", missing::number;
     "mlx5dv_crypto_login_query_state", "MLX5_1.21", missing::number;
@@ -89,17 +121,43 @@ export! {
     "mlx5dv_get_vfio_device_list", "MLX5_1.21", missing::pointer;
     "mlx5dv_vfio_get_events_fd", "MLX5_1.21", missing::number;
     "mlx5dv_vfio_process_events", "MLX5_1.21", missing::number;
+    "mlx5dv_dr_aso_other_domain_link", "MLX5_1.22", missing::number;
+    "mlx5dv_dr_aso_other_domain_unlink", "MLX5_1.22", missing::number;
     "mlx5dv_devx_alloc_msi_vector", "MLX5_1.23", missing::pointer;
     "mlx5dv_devx_create_eq", "MLX5_1.23", missing::pointer;
     "mlx5dv_devx_destroy_eq", "MLX5_1.23", missing::number;
     "mlx5dv_devx_free_msi_vector", "MLX5_1.23", missing::number;
+    "mlx5dv_create_steering_anchor", "MLX5_1.24", missing::pointer;
     "mlx5dv_crypto_login_create", "MLX5_1.24", missing::pointer;
     "mlx5dv_crypto_login_destroy", "MLX5_1.24", missing::number;
     "mlx5dv_crypto_login_query", "MLX5_1.24", missing::number;
+    "mlx5dv_destroy_steering_anchor", "MLX5_1.24", missing::number;
+    "mlx5dv_dr_action_create_dest_root_table", "MLX5_1.24", missing::pointer;
+    "mlx5dv_get_data_direct_sysfs_path", "MLX5_1.25", missing::number;
+    "mlx5dv_reg_dmabuf_mr", "MLX5_1.25", missing::pointer;
+    "__mlx5dv_create_flow", "MLX5_1.25.1", missing::pointer;
+    "mlx5dv_devx_uar_export_dmabuf_fd", "MLX5_1.26", missing::number;
+    "mlx5dv_devx_obj_export", "MLX5_1.27", missing::number;
+    "mlx5dv_devx_obj_import", "MLX5_1.27", missing::pointer;
+    "mlx5dv_devx_obj_unimport", "MLX5_1.27", missing::nothing;
+    "mlx5dv_devx_umem_export", "MLX5_1.27", missing::number;
+    "mlx5dv_devx_umem_import", "MLX5_1.27", missing::pointer;
+    "mlx5dv_devx_umem_unimport", "MLX5_1.27", missing::nothing;
+    "_mlx5dv_get_export_sizes", "MLX5_1.27", missing::nothing;
+    "mlx5dv_var_export", "MLX5_1.27", missing::number;
+    "mlx5dv_var_import", "MLX5_1.27", missing::pointer;
+    "mlx5dv_var_unimport", "MLX5_1.27", missing::nothing;
     "efadv_create_driver_qp", "EFA_1.0", missing::pointer;
     "efadv_create_qp_ex", "EFA_1.1", missing::pointer;
     "efadv_query_ah", "EFA_1.1", missing::number;
     "efadv_query_device", "EFA_1.1", missing::number;
     "efadv_cq_from_ibv_cq_ex", "EFA_1.2", missing::pointer;
     "efadv_create_cq", "EFA_1.2", missing::pointer;
+    "efadv_query_mr", "EFA_1.3", missing::number;
+    "efadv_query_cq", "EFA_1.4", missing::number;
+    "efadv_query_qp_wqs", "EFA_1.4", missing::number;
+    "efadv_get_max_rq_depth", "EFA_1.5", missing::number;
+    "efadv_get_max_sq_depth", "EFA_1.5", missing::number;
+    "efadv_qp_from_ibv_qp_ex", "EFA_1.6", missing::pointer;
+    "efadv_create_comp_cntr", "EFA_1.7", missing::pointer;
 }
