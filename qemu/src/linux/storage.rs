@@ -138,11 +138,16 @@ impl Linux {
     /// devices, in order.
     pub fn connect(&mut self, target: &Connect<'_>, namespaces: usize) -> Result<Vec<String>> {
         self.succeed(&target.command(), LONG)?;
+        self.devices(target.nqn, namespaces)
+    }
+
+    /// Waits until a subsystem that is connected has `namespaces` namespaces; returns their
+    /// devices, in order.
+    pub fn devices(&mut self, nqn: &str, namespaces: usize) -> Result<Vec<String>> {
         let list = format!(
             "for folder in /sys/class/nvme-subsystem/* /sys/class/nvme/*; do \
-             [ \"$(cat $folder/subsysnqn)\" = {} ] && ls $folder; done | grep -xE \"nvme[0-9]+n[0-9]+\" | \
-             sort -u",
-            target.nqn
+             [ \"$(cat $folder/subsysnqn)\" = {nqn} ] && ls $folder; done | grep -xE \"nvme[0-9]+n[0-9]+\" | \
+             sort -u"
         );
         let wait = format!("until [ $({list} | wc -l) -ge {namespaces} ]; do sleep 0.05; done; {list}");
         let names = self.succeed(&wait, STEP)?;

@@ -24,6 +24,7 @@ mod storage_live;
 mod storage_paths;
 mod storage_ports;
 mod storage_shared;
+mod storage_subsystems;
 mod storage_tools;
 
 use std::time::Duration;
