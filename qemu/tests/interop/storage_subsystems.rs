@@ -18,8 +18,8 @@ const THIRD: &str = "nqn.2026-01.org.example:third";
 /// Hosts, with their identifiers.
 const ONE: (&str, &str) = ("nqn.2026-01.org.example:one", "11111111-2222-3333-4444-555555555555");
 const TWO: (&str, &str) = ("nqn.2026-01.org.example:two", "66666666-7777-8888-9999-aaaaaaaaaaaa");
-/// The trace of events. Its words for a Discovery Log Page Change are only the kind (Notice), so the
-/// number is looked for: log page 0x70, information 0xf0, type 2.
+/// The trace of events. Its words for a Discovery Log Page Change are only the kind (Notice), so
+/// the number is looked for: log page 0x70, information 0xf0, type 2.
 const TRACE: &str = "/sys/kernel/tracing";
 const EVENT: &str = "nvme_async_event: .*NVME_AEN=0x70f002";
 
