@@ -80,6 +80,17 @@ pub(crate) struct Controller {
     pub(crate) last_error: Option<ErrorEntry>,
 }
 
+/// What there is of a keep-alive timer (TCP and RDMA: traffic restarts it, TBKAS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// It runs, or there is none.
+    Runs,
+    /// It has ended, and this thread had no command meanwhile.
+    Ended,
+    /// It has ended, and this thread had a command while it ran.
+    EndedAfterTraffic,
+}
+
 /// Something that a host may want to hear of by an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Notice {
@@ -312,25 +323,24 @@ impl Controller {
         (self.heard, self.has_traffic) = (now, self.is_copy);
     }
 
-    /// Whether the host has been silent for too long: no command of any queue came for as long as
-    /// the timer runs. One that came while it ran starts it again when it expires.
-    pub(crate) fn has_expired(&mut self, now: u64) -> bool {
+    /// Looks at the keep-alive timer. When it ends it starts again, for a host that was heard.
+    pub(crate) fn look_at_timer(&mut self, now: u64) -> Timer {
         if self.is_settling() {
-            return false;
+            return Timer::Runs;
         }
         let patience = match self.kind {
             Kind::Discovery if self.keep_alive.is_zero() => DISCOVERY_SILENCE,
             // Whatever the host names: anybody may have such a controller.
             Kind::Discovery => self.keep_alive.min(DISCOVERY_SILENCE),
             Kind::Io if !self.keep_alive.is_zero() => self.keep_alive,
-            Kind::Io => return false,
+            Kind::Io => return Timer::Runs,
         };
         if now.saturating_sub(self.heard) <= patience.as_nanos() as u64 {
-            return false;
+            return Timer::Runs;
         }
-        let is_silent = !self.has_traffic;
+        let ended = if self.has_traffic { Timer::EndedAfterTraffic } else { Timer::Ended };
         self.hear(now);
-        is_silent
+        ended
     }
 
     /// Marks an I/O queue as connected; fails if it is.
@@ -429,11 +439,12 @@ mod tests {
         for (timeout, after) in [(0, limit), (u32::MAX, limit), (5_000, 5 * second)] {
             let mut controller = controller(Kind::Discovery);
             controller.set_keep_alive(timeout, 0);
-            assert!(!controller.has_expired(after) && controller.has_expired(after + 1), "{timeout}");
-            assert!(!controller.has_expired(2 * after + 1), "the timer runs again");
+            assert_eq!(controller.look_at_timer(after), Timer::Runs, "{timeout}");
+            assert_eq!(controller.look_at_timer(after + 1), Timer::Ended, "{timeout}");
+            assert_eq!(controller.look_at_timer(2 * after + 1), Timer::Runs, "it runs again");
             controller.has_traffic = true;
-            assert!(!controller.has_expired(2 * after + 2), "a command has come");
-            assert!(controller.has_expired(3 * after + 3), "and no more");
+            assert_eq!(controller.look_at_timer(2 * after + 2), Timer::EndedAfterTraffic);
+            assert_eq!(controller.look_at_timer(3 * after + 3), Timer::Ended, "no more has come");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use super::controller::Timer;
 use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::namespace::Presence;
@@ -34,21 +35,26 @@ impl Target {
             self.statistics().count(Counter::Broken);
             self.break_queue(number);
         }
-        let mut expired: heapless::Vec<(Kind, ControllerId), 16> = heapless::Vec::new();
+        let mut ended: heapless::Vec<(Kind, ControllerId, Timer), 16> = heapless::Vec::new();
         // The manager's timers run, not those of a worker's copies.
         let is_manager = self.crew.is_manager();
         for controllers in
             [&mut self.subsystem.controllers, &mut self.discovery].into_iter().filter(|_| is_manager)
         {
             for (id, controller) in controllers.iter_mut() {
-                // A target that stops does not listen, so it cannot tell who is silent.
-                if !self.is_stopping && controller.has_expired(now) {
-                    let _ = expired.push((controller.kind, id));
+                // A target that stops does not listen, so it cannot tell who is silent. Those for
+                // which there is no place here come in the next tick.
+                if self.is_stopping || ended.is_full() {
+                    break;
+                }
+                match controller.look_at_timer(now) {
+                    Timer::Runs => {}
+                    timer => _ = ended.push((controller.kind, id, timer)),
                 }
             }
         }
-        for (kind, id) in expired {
-            self.expire(kind, id, now);
+        for (kind, id, timer) in ended {
+            self.timer_ended(kind, id, timer, now);
         }
         let patience = self.config.disk_timeout.as_nanos() as u64;
         for place in 0..self.subsystem.namespaces.len() {
@@ -134,9 +140,12 @@ impl Target {
         }
     }
 
-    /// Ends a controller whose host is silent.
-    fn expire(&mut self, kind: Kind, id: ControllerId, now: u64) {
-        if kind == Kind::Io && self.has_traffic_elsewhere(id) {
+    /// A controller's timer has ended. Ends the controller if no thread had a command while it ran.
+    fn timer_ended(&mut self, kind: Kind, id: ControllerId, timer: Timer, now: u64) {
+        // The others are asked in any case: what they had before this moment counts for this timer,
+        // and not for the next one.
+        let elsewhere = kind == Kind::Io && self.has_traffic_elsewhere(id);
+        if timer == Timer::EndedAfterTraffic || elsewhere {
             if let Some(controller) = self.controller(id, kind) {
                 controller.hear(now);
             }
