@@ -5,6 +5,10 @@
 //! and sees each event. A disk with several queues gives one to each ([`Disk::queue`]). For all
 //! others, the handles here take turns at the disk: a poll takes what the disk has completed, and
 //! keeps the completions of the others for them.
+//!
+//! The disk's queue is for all. No handle fills it: there is room for one request of each of the
+//! others, if the disk takes as many as there are handles. Of a smaller queue a handle may find no
+//! room with no request of its own: it is woken when another one's completions have made some.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -13,7 +17,7 @@ use core::ops::Range;
 
 use platform::DmaBuffer;
 use platform::sync::Mutex;
-use platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::watch::Routine;
 use crate::{Disk, Event, Fault, Geometry, Lease, Loan, Request, Submit};
@@ -42,10 +46,14 @@ pub fn split(disk: Arc<dyn Disk>, handles: usize) -> Vec<Arc<dyn Disk>> {
         event: Mutex::new(None),
         routine: Mutex::new(None),
         is_armed: Arc::default(),
+        under_way: AtomicUsize::new(0),
+        refused: AtomicBool::new(false),
+        has_room: AtomicBool::new(false),
         copied: AtomicU64::new(0),
     };
+    let share = depth.saturating_sub(handles - 1).max(1);
     let handles = (0..handles).map(|_| handle()).collect();
-    let shared = Arc::new(Shared { disk, handles, told: AtomicU64::new(0) });
+    let shared = Arc::new(Shared { disk, handles, share, told: AtomicU64::new(0) });
     let handles = shared.handles.len();
     (0..handles).map(|number| Arc::new(Split { shared: shared.clone(), number }) as Arc<dyn Disk>).collect()
 }
@@ -57,6 +65,8 @@ type Done = (u64, Result<(), Fault>);
 struct Shared {
     disk: Arc<dyn Disk>,
     handles: Vec<Handle>,
+    /// Requests that a handle may have under way.
+    share: usize,
     /// How many of the bytes that the disk has copied are counted by a handle.
     told: AtomicU64,
 }
@@ -68,6 +78,12 @@ struct Handle {
     event: Mutex<Option<Event>>,
     routine: Mutex<Option<Routine>>,
     is_armed: Arc<AtomicBool>,
+    /// Its requests whose completions the disk has not handed over.
+    under_way: AtomicUsize,
+    /// The disk had no room for it, and no handle has taken a completion since.
+    refused: AtomicBool,
+    /// One has, and its consumer has not looked since.
+    has_room: AtomicBool,
     /// Its part of the bytes that the disk has copied.
     copied: AtomicU64,
 }
@@ -75,7 +91,7 @@ struct Handle {
 impl Handle {
     /// There is something for its consumer, who may sleep.
     fn wake(&self) {
-        if self.is_armed.swap(false, Ordering::AcqRel) {
+        if self.is_armed.swap(false, Ordering::SeqCst) {
             let routine = self.routine.lock().clone();
             if let Some(routine) = routine {
                 routine();
@@ -97,15 +113,60 @@ impl Shared {
         let mut mine = 0;
         for &(token, result) in &taken[..count] {
             let (number, token) = ((token >> TOKEN) as usize, token & ((1 << TOKEN) - 1));
+            let Some(handle) = self.handles.get(number) else { continue };
+            handle.under_way.fetch_sub(1, Ordering::AcqRel);
             if number == me {
                 mine += 1;
                 into(token, result);
-            } else if let Some(handle) = self.handles.get(number) {
+            } else {
                 handle.done.lock().push_back((token, result));
                 handle.wake();
             }
         }
+        if count > 0 {
+            self.make_known(me);
+        }
         mine
+    }
+
+    /// There is room in the disk's queue: wakes the handles that had found none.
+    fn make_known(&self, me: usize) {
+        for (number, handle) in self.handles.iter().enumerate() {
+            // Either this sees that a handle was refused, or its second try finds the room; either
+            // this sees that it is armed, or `arm` sees that there is room.
+            if number != me
+                && handle.refused.load(Ordering::SeqCst)
+                && handle.refused.swap(false, Ordering::SeqCst)
+            {
+                handle.has_room.store(true, Ordering::SeqCst);
+                handle.wake();
+            }
+        }
+    }
+
+    /// Starts a request of a handle, if that has less than its share under way. If the disk has no
+    /// room it is asked twice: another handle may have taken a completion before it could see that
+    /// this one waits.
+    fn start<T>(
+        &self,
+        me: usize,
+        with: T,
+        start: impl Fn(T) -> Result<(), (Submit, T)>,
+    ) -> Result<(), (Submit, T)> {
+        let own = &self.handles[me];
+        if own.under_way.fetch_add(1, Ordering::AcqRel) >= self.share {
+            own.under_way.fetch_sub(1, Ordering::AcqRel);
+            return Err((Submit::Busy, with));
+        }
+        let mut result = start(with);
+        if let Err((Submit::Busy, with)) = result {
+            own.refused.store(true, Ordering::SeqCst);
+            result = start(with);
+        }
+        if result.is_err() {
+            own.under_way.fetch_sub(1, Ordering::AcqRel);
+        }
+        result
     }
 
     /// Gives the disk a routine that wakes those who sleep. It takes no lock, since the disk may
@@ -150,7 +211,9 @@ impl Disk for Split {
     }
 
     fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
-        self.shared.disk.submit(request, self.token(token))
+        let disk = &self.shared.disk;
+        let start = |()| disk.submit(request, self.token(token)).map_err(|why| (why, ()));
+        self.shared.start(self.number, (), start).map_err(|(why, ())| why)
     }
 
     fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
@@ -185,11 +248,12 @@ impl Disk for Split {
 
     fn arm(&self) -> bool {
         let own = self.own();
-        own.is_armed.store(true, Ordering::Release);
+        own.is_armed.store(true, Ordering::SeqCst);
+        let has_room = own.has_room.swap(false, Ordering::SeqCst);
         // A consumer that takes no events is not kept awake by them.
         let has_some = !own.done.lock().is_empty();
         // The disk calls its routine once, and that wakes all handles that are armed.
-        self.shared.disk.arm() || has_some
+        self.shared.disk.arm() || has_some || has_room
     }
 
     fn memory(&self) -> Vec<Arc<DmaBuffer>> {
@@ -201,7 +265,8 @@ impl Disk for Split {
     }
 
     fn commit(&self, lease: Lease, fua: bool, token: u64) -> Result<(), (Submit, Lease)> {
-        self.shared.disk.commit(lease, fua, self.token(token))
+        let start = |lease| self.shared.disk.commit(lease, fua, self.token(token));
+        self.shared.start(self.number, lease, start)
     }
 
     fn cancel(&self, lease: Lease) {
@@ -231,6 +296,7 @@ mod tests {
 
     use super::*;
     use crate::ram::RamDisk;
+    use crate::simulated::SimulatedDisk;
     use crate::testing::platform;
 
     fn handles(count: usize) -> Vec<Arc<dyn Disk>> {
@@ -278,6 +344,58 @@ mod tests {
         // The disk's routine wakes a handle whose request completes later.
         flush(&*handles[1], 2);
         assert_eq!((calls.load(Ordering::Relaxed), polled(&*handles[1])), (2, alloc::vec![2]));
+    }
+
+    /// Handles of a disk that takes so many requests at once.
+    fn small(queue_depth: usize, count: usize) -> Vec<Arc<dyn Disk>> {
+        let geometry = Geometry {
+            block_size: 512,
+            blocks: 64,
+            is_read_only: false,
+            has_volatile_cache: true,
+            discard: true,
+            write_zeroes: true,
+            most_bytes: 16384,
+            most_pieces: 4,
+            queue_depth,
+        };
+        split(Arc::new(SimulatedDisk::new(geometry, 1)), count)
+    }
+
+    #[test]
+    fn a_handle_that_found_no_room_is_woken_or_does_not_sleep_when_another_one_has_made_some() {
+        let handles = small(1, 2);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = calls.clone();
+        handles[1].watch(Some(Arc::new(move || _ = count.fetch_add(1, Ordering::Relaxed))));
+        for armed_first in [false, true] {
+            flush(&*handles[0], 1);
+            assert_eq!(handles[1].submit(&Request::Flush, 2), Err(Submit::Busy));
+            let before = calls.load(Ordering::Relaxed);
+            // It stays armed although the disk has something, which is not its own.
+            assert!(!armed_first || handles[1].arm());
+            assert_eq!(polled(&*handles[0]), [1]);
+            match armed_first {
+                true => assert_eq!(calls.load(Ordering::Relaxed), before + 1),
+                false => assert!(handles[1].arm(), "there is room"),
+            }
+            flush(&*handles[1], 2);
+            assert_eq!(polled(&*handles[1]), [2]);
+        }
+    }
+
+    #[test]
+    fn no_handle_fills_the_disk_alone() {
+        let handles = small(4, 3);
+        flush(&*handles[0], 1);
+        flush(&*handles[0], 2);
+        assert_eq!(handles[0].submit(&Request::Flush, 3), Err(Submit::Busy));
+        flush(&*handles[1], 1);
+        flush(&*handles[2], 1);
+        let mut all = polled(&*handles[0]);
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+        flush(&*handles[0], 3);
     }
 
     #[test]
