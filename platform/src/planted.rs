@@ -40,6 +40,7 @@ macro_rules! bugs {
                         | Bug::PairAtOnce
                         | Bug::PreemptedStays
                         | Bug::ProofIgnored
+                        | Bug::ReservationUntold
                         | Bug::StateUnflushed
                 )
             }
@@ -93,6 +94,7 @@ bugs! {
     ReadOffset = "read-offset", "A Read that is asked for again in part is answered from its start.";
     ReceiveTwice = "receive-twice", "A receive of a shared queue is taken and stays in the queue.";
     RegionEarly = "region-early", "A dropped region is released while requests name it.";
+    ReservationUntold = "reservation-untold", "A reservation is in force on one thread only.";
     RetryForgotten = "retry-forgotten", "A requester sends nothing again when an acknowledgement is late.";
     RnrIgnored = "rnr-ignored", "The requester takes \"receiver not ready\" for an acknowledgement.";
     StaleKey = "stale-key", "A remote key that was replaced is accepted.";

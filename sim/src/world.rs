@@ -55,7 +55,12 @@ pub fn run_over<T>(seed: u64, network: Network, scenario: impl FnOnce(&World) ->
     run_on(seed, 2, network, scenario)
 }
 
-fn run_on<T>(seed: u64, nics: u8, network: Network, scenario: impl FnOnce(&World) -> T) -> Outcome<T> {
+pub(crate) fn run_on<T>(
+    seed: u64,
+    nics: u8,
+    network: Network,
+    scenario: impl FnOnce(&World) -> T,
+) -> Outcome<T> {
     let arena = Arc::new(Arena::new(ARENA));
     let watched = Arc::new(Watched::new(arena.clone()));
     let scheduler = Scheduler::new(seed, usize::from(nics));

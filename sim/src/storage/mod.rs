@@ -1,9 +1,11 @@
 //! The storage target and its hosts, and a model that says what must hold.
 //!
 //! A seed decides how many hosts and disks there are, what the hosts ask for, and what goes wrong.
-//! The target is on the first NIC, and all hosts are on the second one. A run is one to three turns
-//! with the same disks: the target starts, hosts connect and leave, the target ends, and often the
-//! disks lose their power. The rules:
+//! The target is on the first NIC. In a third of the seeds it has two or three threads, and in a
+//! sixth there are two targets, which export the same disks as paths of one subsystem. Some have
+//! two ports, of which the second one may die. All hosts are on the second NIC. A run is one to
+//! three turns with the same disks: the target starts, hosts connect and leave, the target ends,
+//! and often the disks lose their power. The rules:
 //!
 //! - a read brings what the writes before it left: what was acknowledged, or, after a request that
 //!   failed or was not answered, that or what was there before (module `book`);
@@ -53,21 +55,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::storage::Error;
-use ::storage::target::{Control, Target};
+use ::storage::target::{self, Control, PORT, Target};
 use block::simulated::SimulatedDisk;
 use kernel_agent::Config;
 use platform::random::Random;
 use platform::sync::atomic::Ordering;
 
 use crate::harness::story::{Story, Tally};
-use crate::harness::wrong::{Must, Step, Wrong, hold};
+use crate::harness::wrong::{Must, Step, hold};
 use crate::harness::{self, Nodes};
 use crate::{Network, World};
 use faults::Faults;
 use host::Host;
 use intruder::Intruder;
 use operator::Operator;
-use plan::Plan;
+use plan::{Plan, Shape};
+use rdma::Nic;
 use rude::Rude;
 use shared::{Faulty, Running, Shared};
 use sharer::{Common, Sharer};
@@ -77,7 +80,7 @@ const CONFIG: Config = Config {
     max_qps: 128,
     max_vis: 16,
     max_cqs: 64,
-    max_srqs: 4,
+    max_srqs: 8,
     max_pds: 32,
     max_keys: 4096,
     max_streams: 64,
@@ -109,13 +112,16 @@ pub fn check(seed: u64, told: bool) -> Result<Tally, String> {
         5 => Network::Lossy,
         _ => Network::Faulty,
     };
-    harness::check(seed, network, |world| life(world, network, told))
+    let shape = Shape::of(seed, network);
+    // The ports, and the hosts' NIC.
+    let nics = 1 + shape.ports as u8;
+    harness::check_on(seed, nics, network, |world| life(world, network, shape, told))
 }
 
-fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
+fn life(world: &World, network: Network, shape: Shape, told: bool) -> Step<Tally> {
     let story = Story::new(world.clock(), told);
     let mut random = Random::new(world.random());
-    let plan = Plan::new(&mut random, network);
+    let plan = Plan::new(&mut random, network, shape);
     let nodes = Nodes::start(world, CONFIG)?;
     let disk = |&geometry| Faulty::new(SimulatedDisk::new(geometry, random.word()));
     let disks = plan.disks.iter().map(disk).collect();
@@ -127,15 +133,18 @@ fn life(world: &World, network: Network, told: bool) -> Step<Tally> {
     let shared = Arc::new(Shared::new(nodes.adapters.clone(), plan, disks, common));
     story.tell(|| {
         let plan = &shared.plan;
-        format!("{network:?}, quiet: {}, hosts {:?}, disks {:?}", plan.is_quiet, plan.hosts, plan.disks)
+        let (is_quiet, hosts, disks) = (plan.is_quiet, &plan.hosts, &plan.disks);
+        format!("{network:?}, {shape:?}, quiet: {is_quiet}, hosts {hosts:?}, disks {disks:?}")
     });
     let mut tally = Tally::default();
     let mut hosts = Vec::new();
     for number in 0..shared.plan.hosts.len() {
         hosts.push(Host::new(&shared, number, random.word(), &story)?);
     }
-    for _ in 0..shared.plan.turns {
-        hosts = Turn { shared: &shared, random: &mut random, story: &story, tally: &mut tally }.run(hosts)?;
+    for turn in 1..=shared.plan.turns {
+        let is_last = turn == shared.plan.turns;
+        let turn = Turn { shared: &shared, random: &mut random, story: &story, tally: &mut tally, is_last };
+        hosts = turn.run(hosts)?;
     }
     for host in hosts {
         tally.add(&host.free()?);
@@ -153,6 +162,7 @@ struct Turn<'a> {
     random: &'a mut Random,
     story: &'a Story,
     tally: &'a mut Tally,
+    is_last: bool,
 }
 
 impl Turn<'_> {
@@ -160,16 +170,43 @@ impl Turn<'_> {
     fn run(mut self, hosts: Vec<Host>) -> Step<Vec<Host>> {
         let shared = self.shared;
         let adapters = &shared.adapters;
-        let nic = adapters.nic(0)?;
+        // The second NIC is the hosts'.
+        let nics = [0, 2].into_iter().take(shared.plan.shape.ports);
+        let nics = nics.map(|number| adapters.nic(number)).collect::<Step<Vec<_>>>()?;
         let mut operator = Operator::new(shared, self.random.word(), self.story);
         let mut config = shared.plan.config.clone();
-        config.disks = operator.exports();
         config.hosts = operator.hosts(self.random.rarely(2))?;
         config.state = shared.common.as_ref().and_then(|common| Some(common.state.clone()? as _));
-        let target = Target::new(std::slice::from_ref(&nic), adapters.privileged, config).must("a target")?;
-        let (control, address) = (target.control(), target.addresses().first().copied());
-        shared.open(control.clone(), address.ok_or(Wrong("the target has no address".into()))?);
-        let target = Running::spawn(&adapters.platform, "target", &shared.over, move || target.run())?;
+        let (count, mut targets) = (shared.plan.shape.targets, Vec::new());
+        for (number, disks) in (0..).zip(operator.exports(count)) {
+            let path = (count > 1).then_some(number + 1);
+            let config = target::Config { disks, path, port: PORT + number, ..config.clone() };
+            let target = Target::new(&nics, adapters.privileged, config);
+            targets.push(target.must("a target")?);
+        }
+        let mut places = Vec::new();
+        for (number, target) in (0..).zip(&targets) {
+            // Those of a port behind those of the other one, and as many.
+            let addresses = target.addresses();
+            let of_port = addresses.len() / nics.len();
+            hold!(of_port > 0, "the target has no address");
+            places.extend(addresses.iter().step_by(of_port).map(|&address| (address, PORT + number)));
+        }
+        let controls: Vec<Control> = targets.iter().map(Target::control).collect();
+        shared.open(controls.clone(), places);
+        let mut threads = Vec::new();
+        for worker in targets.iter_mut().flat_map(Target::workers) {
+            threads.push(Running::spawn(&adapters.platform, "worker", &shared.over, move || worker.run())?);
+        }
+        if !threads.is_empty() {
+            self.tally.did("turns: several threads");
+        }
+        if count > 1 {
+            self.tally.did("turns: several targets");
+        }
+        for target in targets {
+            threads.push(Running::spawn(&adapters.platform, "target", &shared.over, move || target.run())?);
+        }
         let mut running = Vec::new();
         for mut host in hosts {
             let name = host.name().to_string();
@@ -204,9 +241,9 @@ impl Turn<'_> {
             running.iter().all(Running::is_over) && all.into_iter().all(Running::is_over)
         };
         let mut faults = Faults::new(shared, self.random.word(), self.story);
-        let ending = self.serve(&mut faults, (&mut operator, &control), &is_over)?;
-        let power_is_cut = self.stop(ending, &control, &mut faults)?;
-        let served = target.join()?;
+        let ending = self.serve(&mut faults, (&mut operator, &controls[0]), &is_over)?;
+        let power_is_cut = self.stop(ending, &controls, &mut faults)?;
+        let served = threads.into_iter().map(Running::join).collect::<Step<Vec<_>>>()?;
         self.story.tell(|| format!("the target has ended: {served:?}"));
         let mut back = Vec::new();
         for host in running {
@@ -218,9 +255,10 @@ impl Turn<'_> {
         let mut hosts = back.into_iter().collect::<Step<Vec<Host>>>()?;
         // A disk that loses its power forgets what it was asked for.
         let unfinished = Err(Error::Config("a disk did not finish its requests"));
-        hold!(served == Ok(()) || power_is_cut && served == unfinished, "the target ended with {served:?}");
-        hold!(nic.is_alone(), "objects of the target are left");
-        self.count(&control)?;
+        let is_right = |ended: &Result<(), Error>| *ended == Ok(()) || power_is_cut && *ended == unfinished;
+        hold!(served.iter().all(is_right), "the target ended with {served:?}");
+        hold!(nics.iter().all(Nic::is_alone), "objects of the target are left");
+        self.count(&controls)?;
         let is_lost = power_is_cut || ending == Ending::Pulled || self.random.rarely(2);
         for faulty in &shared.disks {
             let under_way = faulty.disk.under_way();
@@ -258,6 +296,9 @@ impl Turn<'_> {
             false => endings[self.random.below(4) as usize],
         };
         let stop = shared.now() + plan::time(self.random, 32);
+        // It is not there in a later turn.
+        let may_die = shared.plan.shape.ports > 1 && !shared.plan.is_quiet && self.is_last;
+        let mut dies = (may_die && self.random.rarely(2)).then(|| shared.now() + plan::time(self.random, 29));
         loop {
             let seen = shared.over.value();
             if is_over() {
@@ -268,6 +309,11 @@ impl Turn<'_> {
             if ending != Ending::Done && now >= stop {
                 return Ok(ending);
             }
+            if dies.take_if(|at| now >= *at).is_some() {
+                self.story.tell(|| "the second port dies".into());
+                self.tally.fault("ports that died", 1);
+                shared.port_dies();
+            }
             faults.act(self.tally);
             operator.act(control, self.tally)?;
             shared.over.wait(seen, Some(now + plan::time(self.random, 27)));
@@ -275,7 +321,7 @@ impl Turn<'_> {
     }
 
     /// Stops the target. True if the disks have lost their power.
-    fn stop(&mut self, ending: Ending, control: &Control, faults: &mut Faults) -> Step<bool> {
+    fn stop(&mut self, ending: Ending, controls: &[Control], faults: &mut Faults) -> Step<bool> {
         let shared = self.shared;
         self.story.tell(|| format!("the turn ends: {ending:?}"));
         self.tally.did(match ending {
@@ -302,11 +348,11 @@ impl Turn<'_> {
             // Requests gather on the disks.
             shared.sleep(plan::time(self.random, 22));
         }
-        control.stop();
+        controls.iter().for_each(Control::stop);
         if ending == Ending::PowerCut {
             // From then on no host hears of anything that the disks do.
-            let is_alone = shared.wait_until(|| Ok(control.statistics().connections == 0))?;
-            hold!(is_alone, "the target does not end its connections: {:?}", control.statistics());
+            let is_alone = shared.wait_until(|| Ok(shared.connections()? == 0))?;
+            hold!(is_alone, "the target does not end its connections");
             for faulty in &shared.disks {
                 self.tally.fault("requests lost with the power", faulty.disk.under_way() as u64);
                 faulty.disk.power_loss(self.random.word());
@@ -323,17 +369,21 @@ impl Turn<'_> {
         Ok(false)
     }
 
-    /// Adds the target's counters, and checks those that have a rule.
-    fn count(&mut self, control: &Control) -> Step {
-        let (plan, counted) = (&self.shared.plan, control.statistics());
-        hold!(counted.connections == 0 && counted.controllers == 0, "hosts are left: {counted:?}");
+    /// Adds the targets' counters, and checks those that have a rule.
+    fn count(&mut self, controls: &[Control]) -> Step {
+        let plan = &self.shared.plan;
         let silences = u64::from(self.shared.silences.load(Ordering::SeqCst));
-        hold!(plan.is_faulty || counted.expired <= silences, "a host was dropped that was not silent");
-        let wrong = counted.broken + counted.expired;
-        hold!(!plan.is_quiet || wrong == 0, "nothing was wrong, but {counted:?}");
-        self.tally.done("target: connections", counted.accepted);
-        self.tally.done("target: connections that broke", counted.broken);
-        self.tally.done("target: controllers that expired", counted.expired);
+        let mut expired = 0;
+        for counted in controls.iter().map(Control::statistics) {
+            hold!(counted.connections == 0 && counted.controllers == 0, "hosts are left: {counted:?}");
+            let wrong = counted.broken + counted.expired;
+            hold!(!plan.is_quiet || wrong == 0, "nothing was wrong, but {counted:?}");
+            expired += counted.expired;
+            self.tally.done("target: connections", counted.accepted);
+            self.tally.done("target: connections that broke", counted.broken);
+        }
+        hold!(plan.is_faulty || expired <= silences, "a host was dropped that was not silent");
+        self.tally.done("target: controllers that expired", expired);
         Ok(())
     }
 }

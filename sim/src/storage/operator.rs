@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::storage::target::{Control, Export, Host, MOST_NAMESPACES, Refusal, Visible};
+use block::{Disk, split};
 use nvme::auth::Group;
 use nvme::auth::hosts::Choice;
 use platform::Instant;
@@ -44,15 +45,22 @@ impl Operator {
         }
     }
 
-    fn export(&self, number: usize) -> Export {
-        Export::new(self.shared.disks[number].disk.clone(), [number as u8 + 1; 16])
+    /// A disk, for one target of so many.
+    fn export(&self, number: usize, disk: Arc<dyn Disk>) -> Export {
+        Export::new(disk, [number as u8 + 1; 16])
     }
 
-    /// The namespaces when the target starts.
-    pub(super) fn exports(&self) -> Vec<Export> {
-        let mut all: Vec<Export> = (0..self.shared.plan.fixed()).map(|number| self.export(number)).collect();
+    /// The namespaces of each target when it starts.
+    pub(super) fn exports(&self, targets: usize) -> Vec<Vec<Export>> {
+        let mut all: Vec<Vec<Export>> = (0..targets).map(|_| Vec::new()).collect();
+        for number in 0..self.shared.plan.fixed() {
+            let handles = split::split(self.shared.disks[number].disk.clone(), targets);
+            for (exports, disk) in all.iter_mut().zip(handles) {
+                exports.push(self.export(number, disk));
+            }
+        }
         let common = self.shared.common.iter();
-        all.extend(common.map(|common| Export::new(common.disk.clone(), [0xcc; 16])));
+        all[0].extend(common.map(|common| Export::new(common.disk.clone(), [0xcc; 16])));
         all
     }
 
@@ -117,7 +125,7 @@ impl Operator {
         let guest = self.shared.guest();
         let Some(nsid) = guest.nsid else {
             let last = self.shared.plan.disks.len() - 1;
-            match control.add(self.export(last)) {
+            match control.add(self.export(last, self.shared.disks[last].disk.clone())) {
                 Ok(nsid) => {
                     self.story.tell(|| format!("the guest is namespace {nsid}"));
                     let is_new = nsid > self.shared.plan.namespaces() && self.used.insert(nsid);

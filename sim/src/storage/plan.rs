@@ -53,8 +53,33 @@ impl HostPlan {
     }
 }
 
+/// What the targets of a run are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// How many export the disks, as paths of one subsystem if there are two.
+    pub(super) targets: usize,
+    /// The threads of each, and its ports.
+    pub(super) threads: usize,
+    pub(super) ports: usize,
+}
+
+impl Shape {
+    /// The shape of a seed's run. Only a short cut joins more than two NICs.
+    pub(super) fn of(seed: u64, network: Network) -> Shape {
+        let mut random = Random::new(seed ^ 0x7468_7265_6164);
+        let (targets, threads) = match random.below(6) {
+            0 => (2, 1),
+            1..=2 => (1, 2 + random.below(2) as usize),
+            _ => (1, 1),
+        };
+        let has_ports = random.rarely(3) && targets == 1 && network == Network::ShortCut;
+        Shape { targets, threads, ports: 1 + usize::from(has_ports) }
+    }
+}
+
 /// A run.
 pub(super) struct Plan {
+    pub(super) shape: Shape,
     /// The network may break connections.
     pub(super) is_faulty: bool,
     /// Nothing goes wrong, and each host ends its connections at the end only.
@@ -88,7 +113,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(random: &mut Random, network: Network) -> Plan {
+    pub(super) fn new(random: &mut Random, network: Network, shape: Shape) -> Plan {
+        let Shape { targets, threads: workers, .. } = shape;
         let is_faulty = matches!(network, Network::Faulty | Network::Lossy);
         let is_quiet = !is_faulty && random.rarely(4);
         let hosts: Vec<_> = (0..1 + random.below(3)).map(|_| HostPlan::new(random)).collect();
@@ -127,7 +153,12 @@ impl Plan {
         let [has_guest, resizes, has_keys, has_views] = std::array::from_fn(|_| random.rarely(3));
         let (exchanges, persists) = (random.rarely(8), !random.rarely(3));
         let has_intruder = has_keys && !is_quiet && random.rarely(2);
-        let sharers = if random.rarely(3) { 2 + random.below(2) as u8 } else { 0 };
+        let sharers = if random.rarely(2) { 2 + random.below(2) as u8 } else { 0 };
+        // Targets on the same disks have no reservations. Namespaces that come and go, and what
+        // hosts see, an operator would have to change at all of them.
+        let is_one = targets == 1;
+        let (has_guest, has_views) = (has_guest && is_one, has_views && is_one);
+        let sharers = if is_one { sharers } else { 0 };
         if has_guest {
             // The target has told its hosts what all disks can do, so this one has to do as much.
             disks.push(Geometry { most_pieces: 8, ..geometry(random, shares) });
@@ -138,10 +169,13 @@ impl Plan {
             grows: has_guest,
             controllers: controllers + more,
             queues: queues + 2 * more,
-            commands: commands + more * 2 * usize::from(raw::ADMIN + raw::IO),
+            // They divide the commands, but each has those of one alone here.
+            commands: workers * (commands + more * 2 * usize::from(raw::ADMIN + raw::IO)),
+            workers,
             ..config
         };
         Plan {
+            shape,
             is_faulty,
             is_quiet,
             is_impatient,

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ::storage::target::PORT;
 use ::storage::testing::{End, RawQueue};
 use nvme::auth::message::{Challenge, Kind, Negotiate, Reply, kind};
 use nvme::auth::{Digest, Hash, LONGEST_MESSAGE, Secret, Transaction};
@@ -62,7 +61,7 @@ impl Raw {
     /// A connection, unless the target refuses it.
     pub(super) fn open(&mut self, id: u16, entries: u16) -> Step<Option<RawQueue>> {
         let nic = self.shared.adapters.nic(1)?;
-        let place = (self.shared.address()?, PORT);
+        let place = self.shared.place(0)?;
         let said = private_data::Request::new(id, entries, entries - 1);
         match RawQueue::connect(&nic, place, said.as_bytes()) {
             Ok(mut queue) => match queue.end() {

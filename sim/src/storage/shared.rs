@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::storage::target::{Control, Snapshot};
+use ::storage::target::Control;
 use block::simulated::SimulatedDisk;
 use platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use platform::{Instant, Platform, Signal};
@@ -81,6 +81,9 @@ pub(super) struct Guest {
     pub(super) is_gone: bool,
 }
 
+/// An address and a port.
+pub(super) type Place = (IpAddr, u16);
+
 /// What the threads of a run share.
 pub(super) struct Shared {
     pub(super) adapters: Adapters,
@@ -95,8 +98,10 @@ pub(super) struct Shared {
     guest: Mutex<Guest>,
     /// The target ends: connections break, and none are made any more.
     is_closing: AtomicBool,
-    /// The target that runs, and its address.
-    target: Mutex<Option<(Control, IpAddr)>>,
+    /// The targets that run, and the addresses of all, by target and port.
+    targets: Mutex<(Vec<Control>, Vec<Place>)>,
+    /// The second port has died.
+    port_is_dead: AtomicBool,
     /// How often hosts were silent for longer than their keep-alive timeouts.
     pub(super) silences: AtomicU32,
     /// Raised when a host's thread is over.
@@ -123,19 +128,20 @@ impl Shared {
             views,
             guest: Mutex::new(Guest { is_gone: true, ..Guest::default() }),
             is_closing: AtomicBool::new(false),
-            target: Mutex::new(None),
+            targets: Mutex::new((Vec::new(), Vec::new())),
+            port_is_dead: AtomicBool::new(false),
             silences: AtomicU32::new(0),
             over,
         }
     }
 
-    /// A target runs.
-    pub(super) fn open(&self, control: Control, address: IpAddr) {
+    /// These targets run.
+    pub(super) fn open(&self, targets: Vec<Control>, places: Vec<Place>) {
         self.silences.store(0, Ordering::SeqCst);
         self.sizes.iter().for_each(|size| locked(size).forget());
         locked(&self.views).forget();
         self.set_guest(Guest { is_gone: true, ..Guest::default() });
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some((control, address));
+        *locked(&self.targets) = (targets, places);
         self.is_closing.store(false, Ordering::SeqCst);
     }
 
@@ -156,19 +162,27 @@ impl Shared {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    fn target(&self) -> Step<(Control, IpAddr)> {
-        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        target.ok_or(Wrong("there is no target".into()))
+    /// An address by its number.
+    pub(super) fn place(&self, number: usize) -> Step<Place> {
+        locked(&self.targets).1.get(number).copied().ok_or(Wrong("there is no target".into()))
     }
 
-    /// The target's address.
-    pub(super) fn address(&self) -> Step<IpAddr> {
-        Ok(self.target()?.1)
+    /// The second port dies.
+    pub(super) fn port_dies(&self) {
+        // Before its connections break.
+        self.port_is_dead.store(true, Ordering::SeqCst);
+        self.adapters.close(2);
     }
 
-    /// The target's counters.
-    pub(super) fn statistics(&self) -> Step<Snapshot> {
-        Ok(self.target()?.0.statistics())
+    /// Whether the port of an address has died.
+    pub(super) fn is_dead(&self, number: usize) -> bool {
+        number == 1 && self.port_is_dead.load(Ordering::SeqCst)
+    }
+
+    /// The queues that are connected to any target.
+    pub(super) fn connections(&self) -> Step<u64> {
+        let targets = locked(&self.targets).0.clone();
+        Ok(targets.iter().map(|control| control.statistics().connections).sum())
     }
 
     pub(super) fn now(&self) -> Instant {

@@ -216,6 +216,12 @@ impl Sharer {
         Ok(None)
     }
 
+    /// Whether the target takes a Compare and a Write as one, and the queue has room for both.
+    fn may_count(&self) -> bool {
+        let config = &self.shared.plan.config;
+        IO.min(config.depth) > 2 && config.workers == 1
+    }
+
     fn nsid(&self) -> u32 {
         self.shared.plan.shared_nsid()
     }
@@ -247,7 +253,7 @@ impl Sharer {
             let goes_on = match self.random.below(100) {
                 // What others have sent ends before an Acquire does.
                 _ if self.common.is_stalled.load(Ordering::SeqCst) => self.change(io)?,
-                0..12 if IO.min(self.shared.plan.config.depth) > 2 => self.count(io)?,
+                0..12 if self.may_count() => self.count(io)?,
                 0..45 => self.use_blocks(io)?,
                 45..55 => self.report(io)?,
                 _ => self.change(io)?,

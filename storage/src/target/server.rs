@@ -337,10 +337,12 @@ impl Target {
             || self.subsystem.namespaces.iter().any(waits)
     }
 
-    /// Lets completions wake the thread. True if one has come already.
+    /// Lets completions wake the thread. True if one has come already. A port that has ended is
+    /// left out: the queues of a dead device report that for ever, and nothing waits for them.
     fn arm(&self) -> bool {
         let awaits = self.awaits_requests();
-        self.ports.iter().any(|port| awaits && port.requests.arm() || port.arrivals.arm())
+        let mut ports = self.ports.iter().filter(|port| port.ended.is_none());
+        ports.any(|port| awaits && port.requests.arm() || port.arrivals.arm())
     }
 
     /// Does what [`Target::run`] does again and again, once: for a test or a benchmark in which the

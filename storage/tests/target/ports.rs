@@ -299,6 +299,13 @@ fn a_port_whose_device_dies_leaves_the_other_one_serving() {
         let write = Command::blocks(opcode::io::WRITE, nsid, 0, 1).with_sgl(sgl);
         assert_eq!(io_two.status(write), Status::SUCCESS);
     }
+
+    // The dead device keeps nobody awake.
+    let sleeps = || target.control.metrics().unwrap().sleeps;
+    let slept = sleeps();
+    while sleeps() == slept {
+        std::thread::yield_now();
+    }
     drop((admin_one, admin_two, io_one, io_two));
     serves(&machine, &target);
     machine.stop(target);

@@ -307,7 +307,7 @@ impl Target {
         }
         let here = is_fenced && self.subsystem.namespaces[place].on_disk > 0;
         let (number, mut elsewhere) = (self.crew.number(), 0);
-        if changes && self.crew.has_workers() {
+        if changes && self.crew.has_workers() && !planted(Bug::ReservationUntold) {
             let copy = self.subsystem.namespaces[place].reservation.clone();
             let fence = is_fenced.then_some(number);
             // No thread gives a disk a request from now on that the reservation forbids.
