@@ -285,7 +285,7 @@ impl Inner {
         };
         let (count, more) = self.slot.take_n_without_immediate(self.handle, into, put);
         // Who polls without places wants what else a poll does.
-        let is_last = if count == 0 { !more } else { count == into.len() };
+        let is_last = !more || count > 0 && count == into.len();
         if is_last && tags.get() & tag::STARTED == 0 { count } else { self.poll_on(into, count) }
     }
 

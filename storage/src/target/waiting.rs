@@ -208,7 +208,9 @@ impl Target {
                 self.serve_memory(place, kind);
             }
         }
-        self.serve_admin();
+        if self.admin_shares.has_turns() {
+            self.serve_admin();
+        }
     }
 
     /// Answers the commands of a port that wait for other commands of a namespace, since hosts do
