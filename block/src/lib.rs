@@ -250,9 +250,13 @@ pub trait Disk: Send + Sync {
     /// Takes back what was lent. Blocks that were to be written are as before.
     fn cancel(&self, _lease: Lease) {}
 
-    /// One of several queues of the disk, by number from 0: the same blocks, with completions,
-    /// events and a routine of its own, for a thread that shares nothing with those of the other
-    /// queues. `None`: there are not so many ([`split`](mod@split)).
+    /// One of several queues of the disk, by number from 0: the same blocks, with room,
+    /// completions, events and a routine of its own, for a thread that shares nothing with those of
+    /// the other queues ([`split`](mod@split)). The first one is the disk itself. `None`: there are
+    /// not so many; a disk with one queue may have none by number.
+    ///
+    /// Nothing orders requests of different queues that are under way at the same time. A flush
+    /// makes durable what had completed before it was submitted, by whichever queue.
     fn queue(&self, _number: usize) -> Option<Arc<dyn Disk>> {
         None
     }

@@ -2,13 +2,13 @@
 //!
 //! A disk hands each completion to the thread that polls it. So each thread gets a [`Disk`] of its
 //! own ([`split`]), which hands over the completions of its own requests, has a routine of its own
-//! and sees each event. A disk with several queues gives one to each ([`Disk::queue`]). For all
-//! others, the handles here take turns at the disk: a poll takes what the disk has completed, and
-//! keeps the completions of the others for them.
+//! and sees each event. A disk with several queues gives one to each ([`Disk::queue`]). If it has
+//! fewer queues than there are threads, the handles of some take turns at a queue: a poll takes
+//! what the queue has completed, and keeps the completions of the others for them.
 //!
-//! The disk's queue is for all. No handle fills it: there is room for one request of each of the
-//! others, if the disk takes as many as there are handles. Of a smaller queue a handle may find no
-//! room with no request of its own: it is woken when another one's completions have made some.
+//! Such a queue is for all of these. No handle fills it: there is room for one request of each of
+//! the others, if the queue takes as many as there are handles. Of a smaller one a handle may find
+//! no room with no request of its own: it is woken when another one's completions have made some.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -30,15 +30,33 @@ const TOKEN: u32 = 48;
 pub const MOST_HANDLES: usize = 64;
 
 /// As many handles of a disk as threads use it, at most [`MOST_HANDLES`]: the disk itself if it is
-/// one. The caller uses the disk by these alone, with tokens below 2^48.
+/// one. The caller uses the disk by these alone, with tokens below 2^48. Handle N is at queue N, or
+/// at N modulo the number of queues.
 pub fn split(disk: Arc<dyn Disk>, handles: usize) -> Vec<Arc<dyn Disk>> {
     let handles = handles.clamp(1, MOST_HANDLES);
+    let queues = queues(&disk, handles);
+    let mut of_queues: Vec<_> = (0..)
+        .zip(&queues)
+        .map(|(number, queue)| {
+            share(queue.clone(), (number..handles).step_by(queues.len()).len()).into_iter()
+        })
+        .collect();
+    (0..handles).filter_map(|number| of_queues[number % queues.len()].next()).collect()
+}
+
+/// The queues of a disk that so many handles have among them ([`split`]): one for each if there are
+/// enough, and the disk itself if there is one.
+pub fn queues(disk: &Arc<dyn Disk>, handles: usize) -> Vec<Arc<dyn Disk>> {
+    if handles > 1 && disk.queue(1).is_some() {
+        return (0..handles.min(MOST_HANDLES)).map_while(|number| disk.queue(number)).collect();
+    }
+    alloc::vec![disk.clone()]
+}
+
+/// So many handles of one queue, which is `disk`.
+fn share(disk: Arc<dyn Disk>, handles: usize) -> Vec<Arc<dyn Disk>> {
     if handles == 1 {
         return alloc::vec![disk];
-    }
-    let own: Option<Vec<Arc<dyn Disk>>> = (0..handles).map(|number| disk.queue(number)).collect();
-    if let Some(queues) = own {
-        return queues;
     }
     let depth = disk.geometry().queue_depth;
     let handle = || Handle {
@@ -297,7 +315,7 @@ mod tests {
     use super::*;
     use crate::ram::RamDisk;
     use crate::simulated::SimulatedDisk;
-    use crate::testing::platform;
+    use crate::testing::{Queued, platform};
 
     fn handles(count: usize) -> Vec<Arc<dyn Disk>> {
         split(Arc::new(RamDisk::new(&platform(), 512, 64).expect("memory")), count)
@@ -381,6 +399,42 @@ mod tests {
             }
             flush(&*handles[1], 2);
             assert_eq!(polled(&*handles[1]), [2]);
+        }
+    }
+
+    /// A disk whose queue N has N + 1 blocks.
+    fn queued(queues: u64) -> Arc<dyn Disk> {
+        let queue =
+            |blocks| Arc::new(RamDisk::new(&platform(), 512, blocks).expect("memory")) as Arc<dyn Disk>;
+        Arc::new(Queued((1..=queues).map(queue).collect()))
+    }
+
+    #[test]
+    fn a_handle_has_a_queue_of_its_own_if_there_is_one_for_each() {
+        for (count, most) in [(2, 2), (2, 5), (3, 3)] {
+            let disk = queued(most);
+            let handles = split(disk.clone(), count);
+            assert_eq!((handles.len(), queues(&disk, count).len()), (count, count));
+            for (number, handle) in handles.iter().enumerate() {
+                assert!(Arc::ptr_eq(handle, &disk.queue(number).expect("a queue")), "{number}");
+            }
+        }
+        // One handle is at the disk itself.
+        let disk = queued(2);
+        assert!(Arc::ptr_eq(&split(disk.clone(), 1)[0], &disk) && queues(&disk, 1).len() == 1);
+    }
+
+    #[test]
+    fn handles_of_a_disk_with_fewer_queues_are_spread_over_all_of_these() {
+        let disk = queued(2);
+        let handles = split(disk.clone(), 5);
+        let blocks: Vec<u64> = handles.iter().map(|handle| handle.geometry().blocks).collect();
+        assert_eq!((blocks, queues(&disk, 5).len()), ([1, 2, 1, 2, 1].into(), 2));
+        for (token, handle) in (0..).zip(&handles) {
+            flush(&**handle, token);
+        }
+        for (token, handle) in (0..).zip(&handles) {
+            assert_eq!(polled(&**handle), [token]);
         }
     }
 

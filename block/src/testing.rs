@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use platform::{DmaBuffer, Platform};
 
-use crate::{Data, Disk, Fault, Piece, Request};
+use crate::{Data, Disk, Fault, Geometry, Piece, Request, Submit};
 
 /// A platform with some megabytes.
 pub(crate) fn platform() -> Arc<dyn Platform> {
@@ -23,6 +23,36 @@ pub(crate) fn platform() -> Arc<dyn Platform> {
 /// A buffer of zeros.
 pub(crate) fn memory(len: usize) -> Arc<DmaBuffer> {
     Arc::new(DmaBuffer::new(&platform(), len, 64).expect("memory"))
+}
+
+/// A disk with these queues, of which the first is the disk itself. A test tells them apart by
+/// their sizes.
+pub(crate) struct Queued(pub(crate) Vec<Arc<dyn Disk>>);
+
+impl Disk for Queued {
+    fn geometry(&self) -> Geometry {
+        self.0[0].geometry()
+    }
+
+    fn submit(&self, request: &Request<'_>, token: u64) -> Result<(), Submit> {
+        self.0[0].submit(request, token)
+    }
+
+    fn poll(&self, most: usize, into: &mut dyn FnMut(u64, Result<(), Fault>)) -> usize {
+        self.0[0].poll(most, into)
+    }
+
+    fn watch(&self, routine: Option<Arc<dyn Fn() + Send + Sync>>) {
+        self.0[0].watch(routine);
+    }
+
+    fn arm(&self) -> bool {
+        self.0[0].arm()
+    }
+
+    fn queue(&self, number: usize) -> Option<Arc<dyn Disk>> {
+        self.0.get(number).cloned()
+    }
 }
 
 /// Bytes that say in which block they are, and who wrote them.

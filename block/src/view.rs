@@ -116,6 +116,11 @@ impl Disk for View {
         self.disk.cancel(lease);
     }
 
+    fn queue(&self, number: usize) -> Option<Arc<dyn Disk>> {
+        let disk = self.disk.queue(number)?;
+        Some(Arc::new(View { disk, shift: self.shift, is_read_only: self.is_read_only }))
+    }
+
     fn is_durable(&self) -> bool {
         self.disk.is_durable()
     }
@@ -133,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::ram::RamDisk;
-    use crate::testing::{memory, pattern, platform, read, run, write};
+    use crate::testing::{Queued, memory, pattern, platform, read, run, write};
 
     fn disk(blocks: u64) -> Arc<RamDisk> {
         Arc::new(RamDisk::new(&platform(), 512, blocks).expect("memory"))
@@ -192,6 +197,22 @@ mod tests {
         let lease = view.lend(0..1, Loan::Read).expect("it lends");
         view.cancel(lease);
         assert_eq!(read(&view, 0, 512), Ok(bytes));
+    }
+
+    #[test]
+    fn each_queue_is_seen_in_the_same_way() {
+        let (first, second) = (disk(80), disk(80));
+        let queued = Arc::new(Queued(vec![first, second.clone()]));
+        let view = View::new(queued, Some(4096), true).expect("a view");
+        let queue = view.queue(1).expect("a queue");
+        assert!(view.queue(2).is_none());
+        let geometry = queue.geometry();
+        assert_eq!((geometry.block_size, geometry.blocks, geometry.is_read_only), (4096, 10, true));
+        let bytes = pattern(3, 4096, 1);
+        write(&*second, 24, &bytes, false).expect("room");
+        assert_eq!(read(&*queue, 3, 4096), Ok(bytes));
+        let discard = Request::Discard { block: 0, blocks: 1 };
+        assert_eq!(queue.submit(&discard, 1), Err(Submit::Fault(Fault::ReadOnly)));
     }
 
     #[test]

@@ -21,6 +21,17 @@ const ENOSPC: i32 = 28;
 /// The descriptors of a disk's queue: the most that QEMU allows. Each segment of a request takes
 /// one.
 const QUEUE_SIZE: u32 = 1024;
+/// The most queues of a disk: as many as the kernel has CPUs.
+const MOST_QUEUES: u32 = 16;
+
+/// What all disks of a guest have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common {
+    /// The guest's CPUs, for each of which a disk has a queue.
+    pub cpus: u32,
+    /// Other guests write the files, too.
+    pub are_shared: bool,
+}
 
 /// A disk of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,30 +118,31 @@ pub(crate) fn no_medium(slot: usize) -> String {
 
 /// The options of every disk's device. QEMU locks a file against other writers unless the disk is
 /// shared; those that share it all have its contents in the host's page cache.
-fn device(node: &str, is_shared: bool) -> OsString {
-    let sharing = if is_shared { "share-rw=on," } else { "" };
+fn device(node: &str, common: Common) -> OsString {
+    let sharing = if common.are_shared { "share-rw=on," } else { "" };
+    let queues = common.cpus.clamp(1, MOST_QUEUES);
     let device = format!(
-        "virtio-blk-pci,drive={node},disable-legacy=on,num-queues=1,queue-size={QUEUE_SIZE},discard=on,\
-         write-zeroes=on,{sharing}{ERRORS}"
+        "virtio-blk-pci,drive={node},disable-legacy=on,num-queues={queues},queue-size={QUEUE_SIZE},\
+         discard=on,write-zeroes=on,{sharing}{ERRORS}"
     );
     device.into()
 }
 
 /// QEMU's arguments for so many disks without a medium. The guest sees empty ones.
-pub(crate) fn slots(count: usize, are_shared: bool) -> Vec<OsString> {
+pub(crate) fn slots(count: usize, common: Common) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     for slot in 0..count {
         let (none, name) = (no_medium(slot), slot_name(slot));
         let none_at_all = format!("driver=null-co,node-name={none},size=0,read-zeroes=on");
         let layer = format!("driver=raw,node-name={name},file={none},discard=unmap");
         arguments.extend(["-blockdev".into(), none_at_all.into(), "-blockdev".into(), layer.into()]);
-        arguments.extend(["-device".into(), device(&name, are_shared)]);
+        arguments.extend(["-device".into(), device(&name, common)]);
     }
     arguments
 }
 
 /// QEMU's arguments for these disks.
-pub(crate) fn arguments(disks: &[Disk], are_shared: bool) -> Vec<OsString> {
+pub(crate) fn arguments(disks: &[Disk], common: Common) -> Vec<OsString> {
     let mut arguments = Vec::new();
     for (number, disk) in disks.iter().enumerate() {
         let node = node_name(number);
@@ -157,7 +169,7 @@ pub(crate) fn arguments(disks: &[Disk], are_shared: bool) -> Vec<OsString> {
             "{layer}node-name={node},{prefix}driver=file,{every}{prefix}aio=threads,{prefix}filename="
         ));
         file.push(in_list(disk.path.as_os_str()));
-        arguments.extend(["-blockdev".into(), file, "-device".into(), device(&node, are_shared)]);
+        arguments.extend(["-blockdev".into(), file, "-device".into(), device(&node, common)]);
     }
     arguments
 }
@@ -249,9 +261,17 @@ mod tests {
             Disk { read_only: true, ..disk(Path::new(&strange)) },
             Disk { failing: Some(7), ..disk(Path::new("x")) },
         ];
-        let shared = arguments(&disks[..1], true);
+        let shared = arguments(&disks[..1], Common { cpus: 2, are_shared: true });
         assert!(shared[3].to_str().expect("text").contains(",share-rw=on,"), "{shared:?}");
-        let arguments = arguments(&disks, false);
+        for (cpus, queues) in [(1, 1), (2, 2), (16, 16), (17, 16)] {
+            let common = Common { cpus, are_shared: false };
+            let has_queues = |device: &OsString| {
+                device.to_str().expect("text").contains(&format!(",num-queues={queues},queue-size=1024,"))
+            };
+            assert!(has_queues(&arguments(&disks[..1], common)[3]), "{cpus}");
+            assert!(has_queues(&slots(1, common)[5]), "{cpus}");
+        }
+        let arguments = arguments(&disks, Common { cpus: 1, are_shared: false });
         let [first, file0, second, device0, _, file1, _, device1, _, file2, _, device2] = &arguments[..]
         else {
             panic!("{arguments:?}");

@@ -199,8 +199,9 @@ impl Prepared {
         command.args(arguments(&config, &ram, ports_of_qemu)).arg("-kernel").arg(&config.image);
         command.args(config.module.iter().flat_map(Handed::arguments));
         command.args(attachments.iter().flat_map(|a| a.arguments()));
-        command.args(disks::arguments(&config.disks, config.shares_disks));
-        command.args(disks::slots(config.slots, config.shares_disks));
+        let common = disks::Common { cpus: config.cpus, are_shared: config.shares_disks };
+        command.args(disks::arguments(&config.disks, common));
+        command.args(disks::slots(config.slots, common));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         process::bind(&mut command, Signal::KILL, inherited);
         let _theirs = [qemu_serial, qemu_debug, qemu_monitor];

@@ -201,6 +201,24 @@ fn other_forms_of_disks_work_or_are_told() {
     with_disk("q35", "-device virtio-blk-pci,drive=d0,vectors=0", why);
 }
 
+/// The kernel takes a queue for each CPU, whether there are vectors for all or not, if there is
+/// memory.
+#[test]
+fn a_disk_has_a_queue_for_each_cpu() {
+    for (machine, device, queues) in [
+        ("-m 64M -smp 2", "num-queues=4", 2),
+        ("-m 64M -smp 2", "num-queues=2,vectors=2", 2),
+        ("-m 64M -smp 2", "num-queues=1", 1),
+        ("-m 64M -smp 1,maxcpus=2", "num-queues=4", 1),
+        ("-m 24M -smp 4", "num-queues=4", 2),
+    ] {
+        let device =
+            format!("-drive if=none,id=d0,file=DISK,format=raw -device virtio-blk-pci,drive=d0,{device}");
+        let line = format!("{WORKS} depth=85 queues={queues}");
+        boots(&format!("-M q35 -cpu max {machine} {device}"), &[&line], BOOTED);
+    }
+}
+
 #[test]
 #[ignore = "the other rows"]
 fn every_other_form_of_disk_works_or_is_told() {

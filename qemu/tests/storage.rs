@@ -72,6 +72,50 @@ fn operate(socket: &Path, words: &[&str]) -> Output {
     launcher().arg("storage-ctl").arg(socket).args(words).output().expect("it starts")
 }
 
+/// On two CPUs a file has two queues, whether it is there from the start or comes later. Its medium
+/// goes while a host has requests by both.
+#[test]
+fn a_file_has_a_queue_for_each_thread_of_the_target() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (link, socket) = (folder.path().join("link"), folder.path().join("control"));
+    let images = ["first", "second"].map(|name| folder.path().join(name));
+    for image in &images {
+        File::create(image).and_then(|file| file.set_len(8 << 20)).expect("a sparse file");
+    }
+    let words = ["storage", "--cpus", "2", "--namespace", "1:block-size=4096"];
+    let mut target = command(&words, "stream", &link, 1);
+    target.arg("--disk").arg(&images[0]).arg("--control").arg(&socket);
+    let mut target = Running::start(target);
+    target.wait_for("ready: 10.0.0.1:4420");
+    let words = ["storage-client", "10.0.0.1", "queues=2", "seconds=300", "requests=1000000000"];
+    let mut host = Running::start(command(&words, "stream-connect", &link, 2));
+    host.wait_for("controller 1: ");
+    let json = |words: &[&str]| {
+        let output = operate(&socket, words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
+    };
+    assert_eq!(json(&["add", &format!("file={}", images[1].display())])["nsid"], 2);
+    assert_eq!(json(&["add", "ram=2M"])["nsid"], 3);
+    let list = json(&["list"]);
+    let namespaces = list["namespaces"].as_array().expect("a list");
+    let queues: Vec<_> = namespaces.iter().map(|one| one["disk_queues"].as_u64()).collect();
+    assert_eq!(queues, [Some(2), Some(2), Some(1)], "{list}");
+    // Both threads have a queue of the host, whose commands go to the file by the thread's queue.
+    let loads = || {
+        let list = json(&["list"]);
+        let queues = list["controllers"][0]["queues"].as_array().expect("queues").clone();
+        [1, 2].map(|id| queues.iter().find(|queue| queue[0] == id).and_then(|queue| queue[2].as_u64()))
+    };
+    while loads().iter().any(|outstanding| outstanding.is_none_or(|count| count == 0)) {
+        std::thread::yield_now();
+    }
+    assert_eq!(json(&["remove", "nsid=1"])["released"], true);
+    host.wait_for("error: ");
+    json(&["end"]);
+    assert_eq!(target.child.wait().expect("its status").code(), Some(0));
+}
+
 /// Commands that are carried out, and that are not; figures; and lines that are no commands.
 #[test]
 fn an_operator_changes_a_target_that_serves_a_host() {

@@ -96,8 +96,13 @@ impl Pair {
             Nic::open(&agent.expect("a NIC")).expect("an opening")
         };
         let disks = vec![Export::new(disk, [1; 16])];
-        let config =
-            target::Config { commands: 256, memory: 4 << 20, port, ..target::Config::new(NQN, disks) };
+        let config = target::Config {
+            commands: 256,
+            depth: 64,
+            memory: 4 << 20,
+            port,
+            ..target::Config::new(NQN, disks)
+        };
         let mut target = Target::new(&[nic(0)], machine.privileged(), config).expect("a target");
         let (address, nic) = (target.addresses()[0], nic(1));
         let host = thread::spawn(move || connect(&nic, (address, port)));

@@ -193,6 +193,11 @@ pub fn claim() -> Option<Vector> {
     NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(Vector)
 }
 
+/// How many vectors can still be claimed.
+pub(crate) fn left() -> usize {
+    usize::from(END.saturating_sub(NEXT.load(Ordering::Relaxed)))
+}
+
 impl Vector {
     /// Its number.
     pub fn number(&self) -> u8 {

@@ -99,6 +99,11 @@ impl Msix {
 
     /// See [`nic_hal::Transport::set_vector`]. Also false when there is no vector left.
     pub(super) fn set(&self, index: u16, handler: Option<InterruptHandler>) -> bool {
+        self.set_in_turn(index, index, handler)
+    }
+
+    /// The same for an entry whose turn among the CPUs is not its number.
+    pub(super) fn set_in_turn(&self, index: u16, turn: u16, handler: Option<InterruptHandler>) -> bool {
         let mut vectors = self.vectors.lock();
         let Some(slot) = vectors.get_mut(usize::from(index)) else { return false };
         let Some(handler) = handler else {
@@ -112,7 +117,7 @@ impl Msix {
             *slot = interrupts::claim();
         }
         let Some(vector) = slot else { return false };
-        let cpu = cpu::in_turn(self.turn + usize::from(index));
+        let cpu = cpu::in_turn(self.turn + usize::from(turn));
         let [(control, masked), message @ ..] = entry_writes(cpu.apic_id(), vector.number());
         self.write(index, control, masked);
         vector.set(Some(handler));

@@ -25,9 +25,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::config::{Bars, Function};
 use super::msix::Msix;
-use crate::clock;
-use crate::memory::Cache;
-use crate::virtio::{self, Device, Notifier, Vectors};
+use crate::memory::{self, Cache};
+use crate::virtio::{self, Device, Notifier, Share, Vectors};
+use crate::{clock, cpu, interrupts};
 
 /// The vendor of virtio devices.
 const VENDOR: u16 = 0x1af4;
@@ -45,8 +45,6 @@ const COMMON: u8 = 1;
 const NOTIFY: u8 = 2;
 const DEVICE: u8 = 4;
 
-/// No vector.
-const NO_VECTOR: u16 = 0xffff;
 /// How long a reset may take.
 const RESET_TIME: Duration = Duration::from_secs(1);
 
@@ -113,10 +111,6 @@ struct VirtioPci {
     notify: Registers,
     notify_multiplier: u32,
     config: Registers,
-    /// How many interrupt vectors there are.
-    vectors: u16,
-    /// The device has accepted its vectors.
-    has_vectors: bool,
 }
 
 /// Where a structure of a device is.
@@ -153,15 +147,15 @@ pub fn places(
 
 impl VirtioPci {
     /// Finds and maps the structures of a function.
-    fn new(function: &Function, bars: &Bars, vectors: u16) -> Result<VirtioPci, &'static str> {
+    fn new(function: &Function, bars: &Bars) -> Result<VirtioPci, &'static str> {
         let capabilities = function.vendor_capabilities();
         if !capabilities.iter().any(|words| (words[0] >> 24) as u8 == COMMON) {
             return Err("it has no interface of virtio 1 (QEMU: leave out disable-modern=on)");
         }
-        VirtioPci::map(function, &capabilities, bars, vectors).ok_or("its structures cannot be mapped")
+        VirtioPci::map(function, &capabilities, bars).ok_or("its structures cannot be mapped")
     }
 
-    fn map(function: &Function, capabilities: &[[u32; 5]], bars: &Bars, vectors: u16) -> Option<VirtioPci> {
+    fn map(function: &Function, capabilities: &[[u32; 5]], bars: &Bars) -> Option<VirtioPci> {
         let find = |kind: u8, least: usize| {
             let mut places = places(kind, least as u64, capabilities, |slot| Some(bars.get(slot)?.size));
             places.find_map(|place| {
@@ -177,8 +171,6 @@ impl VirtioPci {
             notify,
             notify_multiplier,
             config: find(DEVICE, 8)?.0,
-            vectors,
-            has_vectors: false,
         })
     }
 
@@ -188,6 +180,12 @@ impl VirtioPci {
             self.common.write(select, half as u32);
             act(half);
         }
+    }
+
+    /// Writes the number of a vector. A device that has no room for it says so when it is read.
+    fn connect_by(&self, register: usize, vector: u16) -> bool {
+        self.common.write(register, vector);
+        self.common.read::<u16>(register) == vector
     }
 
     /// The register that notifies a queue, which was selected.
@@ -253,11 +251,8 @@ impl Transport for VirtioPci {
         driver_area: PhysAddr,
         device_area: PhysAddr,
     ) {
-        let changes = if self.vectors > virtio::CHANGES { virtio::CHANGES } else { NO_VECTOR };
-        self.common.write(common::CONFIG_VECTOR, changes);
         self.common.write(common::QUEUE_SELECT, queue);
         self.common.write(common::QUEUE_SIZE, size as u16);
-        self.common.write(common::QUEUE_VECTOR, virtio::COMPLETIONS);
         for (offset, address) in [
             (common::QUEUE_DESCRIPTORS, descriptors),
             (common::QUEUE_DRIVER, driver_area),
@@ -266,9 +261,6 @@ impl Transport for VirtioPci {
             self.common.write(offset, address as u32);
             self.common.write(offset + 4, (address >> 32) as u32);
         }
-        // A device that has no room for a vector says so when it is read.
-        self.has_vectors = self.common.read::<u16>(common::CONFIG_VECTOR) == changes
-            && self.common.read::<u16>(common::QUEUE_VECTOR) == virtio::COMPLETIONS;
         self.common.write::<u16>(common::QUEUE_ENABLE, 1);
     }
 
@@ -312,8 +304,13 @@ impl Device for VirtioPci {
         &self.name
     }
 
-    fn has_vectors(&self) -> bool {
-        self.has_vectors
+    fn connect(&mut self, queue: u16, vector: u16) -> bool {
+        self.common.write(common::QUEUE_SELECT, queue);
+        self.connect_by(common::QUEUE_VECTOR, vector)
+    }
+
+    fn connect_changes(&mut self, vector: u16) -> bool {
+        self.connect_by(common::CONFIG_VECTOR, vector)
     }
 
     fn notifier(&self, queue: u16) -> Notifier {
@@ -329,8 +326,25 @@ impl Device for VirtioPci {
 }
 
 impl Vectors for Msix {
+    /// The queues have turns in their order, so that they are spread over the CPUs.
     fn set(&self, vector: u16, handler: Option<InterruptHandler>) -> bool {
-        self.set(vector, handler)
+        let turn = if vector > virtio::CHANGES { vector - virtio::CHANGES } else { vector };
+        self.set_in_turn(vector, turn, handler)
+    }
+}
+
+/// The part of the free memory that the queues of a disk may have, but for its first one.
+const MEMORY_PART: usize = 64;
+/// Vectors that stay for the NICs and for the first queues of further disks.
+const KEPT_VECTORS: usize = 96;
+
+/// What the next disk may have of the machine: a queue for each CPU, as long as there are memory
+/// and vectors for all that comes after it.
+fn share() -> Share {
+    let memory = memory::usage().free_pages / MEMORY_PART;
+    Share {
+        queues: (cpu::count() as usize).min(1 + memory / virtio::QUEUE_MEMORY),
+        vectors: interrupts::left().saturating_sub(KEPT_VECTORS),
     }
 }
 
@@ -369,6 +383,6 @@ fn disk(platform: &Arc<dyn Platform>, function: &Function) -> Result<Arc<dyn Dis
     let bars = function.usable_bars()?;
     function.enable();
     let msix = Msix::new(function, &bars)?;
-    let device = VirtioPci::new(function, &bars, msix.len())?;
-    virtio::open(platform, device, Arc::new(msix)).map_err(|why| why.to_string())
+    let device = VirtioPci::new(function, &bars)?;
+    virtio::open(platform, device, Arc::new(msix), share()).map_err(|why| why.to_string())
 }

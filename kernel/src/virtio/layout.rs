@@ -14,6 +14,7 @@ bitflags! {
         const RO = 1 << 5;
         const BLK_SIZE = 1 << 6;
         const FLUSH = 1 << 9;
+        const MQ = 1 << 12;
         const DISCARD = 1 << 13;
         const WRITE_ZEROES = 1 << 14;
         const VERSION_1 = 1 << 32;
@@ -40,6 +41,8 @@ pub(super) struct Config {
     /// The most pieces.
     pub(super) seg_max: u32,
     pub(super) block_size: u32,
+    /// How many queues there are.
+    pub(super) queues: u16,
     /// The most sectors of a discard.
     pub(super) max_discard: u32,
     /// The most sectors of a write of zeros.
@@ -70,11 +73,14 @@ impl Config {
         } else {
             0
         };
+        let queues =
+            if features.contains(Features::MQ) { device.read_config_space::<u16>(34).ok()? } else { 0 };
         Some(Config {
             capacity: capacity(device)?,
             size_max: word(Features::SIZE_MAX, 8)?,
             seg_max: word(Features::SEG_MAX, 12)?,
             block_size: word(Features::BLK_SIZE, 20)?,
+            queues,
             max_discard: word(Features::DISCARD, 36)?,
             max_write_zeroes: word(Features::WRITE_ZEROES, 48)?,
             write_zeroes_may_unmap: may_unmap != 0,

@@ -1,10 +1,10 @@
-//! The requests of a block device that are under way, and the queue that they are in.
+//! The requests of a block device that are under way in one of its queues, and the queue.
 //!
 //! The device is not trusted. A request is found by the driver's own tables, by the number of its
 //! first descriptor, and a number that names no request ends the device: the queue has no way to
 //! skip an entry, and a device that returns what it was never given has lost its state. After that
-//! the device is reset, and all requests end with [`Fault::Gone`]. Memory that the device may still
-//! reach, because it does not confirm the reset, is never released.
+//! the owner resets the device, and all requests of all queues end with [`Fault::Gone`]. Memory
+//! that the device may still reach, because it does not confirm the reset, is never released.
 #![expect(unsafe_code, reason = "lends memory to a device")]
 
 use alloc::boxed::Box;
@@ -13,29 +13,23 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{Ordering, fence};
-use core::time::Duration;
 
 use block::{Data, Fault};
 use platform::{DmaBuffer, OutOfMemory, Platform, SharedSlice, heap};
+use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::DeviceStatus;
 
-use super::Device;
 use super::hal::Kernel;
 use super::layout::{HEADER, Kind, NO_STATUS, header, outcome, range};
 use super::pieces::{List, Pieces};
-use crate::clock;
+use super::{Device, Unusable};
 
-/// The only queue.
-pub(super) const QUEUE: u16 = 0;
 /// The most pieces of a request.
 pub(super) const MOST_PIECES: usize = 128;
 /// Requests of so many pieces take less of the stack.
 const FEW_PIECES: usize = 4;
 /// The descriptors of a request beside its pieces: header and status.
 const ENDS: usize = 2;
-/// How long the device may take to confirm a reset.
-const RESET_TIME: Duration = Duration::from_secs(1);
 
 /// Bytes of the area for each request: a cache line.
 const STRIDE: usize = 64;
@@ -109,10 +103,13 @@ pub(super) enum Next {
     Again,
     /// A completion.
     Done(Done),
+    /// The device has lied, and is not to be used any more: in what.
+    Broken(&'static str),
 }
 
-pub(super) struct Requests<T: Device, const SIZE: usize> {
-    device: T,
+/// A queue. The owner resets the device, and calls [`Requests::end`], before it drops this:
+/// otherwise the memory is never released.
+pub(super) struct Requests<const SIZE: usize> {
     queue: ManuallyDrop<Box<VirtQueue<Kernel, SIZE>>>,
     /// Headers, ranges and statuses, [`STRIDE`] bytes for each slot.
     area: ManuallyDrop<DmaBuffer>,
@@ -128,8 +125,9 @@ pub(super) struct Requests<T: Device, const SIZE: usize> {
     kick: bool,
     /// The device may interrupt.
     notifies: bool,
-    is_broken: bool,
-    /// The device does not use the memory any more.
+    /// The device is not used any more.
+    has_ended: bool,
+    /// Nor does it use the memory.
     is_reset: bool,
 }
 
@@ -180,12 +178,17 @@ impl<const N: usize> Chain<'_, N> {
     }
 }
 
-impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
+impl<const SIZE: usize> Requests<SIZE> {
     /// How many requests of one piece fit into the queue.
     pub(super) const DEPTH: usize = SIZE / (ENDS + 1);
 
-    /// Sets the queue up. The device may use it after `finish_init`.
-    pub(super) fn new(platform: &Arc<dyn Platform>, mut device: T) -> Result<Self, OutOfMemory> {
+    /// Sets a queue of the device up. The device may use it after `finish_init`; after an error it
+    /// does not know of it.
+    pub(super) fn new(
+        platform: &Arc<dyn Platform>,
+        device: &mut impl Device,
+        number: u16,
+    ) -> Result<Self, Unusable> {
         let room = |_| OutOfMemory;
         let area = DmaBuffer::new(platform, Self::DEPTH * STRIDE, STRIDE)?;
         let (mut slots, mut free, mut heads, mut done) =
@@ -199,9 +202,8 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
         free.extend((0..Self::DEPTH as u16).rev());
         heads.resize(SIZE, NONE);
         let pieces = Pieces::new(SIZE as u16)?;
-        let queue = make_queue(&mut device)?;
+        let queue = make_queue(device, number)?;
         Ok(Requests {
-            device,
             queue: ManuallyDrop::new(queue),
             area: ManuallyDrop::new(area),
             slots,
@@ -211,13 +213,9 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
             done,
             kick: false,
             notifies: true,
-            is_broken: false,
+            has_ended: false,
             is_reset: false,
         })
-    }
-
-    pub(super) fn device(&mut self) -> &mut T {
-        &mut self.device
     }
 
     /// Whether a request of so many pieces fits now.
@@ -225,8 +223,9 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
         !self.free.is_empty() && self.queue.available_desc() >= pieces + ENDS
     }
 
-    pub(super) fn is_broken(&self) -> bool {
-        self.is_broken
+    /// Whether [`Requests::end`] was called.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Starts a request for which there is room.
@@ -352,25 +351,21 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
         if let Some((index, result)) = self.done.pop_front() {
             return Next::Done(self.finish(index, result));
         }
-        if self.is_broken {
+        if self.has_ended {
             return Next::Nothing;
         }
         let Some(head) = self.queue.peek_used() else { return Next::Nothing };
         let place = self.heads.get_mut(usize::from(head));
         let index = place.map_or(NONE, |place| core::mem::replace(place, NONE));
         if index == NONE {
-            self.break_down("it returned a request that it does not have");
-            return Next::Again;
+            return Next::Broken("it returned a request that it does not have");
         }
         let taken = if self.slots[usize::from(index)].pieces.len <= FEW_PIECES {
             self.take::<{ FEW_PIECES + ENDS }>(head, index)
         } else {
             self.take::<{ MOST_PIECES + ENDS }>(head, index)
         };
-        let Some(len) = taken else {
-            self.break_down("it changed its mind about a request");
-            return Next::Again;
-        };
+        let Some(len) = taken else { return Next::Broken("it changed its mind about a request") };
         let mut status = [NO_STATUS];
         let read = self.area.read(usize::from(index) * STRIDE + STATUS, &mut status);
         let result = read.map_err(|_| Fault::Media).and_then(|()| outcome(status[0]));
@@ -411,42 +406,22 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
         Done { token: slot.token, result, buffer: slot.buffer.take() }
     }
 
-    /// Looks whether the device has given up.
-    pub(super) fn look(&mut self) {
-        if !self.is_broken && self.device.get_status().contains(DeviceStatus::DEVICE_NEEDS_RESET) {
-            self.break_down("it asks for a reset");
+    /// The device is not used any more, and `is_reset` if it does not use the memory either; all
+    /// requests end.
+    pub(super) fn end(&mut self, is_reset: bool) {
+        if core::mem::replace(&mut self.has_ended, true) {
+            return;
         }
-    }
-
-    /// The device is not used any more; all requests end.
-    fn break_down(&mut self, why: &str) {
-        log::error!("{} is given up: {why}", self.device.name());
-        self.is_broken = true;
-        self.reset();
+        self.is_reset = is_reset;
         for (index, slot) in (0..).zip(&mut self.slots) {
             if let State::UnderWay(_) = slot.state {
                 slot.state = State::Done;
                 self.done.push_back((index, Err(Fault::Gone)));
-                if !self.is_reset {
+                if !is_reset {
                     slot.abandon();
                 }
             }
         }
-    }
-
-    /// Resets the device, and notes whether it has confirmed that.
-    fn reset(&mut self) {
-        self.device.set_status(DeviceStatus::empty());
-        let deadline = clock::now() + RESET_TIME;
-        self.is_reset = loop {
-            if self.device.get_status().is_empty() {
-                break true;
-            }
-            if clock::now() >= deadline {
-                break false;
-            }
-            core::hint::spin_loop();
-        };
     }
 
     /// Whether the device asks for a notification of requests that were started since the last
@@ -457,7 +432,7 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
 
     /// Has the device interrupt when a request completes, or not.
     pub(super) fn notify(&mut self, notifies: bool) {
-        if self.notifies != notifies && !self.is_broken {
+        if self.notifies != notifies && !self.has_ended {
             self.notifies = notifies;
             self.queue.set_dev_notify(notifies);
         }
@@ -467,20 +442,23 @@ impl<T: Device, const SIZE: usize> Requests<T, SIZE> {
     pub(super) fn is_ready(&self) -> bool {
         // The device asks whether it may interrupt after it has written the completion.
         fence(Ordering::SeqCst);
-        !self.done.is_empty() || (!self.is_broken && self.queue.can_pop())
+        !self.done.is_empty() || (!self.has_ended && self.queue.can_pop())
     }
 }
 
 /// Makes the queue. Not a part of its caller, so that the stack has room for the queue's copies of
 /// descriptors, 16 KiB, only while they move to the heap.
 #[inline(never)]
-fn make_queue<T: Device, const SIZE: usize>(
-    device: &mut T,
-) -> Result<Box<VirtQueue<Kernel, SIZE>>, OutOfMemory> {
+fn make_queue<const SIZE: usize>(
+    device: &mut impl Device,
+    number: u16,
+) -> Result<Box<VirtQueue<Kernel, SIZE>>, Unusable> {
     heap::room(size_of::<VirtQueue<Kernel, SIZE>>())?;
-    // It fails for lack of memory alone: the caller has asked how long a queue may be, and the
-    // device was reset.
-    VirtQueue::new(device, QUEUE, false, false).map(Box::new).map_err(|_| OutOfMemory)
+    VirtQueue::new(device, number, false, false).map(Box::new).map_err(|error| match error {
+        Error::DmaError => Unusable::OutOfMemory,
+        // It is shorter than `SIZE`, or set already, although the device was reset.
+        _ => Unusable::Queue,
+    })
 }
 
 /// The sectors of the next part of a range.
@@ -488,11 +466,8 @@ fn part_of(left: u64, most: u32) -> u32 {
     u32::try_from(left).unwrap_or(u32::MAX).min(most)
 }
 
-impl<T: Device, const SIZE: usize> Drop for Requests<T, SIZE> {
+impl<const SIZE: usize> Drop for Requests<SIZE> {
     fn drop(&mut self) {
-        if !self.is_broken {
-            self.reset();
-        }
         if self.is_reset {
             // SAFETY: they are not used after this, and the device does not reach them any more.
             unsafe {

@@ -131,15 +131,18 @@ impl Plan {
             (each().max().unwrap_or(1), each().sum())
         };
         let (most, all) = sum(&|host| host.commands());
-        let commands = between(most, all).max(64);
+        let commands = between(most, all);
         let (most, all) = sum(&|host| 1 + usize::from(host.io_queues));
         let queues = between(most, all);
         let controllers = between(1, hosts.len());
         let is_impatient = !is_quiet && random.rarely(4);
         let patience = if is_impatient { 100 + random.below(1000) } else { 45_000 };
         let entries = [31, 62][random.below(2) as usize];
+        let depth = 2 + random.small(entries) as u16;
+        // A target has room for a host with the longest queues that it allows.
+        let commands = commands.max(2 * (ADMIN + usize::from(depth)));
         let config = Config {
-            depth: 2 + random.small(entries) as u16,
+            depth,
             io_queues: 1 + random.small(4) as u16,
             controllers,
             queues,

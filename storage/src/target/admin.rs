@@ -12,7 +12,7 @@ use nvme::status::Status;
 use platform::planted::{Bug, planted};
 
 use super::commands::{Answer, Index};
-use super::config::MOST_NAMESPACES;
+use super::config::{MOST_NAMESPACES, commands_of_queue};
 use super::controller::{Change, Controller};
 use super::identity::{ControllerId, Kind};
 use super::pool::{LONGEST, SMALL};
@@ -186,7 +186,7 @@ impl Target {
         let placed: usize = self.crew.placed.values().map(|placed| placed.entries).sum();
         let entries = self.commands.count() * self.crew.all.len();
         let entries = entries.saturating_sub(self.promised + placed + 2 * self.commands.orphans());
-        let by_entries = entries / (2 * usize::from(self.config.depth));
+        let by_entries = entries / commands_of_queue(self.config.depth);
         let by_queues = self.config.queues.saturating_sub(self.count_of_queues());
         let left = by_entries.min(by_queues).saturating_sub(promised);
         // A host that is granted none cannot do anything. It may find room when it connects.

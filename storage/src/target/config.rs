@@ -28,11 +28,19 @@ const MOST_REFERRALS: usize = 16;
 pub const MOST_PORTS: usize = 8;
 /// The most threads of a target.
 pub const MOST_WORKERS: usize = 16;
+/// The most entries of an admin queue.
+pub(super) const ADMIN_ENTRIES: u16 = 32;
 /// The largest identifier of a controller.
 const LAST_CONTROLLER: u16 = 0xffef;
 
 /// The least memory of a namespace: a Compare takes memory for its data twice.
 pub(super) const LEAST_MEMORY: usize = 4 << 20;
+
+/// What a queue of so many entries takes of its thread's commands: a host that has had the
+/// responses of all may send as many more before the target has seen these Sends complete.
+pub(super) fn commands_of_queue(size: u16) -> usize {
+    2 * usize::from(size)
+}
 
 /// A disk that hosts may use.
 #[derive(Clone)]
@@ -136,7 +144,9 @@ pub struct Config {
     pub controllers: usize,
     /// The most queues of all controllers, the admin queues among them.
     pub queues: usize,
-    /// The most commands of all hosts that may be outstanding. Each queue takes twice its size.
+    /// The most commands of all hosts that may be outstanding. Each queue takes twice its size, and
+    /// an admin queue has up to 32 entries. There has to be room for an admin queue and for an I/O
+    /// queue of `depth` entries: with several threads, one of the two for each.
     /// Half as many capsules may arrive before the target has looked at them: one for each entry of
     /// a queue.
     pub commands: usize,
@@ -238,16 +248,28 @@ impl Config {
 
     /// The share of each of the target's threads: the same limits, and a part of the memory.
     pub(super) fn of_thread(&self) -> Config {
-        let least = 4 * usize::from(self.depth);
-        let commands = (self.commands / self.workers).max(least.min(self.commands));
         Config {
-            commands,
+            commands: self.commands_of_thread(),
             memory: (self.memory / self.workers).max(LEAST_MEMORY),
             disks: Vec::new(),
             hosts: Vec::new(),
             state: None,
             ..self.clone()
         }
+    }
+
+    /// The commands that each thread has: a part of all, but not less than two I/O queues take.
+    fn commands_of_thread(&self) -> usize {
+        let least = 2 * commands_of_queue(self.depth);
+        (self.commands / self.workers).max(least.min(self.commands))
+    }
+
+    /// Whether a host can connect whose queues are as long as they may be. With several threads its
+    /// I/O queue is another one's than its admin queue.
+    fn has_room_for_a_host(&self) -> bool {
+        let (admin, io) = (commands_of_queue(ADMIN_ENTRIES), commands_of_queue(self.depth));
+        let needed = if self.workers > 1 { admin.max(io) } else { admin + io };
+        self.commands_of_thread() >= needed
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -304,7 +326,12 @@ impl Config {
         wrong(!(1..=128).contains(&self.io_queues), "a controller has 1 to 128 I/O queues")?;
         wrong(!(1..=4096).contains(&self.controllers), "a target has 1 to 4096 controllers")?;
         wrong(!(2..=4096).contains(&self.queues), "a target has 2 to 4096 queues")?;
-        wrong(!(64..=1 << 17).contains(&self.commands), "a target has 64 to 131072 commands outstanding")?;
+        wrong(self.commands > 1 << 17, "a target has 131072 commands outstanding at most")?;
+        wrong(
+            !self.has_room_for_a_host(),
+            "each thread has too few commands outstanding for an admin queue and for an I/O queue of the \
+             chosen depth, which take twice their entries: allow more commands, or choose a lower depth",
+        )?;
         wrong(
             !self.in_capsule.is_multiple_of(16) || self.in_capsule > 1 << 16,
             "a capsule has a multiple of 16 bytes of data, 65536 at most",

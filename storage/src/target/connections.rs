@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 use core::net::IpAddr;
 
 use super::commands::Stage;
+use super::config::{ADMIN_ENTRIES, commands_of_queue};
 use super::crew::MANAGER;
 use super::identity::{ControllerId, Kind};
 use super::pool::MOST_PIECES;
@@ -16,8 +17,6 @@ use super::server::Target;
 use super::statistics::Counter;
 use crate::Error;
 
-/// The most entries of an admin queue.
-const ADMIN_ENTRIES: u16 = 32;
 /// How long a host may take from the connection to the Connect command, in nanoseconds.
 pub(super) const PATIENCE: u64 = 10_000_000_000;
 /// RDMA Reads of a connection that may be outstanding.
@@ -29,7 +28,7 @@ impl Target {
         let asked = self.check(&incoming);
         if let Ok((id, size)) = asked
             && id > 0
-            && let Some(worker) = self.worker_for(2 * usize::from(size))
+            && let Some(worker) = self.worker_for(commands_of_queue(size))
         {
             return self.hand_over((worker, port), incoming, (id, size));
         }
@@ -110,17 +109,17 @@ impl Target {
             return Err(RejectCode::NoResources);
         }
         let address = incoming.from().to_ip();
-        let entries = 2 * u32::from(size);
+        let entries = commands_of_queue(size);
         let number = self.queues.free().ok_or(RejectCode::NoResources)?;
         // What ended queues have left to disks may keep a Receive each, of which there are half as
         // many as entries.
-        if self.promised + 2 * self.commands.orphans() + entries as usize > self.commands.count() {
+        if self.promised + 2 * self.commands.orphans() + entries > self.commands.count() {
             return Err(RejectCode::NoResources);
         }
         let Port { domain, requests, arrivals, receives, .. } = &self.ports[port];
         let endpoint = domain.endpoint().segments(MOST_PIECES as u32).privileged(self.privileged);
         // A command has an RDMA Write and a Send, and an earlier one may not be complete yet.
-        let endpoint = endpoint.sends(2 * entries).reads(READS).served_reads(0).posted_only();
+        let endpoint = endpoint.sends(2 * entries as u32).reads(READS).served_reads(0).posted_only();
         let endpoint = endpoint.queue(requests).receive_queue(arrivals).shared(receives);
         let endpoint = endpoint.watch(self.shared.attention.connection_waker()).build().map_err(|error| {
             log::warn!("no endpoint for a host: {error}");
@@ -129,7 +128,7 @@ impl Target {
         let deadline = self.now() + PATIENCE;
         self.by_endpoint.insert(endpoint.id(), number);
         self.queues.put(number, Queue::new(endpoint, port, id, size, address, deadline));
-        self.promised += entries as usize;
+        self.promised += entries;
         Ok(number)
     }
 
@@ -239,7 +238,7 @@ impl Target {
         if placement == 0 {
             self.hosts.add(owner, &carried);
         }
-        self.promised -= 2 * usize::from(size);
+        self.promised -= commands_of_queue(size);
         let (mut entries, mut waited) = (core::mem::take(&mut self.ending), false);
         entries.extend(self.commands.of_queue(number));
         for index in entries.drain(..) {

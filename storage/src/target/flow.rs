@@ -426,8 +426,12 @@ mod tests {
         let node = node.expect("two NICs of our own");
         let disk = Arc::new(RamDisk::new(&platform, 512, 64).expect("memory"));
         let disks = vec![Export::new(disk, [1; 16])];
-        let config =
-            Config { commands: 256, memory: 4 << 20, ..Config::new("nqn.2026-01.org.ferrovia:test", disks) };
+        let config = Config {
+            commands: 256,
+            depth: 64,
+            memory: 4 << 20,
+            ..Config::new("nqn.2026-01.org.ferrovia:test", disks)
+        };
         let nic = node.nic(0).expect("an opening");
         let mut target = Target::new(&[nic], machine.privileged(), config).expect("a target");
         let (control, place) = (target.control(), (target.addresses()[0], PORT));

@@ -23,6 +23,8 @@ pub struct NamespaceInfo {
     pub blocks: u64,
     /// Hosts may not write.
     pub is_read_only: bool,
+    /// How many queues of its disk the target's threads have among them.
+    pub disk_queues: usize,
     /// What it does.
     pub state: NamespaceState,
     /// How well hosts reach it by each port, in the order of [`Overview::ports`].

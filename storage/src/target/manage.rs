@@ -61,9 +61,11 @@ pub(super) fn namespaces(
     threads: usize,
 ) -> Result<(Vec<Namespace>, usize), Error> {
     let (mut made, mut transfer) = (Vec::with_capacity(threads), usize::MAX);
+    let disk_queues = block::split::queues(&export.disk, threads).len();
     for disk in block::split::split(export.disk.clone(), threads) {
         let export = Export { disk, ..export.clone() };
-        let (namespace, its) = namespace(domains, privileged, config, &export)?;
+        let (mut namespace, its) = namespace(domains, privileged, config, &export)?;
+        namespace.disk_queues = disk_queues;
         made.push(namespace);
         transfer = transfer.min(its);
     }

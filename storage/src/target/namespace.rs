@@ -62,6 +62,8 @@ impl Waiting {
 /// A namespace.
 pub(crate) struct Namespace {
     pub(crate) disk: Arc<dyn Disk>,
+    /// How many queues of the disk the threads have among them.
+    pub(crate) disk_queues: usize,
     pub(crate) geometry: Geometry,
     /// Its identifier for all hosts and all times, a UUID.
     pub(crate) uuid: [u8; 16],
@@ -195,6 +197,7 @@ impl Namespace {
             lending,
             shares: (0..kinds).map(|_| Shares::new(controllers)).collect(),
             pair: None,
+            disk_queues: 1,
             elsewhere: 0,
             on_disk: 0,
             finished: 0,

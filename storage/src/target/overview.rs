@@ -24,6 +24,7 @@ impl Subsystem {
             block_size: namespace.geometry.block_size,
             blocks: namespace.geometry.blocks,
             is_read_only: namespace.geometry.is_read_only,
+            disk_queues: namespace.disk_queues,
             ana_states: self.ana.iter().map(|ana| ana.state(place)).collect(),
             state: match namespace.presence {
                 _ if namespace.is_leaving => NamespaceState::Leaving,

@@ -7,6 +7,7 @@ use nvme::log::ErrorEntry;
 use rdma::Incoming;
 
 use super::commands::{Answer, Index, Stage};
+use super::config::commands_of_queue;
 use super::crew::{MANAGER, Placed};
 use super::identity::{ControllerId, HostIdentity, HostNumber, Kind};
 use super::info::QueueInfo;
@@ -70,7 +71,7 @@ impl Target {
         (id, size): (u16, u16),
     ) {
         let (placement, address) = (self.crew.number(), incoming.from().to_ip());
-        let entries = 2 * usize::from(size);
+        let entries = commands_of_queue(size);
         let placed = Placed { worker, address, entries, is_stranger: true, queue: None };
         self.crew.placed.insert(placement, placed);
         // If the worker has ended, the request is dropped, which rejects it.

@@ -194,6 +194,7 @@ fn a_disk_that_does_not_answer_is_given_up_until_it_has_ended_its_requests() {
         disk_timeout: Duration::from_millis(300),
         // What queues of 32 and 16 entries take twice, and one more.
         commands: 2 * (32 + 16) + 1,
+        depth: 16,
         workers: 1,
         ..machine.config(disks.to_vec())
     };

@@ -56,6 +56,33 @@ fn one_that_takes_no_responses_to_reads_leaves_memory_for_others() {
     machine.end(host, target);
 }
 
+/// The least commands with which a target is made have room for a host with the longest queues that
+/// the target allows; with one less there is no target.
+#[test]
+fn a_target_has_room_for_a_host_with_the_longest_queues_that_it_allows() {
+    let machine = Machine::new();
+    for (depth, workers, commands) in [
+        // An admin queue of 32 entries and an I/O queue, twice.
+        (2, 1, 64 + 4),
+        (128, 1, 64 + 256),
+        // One of them for each thread. Threads have a part of the commands, or two I/O queues'.
+        (2, 2, 2 * 64),
+        (15, 2, 2 * 64),
+        (16, 2, 64),
+        (128, 2, 256),
+        (2, 16, 16 * 64),
+    ] {
+        let disks = machine.ram_disks(&[1 << 20]);
+        let config = Config { depth, workers, commands, ..machine.config(disks) };
+        assert!(machine.refuses(Config { commands: commands - 1, ..config.clone() }), "{depth} {workers}");
+        let target = machine.target_with(config);
+        let options = Options { depth, ..Options::new(target.address, NQN) };
+        let host = machine.host_with(options).expect("room for a host");
+        assert_eq!((host.io_queues(), host.depth()), (1, usize::from(depth)));
+        machine.end(host, target);
+    }
+}
+
 #[test]
 fn those_that_take_no_responses_leave_receives_for_others() {
     let machine = Machine::new();

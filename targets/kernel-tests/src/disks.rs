@@ -33,7 +33,12 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The queues of a disk.
+pub fn queues(disk: &Arc<dyn Disk>) -> Vec<Arc<dyn Disk>> {
+    (0..).map_while(|number| disk.queue(number)).collect()
+}
 
 /// The disks that take writes.
 fn writable(m: &Machine) -> impl Iterator<Item = &dyn Disk> {
@@ -45,7 +50,7 @@ fn buffer(m: &Machine, len: usize) -> Result<Arc<DmaBuffer>, Failure> {
 }
 
 /// The bytes of blocks, which say whose they are.
-fn pattern(block: u64, len: usize, writer: u64) -> Vec<u8> {
+pub fn pattern(block: u64, len: usize, writer: u64) -> Vec<u8> {
     let mut random = Random::new(block << 8 ^ writer);
     (0..len).map(|_| random.word() as u8).collect()
 }
@@ -90,8 +95,9 @@ fn cut(len: usize, pieces: usize) -> Vec<Piece> {
     cut
 }
 
+/// Writes bytes in so many pieces.
 #[track_caller]
-fn write(m: &Machine, disk: &dyn Disk, block: u64, bytes: &[u8], cuts: usize, fua: bool) -> Outcome {
+pub fn write(m: &Machine, disk: &dyn Disk, block: u64, bytes: &[u8], cuts: usize, fua: bool) -> Outcome {
     let buffer = buffer(m, bytes.len())?;
     let pieces = cut(bytes.len(), cuts);
     let mut rest = bytes;
@@ -105,8 +111,9 @@ fn write(m: &Machine, disk: &dyn Disk, block: u64, bytes: &[u8], cuts: usize, fu
     check(Arc::strong_count(&buffer) == 1, "the disk keeps the buffer of a write")
 }
 
+/// Reads bytes in so many pieces.
 #[track_caller]
-fn read(m: &Machine, disk: &dyn Disk, block: u64, len: usize, cuts: usize) -> Result<Vec<u8>, Failure> {
+pub fn read(m: &Machine, disk: &dyn Disk, block: u64, len: usize, cuts: usize) -> Result<Vec<u8>, Failure> {
     let buffer = buffer(m, len)?;
     let pieces = cut(len, cuts);
     let into = Data { buffer: &buffer, pieces: &pieces };
@@ -255,7 +262,7 @@ fn read_only(m: &Machine) -> Outcome {
 
 /// Waits for so many completions of successes, and passes their tokens on.
 #[track_caller]
-fn wait(disk: &dyn Disk, count: usize, mut each: impl FnMut(u64)) -> Outcome {
+pub fn wait(disk: &dyn Disk, count: usize, mut each: impl FnMut(u64)) -> Outcome {
     let late = Failure::new("a request does not complete");
     let deadline = clock::now() + PATIENCE;
     let (mut left, mut failed) = (count, 0);
@@ -318,9 +325,9 @@ fn chained(m: &Machine) -> Outcome {
     Ok(())
 }
 
-/// A thread that sleeps until the routine is called sees every completion.
+/// A thread that sleeps until the routine is called sees every completion, in whichever queue.
 fn interrupt_wakes(m: &Machine) -> Outcome {
-    for disk in m.disks.iter() {
+    for disk in &m.disks.iter().flat_map(queues).collect::<Vec<_>>() {
         let buffer = buffer(m, 4096)?;
         let into = Data { buffer: &buffer, pieces: &[Piece { offset: 0, len: 4096 }] };
         let word = Arc::new(AtomicU32::new(0));
@@ -358,7 +365,7 @@ fn interrupt_wakes(m: &Machine) -> Outcome {
 
 /// Neither submitting nor polling takes memory, and all that is kept is given back.
 fn allocate_nothing(m: &Machine) -> Outcome {
-    for disk in m.disks.iter() {
+    for disk in &m.disks.iter().flat_map(queues).collect::<Vec<_>>() {
         let buffer = buffer(m, 4096)?;
         let pieces = [Piece { offset: 2048, len: 2048 }, Piece { offset: 0, len: 2048 }];
         let into = Data { buffer: &buffer, pieces: &pieces };

@@ -3,8 +3,9 @@
 //! With `say=machine` on the command line the image prints one line `@machine` with the numbers of
 //! CPUs, MiB of RAM, NICs and modules, lines on the modules and the command line, the time from the
 //! first thread to `main`, in which devices are found, and one line `@disk` for each disk, after it
-//! has written and read a block there. It ends with status 0. With `resizes=N` it waits for so many
-//! events of the first disk before, and prints a line `@resized` for each.
+//! has written and read a block there by each of its queues. It ends with status 0. With
+//! `resizes=N` it waits for so many events of the first disk before, and prints a line `@resized`
+//! for each.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -29,12 +30,12 @@ pub fn say(m: &Machine) -> i32 {
     println!("@devices found in {} us", found.as_micros());
     for (number, disk) in m.disks.iter().enumerate() {
         let geometry = disk.geometry();
-        let used = match use_disk(&m.platform, &**disk) {
-            Ok(()) => "works",
-            Err(_) => "fails",
-        };
+        let queues = crate::disks::queues(disk);
+        let all_work = queues.iter().all(|queue| use_disk(&m.platform, &**queue).is_ok());
+        let used = if all_work { "works" } else { "fails" };
         let (blocks, pieces, depth) = (geometry.blocks, geometry.most_pieces, geometry.queue_depth);
-        println!("@disk {number} {used} blocks={blocks} pieces={pieces} depth={depth}");
+        let queues = queues.len();
+        println!("@disk {number} {used} blocks={blocks} pieces={pieces} depth={depth} queues={queues}");
     }
     let resizes = args().get("resizes").and_then(|count| count.parse().ok()).unwrap_or(0);
     await_events(m, resizes);

@@ -14,6 +14,7 @@ mod broken_disks;
 mod cpus;
 mod deaths;
 mod devices;
+mod disk_queues;
 mod disks;
 mod machine;
 mod memory;
@@ -79,9 +80,12 @@ fn main(boot: Boot) -> i32 {
     let mut failed = 0;
     // Those of disks run only if the launcher attached some. Those of devices come last, since one
     // claims all interrupt vectors.
-    let disks = if args().get("disks").is_some() { disks::TESTS } else { &[] };
-    let tests = [threads::TESTS, cpus::TESTS, memory::TESTS, disks, broken_disks::TESTS, devices::TESTS];
-    for &(name, test) in tests.into_iter().flatten() {
+    let has_disks = args().get("disks").is_some();
+    let disks = if has_disks { [disks::TESTS, disk_queues::ATTACHED] } else { [&[][..]; 2] };
+    let played = [broken_disks::TESTS, disk_queues::PLAYED];
+    let tests = [threads::TESTS, cpus::TESTS, memory::TESTS];
+    let tests = tests.into_iter().chain(disks).chain(played).chain([devices::TESTS]);
+    for &(name, test) in tests.flatten() {
         if args().all("filter").next().is_some() && !args().all("filter").any(|f| name.contains(f)) {
             continue;
         }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use block::Disk;
-use kernel::virtio::{self, Device, InterruptHandler, Notifier, Unusable, Vectors};
+use kernel::virtio::{self, Device, InterruptHandler, Notifier, Share, Unusable, Vectors};
 use platform::SharedSlice;
 use platform::sync::Mutex;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
@@ -21,6 +21,8 @@ use crate::{Failure, Machine, Outcome, check};
 const BLK_SIZE: u64 = 1 << 6;
 /// A feature.
 pub const FLUSH: u64 = 1 << 9;
+/// A feature.
+pub const MQ: u64 = 1 << 12;
 /// A feature.
 pub const DISCARD: u64 = 1 << 13;
 /// A feature.
@@ -39,9 +41,17 @@ pub struct Behaviour {
     /// Words of the configuration by offset; others are 0.
     pub config: BTreeMap<usize, u32>,
     pub queue_size: u32,
+    /// The sizes of queues that have another one.
+    pub queue_sizes: BTreeMap<u16, u32>,
     /// Takes back that it agrees on features.
     pub refuses_features: bool,
-    pub has_vectors: bool,
+    /// How many vectors it has room for, of how many that the machine has.
+    pub vectors: u16,
+    pub of_vectors: u16,
+    /// From this queue on it has no room for any vector.
+    pub silent_from: u16,
+    /// What the driver may take.
+    pub share: Share,
     /// How often the configuration changes while it is read.
     pub changes: u32,
     /// Does not confirm a reset after it was brought up.
@@ -57,11 +67,20 @@ impl Behaviour {
             features: ALL,
             config: config.into_iter().collect(),
             queue_size: 64,
+            queue_sizes: BTreeMap::new(),
             refuses_features: false,
-            has_vectors: true,
+            vectors: 64,
+            of_vectors: 64,
+            silent_from: u16::MAX,
+            share: Share { queues: virtio::MOST_QUEUES, vectors: virtio::MOST_QUEUES },
             changes: 0,
             holds_on: false,
         }
+    }
+
+    /// A disk with so many queues.
+    pub fn with_queues(count: u32) -> Behaviour {
+        Behaviour { features: ALL | MQ, ..Behaviour::good() }.with(34, count)
     }
 
     pub fn with(mut self, offset: usize, value: u32) -> Behaviour {
@@ -70,29 +89,39 @@ impl Behaviour {
     }
 }
 
+/// A queue as the driver has set it.
+#[derive(Clone, Copy)]
+pub struct Ring {
+    /// Addresses of the descriptors, the driver's and the device's area.
+    pub areas: [u64; 3],
+    pub size: u16,
+    /// The next entries of the available and of the used ring.
+    taken: u16,
+    used: u16,
+}
+
 /// The state of a device.
 #[derive(Default)]
 pub struct State {
     pub status: u32,
     pub features: u64,
-    /// Addresses of the descriptors, the driver's and the device's area.
-    pub queue: Option<[u64; 3]>,
-    pub size: u16,
+    pub rings: BTreeMap<u16, Ring>,
+    /// The vectors of the queues.
+    pub connected: BTreeMap<u16, u16>,
     pub generation: u32,
-    /// The next entries of the available and of the used ring.
-    pub taken: u16,
-    pub used: u16,
-    pub kicks: u32,
+    kicks: BTreeMap<u16, u32>,
     /// The capacity after a change.
     pub capacity: Option<u32>,
     pub handlers: BTreeMap<u16, Option<InterruptHandler>>,
 }
 
-/// A device that a test plays.
+/// A device that a test plays, and the queue that the test looks at: the first one, unless it was
+/// made by [`Played::at_queue`].
 #[derive(Clone)]
 pub struct Played {
     pub behaviour: Arc<Behaviour>,
     pub state: Arc<Mutex<State>>,
+    number: u16,
 }
 
 /// Memory at an address that the driver has told.
@@ -122,12 +151,12 @@ impl Transport for Played {
         self.state.lock().features = features;
     }
 
-    fn max_queue_size(&mut self, _: u16) -> u32 {
-        self.behaviour.queue_size
+    fn max_queue_size(&mut self, queue: u16) -> u32 {
+        self.behaviour.queue_sizes.get(&queue).copied().unwrap_or(self.behaviour.queue_size)
     }
 
-    fn notify(&mut self, _: u16) {
-        self.state.lock().kicks += 1;
+    fn notify(&mut self, queue: u16) {
+        self.notifier(queue)();
     }
 
     fn get_status(&self) -> DeviceStatus {
@@ -136,7 +165,7 @@ impl Transport for Played {
 
     fn set_status(&mut self, status: DeviceStatus) {
         let mut state = self.state.lock();
-        if status.is_empty() && self.behaviour.holds_on && state.queue.is_some() {
+        if status.is_empty() && self.behaviour.holds_on && !state.rings.is_empty() {
             return;
         }
         let refused =
@@ -152,20 +181,20 @@ impl Transport for Played {
 
     fn queue_set(
         &mut self,
-        _: u16,
+        queue: u16,
         size: u32,
         descriptors: PhysAddr,
         driver_area: PhysAddr,
         device_area: PhysAddr,
     ) {
-        let mut state = self.state.lock();
-        (state.queue, state.size) = (Some([descriptors, driver_area, device_area]), size as u16);
+        let areas = [descriptors, driver_area, device_area];
+        self.state.lock().rings.insert(queue, Ring { areas, size: size as u16, taken: 0, used: 0 });
     }
 
     fn queue_unset(&mut self, _: u16) {}
 
-    fn queue_used(&mut self, _: u16) -> bool {
-        self.state.lock().queue.is_some()
+    fn queue_used(&mut self, queue: u16) -> bool {
+        self.state.lock().rings.contains_key(&queue)
     }
 
     fn ack_interrupt(&mut self) -> InterruptStatus {
@@ -194,19 +223,30 @@ impl Device for Played {
         "a disk that a test plays"
     }
 
-    fn has_vectors(&self) -> bool {
-        self.behaviour.has_vectors
+    fn connect(&mut self, queue: u16, vector: u16) -> bool {
+        let has_room = queue < self.behaviour.silent_from && vector < self.behaviour.vectors;
+        if has_room {
+            self.state.lock().connected.insert(queue, vector);
+        }
+        has_room
     }
 
-    fn notifier(&self, _: u16) -> Notifier {
+    fn connect_changes(&mut self, vector: u16) -> bool {
+        vector < self.behaviour.vectors
+    }
+
+    fn notifier(&self, queue: u16) -> Notifier {
         let state = self.state.clone();
-        Box::new(move || state.lock().kicks += 1)
+        Box::new(move || *state.lock().kicks.entry(queue).or_default() += 1)
     }
 }
 
 /// The vectors of a device: [`Played::interrupt`] calls their handlers.
 impl Vectors for Played {
     fn set(&self, vector: u16, handler: Option<InterruptHandler>) -> bool {
+        if vector >= self.behaviour.of_vectors {
+            return false;
+        }
         let former = self.state.lock().handlers.insert(vector, handler);
         drop(former);
         true
@@ -225,11 +265,16 @@ pub struct Found {
 
 impl Played {
     pub fn new(behaviour: Behaviour) -> Played {
-        Played { behaviour: Arc::new(behaviour), state: Arc::new(Mutex::new(State::default())) }
+        Played { behaviour: Arc::new(behaviour), state: Arc::new(Mutex::new(State::default())), number: 0 }
+    }
+
+    /// The same device, at another of its queues.
+    pub fn at_queue(&self, number: u16) -> Played {
+        Played { number, ..self.clone() }
     }
 
     pub fn open(&self, m: &Machine) -> Result<Arc<dyn Disk>, Unusable> {
-        virtio::open(&m.platform, self.clone(), Arc::new(self.clone()))
+        virtio::open(&m.platform, self.clone(), Arc::new(self.clone()), self.behaviour.share)
     }
 
     /// A device that was brought up.
@@ -239,21 +284,30 @@ impl Played {
         Ok((device, disk))
     }
 
-    /// The queue's addresses and size.
-    pub fn queue(&self) -> Result<([u64; 3], u16), Failure> {
-        let state = self.state.lock();
-        Ok((state.queue.ok_or(Failure::new("there is no queue"))?, state.size))
+    /// The queue.
+    pub fn ring(&self) -> Result<Ring, Failure> {
+        let missing = Failure::new("there is no queue");
+        self.state.lock().rings.get(&self.number).copied().ok_or(missing)
+    }
+
+    /// The vector that the queue interrupts by.
+    pub fn vector(&self) -> Option<u16> {
+        self.state.lock().connected.get(&self.number).copied()
+    }
+
+    /// How often the driver has notified the queue.
+    pub fn kicks(&self) -> u32 {
+        self.state.lock().kicks.get(&self.number).copied().unwrap_or(0)
     }
 
     /// The next request that the driver has made available.
     pub fn next(&self) -> Result<Option<Found>, Failure> {
-        let ([descriptors, driver, _], size) = self.queue()?;
-        let mut state = self.state.lock();
-        if u16::from_le_bytes(word(driver + 2)) == state.taken {
+        let Ring { areas: [descriptors, driver, _], size, taken, used } = self.ring()?;
+        if u16::from_le_bytes(word(driver + 2)) == taken {
             return Ok(None);
         }
-        let slot = u64::from(state.taken % size);
-        state.taken = state.taken.wrapping_add(1);
+        let slot = u64::from(taken % size);
+        self.go_on(taken.wrapping_add(1), used);
         let head = u16::from_le_bytes(word(driver + 4 + 2 * slot));
         let mut parts = Vec::new();
         let mut number = head;
@@ -275,6 +329,20 @@ impl Played {
         Ok(Some(Found { head, kind, sector: u64::from_le_bytes(word(header + 8)), parts, status }))
     }
 
+    /// Moves to other entries of the rings.
+    fn go_on(&self, taken: u16, used: u16) {
+        if let Some(ring) = self.state.lock().rings.get_mut(&self.number) {
+            (ring.taken, ring.used) = (taken, used);
+        }
+    }
+
+    /// Passes over so many entries of the used ring.
+    pub fn skip(&self, entries: u16) -> Outcome {
+        let Ring { taken, used, .. } = self.ring()?;
+        self.go_on(taken, used.wrapping_add(entries));
+        Ok(())
+    }
+
     /// The next request, which has to be there.
     #[track_caller]
     pub fn expect(&self, kind: u32) -> Result<Found, Failure> {
@@ -285,12 +353,12 @@ impl Played {
 
     /// Returns a descriptor, whatever it is.
     pub fn give(&self, number: u32, len: u32) -> Outcome {
-        let ([_, _, device], size) = self.queue()?;
-        let mut state = self.state.lock();
-        let entry = device + 4 + 8 * u64::from(state.used % size);
-        state.used = state.used.wrapping_add(1);
+        let Ring { areas: [_, _, device], size, taken, used } = self.ring()?;
+        let entry = device + 4 + 8 * u64::from(used % size);
+        let used = used.wrapping_add(1);
+        self.go_on(taken, used);
         let wrote = at(entry, 8).write(0, &[number.to_le_bytes(), len.to_le_bytes()].concat());
-        let moved = at(device + 2, 2).write(0, &state.used.to_le_bytes());
+        let moved = at(device + 2, 2).write(0, &used.to_le_bytes());
         check(wrote.is_ok() && moved.is_ok(), "the used ring is elsewhere")
     }
 

@@ -33,6 +33,7 @@ fn namespace(info: &NamespaceInfo, ports: &[PortInfo]) -> Value {
         "block_size": info.block_size,
         "bytes": info.blocks * u64::from(info.block_size),
         "read_only": info.is_read_only,
+        "disk_queues": info.disk_queues,
         "state": state,
         "ana": ana.collect::<Map<String, Value>>(),
     })
