@@ -54,6 +54,7 @@ fn nics() -> Result<Vec<Nic>, i32> {
                 name: format!("test{n}"),
                 agent: agent.expect("the NIC comes up"),
                 stepped: Some(std::sync::Arc::new(Noted)),
+                interfaces: vec![40 + n as u32],
             }
         })
         .into())
@@ -751,6 +752,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         let size = size_of::<GidEntry>();
         let found = device::query_gid_table(context, entries.as_mut_ptr().cast(), 16, 0, size);
         assert_eq!((found, entries[0].gid_type), (1, 2));
+        assert_eq!(entries[0].ndev_ifindex, 40);
         let mut all = std::mem::zeroed();
         assert_eq!(device::query_device(context, &mut all), 0);
         assert_eq!((all.phys_port_cnt, all.max_mcast_grp, all.atomic_cap), (1, 256, 2));
