@@ -9,7 +9,7 @@
 extern crate ferrovia_qemu as qemu;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 use links::Shm;
 use qemu::linux::image::Image;
 use qemu::linux::{self, Device, Side, programs};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+#[path = "programs/crates.rs"]
+mod crates;
 #[path = "programs/dat.rs"]
 mod dat;
 
@@ -58,43 +61,97 @@ fn port() -> String {
 }
 
 /// A program that runs; it is killed at the latest when this is dropped.
-struct Running(Option<Child>);
+struct Running {
+    child: Option<Child>,
+    /// What it has written as far as it was read, and how much of that was looked at.
+    read: Vec<u8>,
+    seen: usize,
+}
 
 impl Running {
     fn start(mut command: Command) -> Running {
-        Running(Some(command.spawn().expect("the launcher starts")))
+        let child = command.spawn().expect("the launcher starts");
+        Running { child: Some(child), read: Vec::new(), seen: 0 }
     }
 
     fn child(&mut self) -> &mut Child {
-        self.0.as_mut().expect("it runs")
+        self.child.as_mut().expect("it runs")
     }
 
     fn wait_until_heard(&mut self, port: &str) {
         let begun = Instant::now();
         while !programs::is_heard(port) {
             if self.child().try_wait().expect("a child").is_some() {
-                let output = self.0.take().expect("it ran").wait_with_output().expect("its output");
-                panic!("the server ended:\n{}", said(&output));
+                panic!("the server ended:\n{}", said(&self.output()));
             }
-            assert!(begun.elapsed() < LIMIT, "the server does not listen at {port}");
+            if begun.elapsed() > LIMIT {
+                self.give_up(&format!("the server does not listen at {port}"));
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
+    /// Waits until it writes these words.
+    #[track_caller]
+    fn await_words(&mut self, words: &str) {
+        self.await_line(words, |line| line.contains(words));
+    }
+
+    /// Waits until it writes such a line after those that were waited for.
+    #[track_caller]
+    fn await_line(&mut self, what: &str, is_it: impl Fn(&str) -> bool) {
+        let begun = Instant::now();
+        loop {
+            while let Some(length) = self.read[self.seen..].iter().position(|byte| *byte == b'\n') {
+                let line = String::from_utf8_lossy(&self.read[self.seen..][..length]).into_owned();
+                self.seen += length + 1;
+                if is_it(&line) {
+                    return;
+                }
+            }
+            let left = Timespec::try_from(LIMIT.saturating_sub(begun.elapsed())).expect("a time");
+            let pipe = self.child.as_mut().and_then(|child| child.stdout.as_mut()).expect("a pipe");
+            if poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&left)).expect("a pipe") == 0 {
+                self.give_up(&format!("the program does not write {what:?}"));
+            }
+            let mut bytes = [0; 4096];
+            match pipe.read(&mut bytes).expect("a pipe") {
+                0 => panic!("the program ended without {what:?}:\n{}", said(&self.output())),
+                length => self.read.extend_from_slice(&bytes[..length]),
+            }
+        }
+    }
+
     /// Its output, when it has ended.
+    #[track_caller]
     fn end(mut self) -> Output {
         let begun = Instant::now();
         while self.child().try_wait().expect("a child").is_none() {
-            assert!(begun.elapsed() < LIMIT, "the program does not end");
+            if begun.elapsed() > LIMIT {
+                self.give_up("the program does not end");
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.0.take().expect("it ran").wait_with_output().expect("its output")
+        self.output()
+    }
+
+    /// It has taken too long: kills it, and fails with what it wrote.
+    #[track_caller]
+    fn give_up(&mut self, why: &str) -> ! {
+        let _ = self.child().kill();
+        panic!("{why}:\n{}", said(&self.output()));
+    }
+
+    /// All of its output, up to its end.
+    fn output(&mut self) -> Output {
+        let rest = self.child.take().expect("it ran").wait_with_output().expect("its output");
+        Output { stdout: [std::mem::take(&mut self.read), rest.stdout].concat(), ..rest }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
+        if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -202,8 +259,7 @@ fn a_peer_that_is_killed_ends_the_connection_with_an_error() {
         &[&by_line[..], &common[..], &["127.0.0.1"]].concat(),
     ));
     // It writes the server's address when it has that, and begins.
-    let pipe = client.child().stdout.as_mut().expect("a pipe");
-    assert!(BufReader::new(pipe).lines().any(|line| line.expect("text").contains("remote address")));
+    client.await_words("remote address");
     server.child().kill().expect("it runs");
     let output = client.end();
     let said = said(&output);
@@ -353,22 +409,11 @@ fn multicast(link: Between) {
     };
     let mut receiver = start(&[]);
     // It says so when it has joined the group.
-    let mut lines = BufReader::new(receiver.child().stdout.take().expect("a pipe")).lines();
-    let joined = lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains("receiving data"));
-    let output = match joined {
-        Some(_) => start(&["-s"]).end(),
-        None => panic!("{}", said(&receiver.end())),
-    };
-    let said_by_sender = said(&output);
-    assert!(
-        output.status.success() && said_by_sender.contains("data transfers complete"),
-        "{said_by_sender}"
-    );
-    // Its last lines are in the pipe when it has ended.
-    let status = receiver.end().status;
-    let rest: Vec<_> = lines.map(|line| line.expect("text")).collect();
-    assert!(status.success(), "{rest:?}");
-    assert!(rest.iter().any(|line| line.contains("data transfers complete")), "{rest:?}");
+    receiver.await_words("receiving data");
+    for (who, output) in [("sender", start(&["-s"]).end()), ("receiver", receiver.end())] {
+        let said = said(&output);
+        assert!(output.status.success() && said.contains("data transfers complete"), "{who}: {said}");
+    }
 }
 
 #[test]
@@ -439,10 +484,7 @@ fn a_perftest_whose_peer_is_killed_ends_with_an_error() {
     let by_line = ["-oL", program.to_str().expect("a path")];
     let arguments = [&by_line[..], &common[..], &["127.0.0.1"]].concat();
     let mut client = Running::start(launcher(&[], "/usr/bin/stdbuf", &arguments));
-    let pipe = client.child().stdout.as_mut().expect("a pipe");
-    // A line of figures, after a while.
-    let figures = |line: &str| line.trim_start().starts_with("65536");
-    assert!(BufReader::new(pipe).lines().any(|line| figures(&line.expect("text"))));
+    client.await_line("a line of figures", |line| line.trim_start().starts_with("65536"));
     server.child().kill().expect("it runs");
     let output = client.end();
     let said = said(&output);
@@ -562,8 +604,10 @@ impl Guest {
     fn asks(&mut self, program: &str, server: &[&str], client: &str, words: &str) {
         let running = Running::start(self.beside(program, server));
         // A client's status is not looked at: rping may fail when it is done.
+        // A command of the guest has no quotes.
+        let pattern = words.replace(' ', ".");
         let ask = format!(
-            "until {program} {client} >/tmp/said 2>&1; grep -q {words} /tmp/said; do sleep 0.2; done; \
+            "until {program} {client} >/tmp/said 2>&1; grep -q {pattern} /tmp/said; do sleep 0.2; done; \
              cat /tmp/said"
         );
         self.linux.succeed(&ask, LIMIT).expect("the guest's client ends");

@@ -14,6 +14,7 @@ use crate::object::Object;
 use crate::opening::{Context, CqHandle, Opening};
 use crate::origin::Origin;
 use crate::present::Extended;
+use crate::qp::LEAST_ROOM;
 
 /// Polls of a thread that find nothing, one after another, before it lets others run: the device is
 /// a thread of this process, and there may be few CPUs.
@@ -197,7 +198,7 @@ fn create(
     channel: Option<Arc<EventQueue<Arc<Events>>>>,
 ) -> Result<Made, Errno> {
     opening.origin.check()?;
-    let entries = entries(opening, cqe)?;
+    let entries = entries(opening, cqe)?.max(LEAST_ROOM);
     if comp_vector != 0 {
         return Err(libc::EINVAL);
     }

@@ -36,6 +36,8 @@ pub struct Nic {
     pub agent: Arc<Agent>,
     /// The device, if polls that find nothing may do its work.
     pub stepped: Option<Arc<dyn Stepped>>,
+    /// The index of the network interface of each GID of [`gids`]; 0, which is none, of the others.
+    pub interfaces: Vec<u32>,
 }
 
 /// A device of the list.
@@ -44,6 +46,7 @@ struct Listed {
     abi: abi::Device,
     agent: Arc<Agent>,
     stepped: Option<Arc<dyn Stepped>>,
+    interfaces: Vec<u32>,
     origin: Origin,
 }
 
@@ -89,7 +92,8 @@ pub(crate) fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     if devices.is_none() {
         let open = OPEN.get().ok_or(libc::ENOSYS)?;
-        let listed = open()?.into_iter().enumerate().map(|(index, Nic { name, agent, stepped })| {
+        let listed = open()?.into_iter().enumerate().map(|(index, nic)| {
+            let Nic { name, agent, stepped, interfaces } = nic;
             let device = abi::Device {
                 ops: [0; 2],
                 node_type: NODE_CA,
@@ -99,7 +103,13 @@ pub(crate) fn devices() -> Result<Vec<*mut abi::Device>, Errno> {
                 dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
                 ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
             };
-            Box::into_raw(Box::new(Listed { abi: device, agent, stepped, origin: Origin::here() }))
+            Box::into_raw(Box::new(Listed {
+                abi: device,
+                agent,
+                stepped,
+                interfaces,
+                origin: Origin::here(),
+            }))
         });
         *devices = Some(Devices(listed.collect()));
     }
@@ -450,14 +460,19 @@ pub unsafe extern "C" fn query_gid(
     }))
 }
 
-fn entry(agent: &Agent, index: usize) -> Option<GidEntry> {
-    let found = gid(agent, index).filter(|gid| **gid != [0; 16])?;
+/// # Safety
+///
+/// The context is one of a device of the list.
+unsafe fn entry(context: *mut abi::Context, index: usize) -> Option<GidEntry> {
+    // SAFETY: the caller's; `abi` is the first field of `Listed`, and devices are never freed.
+    let device = unsafe { &*(*context).device.cast::<Listed>() };
+    let found = gid(&device.agent, index).filter(|gid| **gid != [0; 16])?;
     Some(GidEntry {
         gid: gid_words(*found),
         gid_index: index as u32,
         port_num: 1,
         gid_type: ROCE_V2,
-        ndev_ifindex: 0,
+        ndev_ifindex: device.interfaces.get(index).copied().unwrap_or_default(),
     })
 }
 
@@ -474,12 +489,12 @@ pub unsafe extern "C" fn query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
-    // SAFETY: see the crate.
-    let agent = unsafe { Context::opening(context) }.agent();
     if port_num != 1 || flags != 0 || entry_size < size_of::<GidEntry>() {
         return libc::EINVAL;
     }
-    status(entry(agent, gid_index as usize).ok_or(INVALID_GID_INDEX).map(|found| {
+    // SAFETY: see the crate.
+    let found = unsafe { entry(context, gid_index as usize) };
+    status(found.ok_or(INVALID_GID_INDEX).map(|found| {
         // SAFETY: see the crate.
         unsafe { *to = found };
     }))
@@ -502,7 +517,9 @@ pub unsafe extern "C" fn query_gid_table(
     if flags != 0 || entry_size < size_of::<GidEntry>() {
         return -(libc::EINVAL as isize);
     }
-    let found: Vec<GidEntry> = (0..gids(agent).len()).filter_map(|index| entry(agent, index)).collect();
+    // SAFETY: see the crate.
+    let entry = |index| unsafe { entry(context, index) };
+    let found: Vec<GidEntry> = (0..gids(agent).len()).filter_map(entry).collect();
     if found.len() > max_entries {
         return -(libc::EINVAL as isize);
     }

@@ -24,6 +24,11 @@ use crate::{cq, memory, srq};
 /// Bytes of inline data of a request at most.
 const MAX_INLINE: u32 = 1024;
 
+/// How many send requests a queue pair, and completions a completion queue, has room for at least.
+/// Hardware rounds up, and programs count on it: perftest's latencies with events (`-e`) ask for
+/// one of each, take any event of the channel for that of the request, and post the next one.
+pub(crate) const LEAST_ROOM: u32 = 16;
+
 /// What the agent's events need of a queue pair.
 pub(crate) type Events = Object<abi::Qp, QpHandle>;
 
@@ -184,7 +189,7 @@ unsafe fn create(opening: &Arc<Opening>, pd: *mut abi::Pd, init: &QpInitAttr) ->
     // SAFETY: the caller's.
     let shared = (!init.srq.is_null()).then(|| unsafe { srq::of(init.srq) });
     let cap = QpCap {
-        max_send_wr: asked.max_send_wr.max(1),
+        max_send_wr: asked.max_send_wr.max(LEAST_ROOM),
         max_recv_wr: if shared.is_some() { 0 } else { asked.max_recv_wr.max(1) },
         max_send_sge: asked.max_send_sge.max(1),
         max_recv_sge: if shared.is_some() { 0 } else { asked.max_recv_sge.max(1) },

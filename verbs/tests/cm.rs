@@ -43,7 +43,12 @@ fn nics() -> Result<Vec<Nic>, i32> {
     let config = Config { max_qps: 64, max_cqs: 64, max_keys: 64, max_connections: 64, ..Config::default() };
     let open = |n: usize| {
         let agent = Agent::open(machine.platform(), machine.transport(n), n as u32, config);
-        Nic { name: format!("test{n}"), agent: agent.expect("the NIC comes up"), stepped: None }
+        Nic {
+            name: format!("test{n}"),
+            agent: agent.expect("the NIC comes up"),
+            stepped: None,
+            interfaces: Vec::new(),
+        }
     };
     Ok([0, 1].map(open).into())
 }

@@ -322,7 +322,7 @@ impl Apt {
     }
 
     /// What `apt-cache` writes about the dependencies of a package.
-    fn depends(&self, package: &str) -> io::Result<String> {
+    pub(super) fn depends(&self, package: &str) -> io::Result<String> {
         let output = self.in_folder("archives", "apt-cache").args(["depends", package]).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }

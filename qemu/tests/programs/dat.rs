@@ -4,7 +4,6 @@
 //! at a time; so does dtestcm. The servers of dtestsrq and dapltest are found at their NICs'
 //! addresses. The programs end with status 0 also after a failure, so what they write counts.
 
-use std::process::ChildStdout;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
@@ -28,13 +27,6 @@ fn by_line(options: &[&str], program: &str, arguments: &[&str]) -> Command {
     let mut command = launcher(options, "/usr/bin/stdbuf", &[&program[..], arguments].concat());
     command.env("LD_LIBRARY_PATH", libraries);
     command
-}
-
-/// Waits until a program writes these words.
-fn await_words(running: &mut Running, words: &str) {
-    let pipe: &mut ChildStdout = running.child().stdout.as_mut().expect("a pipe");
-    let mut lines = BufReader::new(pipe).lines();
-    assert!(lines.any(|line| line.expect("text").contains(words)), "the program ended without {words:?}");
 }
 
 /// Checks that a program wrote these words, and nothing about a failure.
@@ -125,7 +117,7 @@ fn dtestsrq_shares_a_receive_queue() {
     let [option, own] = at(Between::Memory, &address);
     let common = ["-P", IA, "-b", "1024", "-c", "4", "-B", "10"];
     let mut server = Running::start(by_line(&[&option, &own], "dtestsrq", &[&["-s"], &common[..]].concat()));
-    await_words(&mut server, "server ready");
+    server.await_words("server ready");
     let client = launcher(&[], "dtestsrq", &[&common[..], &["-h", &address]].concat());
     ended_well("client", &Running::start(client).end(), &["ALL 4 CONNECTED", "Test Complete"]);
     ended_well("server", &server.end(), &["Test Complete"]);
@@ -142,7 +134,7 @@ impl Dapltest {
         let address = address();
         let [option, own] = at(Between::Memory, &address);
         let mut server = Running::start(by_line(&[&option, &own], "dapltest", &["-T", "S", "-D", IA]));
-        await_words(&mut server, "Service Point Ready");
+        server.await_words("Service Point Ready");
         Dapltest { server, address }
     }
 
@@ -230,10 +222,10 @@ fn dapltest_hears_of_a_client_that_is_killed() {
     let test = Dapltest::start();
     let common = ["-T", "P", "-D", IA, "-s", &test.address, "-d", "-i", "100000000"];
     let mut client = Running::start(by_line(&[], "dapltest", &[&common[..], &["RW", "4", "1"]].concat()));
-    await_words(&mut client, "Begin...");
+    client.await_words("Begin...");
     client.child().kill().expect("it runs");
     let Dapltest { mut server, address } = test;
-    await_words(&mut server, "Server: Test Failed");
+    server.await_words("Server: Test Failed");
     // It serves the next one.
     Dapltest { server, address }.run("T", &["-i", "10", "client", "SR", "256", "server", "SR", "256"]);
 }

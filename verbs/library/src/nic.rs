@@ -29,6 +29,7 @@ impl Stepped for Device {
 pub fn open() -> Result<Nic, String> {
     let peers = Peers { all: connection::peers, lost: connection::lost };
     let nic = process_nic::open(Environment::read("")?, peers)?;
-    seen::show(&nic.name, verbs::gids(&nic.agent), &nic.addresses);
-    Ok(Nic { name: nic.name, agent: nic.agent, stepped: Some(Arc::new(Device(nic.engine))) })
+    let interfaces = seen::show(&nic.name, verbs::gids(&nic.agent), &nic.addresses);
+    let stepped: Arc<dyn Stepped> = Arc::new(Device(nic.engine));
+    Ok(Nic { name: nic.name, agent: nic.agent, stepped: Some(stepped), interfaces })
 }

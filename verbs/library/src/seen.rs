@@ -47,8 +47,8 @@ fn seen() -> Option<&'static Seen> {
     unsafe { SEEN.load(Ordering::Acquire).as_ref() }
 }
 
-/// A device is open.
-pub fn show(name: &str, gids: &[[u8; 16]], addresses: &[IpPrefix]) {
+/// A device is open. Returns the indices of the interfaces that are said to have its GIDs.
+pub fn show(name: &str, gids: &[[u8; 16]], addresses: &[IpPrefix]) -> Vec<u32> {
     let names = interfaces();
     let address = |prefix: &IpPrefix| {
         let ip = prefix.address();
@@ -65,7 +65,11 @@ pub fn show(name: &str, gids: &[[u8; 16]], addresses: &[IpPrefix]) {
         addresses: addresses.iter().map(address).collect(),
         folder: OnceLock::new(),
     };
+    // SAFETY: the name is a string of C.
+    let index = |place| unsafe { libc::if_nametoindex(seen.interface(place).as_ptr()) };
+    let indices = (0..seen.gids.len()).map(index).collect();
     SEEN.store(Box::into_raw(Box::new(seen)), Ordering::Release);
+    indices
 }
 
 /// This process is a child of the one that opened the device.
@@ -143,6 +147,13 @@ fn put(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()
 }
 
 impl Seen {
+    /// The name of the interface that is said to have the GID of this place.
+    fn interface(&self, place: usize) -> &CStr {
+        let address = self.addresses.get(place);
+        // SAFETY: the last character of a name is 0.
+        address.map_or(LOOPBACK, |address| unsafe { CStr::from_ptr(address.interface.as_ptr()) })
+    }
+
     fn make(&self) -> io::Result<CString> {
         let Some(first) = self.gids.first() else { return Err(io::ErrorKind::NotFound.into()) };
         if self.name.contains('/') || self.name.starts_with('.') {
@@ -156,12 +167,7 @@ impl Seen {
         put(&node, |path| symlink("/dev/null", path))?;
         let port = folder.join("sys/class/infiniband").join(&self.name).join("ports/1");
         for (index, gid) in self.gids.iter().enumerate() {
-            let interface = self.addresses.get(index).map_or(&[][..], |address| &address.interface[..]);
-            let interface: Vec<u8> = interface.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
-            let interface = match &interface[..] {
-                [] => LOOPBACK.to_string_lossy(),
-                name => String::from_utf8_lossy(name),
-            };
+            let interface = self.interface(index).to_string_lossy();
             for (kind, content) in
                 [("gids", &*words(gid)), ("gid_attrs/types", "RoCE v2"), ("gid_attrs/ndevs", &*interface)]
             {

@@ -72,6 +72,8 @@ struct Users {
     number: u32,
     /// Each of them shares it.
     shared: bool,
+    /// How many of them are bound to all addresses.
+    at_all: u32,
 }
 
 static PORTS: Mutex<BTreeMap<(c_int, u16), Users>> = Mutex::new(BTreeMap::new());
@@ -84,13 +86,17 @@ fn ports() -> MutexGuard<'static, BTreeMap<(c_int, u16), Users>> {
 pub(crate) struct Port {
     space: c_int,
     number: u16,
+    at_all: bool,
 }
 
 impl Port {
-    /// Takes a port, or any for 0: `EADDRINUSE` if another identifier has it, unless both share it.
-    pub(crate) fn take(space: c_int, number: u16, shared: bool) -> Result<Port, Errno> {
+    /// Takes the port of an address, or any for 0, unless another identifier has it and they do
+    /// not share it: then it is `EADDRNOTAVAIL` if one of them is bound to all addresses, as with
+    /// Linux, and else `EADDRINUSE`.
+    pub(crate) fn take(space: c_int, to: SocketAddr, shared: bool) -> Result<Port, Errno> {
         let mut ports = ports();
-        let number = match number {
+        let at_all = to.ip().is_unspecified();
+        let number = match to.port() {
             0 => {
                 let free = |number: &u16| !ports.contains_key(&(space, *number));
                 // Programs on one address one after another get different ones.
@@ -101,12 +107,13 @@ impl Port {
             }
             number => number,
         };
-        let users = ports.entry((space, number)).or_insert(Users { number: 0, shared });
+        let users = ports.entry((space, number)).or_insert(Users { number: 0, shared, at_all: 0 });
         if users.number > 0 && !(users.shared && shared) {
-            return Err(libc::EADDRINUSE);
+            return Err(if users.at_all > 0 || at_all { libc::EADDRNOTAVAIL } else { libc::EADDRINUSE });
         }
         users.number += 1;
-        Ok(Port { space, number })
+        users.at_all += u32::from(at_all);
+        Ok(Port { space, number, at_all })
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -120,6 +127,7 @@ impl Drop for Port {
         let key = (self.space, self.number);
         if let Some(users) = ports.get_mut(&key) {
             users.number -= 1;
+            users.at_all -= u32::from(self.at_all);
             if users.number == 0 {
                 ports.remove(&key);
             }
@@ -143,18 +151,22 @@ mod tests {
     #[test]
     fn a_port_is_one_identifiers_unless_all_share_it() {
         let space = 1;
-        let first = Port::take(space, 5, false).unwrap();
-        assert_eq!(Port::take(space, 5, false).err(), Some(libc::EADDRINUSE));
-        assert_eq!(Port::take(space, 5, true).err(), Some(libc::EADDRINUSE));
-        assert!(Port::take(space + 1, 5, false).is_ok());
+        let take = |space, at: &str, shared| Port::take(space, at.parse().unwrap(), shared);
+        let first = take(space, "127.0.0.2:5", false).unwrap();
+        assert_eq!(take(space, "127.0.0.2:5", false).err(), Some(libc::EADDRINUSE));
+        assert_eq!(take(space, "127.0.0.2:5", true).err(), Some(libc::EADDRINUSE));
+        assert_eq!(take(space, "0.0.0.0:5", false).err(), Some(libc::EADDRNOTAVAIL));
+        assert!(take(space + 1, "127.0.0.2:5", false).is_ok());
         drop(first);
-        let shared = Port::take(space, 5, true).unwrap();
-        let other = Port::take(space, 5, true).unwrap();
+        let shared = take(space, "[::]:5", true).unwrap();
+        let other = take(space, "127.0.0.2:5", true).unwrap();
+        assert_eq!(take(space, "127.0.0.2:5", false).err(), Some(libc::EADDRNOTAVAIL));
         drop(shared);
-        assert_eq!(Port::take(space, 5, false).err(), Some(libc::EADDRINUSE));
+        assert_eq!(take(space, "127.0.0.2:5", false).err(), Some(libc::EADDRINUSE));
         drop(other);
-        assert!(Port::take(space, 5, false).is_ok());
-        let (one, two) = (Port::take(space, 0, false).unwrap(), Port::take(space, 0, false).unwrap());
+        assert!(take(space, "127.0.0.2:5", false).is_ok());
+        let any = || take(space, "0.0.0.0:0", false).unwrap();
+        let (one, two) = (any(), any());
         assert_ne!(one.number(), two.number());
     }
 }

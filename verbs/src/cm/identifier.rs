@@ -431,7 +431,7 @@ fn bind(id: &mut CmId, state: &mut State, to: SocketAddr) -> Result<(), Errno> {
             ip = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         }
     }
-    let port = Port::take(id.ps, to.port(), state.options.shares_port)?;
+    let port = Port::take(id.ps, SocketAddr::new(ip, to.port()), state.options.shares_port)?;
     id.route.src = address::storage(SocketAddr::new(ip, port.number()));
     if let Some(device) = device {
         settle(id, state, &device, ip);

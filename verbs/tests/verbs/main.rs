@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_int};
 use std::os::fd::BorrowedFd;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 mod extended;
 mod forked;
@@ -54,6 +54,7 @@ fn nics() -> Result<Vec<Nic>, i32> {
                 name: format!("test{n}"),
                 agent: agent.expect("the NIC comes up"),
                 stepped: Some(std::sync::Arc::new(Noted)),
+                interfaces: vec![40 + n as u32],
             }
         })
         .into())
@@ -63,7 +64,7 @@ fn nics() -> Result<Vec<Nic>, i32> {
 /// arena.
 fn memory_of(bytes: usize) -> *mut u8 {
     // The arena of `host::Machine` is the only memory that its NICs reach.
-    static FIRST: OnceLock<std::sync::Mutex<Vec<platform::DmaBuffer>>> = OnceLock::new();
+    static FIRST: OnceLock<Mutex<Vec<platform::DmaBuffer>>> = OnceLock::new();
     let kept = FIRST.get_or_init(Default::default);
     // SAFETY: the first context is open for as long as the process.
     let buffer = platform::DmaBuffer::new(side(0).agent.platform(), bytes, 4096).expect("memory");
@@ -321,6 +322,13 @@ impl End {
     }
 }
 
+/// The turn of a test that takes asynchronous events: the contexts are of all tests, and another
+/// test's event would be taken for its own.
+fn turn_at_events() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn connected() -> (End, End) {
     let (a, b) = (End::new(0, qpt::RC, ptr::null_mut()), End::new(1, qpt::RC, ptr::null_mut()));
     a.init();
@@ -467,6 +475,7 @@ fn a_chain_is_posted_up_to_the_first_bad_request() {
 
 #[test]
 fn a_peer_without_the_right_gets_an_access_error_and_both_queue_pairs_fail() {
+    let _turn = turn_at_events();
     let (a, b) = connected();
     let mut sge = a.sge(0, 8);
     let mut request = a.request(1, wr::RDMA_WRITE, &mut sge);
@@ -579,6 +588,7 @@ fn datagrams_carry_the_way_back() {
 
 #[test]
 fn a_shared_receive_queue_serves_its_queue_pairs_and_tells_of_its_limit() {
+    let _turn = turn_at_events();
     let mut init =
         SrqInitAttr { srq_context: ptr::null_mut(), attr: SrqAttr { max_wr: 8, max_sge: 1, srq_limit: 0 } };
     // SAFETY: the calls in C's order.
@@ -671,6 +681,7 @@ fn a_channel_tells_of_an_armed_queue_once_and_its_end_waits_for_acknowledgements
 
 #[test]
 fn a_window_opens_a_part_of_a_region_until_it_is_bound_anew() {
+    let _turn = turn_at_events();
     let (a, b) = connected();
     // SAFETY: the calls in C's order.
     unsafe {
@@ -716,6 +727,40 @@ fn a_window_opens_a_part_of_a_region_until_it_is_bound_anew() {
 }
 
 #[test]
+fn queues_of_one_have_room_for_requests_whose_completions_nobody_has_taken() {
+    let small = |n| {
+        // SAFETY: the context is open.
+        let make_cq = |context| unsafe { cq::create_cq(context, 1, ptr::null_mut(), ptr::null_mut(), 0) };
+        End::of(n, qpt::RC, ptr::null_mut(), make_cq, |pd, init| {
+            init.cap.max_send_wr = 1;
+            // SAFETY: the domain is there.
+            let qp = unsafe { qp::create_qp(pd, init) };
+            assert_eq!(init.cap.max_send_wr, 16, "the program is told so");
+            qp
+        })
+    };
+    let (a, b) = (small(0), small(1));
+    a.init();
+    b.init();
+    a.connect(&b);
+    b.connect(&a);
+    let mut sge = a.sge(0, 8);
+    let mut request = a.request(0, wr::RDMA_WRITE, &mut sge);
+    request.wr.rdma = b.remote(0);
+    for wr_id in 0..16 {
+        request.wr_id = wr_id;
+        assert_eq!(a.post(&mut request), 0, "{wr_id}");
+    }
+    assert_eq!(a.post(&mut request), libc::ENOMEM);
+    for wr_id in 0..16 {
+        let wc = a.completion();
+        assert_eq!((wc.wr_id, wc.status), (wr_id, 0));
+    }
+    a.end();
+    b.end();
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let end = End::new(0, qpt::RC, ptr::null_mut());
     let nothing = ptr::null_mut();
@@ -751,6 +796,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         let size = size_of::<GidEntry>();
         let found = device::query_gid_table(context, entries.as_mut_ptr().cast(), 16, 0, size);
         assert_eq!((found, entries[0].gid_type), (1, 2));
+        assert_eq!(entries[0].ndev_ifindex, 40);
         let mut all = std::mem::zeroed();
         assert_eq!(device::query_device(context, &mut all), 0);
         assert_eq!((all.phys_port_cnt, all.max_mcast_grp, all.atomic_cap), (1, 256, 2));
