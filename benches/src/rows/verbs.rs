@@ -34,7 +34,7 @@ fn machine() -> &'static Machine {
 fn nics() -> Result<Vec<Nic>, i32> {
     let machine = machine();
     let agent = Agent::open(machine.platform(), machine.transport(0), 0, Config::default()).expect("a NIC");
-    Ok(vec![Nic { name: "rxe0".into(), agent, stepped: None }])
+    Ok(vec![Nic { name: "rxe0".into(), agent, stepped: None, interfaces: Vec::new() }])
 }
 
 /// A queue pair that is not connected.
