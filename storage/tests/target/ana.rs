@@ -209,16 +209,18 @@ fn commands_by_a_path_that_is_closed_get_a_status_by_which_hosts_try_another() {
 #[test]
 fn commands_that_wait_are_answered_and_those_that_the_disk_has_are_carried_out() {
     let machine = Machine::new();
-    // Its queue has seven entries.
+    // Its queue has seven entries, of which each of several threads leaves one to each other one.
     let slow = disk(1);
+    let room = 7 - (crate::WORKERS - 1);
     let target = machine.target(vec![slow.clone()]);
     let (admin, mut io) = controller(&machine, &target);
+    let [given, waiting] = [0x100..0x100 + room as u16, 0x100 + room as u16..0x10c];
     slow.stall();
     let sgl = io.0.keyed(0, 512);
-    for cid in 0x100..0x10c {
+    for cid in given.start..waiting.end {
         io.0.send(Command::blocks(opcode::io::WRITE, 1, 0, 1).with_sgl(sgl).with_cid(cid).as_bytes());
     }
-    while slow.under_way() < 7 {
+    while slow.under_way() < room {
         std::thread::yield_now();
     }
     // When a later command is answered, these are where they wait.
@@ -229,13 +231,13 @@ fn commands_that_wait_are_answered_and_those_that_the_disk_has_are_carried_out()
         let response = io.0.response().expect("a response");
         (response.cid.get(), response.status())
     };
-    let refused: Vec<_> = (0..5).map(|_| response(&mut io)).collect();
-    assert_eq!(refused, (0x107..0x10c).map(|cid| (cid, Status::ANA_INACCESSIBLE)).collect::<Vec<_>>());
-    assert_eq!(slow.under_way(), 7);
+    let refused: Vec<_> = waiting.clone().map(|_| response(&mut io)).collect();
+    assert_eq!(refused, waiting.map(|cid| (cid, Status::ANA_INACCESSIBLE)).collect::<Vec<_>>());
+    assert_eq!(slow.under_way(), room);
     slow.release();
-    let mut done: Vec<_> = (0..7).map(|_| response(&mut io)).collect();
+    let mut done: Vec<_> = given.clone().map(|_| response(&mut io)).collect();
     done.sort_unstable_by_key(|(cid, _)| *cid);
-    assert_eq!(done, (0x100..0x107).map(|cid| (cid, Status::SUCCESS)).collect::<Vec<_>>());
+    assert_eq!(done, given.map(|cid| (cid, Status::SUCCESS)).collect::<Vec<_>>());
     drop((admin, io));
     machine.stop(target);
 }
