@@ -15,6 +15,7 @@ use nvme::reservation::{
     Acquire, AcquireAction, AcquireKeys, ChangePersistence, Mask, Notice, NoticePage, Register,
     RegisterAction, RegisterKeys, Registrant, Release, ReleaseAction, Report, ReportHeader, Rescap, Type,
 };
+use nvme::sgl::Descriptor;
 use nvme::{Nqn, Status};
 use storage::Error;
 use storage::target::{Config, Target};
@@ -444,13 +445,19 @@ fn an_acquire_whose_disk_does_not_answer_is_answered_when_the_disk_is_given_up()
     let machine = Machine::new();
     let disk = disks::disk(3);
     let config = machine.config(vec![disk.clone() as Arc<dyn Disk>]);
-    let target = machine.target_with(Config { disk_timeout: Duration::from_millis(300), ..config });
+    let target = machine.target_with(Config { disk_timeout: Duration::from_secs(1), ..config });
     let [mut one, mut two, mut three] = [1, 2, 3].map(|number| Host::new(&machine, &target, number));
     assert_eq!((one.register(7, KEEP), three.register(8, KEEP)), (Status::SUCCESS, Status::SUCCESS));
     two.leaves_a_write_to(&disk);
     // The second one preempts the first one's reservation, and waits behind it.
-    let acquire = one.acquire_command(Type::WriteExclusive, AcquireAction::Acquire, 7, 0).with_cid(0x600);
-    one.io.0.send(acquire.as_bytes());
+    // Threads of their own serve the two: the first one's keys come with its command, so its thread
+    // has passed that on when it answers the next command.
+    let acquire = Acquire { action: AcquireAction::Acquire, kind: Type::WriteExclusive }.command(1);
+    let keys = AcquireKeys { current: 7.into(), preempted: 0.into() };
+    let sgl = Descriptor::offset(0, size_of::<AcquireKeys>() as u32);
+    one.io.0.send(&[acquire.with_sgl(sgl).with_cid(0x600).as_bytes(), keys.as_bytes()].concat());
+    let flush = Command { nsid: 2.into(), ..Command::new(opcode::io::FLUSH) };
+    assert_eq!(one.io.status(flush), Status::INVALID_NAMESPACE.dnr());
     let action = AcquireAction::PreemptAndAbort;
     let preempt = three.acquire_command(Type::WriteExclusive, action, 8, 7).with_cid(0x600);
     three.io.0.send(preempt.as_bytes());
