@@ -438,20 +438,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::testing::{completions, memory, pattern, read, run, write};
+    use crate::testing::{GEOMETRY, completions, memory, pattern, read, run, write};
 
-    const BLOCK: usize = 512;
-    const GEOMETRY: Geometry = Geometry {
-        block_size: BLOCK as u32,
-        blocks: 64,
-        is_read_only: false,
-        has_volatile_cache: true,
-        discard: true,
-        write_zeroes: true,
-        most_bytes: 16384,
-        most_pieces: 4,
-        queue_depth: 6,
-    };
+    const BLOCK: usize = GEOMETRY.block_size as usize;
 
     fn disk(seed: u64) -> SimulatedDisk {
         SimulatedDisk::new(GEOMETRY, seed)

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
     use crate::ram::RamDisk;
     use crate::simulated::SimulatedDisk;
-    use crate::testing::{Queued, platform};
+    use crate::testing::{GEOMETRY, Queued, platform};
 
     fn handles(count: usize) -> Vec<Arc<dyn Disk>> {
         split(Arc::new(RamDisk::new(&platform(), 512, 64).expect("memory")), count)
@@ -366,17 +366,7 @@ mod tests {
 
     /// Handles of a disk that takes so many requests at once.
     fn small(queue_depth: usize, count: usize) -> Vec<Arc<dyn Disk>> {
-        let geometry = Geometry {
-            block_size: 512,
-            blocks: 64,
-            is_read_only: false,
-            has_volatile_cache: true,
-            discard: true,
-            write_zeroes: true,
-            most_bytes: 16384,
-            most_pieces: 4,
-            queue_depth,
-        };
+        let geometry = Geometry { queue_depth, ..GEOMETRY };
         split(Arc::new(SimulatedDisk::new(geometry, 1)), count)
     }
 

@@ -10,6 +10,19 @@ use platform::{DmaBuffer, Platform};
 
 use crate::{Data, Disk, Fault, Geometry, Piece, Request, Submit};
 
+/// What a small disk with a cache is like.
+pub(crate) const GEOMETRY: Geometry = Geometry {
+    block_size: 512,
+    blocks: 64,
+    is_read_only: false,
+    has_volatile_cache: true,
+    discard: true,
+    write_zeroes: true,
+    most_bytes: 16384,
+    most_pieces: 4,
+    queue_depth: 6,
+};
+
 /// A platform with some megabytes.
 pub(crate) fn platform() -> Arc<dyn Platform> {
     std::thread_local! {

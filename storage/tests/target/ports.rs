@@ -300,7 +300,7 @@ fn a_port_whose_device_dies_leaves_the_other_one_serving() {
         assert_eq!(io_two.status(write), Status::SUCCESS);
     }
 
-    // The dead device keeps nobody awake.
+    // The target's thread sleeps, although the dead device's queues report something for ever.
     let sleeps = || target.control.metrics().unwrap().sleeps;
     let slept = sleeps();
     while sleeps() == slept {
