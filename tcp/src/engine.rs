@@ -99,6 +99,8 @@ pub(crate) const fn shift(ring: usize) -> u8 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub scale: Scale,
+    /// The number of the SYN.
+    pub first: u32,
     pub seq: u32,
     pub ack: u32,
     pub window: u16,
@@ -134,6 +136,9 @@ impl Sent {
         self.seq = tcp.seq_number().0 as u32;
         self.ack = tcp.ack_number().0 as u32;
         self.window = tcp.window_len();
+        if tcp.syn() {
+            self.first = self.seq;
+        }
         let end = self.seq.wrapping_add(tcp.segment_len() as u32);
         if first || (end.wrapping_sub(self.end) as i32) > 0 {
             self.end = end;
@@ -316,6 +321,18 @@ impl Engine {
         sent.packets != before
     }
 
+    /// Tells a socket once more, as its peer would, that it may send nothing now: so it begins to
+    /// ask for the window. `seq` is the peer's next number, and `ack` the first that it has not
+    /// acknowledged.
+    pub fn close_window(&mut self, socket: &mut Socket, tuple: &Tuple, (seq, ack): (u32, u32), now: Instant) {
+        let segment = from_peer(tuple, TcpControl::None, seq, Some(ack));
+        let mut bytes = [0; SYN];
+        if let Some(packet) = write(tuple, &segment, &mut bytes).and_then(|len| bytes.get(..len)) {
+            let mut sent = Sent::default();
+            self.receive(socket, tuple, packet, now, &mut sent, Some(&mut Nowhere));
+        }
+    }
+
     /// When a socket has something to do, without another packet for it.
     pub fn due(&mut self, socket: &Socket, tuple: &Tuple, now: Instant) -> Option<Instant> {
         self.turn(tuple.local.ip());
@@ -477,4 +494,16 @@ pub(crate) const fn bare(tuple: &Tuple, control: TcpControl, seq: u32, ack: Opti
         timestamp: None,
         payload: &[],
     }
+}
+
+/// A segment of the peer without data.
+pub(crate) const fn from_peer(
+    tuple: &Tuple,
+    control: TcpControl,
+    seq: u32,
+    ack: Option<u32>,
+) -> TcpRepr<'static> {
+    let mut segment = bare(tuple, control, seq, ack);
+    (segment.src_port, segment.dst_port) = (tuple.remote.port(), tuple.local.port());
+    segment
 }

@@ -8,7 +8,7 @@ use smoltcp::wire::{TcpControl, TcpRepr};
 
 use crate::address::Tuple;
 use crate::config::{Config, MIN_SEGMENT};
-use crate::engine::{self, Sent, Socket, bare};
+use crate::engine::{self, Sent, Socket, from_peer};
 use crate::segment::Segment;
 use crate::streams::{End, Happened, Progress};
 
@@ -61,7 +61,13 @@ pub(crate) struct Stream {
     pub used: bool,
     /// Behind the last byte that has come, in order or not.
     pub ahead: u32,
+    /// How many bytes have come since when, in [`BURST_TIME`] at most.
+    burst: (Instant, usize),
 }
+
+/// Bytes that come within this time were under way at the same time, or nearly so. It is as long as
+/// this end may hold an acknowledgement back.
+const BURST_TIME: Duration = Duration::from_millis(1);
 
 /// What a peer offers in its SYN, and its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,18 +104,6 @@ impl Offer {
         let len = engine::write(tuple, &syn, into)?;
         into.get(..len)
     }
-}
-
-/// A segment of the peer without data.
-pub(crate) const fn from_peer(
-    tuple: &Tuple,
-    control: TcpControl,
-    seq: u32,
-    ack: Option<u32>,
-) -> TcpRepr<'static> {
-    let mut segment = bare(tuple, control, seq, ack);
-    (segment.src_port, segment.dst_port) = (tuple.remote.port(), tuple.local.port());
-    segment
 }
 
 /// What is next for a stream.
@@ -153,6 +147,7 @@ impl Stream {
             wants: false,
             used: false,
             ahead: 0,
+            burst: (now, 0),
         }
     }
 
@@ -193,6 +188,29 @@ impl Stream {
         self.sent.ack == self.next()
     }
 
+    /// The first number that the peer has not acknowledged.
+    pub fn unacknowledged(&self) -> u32 {
+        let written = self.progressed.written as u32;
+        let waiting = self.socket.get().send_queue() as u32;
+        self.sent.first.wrapping_add(1).wrapping_add(written).wrapping_sub(waiting)
+    }
+
+    /// Whether bytes wait that its socket, which has nothing to do by itself, will never send.
+    ///
+    /// smoltcp asks for a closed window only if it is told of it while nothing is under way. If the
+    /// window closes over bytes that were lost, it waits for their acknowledgement, sends nothing
+    /// when that does not come, since the window is closed, and then waits for ever. An
+    /// acknowledgement that arrives behind a later one, with the window of before, is enough.
+    pub fn has_fallen_silent(&self, due: Option<Instant>) -> bool {
+        let waits = self.open && self.socket.get().send_queue() > 0;
+        due.is_none() && waits && self.end.is_none() && self.state() != State::Closed
+    }
+
+    /// Whether the owner wanted to write more than there was room for.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
     /// Where a segment begins, counted from the next number; `None` if that is out of the window.
     fn offset(&self, segment: &Segment<'_>) -> Option<u32> {
         let offset = segment.seq().wrapping_sub(self.next());
@@ -200,7 +218,7 @@ impl Stream {
     }
 
     /// Takes note of what a segment tells that is not a SYN, before the socket gets it.
-    pub fn note(&mut self, segment: &Segment<'_>) {
+    pub fn note(&mut self, segment: &Segment<'_>, now: Instant) {
         if segment.is_rst() || self.offset(segment).is_none() {
             return;
         }
@@ -208,8 +226,13 @@ impl Stream {
             self.offer.window = segment.tcp.window_len;
         }
         let socket = self.socket.get();
-        let filled = socket.recv_queue() + segment.tcp.payload.len();
-        self.wants |= self.may_want && filled > socket.recv_capacity() / 2;
+        let (capacity, filled) = (socket.recv_capacity(), socket.recv_queue() + segment.tcp.payload.len());
+        if now.since(self.burst.0) > BURST_TIME {
+            self.burst = (now, 0);
+        }
+        self.burst.1 += segment.tcp.payload.len();
+        // An owner that takes bytes as soon as they arrive never lets the ring fill up.
+        self.wants |= self.may_want && filled.max(self.burst.1) > capacity / 2;
     }
 
     /// Takes note of the data of a segment, before the socket gets it.

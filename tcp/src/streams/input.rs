@@ -141,7 +141,7 @@ impl Streams {
             }
         }
         if before != State::SynSent && segment.tcp.control != TcpControl::Syn {
-            stream.note(segment);
+            stream.note(segment, now);
             self.widen(index, !segment.tcp.payload.is_empty(), egress);
         }
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|slot| slot.stream.as_deref_mut())

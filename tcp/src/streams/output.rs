@@ -188,7 +188,12 @@ impl Streams {
         let dropped = stream.orphan && stream.socket.get().recv_queue() > 0;
         // Nobody will take what is left.
         let is_left = dropped && !stream.drop_arrived();
-        let due = self.engine.due(&stream.socket, &stream.tuple, now);
+        let mut due = self.engine.due(&stream.socket, &stream.tuple, now);
+        if stream.has_fallen_silent(due) {
+            let numbers = (stream.next(), stream.unacknowledged());
+            self.engine.close_window(&mut stream.socket, &stream.tuple, numbers, now);
+            due = self.engine.due(&stream.socket, &stream.tuple, now);
+        }
         let was_open = stream.open;
         let next = stream.look(rst, due, now, &self.config);
         if stream.open && !was_open && stream.listener.is_none() {

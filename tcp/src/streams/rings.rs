@@ -16,8 +16,7 @@ use smoltcp::socket::tcp::State;
 use smoltcp::wire::TcpControl;
 
 use super::Streams;
-use crate::engine::{self, Egress, Nowhere, SYN, Sent, Socket, bare, seed_for};
-use crate::stream::from_peer;
+use crate::engine::{self, Egress, Nowhere, SYN, Sent, Socket, bare, from_peer, seed_for};
 
 /// The streams with large rings that are looked at for one that wants some.
 const LOOKS: usize = 64;
@@ -54,8 +53,8 @@ impl Streams {
     /// one, for which the owner waits. If it cannot have them the owner goes on with the small one.
     pub(super) fn widen_when_empty(&mut self, index: u32) {
         let Some(stream) = self.at(index) else { return };
-        let is_empty = stream.socket.get().send_queue() == 0;
-        if stream.wants && stream.large.is_none() && is_empty {
+        let waits = stream.is_blocked() && stream.socket.get().send_queue() == 0;
+        if stream.wants && stream.large.is_none() && waits {
             let may = stream.is_idle() && stream.has_acknowledged();
             if !(may && self.grow(index))
                 && let Some(stream) = self.at(index)

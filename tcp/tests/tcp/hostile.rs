@@ -145,6 +145,33 @@ fn a_window_that_stays_closed_ends_the_connection_in_time() {
     assert_eq!(peer.sent().last().unwrap().control, TcpControl::Rst);
 }
 
+/// Bytes are lost, and an acknowledgement from before the peer had opened its window arrives late:
+/// so nothing can be sent again when the time for that has come.
+#[test]
+fn a_window_that_closes_over_lost_bytes_is_asked_for() {
+    for lost in [1, 100, 500] {
+        let (mut peer, listener) = Peer::listening();
+        let (id, seq, ack) = peer.open(listener);
+        peer.write(id, &vec![7; lost]);
+        assert_eq!(peer.sent().iter().map(|sent| sent.len).sum::<usize>(), lost);
+        let mut late = segment(TcpControl::None, seq, Some(ack), &[]);
+        late.window_len = 0;
+        peer.send(&late).unwrap();
+        peer.pass(Duration::from_secs(1));
+        let sent = peer.sent();
+        assert!(!sent.is_empty() && sent.iter().all(|sent| (sent.seq, sent.len) == (ack, 1)), "{sent:?}");
+        assert!(sent.len() < 10, "{sent:?}");
+        // The peer takes the byte, and tells its window.
+        peer.send(&segment(TcpControl::None, seq, Some(ack.wrapping_add(1)), &[])).unwrap();
+        let rest = peer.sent();
+        assert_eq!(rest.iter().map(|sent| sent.len).sum::<usize>(), lost - 1, "{rest:?}");
+        assert!(rest.first().is_none_or(|first| first.seq == ack.wrapping_add(1)), "{rest:?}");
+        peer.send(&segment(TcpControl::None, seq, Some(ack.wrapping_add(lost as u32)), &[])).unwrap();
+        let info = peer.streams.info(id).unwrap();
+        assert_eq!((info.unacknowledged, info.end), (0, None));
+    }
+}
+
 #[test]
 fn a_peer_that_takes_little_at_a_time_is_not_given_up() {
     let mut peer = Peer::new(Config { user_timeout: Duration::from_secs(5), ..config(1) });

@@ -49,6 +49,17 @@ fn a_stream_gets_large_rings_when_it_carries_much() {
     assert!(world.now.since(begun) < Duration::from_millis(60), "{:?}", world.now.since(begun));
 }
 
+/// A segment fills less than half of these rings, several do more.
+#[test]
+fn who_only_receives_gets_large_rings() {
+    let config = Config { small_ring: 4 << 10, ..growing(1) };
+    let (mut world, pairs) = world(&config, 1);
+    let [(a, b)] = pairs[..] else { panic!("one pair") };
+    let mut transfer = Transfer::new((0, a), (1, b), 1 << 20, 1);
+    assert!(world.run(LONG, |world| transfer.go_on(world, 1 << 20)), "{transfer:?}");
+    assert_eq!(large(&world), [1, 1]);
+}
+
 #[test]
 fn a_stream_that_carries_nothing_gives_its_large_rings_to_one_that_does() {
     // Memory for the small rings of eight streams, and the large ones of two.
@@ -120,6 +131,26 @@ fn rings_change_under_losses_and_both_directions_arrive() {
         assert!(done, "seed {seed}: {both:?}");
         assert!(large(&world).iter().all(|large| (1..=2).contains(large)), "{:?}", large(&world));
     }
+}
+
+/// The ring has been more than half full, and the next segment finds the stream idle.
+#[test]
+fn an_owner_that_takes_bytes_late_has_large_rings_from_the_next_segment_on() {
+    let mut peer = Peer::new(Config { small_ring: 4 << 10, ..growing(1) });
+    let listener = peer.streams.listen(None, 80, 8).unwrap();
+    let (id, mut seq, ack) = peer.open(listener);
+    let data = |seq| segment(TcpControl::Psh, seq, Some(ack), &[7; 1200]);
+    for _ in 0..2 {
+        peer.send(&data(seq)).unwrap();
+        seq = seq.wrapping_add(1200);
+        // The second one comes so late that only the ring tells of the first.
+        peer.pass(Duration::from_millis(5));
+    }
+    assert_eq!((peer.read(id).len(), peer.streams.large()), (2400, 0));
+    peer.pass(Duration::from_millis(5));
+    peer.send(&data(seq)).unwrap();
+    assert_eq!(peer.streams.large(), 1);
+    assert_eq!(peer.read(id).len(), 1200);
 }
 
 #[test]
