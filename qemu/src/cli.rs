@@ -229,6 +229,10 @@ fn check_transport(options: &Options, command: &Command) -> Result<()> {
             let why = "--face dat and via go over InfiniBand; leave out --transport iwarp";
             return Err(Error::Usage(why.into()));
         }
+        Command::Bench { asked } if asked.verbs || asked.storage => {
+            let why = "bench --verbs and --storage go over InfiniBand; leave out --transport iwarp";
+            return Err(Error::Usage(why.into()));
+        }
         Command::Bench { .. } => return Ok(()),
         Command::Boot { image, .. } => Some(image.as_str()),
         Command::Pair { app, .. } => Some(app.as_deref().unwrap_or("tour")),
@@ -327,6 +331,8 @@ mod tests {
                 "is for the tour, transfer, test, bench, rping, cmatose",
             ),
             (&["transfer", "a", "--face", "dat", "--transport", "iwarp"], "go over InfiniBand"),
+            (&["bench", "--storage", "--transport", "iwarp"], "go over InfiniBand"),
+            (&["bench", "--storage", "--verbs"], "cannot be used with"),
             (&["cmatose", "--transport", "iwarp", "--link", "udp:127.0.0.2"], "carries RoCEv2 only"),
             (&["--link", "tap:x"], "\"tap:x\" is no link"),
             (&["--link", "stream:x", "--ip", "10.0.0.0/24"], "names no single port"),

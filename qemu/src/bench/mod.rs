@@ -52,6 +52,10 @@ pub struct Asked {
     /// nothing else; with --against-linux beside the same between Linux guests with Soft-RoCE
     #[arg(long)]
     pub verbs: bool,
+    /// Measure NVMe over RDMA between two machines, and nothing else; with --against-linux also
+    /// Linux guests as its hosts and targets
+    #[arg(long, conflicts_with = "verbs")]
+    pub storage: bool,
 }
 
 /// Runs the benchmarks that were asked for; prints the table, and writes the JSON file if there is
@@ -74,11 +78,19 @@ pub fn bench(options: &Options, asked: &Asked) -> Result<u8> {
             "ferrovia: this is not a release build; `cargo run --release -- bench` gives figures that count"
         );
     }
-    if asked.verbs {
+    if asked.verbs || asked.storage {
         let (progress, mut figures) = (Progress::begin("bench"), Vec::new());
-        verbs::measure(options, &progress, &mut figures)?;
+        if asked.storage {
+            figures.extend(storage::between_our_guests(options, &progress)?);
+        } else {
+            verbs::measure(options, &progress, &mut figures)?;
+        }
         if against_linux {
-            figures.extend(verbs::beside_linux(options, stream_mtu(options), &progress, &figures)?);
+            let mtu = stream_mtu(options);
+            figures.extend(match asked.storage {
+                true => storage::against_linux(options, mtu, &progress)?,
+                false => verbs::beside_linux(options, mtu, &progress, &figures)?,
+            });
         }
         drop(progress);
         table(&figures).iter().try_for_each(|line| print_line(line))?;
