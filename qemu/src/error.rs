@@ -52,6 +52,9 @@ pub enum Error {
     /// A link or a capture file can't be opened.
     #[error("{0}")]
     Link(#[from] links::OpenError),
+    /// The device does not start.
+    #[error("{0}")]
+    Device(#[from] device::Error),
     /// A program is missing and can't be installed from here.
     #[error("{0}")]
     Missing(String),

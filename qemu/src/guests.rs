@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::frontend::Frontend;
 use crate::mailbox::Mailbox;
-use crate::memory::GuestRam;
 use crate::network::Network;
-use crate::pulse::Gaps;
 use crate::signals::{Asked, Signals};
 use crate::vm::{Config, Event, Exit, Prepared, Vm, drain};
+use device::Device;
+use device::frontend::Frontend;
+use device::memory::GuestRam;
+use device::pulse::Gaps;
 
 /// How long a guest that was asked to end may take.
 pub const STOP_TIME: Duration = Duration::from_secs(10);
@@ -117,8 +117,8 @@ impl Guests {
             ports.extend(its_ports);
             prepared.push((guest, first..ports.len()));
         }
-        let signals = Signals::watch()?;
-        let device = Device::start(ports, network)?;
+        let (signals, nics) = (Signals::watch()?, ports.len());
+        let device = frontend.start(ports, network.open(nics)?)?;
         let members = prepared
             .into_iter()
             .map(|(guest, nics)| Ok(Member { vm: guest.start()?, asked_to_stop: false, nics }));

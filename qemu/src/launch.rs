@@ -7,7 +7,6 @@ use std::time::Instant;
 use crate::accel::Accelerator;
 use crate::disks;
 use crate::error::{Error, Result};
-use crate::frontend::ivshmem::Ivshmem;
 use crate::guests::{Guest, Guests};
 use crate::handed::{self, Handed};
 use crate::images;
@@ -16,6 +15,7 @@ use crate::progress;
 use crate::setup::{Qemu, find_qemu};
 use crate::symbols::Symbols;
 use crate::vm::{Config, Event, Patience};
+use device::frontend::ivshmem::Ivshmem;
 
 /// A built image, and the machine for it.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The host's side of Ferrovia: the launcher that `cargo run` runs, and the front-ends that attach
-//! the device model to QEMU.
+//! The host's side of Ferrovia: the launcher that `cargo run` runs. The NICs of its guests are in
+//! crate [`device`].
 //!
 //! | module | subject |
 //! |---|---|
@@ -10,16 +10,15 @@
 //! | [`suite`], [`runner`], [`machines`], [`conformance`] | running the tests, over as many guests as needed |
 //! | [`guests`] | running guests, one or several at a time, and their events |
 //! | [`vm`], [`console`], [`symbols`] | one guest: its start, its output, its end |
-//! | [`frontend`], [`device`], [`memory`] | the NICs: how QEMU sees them, and the thread that drives their model |
 //! | [`disks`], `disk_watch` | image files as disks; their errors and sizes while a guest uses them |
 //! | [`linux`], [`cpu_time`] | a Linux guest with Soft-RoCE, for comparison and for tests; the CPU time that a QEMU uses |
 //! | [`serve`] | the NICs alone, for a QEMU that the user starts |
-//! | [`network`], `counters` | the links of the NICs' ports; the NICs' counters |
+//! | [`network`] | the links of the NICs' ports |
 //! | [`storage`], `storage_config`, `storage_disks`, `operator`, `mailbox` | the storage target: its options, their file, those of each disk; its operator's commands and figures; questions to a guest |
-//! | [`monitor`], [`pulse`] | stopping a guest and its clock, and QEMU's events; how regularly the NICs' heartbeats come |
+//! | [`monitor`] | stopping a guest and its clock, and QEMU's events |
 //! | [`process`], [`signals`], [`error`] | children that end with the launcher, Ctrl-C and Ctrl-Z, one line for each error |
 //!
-//! Unsafe code is confined to [`memory`] (mappings) and [`process`] (between fork and exec).
+//! Unsafe code is confined to [`process`] (between fork and exec).
 
 /// Like `eprintln!`, but it does not panic if standard error is closed, and it does not overwrite a
 /// progress bar.
@@ -37,14 +36,11 @@ pub mod bench;
 pub mod cli;
 pub mod conformance;
 pub mod console;
-mod counters;
 pub mod cpu_time;
-pub mod device;
 mod digest;
 mod disk_watch;
 pub mod disks;
 pub mod error;
-pub mod frontend;
 pub mod guests;
 pub mod handed;
 pub mod images;
@@ -52,7 +48,6 @@ pub mod launch;
 pub mod linux;
 pub mod machines;
 mod mailbox;
-pub mod memory;
 pub mod monitor;
 pub mod network;
 mod operator;
@@ -60,9 +55,7 @@ pub mod options;
 pub mod pair;
 pub mod process;
 pub mod progress;
-pub mod pulse;
 mod quoting;
-mod reporter;
 pub mod runner;
 pub mod serve;
 pub mod setup;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nic_model::GuestMemory;
 
 use crate::console::MailboxPlace;
-use crate::memory::GuestRam;
+use device::memory::GuestRam;
 
 /// How long an answer may take: an operator's command waits for a disk for 5 s at most.
 const PATIENCE: Duration = Duration::from_secs(12);

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use links::{Capture, Impaired, Impairment, IpPrefix, Link, LinkSpec, OpenError, SpecError, Stream};
+use links::{Capture, Impaired, Impairment, IpPrefix, LinkSpec, OpenError, SpecError, Stream};
 use nic_model::port;
+
+use device::thread::Wire;
+use device::{Plugged, Plugs};
 
 use crate::error::{Error, Result};
 use crate::temporary;
@@ -31,9 +34,6 @@ impl Transport {
         }
     }
 }
-
-/// What a port is plugged into.
-pub type Wire = Box<dyn Link + Send>;
 
 /// The most NICs of a guest.
 const MOST_NICS: usize = 8;
@@ -146,20 +146,6 @@ impl fmt::Display for Addresses {
         let words: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&words.join(","))
     }
-}
-
-/// A NIC's port and its wire.
-pub(crate) struct Plugged {
-    pub node_guid: u64,
-    pub port: port::Config,
-    pub wire: Wire,
-}
-
-/// The links that the options describe.
-pub(crate) struct Plan {
-    /// For each NIC, unless there are short cuts.
-    pub plugged: Vec<Plugged>,
-    pub capture: Option<Capture>,
 }
 
 impl Network {
@@ -347,7 +333,7 @@ impl Network {
     }
 
     /// Opens the link of a device with this many NICs.
-    pub(crate) fn open(&self, nics: usize) -> Result<Plan> {
+    pub(crate) fn open(&self, nics: usize) -> Result<Plugs> {
         self.check_number(u32::try_from(nics).unwrap_or(u32::MAX))?;
         self.check()?;
         let capture = self.pcap.as_deref().map(Capture::create).transpose()?;
@@ -387,7 +373,8 @@ impl Network {
                 plugged
             }
         };
-        Ok(Plan { plugged, capture })
+        let complain = |line: &str| complain!("{line}");
+        Ok(Plugs { plugged, capture, counters: self.counters.clone(), complain })
     }
 
     /// Opens a link to other processes for NIC `n`. Without addresses from the user the port has

@@ -16,14 +16,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
-use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::frontend::ivshmem::{IvshmemPort, Server};
 use crate::launch::print_line;
-use crate::memory::GuestRam;
 use crate::options::Options;
 use crate::signals::{Asked, Signals};
 use crate::temporary;
+use device::frontend::Frontend;
+use device::frontend::ivshmem::{Ivshmem, IvshmemPort, Server};
+use device::memory::GuestRam;
 
 /// A NIC and its socket, to which one QEMU at a time connects.
 struct Place {
@@ -101,7 +101,8 @@ pub fn serve(options: &Options) -> Result<u8> {
         ports.push(port);
         places.push(Place::new(&temporary::socket(&format!("nic{index}"))?, server)?);
     }
-    let device = Device::start(ports, &options.network)?;
+    let plugs = options.network.open(ports.len())?;
+    let device = Ivshmem.start(ports, plugs)?;
     print_line("ready: give these arguments to qemu-system-x86_64, with those of your kernel")?;
     print_line(&arguments(&ram, &places))?;
     loop {

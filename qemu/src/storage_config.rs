@@ -516,7 +516,7 @@ impl StorageConfig {
     pub fn write(&self, file: &Path) -> Result<()> {
         let text = toml::to_string(self).map_err(|error| Error::Tool(format!("the options: {error}")))?;
         let text = format!("# Options of `ferrovia storage --config`.\n{text}");
-        let replaced = crate::counters::replace(file, text.as_bytes());
+        let replaced = device::counters::replace(file, text.as_bytes());
         replaced.map_err(|source| Error::File { path: file.to_owned(), source })
     }
 }

@@ -20,10 +20,10 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, Output};
-use crate::memory::GuestRam;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::vm::Event;
+use device::memory::GuestRam;
 
 /// Bytes of the tour's payload; an odd number, so that the last message is shorter than the others.
 const TOUR_BYTES: u64 = (16 << 20) + 77;

@@ -22,13 +22,13 @@ use crate::console::{DebugPort, LineBuffer, Note};
 use crate::disk_watch::DiskWatch;
 use crate::disks::{self, Disk};
 use crate::error::{Error, Result};
-use crate::frontend::{Attachment, Frontend};
 use crate::handed::Handed;
 use crate::mailbox::Mailbox;
-use crate::memory::GuestRam;
 use crate::monitor::{Monitor, Report};
 use crate::process;
 use crate::setup::Qemu;
+use device::frontend::{Attachment, Frontend};
+use device::memory::GuestRam;
 
 /// How long a guest may be silent.
 #[derive(Clone, Copy, Debug)]

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use device::frontend::ivshmem::Ivshmem;
 use qemu::accel::Accelerator;
 use qemu::disks::Disk;
 use qemu::error::{Error, Result};
-use qemu::frontend::ivshmem::Ivshmem;
 use qemu::guests::{Guest, Guests};
 use qemu::network::Network;
 use qemu::process;

@@ -10,9 +10,9 @@ use super::commands::{Exported, Operator};
 use super::socket;
 use crate::guests::Caller;
 use crate::mailbox::Mailbox;
-use crate::memory::GuestRam;
 use crate::storage::Names;
 use crate::storage_config::StorageConfig;
+use device::memory::GuestRam;
 
 /// The longest line that is taken, with its end.
 pub const LONGEST: usize = socket::LONGEST as usize;

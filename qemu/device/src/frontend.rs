@@ -1,10 +1,10 @@
 //! How a NIC is attached to a QEMU that has no model of it.
 //!
 //! An attachment has two sides. [`Attachment`] is QEMU's side: the arguments that create the PCI
-//! function, and the descriptors that they name; the [`Guest`](crate::guests::Guest) holds it while
-//! QEMU runs. [`Port`] is the device's side: the register file, the guest's memory, the doorbell
-//! and the interrupts; the device's thread owns it. ivshmem-doorbell works with every QEMU from 7.2
-//! on. vfio-user, with a PCI identity of Ferrovia's own, can be added behind the same traits.
+//! function, and the descriptors that they name; whoever runs QEMU holds it while QEMU runs.
+//! [`Port`] is the device's side: the register file, the guest's memory, the doorbell and the
+//! interrupts; the device's thread owns it. ivshmem-doorbell works with every QEMU from 7.2 on.
+//! vfio-user, with a PCI identity of Ferrovia's own, can be added behind the same traits.
 
 pub mod ivshmem;
 
@@ -12,7 +12,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use crate::error::Result;
 use crate::memory::GuestRam;
-use crate::network::Wire;
+use crate::thread::{Device, Plugs, Wire};
 
 /// A way to attach NICs.
 pub trait Frontend {
@@ -21,6 +21,9 @@ pub trait Frontend {
 
     /// Creates NIC number `index` of a guest with the memory `ram`.
     fn attach(&self, index: usize, ram: &GuestRam) -> Result<(Box<dyn Attachment>, Self::Port)>;
+
+    /// Starts a device with a NIC behind each port.
+    fn start(&self, ports: Vec<Self::Port>, plugs: Plugs) -> Result<Device>;
 }
 
 /// QEMU's side of an attached NIC.

@@ -19,6 +19,7 @@ use rustix::net::{
 use super::{Attachment, Frontend, Port};
 use crate::error::{Error, Result};
 use crate::memory::{GuestRam, SharedMemory};
+use crate::thread::{Device, Plugs, Wire};
 
 /// The version of the protocol.
 const PROTOCOL_VERSION: i64 = 0;
@@ -77,6 +78,10 @@ impl Frontend for Ivshmem {
         let (port, server) = IvshmemPort::new(index, ram)?;
         server.introduce(&ours)?;
         Ok((Box::new(IvshmemAttachment { index, _ours: ours, theirs: Some(theirs) }), port))
+    }
+
+    fn start(&self, ports: Vec<IvshmemPort>, plugs: Plugs) -> Result<Device> {
+        Device::start(ports, plugs)
     }
 }
 
@@ -150,7 +155,7 @@ impl Attachment for IvshmemAttachment {
 
 impl nic_model::Frontend for IvshmemPort {
     type Memory = GuestRam;
-    type Wire = crate::network::Wire;
+    type Wire = Wire;
 
     fn registers(&self) -> SharedSlice<'_> {
         self.parts.registers.slice()

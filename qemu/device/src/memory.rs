@@ -63,7 +63,8 @@ pub struct GuestRam {
 impl GuestRam {
     /// RAM of `size` bytes.
     pub fn new(size: u64) -> Result<GuestRam> {
-        let len = usize::try_from(size).map_err(|_| Error::Usage(format!("--memory {size}: too large")))?;
+        let len = usize::try_from(size)
+            .map_err(|_| Error::system(format!("set aside {size} bytes"), rustix::io::Errno::NOMEM))?;
         let memory = Arc::new(SharedMemory::new("the guest's memory", len)?);
         Ok(GuestRam { memory, low: below_hole(size), size })
     }

@@ -12,19 +12,19 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use links::{Capture, Link, Missing};
-use nic_model::{Fabric, NicConfig, NicId, Progress};
+use nic_model::{Fabric, NicConfig, NicId, Progress, port};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::counters;
 use crate::error::{Error, Result};
 use crate::frontend::Port;
-use crate::network::{Network, Plan, Plugged};
 use crate::pulse::{Pulse, Watch};
 use crate::reporter::Reporter;
 
@@ -36,6 +36,31 @@ const BUDGET: u32 = 64;
 
 /// How often the counters are written to their file.
 const REPORTS: Duration = Duration::from_secs(1);
+
+/// What the port of a NIC is plugged into.
+pub type Wire = Box<dyn Link + Send>;
+
+/// A NIC's port and its wire.
+pub struct Plugged {
+    /// The GUID of the NIC's node.
+    pub node_guid: u64,
+    /// The port.
+    pub port: port::Config,
+    /// Its link.
+    pub wire: Wire,
+}
+
+/// What the NICs of a device are plugged into, and where it writes.
+pub struct Plugs {
+    /// For each NIC, unless there are short cuts.
+    pub plugged: Vec<Plugged>,
+    /// The file with all frames.
+    pub capture: Option<Capture>,
+    /// The file with the NICs' counters.
+    pub counters: Option<PathBuf>,
+    /// Prints a line for the user.
+    pub complain: fn(&str),
+}
 
 /// A request to the thread.
 enum Order {
@@ -59,9 +84,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// Starts a device with a NIC behind each port, plugged into `network`. When this returns, its
-    /// sockets exist.
-    pub fn start<P: Port>(ports: Vec<P>, network: &Network) -> Result<Device> {
+    /// Starts a device with a NIC behind each port. [`Frontend::start`](crate::frontend::Frontend)
+    /// is for users: it makes the model known to this crate, which is optimised.
+    pub(crate) fn start<P: Port>(ports: Vec<P>, plugs: Plugs) -> Result<Device> {
         let failed = |e| Error::system("start the device", e);
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| failed(e.into()))?;
@@ -73,8 +98,7 @@ impl Device {
         let felt = pulse.clone();
         // The model is created in its thread, since it need not be `Send`.
         let (ready, made) = mpsc::channel();
-        let network = network.clone();
-        let run = move || match power_on(ports, &network) {
+        let run = move || match power_on(ports, plugs) {
             Ok(mut running) => {
                 let _ = ready.send(Ok(()));
                 running.drive(&inbox, &felt);
@@ -88,7 +112,7 @@ impl Device {
         let thread = thread.map_err(failed)?;
         match made.recv() {
             Ok(result) => result?,
-            Err(_) => return Err(Error::Tool("the device ended before it began".into())),
+            Err(_) => return Err(Error::Model("the device ended before it began".into())),
         }
         Ok(Device { orders, asked, pulse, wake, thread: Some(thread) })
     }
@@ -195,13 +219,13 @@ struct Running<P: Port> {
     reporter: Reporter,
 }
 
-fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
-    let Plan { plugged, capture } = network.open(ports.len())?;
+fn power_on<P: Port>(ports: Vec<P>, plugs: Plugs) -> Result<Running<P>> {
+    let Plugs { plugged, capture, counters, complain } = plugs;
     let mut plugged = plugged.into_iter();
     let mut fabric = Fabric::new();
     let mut doorbells: Vec<Doorbell> = Vec::new();
     for (number, port) in (0..).zip(ports) {
-        let failed = |e: &dyn std::error::Error| Error::Tool(format!("NIC {number}: {e}"));
+        let failed = |e: &dyn std::error::Error| Error::Model(format!("NIC {number}: {e}"));
         let (kick, mut config) = (port.kick()?, NicConfig::numbered(number, port.dma_limit()));
         let plugged = plugged.next();
         config.node_guid = plugged.as_ref().map_or(config.node_guid, |plugged| plugged.node_guid);
@@ -212,8 +236,9 @@ fn power_on<P: Port>(ports: Vec<P>, network: &Network) -> Result<Running<P>> {
         }
         doorbells.push(Doorbell { nic, eventfd: kick, rang: 0 });
     }
-    let reporter = Reporter::start(network.counters.clone())?;
-    Ok(Running { fabric, doorbells, capture, counts: network.counters.is_some(), reporter })
+    let counts = counters.is_some();
+    let reporter = Reporter::start(counters, complain)?;
+    Ok(Running { fabric, doorbells, capture, counts, reporter })
 }
 
 impl<P: Port> Running<P> {
@@ -333,7 +358,7 @@ mod tests {
 
     impl nic_model::Frontend for TestPort {
         type Memory = GuestRam;
-        type Wire = crate::network::Wire;
+        type Wire = Wire;
 
         fn registers(&self) -> SharedSlice<'_> {
             self.registers.slice()
@@ -383,7 +408,9 @@ mod tests {
             .iter()
             .map(|registers| TestPort { ram: ram.clone(), registers: registers.clone(), kick: kick.clone() })
             .collect();
-        let mut device = Device::start(ports, &Network::default()).expect("it starts");
+        let complain: fn(&str) = |line| panic!("{line}");
+        let plugs = Plugs { plugged: Vec::new(), capture: None, counters: None, complain };
+        let mut device = Device::start(ports, plugs).expect("it starts");
         for registers in &memories {
             let magic =
                 registers.slice().atomic_u64(registers::IDENTITY).expect("aligned").load(Ordering::Acquire);

@@ -22,7 +22,7 @@ where
 }
 
 /// Replaces a file by these counters at once: a reader never sees a part.
-pub(crate) fn replace(file: &Path, json: &[u8]) -> io::Result<()> {
+pub fn replace(file: &Path, json: &[u8]) -> io::Result<()> {
     let mut draft = file.as_os_str().to_owned();
     draft.push(".new");
     fs::write(&draft, json)?;

@@ -43,12 +43,8 @@ impl State {
 }
 
 impl Reporter {
-    /// Starts the thread, which writes counters to `file`.
-    pub fn start(file: Option<PathBuf>) -> Result<Reporter> {
-        Reporter::with(file, |line| complain!("{line}"))
-    }
-
-    fn with(file: Option<PathBuf>, complain: impl Fn(&str) + Send + 'static) -> Result<Reporter> {
+    /// Starts the thread, which writes counters to `file`, and prints complaints by `complain`.
+    pub fn start(file: Option<PathBuf>, complain: impl Fn(&str) + Send + 'static) -> Result<Reporter> {
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
         let run = move || theirs.run(file, complain);
@@ -57,7 +53,7 @@ impl Reporter {
         Ok(Reporter(shared))
     }
 
-    /// Prints a line to standard error.
+    /// Prints a line for the user.
     pub fn complain(&self, line: String) {
         let mut state = self.0.lock();
         if state.complaints.len() < COMPLAINTS {
@@ -136,7 +132,7 @@ mod tests {
         let file = folder.path().join("counters");
         let (go_on, hangs) = mpsc::channel::<()>();
         let (said, lines) = mpsc::channel();
-        let reporter = Reporter::with(Some(file.clone()), move |line| {
+        let reporter = Reporter::start(Some(file.clone()), move |line| {
             let _ = said.send(line.to_owned());
             let _ = hangs.recv();
         });
@@ -159,7 +155,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (said, lines) = mpsc::channel();
         let say = move |line: &str| drop(said.send(line.to_owned()));
-        let reporter = Reporter::with(Some(folder.path().join("no/counters")), say).expect("a thread");
+        let reporter = Reporter::start(Some(folder.path().join("no/counters")), say).expect("a thread");
         reporter.counters(b"[]".to_vec());
         let line = lines.recv().expect("a line");
         assert!(line.ends_with("no more counters are written"), "{line}");
