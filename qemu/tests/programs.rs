@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use links::Shm;
-use qemu::linux::image::Image;
-use qemu::linux::{self, Device, Side, programs};
+use qemu::linux::programs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 #[path = "programs/crates.rs"]
 mod crates;
 #[path = "programs/dat.rs"]
 mod dat;
+#[path = "programs/guest.rs"]
+mod guest;
 
 /// How long a program may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -563,67 +564,6 @@ fn libfabric_connects_over_the_device() {
             assert!(ended && sizes == 6, "fi_pingpong -e {endpoint}, {who}: {said}");
         }
     }
-}
-
-/// A Linux guest with Soft-RoCE at 10.0.0.2; a program at 10.0.0.1 connects to its link.
-struct Guest {
-    linux: linux::Linux,
-    folder: tempfile::TempDir,
-}
-
-impl Guest {
-    fn boot() -> Guest {
-        let folder = tempfile::tempdir().expect("a folder");
-        let qemu = qemu::setup::find_qemu(None, None).expect("QEMU");
-        let image = Image::find().expect("the Linux guest's image");
-        let link = &folder.path().join("link");
-        let device = Device { side: Side::Listen, link, addresses: &["10.0.0.2/24"], mtu: 1500, mac: 2 };
-        Guest { linux: linux::Linux::boot(&qemu, &image, &device).expect("the guest is ready"), folder }
-    }
-
-    /// A program beside the guest.
-    fn beside(&self, program: &str, arguments: &[&str]) -> Command {
-        let link = format!("stream-connect:{}", self.folder.path().join("link").display());
-        launcher(&["--link", &link, "--ip", "10.0.0.1/24", "--mtu", "1500"], program, arguments)
-    }
-
-    /// Runs a server in the guest, and its client beside it.
-    fn serves(&mut self, program: &str, server: &str, client: &[&str], words: &str) {
-        let start = format!(
-            "(timeout 100 {program} {server} >/tmp/said 2>&1 &) ; \
-             until rdma resource show cm_id | grep LISTEN; do sleep 0.1; done"
-        );
-        self.linux.succeed(&start, LIMIT).expect("the guest's server listens");
-        let said = said(&Running::start(self.beside(program, client)).end());
-        assert!(said.contains(words), "{program}: {said}");
-        let end = format!("while pidof {program}; do sleep 0.1; done; cat /tmp/said");
-        self.linux.succeed(&end, LIMIT).expect("the guest's server ends");
-    }
-
-    /// Runs a client in the guest until the server beside it listens.
-    fn asks(&mut self, program: &str, server: &[&str], client: &str, words: &str) {
-        let running = Running::start(self.beside(program, server));
-        // A client's status is not looked at: rping may fail when it is done.
-        // A command of the guest has no quotes.
-        let pattern = words.replace(' ', ".");
-        let ask = format!(
-            "until {program} {client} >/tmp/said 2>&1; grep -q {pattern} /tmp/said; do sleep 0.2; done; \
-             cat /tmp/said"
-        );
-        self.linux.succeed(&ask, LIMIT).expect("the guest's client ends");
-        let said = said(&running.end());
-        assert!(said.contains(words), "{program}: {said}");
-    }
-}
-
-#[test]
-fn rping_and_a_linux_guest_with_soft_roce_serve_each_other() {
-    let mut guest = Guest::boot();
-    let common = ["-v", "-V", "-C", "30", "-S", "2000"];
-    let client = [&["-c"], &common[..], &["-a", "10.0.0.2"]].concat();
-    guest.serves("rping", "-s -v -V -C 30 -S 2000", &client, "rdma-ping-29");
-    let server = [&["-s"], &common[..]].concat();
-    guest.asks("rping", &server, "-c -v -V -C 30 -S 2000 -a 10.0.0.1", "rdma-ping-29");
 }
 
 /// Begins an endless rping, and kills the server or the client in the middle. The other one ends.
