@@ -170,7 +170,7 @@ impl Shm {
 
     fn make(&mut self, mac: Mac, place: usize) -> rustix::io::Result<()> {
         let memory = sealed_file("ferrovia-link", ring::LEN)?;
-        let ring = Writer::new(Mapping::new(&memory, ring::LEN)?);
+        let ring = Writer::new(Mapping::with_pages(&memory, ring::LEN)?);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, others) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         self.meeting.invite(mac, memory.as_fd(), others.as_fd())?;
@@ -229,7 +229,8 @@ impl Shm {
         }
         let heard = |peer: &Sender| peer.heard;
         let Some(place) = place_in(&mut self.senders, self.now, heard) else { return false };
-        let Ok(mapping) = Mapping::new(memory, ring::LEN) else { return false };
+        // The pages that the peer has not made: an access could fail for want of memory.
+        let Ok(mapping) = Mapping::with_pages(memory, ring::LEN) else { return false };
         if self.senders[place].is_some() {
             self.counters.replaced += 1;
             self.dismiss_sender(place);
