@@ -10,6 +10,9 @@ use crate::abi::{self, access};
 use crate::errno::{self, Errno, pointer};
 use crate::opening::{Context, Opening};
 
+/// The size of a page on x86_64.
+const PAGE: usize = 4096;
+
 /// A protection domain.
 #[repr(C)]
 pub(crate) struct Pd {
@@ -98,6 +101,42 @@ fn rights(flags: c_uint) -> Result<LinkFlags, Errno> {
     Ok(rights)
 }
 
+/// Has all pages of memory made that is going to be registered, as pinning them for hardware would.
+/// So a program learns now that it has no memory there (`EFAULT`: nothing is mapped, or may be
+/// written, or a file has no room or ends before), or that there is none (`ENOMEM`); otherwise a
+/// signal would end it when the device reaches the memory. Kernels before 5.14 cannot say it.
+fn populate(addr: usize, length: usize, writes: bool) -> Result<(), Errno> {
+    let end = addr.checked_add(length).ok_or(libc::EINVAL)?;
+    if length == 0 {
+        return Ok(());
+    }
+    let ask = |addr: usize, end: usize, writes: bool| {
+        let page = addr - addr % PAGE;
+        let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        // SAFETY: it changes nothing that the program can see: pages get what they would get when
+        // they are used.
+        match unsafe { libc::madvise(page as *mut c_void, end - page, advice) } {
+            0 => Ok(()),
+            _ => Err(errno::last()),
+        }
+    };
+    let own = [0u8; 1];
+    let known = || ask(own.as_ptr() as usize, own.as_ptr() as usize + 1, false).is_ok();
+    // Whether each page is mapped, of whatever.
+    let is_mapped = || {
+        let page = addr - addr % PAGE;
+        // SAFETY: it writes nothing back, as it does not wait.
+        unsafe { libc::msync(page as *mut c_void, end - page, libc::MS_ASYNC) == 0 }
+    };
+    match ask(addr, end, writes) {
+        Ok(()) => Ok(()),
+        Err(libc::EINVAL) if !known() => Ok(()),
+        Err(libc::ENOMEM) if is_mapped() => Err(libc::ENOMEM),
+        Err(libc::EAGAIN | libc::EINTR) => Err(libc::EAGAIN),
+        Err(_) => Err(libc::EFAULT),
+    }
+}
+
 fn register(
     opening: &Opening,
     pd: &Pd,
@@ -108,6 +147,9 @@ fn register(
 ) -> Result<Arc<Region>, Errno> {
     let rights = rights(flags)?;
     let client = opening.client()?;
+    if flags & access::ON_DEMAND == 0 {
+        populate(addr as usize, length, flags & access::LOCAL_WRITE != 0)?;
+    }
     let made = client.register_virtual(&pd.inner, rights, iova, addr as usize, length as u64);
     let region = made.map_err(errno::of)?;
     opening.keys_mut().add(region.key());
@@ -356,6 +398,36 @@ pub(crate) fn bind_rights(flags: c_uint) -> Result<LinkFlags, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_found_before_the_device_reaches_it() {
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, PAGE as u64).unwrap();
+        let map = |protection, flags, fd: c_int| {
+            // SAFETY: a new mapping at an address that the system chooses.
+            unsafe { libc::mmap(core::ptr::null_mut(), 2 * PAGE, protection, flags, fd, 0) as usize }
+        };
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let shared = map(both, libc::MAP_SHARED, fd);
+        assert_eq!(populate(shared + 100, PAGE - 100, true), Ok(()));
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_blocks * 512, PAGE as i64, "the page is there");
+        assert_eq!(populate(shared, 2 * PAGE, true), Err(libc::EFAULT), "the file ends before");
+        assert_eq!(populate(shared + PAGE, 1, false), Err(libc::EFAULT));
+        let constant = map(libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+        assert_eq!(populate(constant, 2 * PAGE, false), Ok(()));
+        assert_eq!(populate(constant, 1, true), Err(libc::EFAULT));
+        // SAFETY: nothing uses the mapping.
+        unsafe { libc::munmap((constant + PAGE) as *mut c_void, PAGE) };
+        assert_eq!(populate(constant, PAGE + 1, false), Err(libc::EFAULT), "nothing is mapped");
+        assert_eq!(populate(constant, 0, true), Ok(()));
+        assert_eq!(populate(usize::MAX, 2, true), Err(libc::EINVAL));
+        // SAFETY: as above.
+        unsafe {
+            libc::munmap(constant as *mut c_void, PAGE);
+            libc::munmap(shared as *mut c_void, 2 * PAGE);
+        }
+    }
 
     #[test]
     fn rights_follow_the_flags() {
