@@ -20,7 +20,7 @@ use rustix::io::Errno as SystemError;
 
 use crate::abi::{self, AsyncEvent};
 use crate::errno::{Errno, minus_one, pointer};
-use crate::opening::{Context, Opening};
+use crate::opening::Context;
 use crate::origin::Origin;
 use crate::{cq, qp, srq};
 
@@ -147,16 +147,19 @@ impl Reported {
     }
 }
 
+/// The completion queues that have an event, one for each.
+pub(crate) type Completions = EventQueue<Arc<cq::Events>>;
+
 /// A completion channel.
 #[repr(C)]
 pub(crate) struct Channel {
     abi: abi::CompChannel,
-    pub(crate) events: Arc<EventQueue<Arc<cq::Events>>>,
+    pub(crate) events: Arc<Completions>,
     /// The completion queues that use it. The dispatcher thread may have `events` for longer.
     pub(crate) users: AtomicUsize,
 }
 
-impl EventQueue<Arc<cq::Events>> {
+impl Completions {
     pub(crate) fn announce(&self, cq: &Arc<cq::Events>) {
         self.push(cq.clone(), Some(&cq.completions), usize::MAX);
     }
@@ -188,7 +191,8 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut abi::Context) -> *mut
     }))
 }
 
-/// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it.
+/// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it. A thread that waits for an
+/// event of the channel goes on waiting, as with rdma-core.
 ///
 /// # Safety
 ///
@@ -213,8 +217,9 @@ pub unsafe extern "C" fn get_cq_event(
     cq: *mut *mut abi::Cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    // A clone: another thread may destroy the channel while this one waits.
     // SAFETY: see the crate.
-    let queue = unsafe { &channel(this).events };
+    let queue = unsafe { &channel(this).events }.clone();
     minus_one(queue.take(|events| events.completions.taken()).map(|events| {
         let of = events.object.at();
         // SAFETY: see the crate; a completion queue with such events is not destroyed.
@@ -259,26 +264,49 @@ impl Element {
     }
 }
 
+/// Asynchronous events, and their kinds.
+type Asynchronous = EventQueue<(Element, c_int)>;
+
 /// The asynchronous events of an opening: [`MOST_EVENTS`] at most, further ones are dropped.
-pub(crate) struct AsyncQueue(EventQueue<(Element, c_int)>);
+pub(crate) struct AsyncQueue {
+    fd: c_int,
+    /// None when the opening is closed: the descriptor is closed when the last thread has left that
+    /// waits. The lock is a leaf.
+    open: Mutex<Option<Arc<Asynchronous>>>,
+}
 
 impl AsyncQueue {
     pub(crate) fn new() -> Result<AsyncQueue, Errno> {
-        EventQueue::new().map(AsyncQueue)
+        let queue = EventQueue::new()?;
+        Ok(AsyncQueue { fd: queue.fd(), open: Mutex::new(Some(Arc::new(queue))) })
     }
 
     pub(crate) fn fd(&self) -> c_int {
-        self.0.fd()
+        self.fd
+    }
+
+    fn queue(&self) -> Option<Arc<Asynchronous>> {
+        locked(&self.open).clone()
     }
 
     pub(crate) fn push(&self, element: Element, what: c_int) {
-        let of = element.clone();
-        self.0.push((element, what), of.reported(), MOST_EVENTS);
+        if let Some(queue) = self.queue() {
+            let of = element.clone();
+            queue.push((element, what), of.reported(), MOST_EVENTS);
+        }
     }
 
     /// Drops the events of an object.
     pub(crate) fn forget(&self, of: &Reported) {
-        self.0.remove(|(element, _)| element.reported().is_some_and(|reported| ptr::eq(reported, of)));
+        if let Some(queue) = self.queue() {
+            queue.remove(|(element, _)| element.reported().is_some_and(|reported| ptr::eq(reported, of)));
+        }
+    }
+
+    /// The opening is closed.
+    pub(crate) fn close(&self) {
+        let queue = locked(&self.open).take();
+        drop(queue);
     }
 }
 
@@ -289,13 +317,18 @@ impl AsyncQueue {
 /// See the crate.
 pub unsafe extern "C" fn get_async_event(context: *mut abi::Context, event: *mut AsyncEvent) -> c_int {
     // SAFETY: see the crate.
-    let opening: &Opening = unsafe { Context::opening(context) };
-    let taken = opening.asynchronous.0.take(|(element, _)| {
-        if let Some(reported) = element.reported() {
-            reported.taken();
-        }
-    });
-    minus_one(taken.map(|(element, event_type)| {
+    let opening = unsafe { Context::opening(context) };
+    let take = || {
+        opening.origin.check()?;
+        // Another thread may close the context while this one waits.
+        let queue = opening.asynchronous.queue().ok_or(libc::EIO)?;
+        queue.take(|(element, _)| {
+            if let Some(reported) = element.reported() {
+                reported.taken();
+            }
+        })
+    };
+    minus_one(take().map(|(element, event_type)| {
         let element = match element {
             Element::Cq(cq) => cq.object.at() as usize,
             Element::Qp(qp) => qp.at() as usize,

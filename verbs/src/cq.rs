@@ -2,14 +2,15 @@
 #![expect(unsafe_code, reason = "objects of C are reached by pointers")]
 
 use core::ffi::{c_int, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernel_agent::{Arm, Completion, CompletionFlags, CompletionStatus, CqSlot, Done, SlotParams, Took};
 
 use crate::abi::{self, Wc, wc_flags, wc_opcode};
-use crate::channel::{self, EventQueue, Reported};
+use crate::channel::{self, Completions, Reported};
 use crate::errno::{self, Errno, pointer, status};
+use crate::gone;
 use crate::object::Object;
 use crate::opening::{Context, CqHandle, Opening};
 use crate::origin::Origin;
@@ -23,15 +24,22 @@ const PATIENCE: u32 = 64;
 /// What the agent's events need of a completion queue.
 pub(crate) struct Events {
     pub(crate) object: Object<abi::Cq, CqHandle>,
-    channel: Option<Arc<EventQueue<Arc<Events>>>>,
+    /// None if there is none, or the completion queue is destroyed: what stays of it ([`gone`])
+    /// keeps no descriptor. The lock is a leaf.
+    channel: Mutex<Option<Arc<Completions>>>,
     /// Its events of the channel.
     pub(crate) completions: Reported,
 }
 
 impl Events {
+    fn channel(&self) -> MutexGuard<'_, Option<Arc<Completions>>> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The completion queue was armed, and has an entry.
     pub(crate) fn announce(self: &Arc<Events>) {
-        if let Some(channel) = &self.channel {
+        let channel = self.channel().clone();
+        if let Some(channel) = channel {
             channel.announce(self);
         }
     }
@@ -54,11 +62,11 @@ pub(crate) struct Cq {
 }
 
 impl Cq {
-    /// Takes the oldest completion.
-    pub(crate) fn next(&self) -> Option<Wc> {
+    /// Takes the oldest completion. `ENOENT` if there is none, `EIO` if the queue is gone.
+    pub(crate) fn next(&self) -> Result<Wc, Errno> {
         let mut taken = None;
         self.poll(1, |wc| taken = Some(wc));
-        taken
+        taken.ok_or_else(|| if self.inner.is_gone() { libc::EIO } else { libc::ENOENT })
     }
 
     /// Takes completions, at most `most`; returns how many. If there is none, does a piece of the
@@ -195,7 +203,7 @@ fn create(
     opening: &Arc<Opening>,
     cqe: c_int,
     comp_vector: c_int,
-    channel: Option<Arc<EventQueue<Arc<Events>>>>,
+    channel: Option<Arc<Completions>>,
 ) -> Result<Made, Errno> {
     opening.origin.check()?;
     let entries = entries(opening, cqe)?.max(LEAST_ROOM);
@@ -207,8 +215,11 @@ fn create(
     let slot = Arc::default();
     let params = SlotParams { slot: &slot, handle: handle.as_raw(), closed: 0 };
     let inner = opening.client()?.create_cq_in(entries, handle.as_raw(), params).map_err(errno::of)?;
-    let events =
-        Arc::new(Events { object: Object::new(opening, handle), channel, completions: Reported::default() });
+    let events = Arc::new(Events {
+        object: Object::new(opening, handle),
+        channel: Mutex::new(channel),
+        completions: Reported::default(),
+    });
     reserved.fill(events.clone());
     Ok((inner, events, slot))
 }
@@ -232,7 +243,8 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
     let events = &cq.events;
     events.object.opening.cqs.remove(events.object.handle);
     events.completions.end();
-    if let Some(channel) = &events.channel {
+    let channel = events.channel().take();
+    if let Some(channel) = channel {
         channel.forget_cq(events);
     }
     events.object.end();
@@ -241,8 +253,9 @@ pub unsafe extern "C" fn destroy_cq(this: *mut abi::Cq) -> c_int {
         // SAFETY: a channel is not destroyed while a completion queue uses it.
         unsafe { channel::channel(cq.abi.base.channel) }.users.fetch_sub(1, Ordering::AcqRel);
     }
-    // SAFETY: it came from `create_cq`, and no event names it any more.
-    drop(unsafe { Box::from_raw(this.cast::<Cq>()) });
+    // SAFETY: it came from `create_cq`, and no event names it any more. A thread that polls it
+    // finds the agent's queue gone.
+    unsafe { gone::keep(this.cast::<Cq>()) };
     0
 }
 
@@ -286,7 +299,7 @@ pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int
     0
 }
 
-/// `ibv_poll_cq`.
+/// `ibv_poll_cq`: -1 if another thread destroys the queue meanwhile, or has closed its context.
 ///
 /// # Safety
 ///
@@ -304,6 +317,9 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
         unsafe { wc.add(taken).write(completion) };
         taken += 1;
     });
+    if taken == 0 && cq.inner.is_gone() {
+        return -1;
+    }
     taken as c_int
 }
 

@@ -116,7 +116,7 @@ unsafe fn check(this: *mut CqEx) -> Result<(), Errno> {
 unsafe fn advance(this: *mut CqEx) -> Result<(), Errno> {
     // SAFETY: the caller's.
     let (cq, extended) = unsafe { extended(this) };
-    let wc = cq.next().ok_or(libc::ENOENT)?;
+    let wc = cq.next()?;
     let Stamps { clock, wall } = extended.stamps;
     let at = |wanted, clock| if wanted { nanoseconds(clock) } else { 0 };
     let present =

@@ -11,6 +11,7 @@ use kernel_agent::{Agent, Features};
 use crate::abi::{self, DeviceAttr, GidEntry, PortAttr, device_cap};
 use crate::errno::{self, Errno, minus_one, pointer, status};
 use crate::gid::{gid, gid_words, gids};
+use crate::gone;
 use crate::opening::{Context, Opening, SLOTS};
 use crate::origin::Origin;
 use crate::stepped::Stepped;
@@ -249,7 +250,8 @@ pub(crate) unsafe fn open(device: *mut abi::Device) -> Result<*mut abi::Context,
     })
 }
 
-/// `ibv_close_device`. Objects that are left end with it.
+/// `ibv_close_device`. Objects that are left end with it: other threads' polls of them fail. A
+/// thread that waits for an asynchronous event goes on waiting, as with rdma-core.
 ///
 /// # Safety
 ///
@@ -259,9 +261,13 @@ pub unsafe extern "C" fn close_device(context: *mut abi::Context) -> c_int {
     if let Err(error) = unsafe { Context::check(context) } {
         return error;
     }
-    // SAFETY: it came from `open_device`.
-    let context = unsafe { Box::from_raw(context.byte_sub(offset_of!(Context, abi)).cast::<Context>()) };
-    context.opening.close();
+    // SAFETY: see the crate.
+    let opening = unsafe { Context::opening(context) };
+    opening.close();
+    opening.asynchronous.close();
+    // SAFETY: it came from `open_device`. Other threads' calls find the opening closed; C finds
+    // the functions by the context.
+    unsafe { gone::keep(context.byte_sub(offset_of!(Context, abi)).cast::<Context>()) };
     0
 }
 

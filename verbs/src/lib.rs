@@ -25,12 +25,14 @@
 //!
 //! # Safety
 //!
-//! The calls are C's: each believes the pointers that it is given, and an object is not used after
-//! it was destroyed. Nothing else is believed: masks, states, numbers and sizes are checked. Memory
-//! that is registered stays mapped until it is deregistered.
+//! The calls are C's: each believes the pointers that it is given, and no call begins with an
+//! object that was destroyed. One that another thread has begun may go on (`gone`). Nothing else is
+//! believed: masks, states, numbers and sizes are checked. Memory that is registered stays mapped
+//! until it is deregistered.
 //!
 //! Locks: that of a queue of events (`queue`) before that of an object's count of events
-//! (`unacknowledged`).
+//! (`unacknowledged`). Those by which a queue is found (`cq::Events::channel`, `AsyncQueue::open`)
+//! are not held beside another.
 #![deny(missing_docs)]
 
 pub mod abi;
@@ -42,6 +44,7 @@ pub mod cq_ex;
 pub mod device;
 mod errno;
 mod gid;
+mod gone;
 pub mod memory;
 pub mod missing;
 mod object;

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_uint};
 use core::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernel_agent::{
     Bind, Client, DatagramAddress, Direction, Head, MemoryList, Operation, Pd, Region, Remote, RemoteWords,
@@ -21,14 +21,19 @@ use crate::{ah, memory, srq};
 /// Where the bytes of inline requests are until they have been sent.
 pub(crate) struct Inline {
     client: Arc<Client>,
-    bytes: Arc<DmaBuffer>,
     region: Arc<Region>,
     each: u32,
     places: u32,
+    /// None when the queue pair is destroyed.
+    kept: Mutex<Option<Kept>>,
+}
+
+struct Kept {
+    bytes: Arc<DmaBuffer>,
     /// The place of the next request. There is one place more than requests can be outstanding, so
     /// the request that had the next place before is complete, whether or not there is room for
     /// another request.
-    next: Mutex<u32>,
+    next: u32,
 }
 
 impl Inline {
@@ -41,13 +46,19 @@ impl Inline {
         let memory = MemoryList::Contiguous { bus: bytes.bus(), length: length as u64 };
         let region = agent.registering(&bytes, || client.register(pd, rights, 0, &memory));
         let region = region.map_err(errno::of)?;
-        Ok(Inline { client: client.clone(), bytes, region, each, places, next: Mutex::new(0) })
+        let kept = Mutex::new(Some(Kept { bytes, next: 0 }));
+        Ok(Inline { client: client.clone(), region, each, places, kept })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends it, after its queue pair.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(&self) {
+        let Some(Kept { bytes, .. }) = self.kept().take() else { return };
         let destroyed = self.region.destroy();
-        self.client.agent().release(self.bytes, destroyed);
+        self.client.agent().release(bytes, destroyed);
     }
 
     /// Copies the bytes of a request, and posts it by `post` with the segment that they are.
@@ -64,7 +75,8 @@ impl Inline {
         if total > u64::from(self.each) {
             return Err(libc::EINVAL);
         }
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
+        let Some(Kept { bytes, next }) = &mut *kept else { return Err(libc::EIO) };
         let at = *next as usize * self.each as usize;
         let mut copied = at;
         for segment in segments.iter().filter(|segment| segment.length > 0) {
@@ -72,7 +84,7 @@ impl Inline {
             // SAFETY: the caller's.
             let from = unsafe { slice::from_raw_parts(segment.addr as *const u8, length) };
             // It fits: the place has room for all.
-            self.bytes.slice().write(copied, from).map_err(|_| libc::EINVAL)?;
+            bytes.slice().write(copied, from).map_err(|_| libc::EINVAL)?;
             copied += length;
         }
         let whole = Sge { addr: at as u64, length: total as u32, lkey: self.region.key() };

@@ -14,6 +14,7 @@ use kernel_agent::{
 use crate::abi::{self, QpAttr, QpCap, QpInitAttr, access, attr_mask as mask, qps, qpt};
 use crate::errno::{self, Errno, pointer, status};
 use crate::gid::{device_gid, gid_bytes};
+use crate::gone;
 use crate::object::Object;
 use crate::opening::{Context, Opening, QpHandle};
 use crate::origin::Origin;
@@ -297,11 +298,12 @@ pub unsafe extern "C" fn destroy_qp(this: *mut abi::Qp) -> c_int {
         connections.queue_pair_ended(qp.inner.context());
     }
     events.end();
-    // SAFETY: it came from `create_qp`, and no event names it any more.
-    let gone = unsafe { Box::from_raw(this.cast::<Qp>()) };
-    if let Some(inline) = gone.inline {
+    if let Some(inline) = &qp.inline {
         inline.end();
     }
+    // SAFETY: it came from `create_qp`, and no event names it any more. A thread that posts to it
+    // finds the agent's queue pair gone.
+    unsafe { gone::keep(this.cast::<Qp>()) };
     0
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::abi::{self, SrqAttr, SrqInitAttr};
 use crate::errno::{self, Errno, pointer, status};
+use crate::gone;
 use crate::memory;
 use crate::object::Object;
 use crate::opening::{Context, SrqHandle};
@@ -97,8 +98,9 @@ pub unsafe extern "C" fn destroy_srq(this: *mut abi::Srq) -> c_int {
     let events = &srq.events;
     events.opening.srqs.remove(events.handle);
     events.end();
-    // SAFETY: it came from `create_srq`, and no event names it any more.
-    drop(unsafe { Box::from_raw(this.cast::<Srq>()) });
+    // SAFETY: it came from `create_srq`, and no event names it any more. A thread that posts to it
+    // finds the agent's queue gone.
+    unsafe { gone::keep(this.cast::<Srq>()) };
     0
 }
 

@@ -354,6 +354,12 @@ impl Cq {
         Ok(())
     }
 
+    /// Whether the CQ is destroyed, or its client has left: then it has no completions any more.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.object.alive().is_err()
+    }
+
     /// Whether the CQ overflowed or failed.
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)

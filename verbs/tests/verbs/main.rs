@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+mod closing;
 mod extended;
 mod forked;
 mod multicast;
@@ -127,6 +128,9 @@ struct End {
     mr: *mut Mr,
     page: *mut u8,
 }
+
+// SAFETY: all calls may be made by any thread.
+unsafe impl Sync for End {}
 
 fn cap() -> QpCap {
     QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 }
@@ -325,6 +329,12 @@ impl End {
 /// The turn of a test that takes asynchronous events: the contexts are of all tests, and another
 /// test's event would be taken for its own.
 fn turn_at_events() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The turn of a test that opens a context: others count clients meanwhile.
+fn turn_at_contexts() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -807,6 +817,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_context_that_is_closed_takes_its_objects_along() {
+    let _turn = turn_at_contexts();
     // SAFETY: a context of its own, of which nothing is used afterwards.
     unsafe {
         let mut count = 0;
@@ -814,7 +825,7 @@ fn a_context_that_is_closed_takes_its_objects_along() {
         let list = device::get_device_list(&mut count);
         let context = device::open_device(*list);
         device::free_device_list(list);
-        // Nothing else in this test program makes clients and domains meanwhile.
+        // No other test makes clients and domains meanwhile.
         let counted = || {
             let counts = side(0).agent.counts();
             (counts.clients, counts.pds)
