@@ -26,6 +26,10 @@ mod crates;
 mod dat;
 #[path = "programs/guest.rs"]
 mod guest;
+#[path = "programs/killed.rs"]
+mod killed;
+#[path = "programs/switch.rs"]
+mod switch;
 
 /// How long a program may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -492,25 +496,33 @@ fn a_perftest_whose_peer_is_killed_ends_with_an_error() {
     assert!(said.contains("ompletion with error"), "{said}");
 }
 
+/// The libraries, installed into a folder.
+fn installed() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut install = Command::new(env!("CARGO_BIN_EXE_ferrovia"));
+    let output = install.args(["verbs", "install"]).arg(folder.path()).output().expect("it runs");
+    assert!(output.status.success(), "{}", said(&output));
+    folder
+}
+
+/// A program of C beside this file, built in a folder with the libraries; its path is the second.
+fn compiled(name: &str) -> (tempfile::TempDir, String) {
+    let folder = installed();
+    let of = |name: &str| folder.path().join(name);
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-Wall", "-Werror", "-I"]).arg(debians("../include"));
+    compile.arg("-o").arg(of(name));
+    compile.arg(format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR")));
+    let output = compile.args([of("librdmacm.so.1"), of("libibverbs.so.1")]).output().expect("it runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let program = of(name).display().to_string();
+    (folder, program)
+}
+
 #[test]
 fn a_program_sees_the_device_that_it_has_opened_in_dev_and_sys_and_among_interfaces() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let of = |name: &str| folder.path().join(name);
-    let install =
-        Command::new(env!("CARGO_BIN_EXE_ferrovia")).args(["verbs", "install"]).arg(of("")).output();
-    let compile = Command::new("cc")
-        .args(["-O2", "-Wall", "-Werror", "-o"])
-        .args([
-            of("looks"),
-            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/looks.c").into(),
-            of("libibverbs.so.1"),
-        ])
-        .output();
-    for output in [install, compile] {
-        let output = output.expect("it runs");
-        assert!(output.status.success(), "{}", said(&output));
-    }
-    let [looks, made] = ["looks", "made"].map(|name| of(name).display().to_string());
+    let (folder, looks) = compiled("looks");
+    let made = folder.path().join("made").display().to_string();
     let address = address();
     let octets = address.parse::<std::net::Ipv4Addr>().expect("an address").octets();
     let without_net = u32::from_be_bytes([0, octets[1], octets[2], octets[3]]).to_string();
@@ -566,42 +578,6 @@ fn libfabric_connects_over_the_device() {
     }
 }
 
-/// Begins an endless rping, and kills the server or the client in the middle. The other one ends.
-fn rping_with_a_peer_that_is_killed(link: Between, the_server: bool) {
-    let (server, address) = cm_server(link, "rping", &["-s"]);
-    let options = of_client(link);
-    let options: Vec<_> = options.iter().map(String::as_str).collect();
-    let written = tempfile::NamedTempFile::new().expect("a file");
-    let begun = Instant::now();
-    let client = loop {
-        let mut command = launcher(&options, "rping", &["-c", "-v", "-a", &address]);
-        command.stdout(written.reopen().expect("a file"));
-        let mut client = Running::start(command);
-        let has_begun =
-            || fs::read_to_string(written.path()).is_ok_and(|text| text.contains("rdma-ping-20:"));
-        // It ends if the server does not listen yet.
-        while !has_begun() && client.child().try_wait().expect("a child").is_none() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        if has_begun() {
-            break client;
-        }
-        assert!(begun.elapsed() < LIMIT, "{}", said(&client.end()));
-    };
-    let (mut killed, other) = if the_server { (server, client) } else { (client, server) };
-    killed.child().kill().expect("it runs");
-    let said = said(&other.end());
-    assert!(said.contains("DISCONNECT EVENT") || said.contains("completion failed"), "{said}");
-}
-
-#[test]
-fn an_rping_whose_server_or_client_is_killed_ends() {
-    for link in [Between::Memory, Between::Udp] {
-        rping_with_a_peer_that_is_killed(link, true);
-        rping_with_a_peer_that_is_killed(link, false);
-    }
-}
-
 #[test]
 fn an_address_that_the_link_does_not_carry_is_refused() {
     let program = debians("ibv_devices");
@@ -617,9 +593,7 @@ fn a_shell_can_be_told_what_to_export_and_the_library_installed() {
     let output = launcher().args(["--link", "udp:127.0.0.9", "verbs", "--print-env"]).output();
     let exports = said(&output.expect("it runs"));
     assert!(exports.contains("export FERROVIA_LINK='udp:127.0.0.9'"), "{exports}");
-    let folder = tempfile::tempdir().expect("a folder");
-    let output = launcher().args(["verbs", "install"]).arg(folder.path()).output().expect("it runs");
-    assert!(output.status.success(), "{}", said(&output));
+    let folder = installed();
     let library: PathBuf = folder.path().join("libibverbs.so.1");
     let listed =
         Command::new(debians("ibv_devices")).env("LD_LIBRARY_PATH", folder.path()).output().expect("it runs");

@@ -14,8 +14,9 @@ use crate::progress::Progress;
 
 use super::image::{Apt, Work, unpack};
 
-/// The packages with the programs, and the libraries that they need beside those of rdma-core.
-const PACKAGES: [&str; 16] = [
+/// The packages with the programs, the libraries that they need beside those of rdma-core, and its
+/// headers.
+const PACKAGES: [&str; 18] = [
     "ibverbs-utils",
     "rdmacm-utils",
     "perftest",
@@ -32,6 +33,8 @@ const PACKAGES: [&str; 16] = [
     "libatomic1",
     "libpsm2-2",
     "libpsm-infinipath1",
+    "libibverbs-dev",
+    "librdmacm-dev",
 ];
 /// The folder of libraries, and in it a link that a package makes when it is installed.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
