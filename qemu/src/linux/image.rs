@@ -8,12 +8,14 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::{images, setup};
 
-use super::{modules, siw, tools};
+use super::tools::{self, FIO};
+use super::{modules, siw};
 
 /// The packages with the guest's programs; their dependencies are added.
 const PACKAGES: [&str; 9] = [
@@ -67,25 +69,27 @@ const MODULES: [&str; 9] = [
     "rdma_rxe",
     "ipv6",
 ];
-/// Modules that `modprobe` loads when they are wanted ([`super::storage`],
+/// Modules that `modprobe` loads when they are wanted ([`super::storage`], [`super::blktests`],
 /// [`super::Linux::use_iwarp`]).
-const ON_DEMAND: [&str; 10] = [
+const ON_DEMAND: [&str; 12] = [
     "brd",
     // What nvme_auth requests under other names.
     "dh_generic",
     "ext4",
     "hmac",
+    "loop",
     "nvme_rdma",
     "nvmet_rdma",
     "sha256_generic",
     "sha512_generic",
     "siw",
     "virtio_blk",
+    "xfs",
 ];
-/// The folders of the packages that go into the guest.
-const FOLDERS: [&str; 5] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc"];
+/// The folders of the packages that go into the guest. The kernel's configuration is in `boot`.
+const FOLDERS: [&str; 6] = ["usr/bin", "usr/sbin", "usr/lib64", "usr/lib/x86_64-linux-gnu", "etc", "boot"];
 /// Prefixes of the names of files and folders in these that the guest does not need.
-const LEFT_OUT: [&str; 3] = ["perl", "libperl", "gconv"];
+const LEFT_OUT: [&str; 5] = ["perl", "libperl", "gconv", "vmlinuz", "System.map"];
 const INIT: &str = include_str!("init");
 /// A test program for the guest, and the packages with the headers that it includes. The libraries
 /// are the guest's.
@@ -111,11 +115,30 @@ impl Image {
 
     /// The same with programs that few tests want: fio.
     pub fn with_tools() -> Result<Image> {
-        tools::with_tools(&Image::find()?)
+        let image = Image::find()?;
+        let whole = image.initrd.with_extension("tools");
+        image.followed_by(&[tools::archive(&FIO)?], &whole)
+    }
+
+    /// The image whose RAM disk, the file `whole`, consists of this one and archives behind it.
+    pub(super) fn followed_by(&self, archives: &[PathBuf], whole: &Path) -> Result<Image> {
+        let joined = || -> io::Result<()> {
+            // Under its name it is whole, whatever happens meanwhile.
+            let unfinished = whole.with_extension(std::process::id().to_string());
+            fs::copy(&self.initrd, &unfinished)?;
+            let mut all = File::options().append(true).open(&unfinished)?;
+            for archive in archives {
+                io::copy(&mut File::open(archive)?, &mut all)?;
+            }
+            fs::rename(unfinished, whole)
+        };
+        joined().map_err(|e| Error::system("add programs to the Linux guest", e))?;
+        Ok(Image { kernel: self.kernel.clone(), initrd: whole.to_owned() })
     }
 
     /// The same with this kernel.
     pub fn with(kernel: Kernel) -> Result<Image> {
+        let _building = one_at_a_time();
         let folder = images::target_folder()?.join("tmp");
         let cache = folder.join(kernel.folder());
         let image = Image { kernel: cache.join("vmlinuz"), initrd: cache.join("initrd") };
@@ -134,6 +157,12 @@ impl Image {
         drop(progress);
         built.map(|()| image).map_err(|e| Error::system("build the Linux guest", e))
     }
+}
+
+/// What keeps several threads from making the same files.
+pub(super) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    BUILDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A temporary folder, which is removed at the end.
@@ -196,7 +225,7 @@ fn build(work: &Path, kernel: Kernel, image: &Image, progress: &Progress) -> io:
         archive.link(link, &format!("usr/{link}"))?;
     }
     for folder in FOLDERS {
-        archive.tree(&stage, Path::new(folder))?;
+        archive.tree(&stage.join(folder), folder)?;
     }
     let folder = format!("usr/lib/modules/{version}");
     archive.folder("usr/lib/modules")?;
@@ -408,37 +437,35 @@ impl Archive {
         self.file.write_all(&[0; 3][..fill])
     }
 
-    fn folder(&mut self, name: &str) -> io::Result<()> {
+    pub(super) fn folder(&mut self, name: &str) -> io::Result<()> {
         self.entry(name, 0o40_755, &[])
     }
 
-    fn link(&mut self, name: &str, to: &str) -> io::Result<()> {
+    pub(super) fn link(&mut self, name: &str, to: &str) -> io::Result<()> {
         self.entry(name, 0o120_777, to.as_bytes())
     }
 
-    /// Adds the file or folder at `path` below `root`.
-    fn tree(&mut self, root: &Path, path: &Path) -> io::Result<()> {
-        let file = root.join(path);
-        let kind = match fs::symlink_metadata(&file) {
+    /// Adds the file or folder `file` as `name`.
+    pub(super) fn tree(&mut self, file: &Path, name: &str) -> io::Result<()> {
+        let kind = match fs::symlink_metadata(file) {
             Ok(kind) => kind,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        let name = path.display().to_string();
         if kind.is_symlink() {
-            return self.link(&name, &fs::read_link(&file)?.display().to_string());
+            return self.link(name, &fs::read_link(file)?.display().to_string());
         }
         if !kind.is_dir() {
-            return self.entry(&name, 0o100_000 | kind.permissions().mode() & 0o777, &fs::read(&file)?);
+            return self.entry(name, 0o100_000 | kind.permissions().mode() & 0o777, &fs::read(file)?);
         }
-        self.folder(&name)?;
-        let mut inside = fs::read_dir(&file)?.collect::<io::Result<Vec<_>>>()?;
+        self.folder(name)?;
+        let mut inside = fs::read_dir(file)?.collect::<io::Result<Vec<_>>>()?;
         inside.sort_by_key(|entry| entry.file_name());
         for entry in inside {
-            let name = entry.file_name();
-            let bytes = name.as_encoded_bytes();
+            let its = entry.file_name();
+            let bytes = its.as_encoded_bytes();
             if !LEFT_OUT.iter().any(|left_out| bytes.starts_with(left_out.as_bytes())) {
-                self.tree(root, &path.join(name))?;
+                self.tree(&entry.path(), &format!("{name}/{}", its.display()))?;
             }
         }
         Ok(())

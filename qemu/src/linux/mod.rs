@@ -1,7 +1,8 @@
 //! Linux guests with Soft-RoCE or siw, for comparison and for tests: [`image`] makes the kernel and
 //! its RAM disk of Debian's packages, [`Linux`] runs a guest, [`storage`] makes it use and serve
-//! disks.
+//! disks, [`blktests`] makes it run other people's tests.
 
+pub mod blktests;
 pub mod image;
 mod modules;
 pub mod programs;
@@ -97,7 +98,7 @@ impl Linux {
         disk: Option<&Path>,
     ) -> Result<Linux> {
         let mut linux = Linux::start(qemu, image, device, disk)?;
-        linux.read_until("@@ready", Instant::now() + BOOT)?;
+        linux.read_until(&["@@ready"], &mut String::new(), Instant::now() + BOOT)?;
         Ok(linux)
     }
 
@@ -146,15 +147,41 @@ impl Linux {
         self.succeed(line, STEP).map(drop)
     }
 
+    /// Loads the modules that nvme_auth requests under other names.
+    pub fn load_for_authentication(&mut self) -> Result<()> {
+        // Some of them are parts of the kernel.
+        let line = "for name in hmac sha256_generic sha512_generic dh_generic; do modprobe $name; done";
+        self.run(line, STEP).map(drop)
+    }
+
     /// Runs a command line of the guest's shell, without quotation marks, for `limit` at most.
     pub fn run(&mut self, line: &str, limit: Duration) -> Result<Outcome> {
+        self.run_answering(line, limit, |_| String::new())
+    }
+
+    /// The same for a command that asks: it writes `@@ask ` and a question as a line to the serial
+    /// port of commands, /dev/ttyS1, and reads a line there, the answer.
+    pub fn run_answering(
+        &mut self,
+        line: &str,
+        limit: Duration,
+        mut answer: impl FnMut(&str) -> String,
+    ) -> Result<Outcome> {
         if line.contains(['\n', '\'']) {
             return Err(Error::Tool(format!("not a command for the Linux guest: {line}")));
         }
         let seconds = limit.as_secs().max(1);
-        writeln!(self.agent.get_mut(), "timeout {seconds} dash -c '{line}'")
-            .map_err(|e| Error::system("give the Linux guest a command", e))?;
-        let (text, status) = self.read_until("@@status ", Instant::now() + limit + SLACK)?;
+        let failed = |e| Error::system("give the Linux guest a command", e);
+        writeln!(self.agent.get_mut(), "timeout {seconds} dash -c '{line}'").map_err(failed)?;
+        let deadline = Instant::now() + limit + SLACK;
+        let mut text = String::new();
+        let status = loop {
+            let (mark, rest) = self.read_until(&["@@status ", "@@ask "], &mut text, deadline)?;
+            if mark == 0 {
+                break rest;
+            }
+            writeln!(self.agent.get_mut(), "{}", answer(&rest)).map_err(failed)?;
+        };
         let status =
             status.parse().map_err(|_| Error::Tool(format!("the Linux guest's status is {status:?}")))?;
         Ok(Outcome { status, text })
@@ -177,10 +204,16 @@ impl Linux {
         CpuTime::of_qemu(self.qemu.id()).map_err(|e| Error::system("read the CPU time of QEMU", e))
     }
 
-    /// The text before a line that begins with `mark`, and the rest of that line.
-    fn read_until(&mut self, mark: &str, deadline: Instant) -> Result<(String, String)> {
+    /// Adds lines to the text until one begins with one of `marks`. Returns the place of that one
+    /// in the list, and the rest of its line.
+    fn read_until(
+        &mut self,
+        marks: &[&str],
+        text: &mut String,
+        deadline: Instant,
+    ) -> Result<(usize, String)> {
         let failed = |e: std::io::Error| Error::system("read the Linux guest's serial port", e);
-        let (mut text, mut line) = (String::new(), Vec::new());
+        let mut line = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -195,8 +228,9 @@ impl Linux {
             }
             let whole = String::from_utf8_lossy(&std::mem::take(&mut line)).into_owned();
             let whole = whole.trim_end();
-            if let Some(rest) = whole.strip_prefix(mark) {
-                return Ok((text, rest.to_owned()));
+            let found = marks.iter().enumerate().find_map(|(i, mark)| Some((i, whole.strip_prefix(mark)?)));
+            if let Some((mark, rest)) = found {
+                return Ok((mark, rest.to_owned()));
             }
             text.push_str(whole);
             text.push('\n');

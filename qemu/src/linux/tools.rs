@@ -1,5 +1,5 @@
-//! Programs that few tests want in the Linux guest: fio. They are no part of its image, which every
-//! guest loads, but of an archive behind it.
+//! Programs that few tests want in the Linux guest. They are no part of its image, which every
+//! guest loads, but of archives behind it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,45 +11,56 @@ use crate::error::{Error, Result};
 use crate::images;
 use crate::progress::Progress;
 
-use super::image::{Apt, Archive, Image, Work, unpack};
+use super::image::{Apt, Archive, Work, one_at_a_time, unpack};
 
-/// The packages, and the programs that are taken out of them, with the libraries that these need.
-const PACKAGES: [&str; 1] = ["fio"];
-const PROGRAMS: [&str; 1] = ["usr/bin/fio"];
+/// Programs that go into one archive, with the libraries that they need.
+pub(super) struct Tools {
+    /// The name of the folder with the archive.
+    pub folder: &'static str,
+    /// The packages.
+    pub packages: &'static [&'static str],
+    /// The names of the programs that are taken out of them.
+    pub programs: &'static [&'static str],
+    /// The names of libraries that these load by themselves.
+    pub libraries: &'static [&'static str],
+}
+
+pub(super) const FIO: Tools =
+    Tools { folder: "tools", packages: &["fio"], programs: &["fio"], libraries: &[] };
+
 /// The folder of the libraries, a folder in it that has more, and the program that finds those of a
 /// program.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const MORE_LIBRARIES: &str = "usr/lib/x86_64-linux-gnu/ceph";
 const LOADER: &str = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
-/// The image with these programs, too. It is made once.
-pub(super) fn with_tools(image: &Image) -> Result<Image> {
+/// The first bytes of a program that needs libraries. A script has others.
+const ELF: &[u8] = b"\x7fELF";
+
+/// The archive of these programs. It is made once.
+pub(super) fn archive(tools: &Tools) -> Result<PathBuf> {
+    let _building = one_at_a_time();
     let folder = images::target_folder()?.join("tmp");
-    let (kept, whole) = (folder.join("tools"), image.initrd.with_extension("tools"));
+    let kept = folder.join(tools.folder);
+    let archive = kept.join("archive");
     let made = || -> io::Result<()> {
         let stamp = kept.join("made-of");
-        let made_of = format!("{PACKAGES:?} {PROGRAMS:?}");
-        let archive = kept.join("archive");
-        if !fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
-            let _progress = Progress::begin("downloading more programs for the Linux guest");
-            let work = Work::begin(folder.join(format!("tools-{}", std::process::id())))?;
-            fs::create_dir_all(&kept)?;
-            pack(&work.0, &archive)?;
-            fs::write(&stamp, made_of)?;
+        let made_of = format!("{:?} {:?} {:?}", tools.packages, tools.programs, tools.libraries);
+        if fs::read_to_string(&stamp).is_ok_and(|text| text == made_of) {
+            return Ok(());
         }
-        // Under its name it is whole, whatever happens meanwhile.
-        let unfinished = whole.with_extension(std::process::id().to_string());
-        fs::copy(&image.initrd, &unfinished)?;
-        let mut both = File::options().append(true).open(&unfinished)?;
-        io::copy(&mut File::open(archive)?, &mut both)?;
-        fs::rename(unfinished, &whole)
+        let _progress = Progress::begin("downloading more programs for the Linux guest");
+        let work = Work::begin(folder.join(format!("{}-{}", tools.folder, std::process::id())))?;
+        fs::create_dir_all(&kept)?;
+        pack(tools, &work.0, &archive)?;
+        fs::write(&stamp, made_of)
     };
     made().map_err(|e| Error::system("get more programs for the Linux guest", e))?;
-    Ok(Image { kernel: image.kernel.clone(), initrd: whole })
+    Ok(archive)
 }
 
 /// Makes the archive of the programs and their libraries.
-fn pack(work: &Path, archive: &Path) -> io::Result<()> {
+fn pack(tools: &Tools, work: &Path, archive: &Path) -> io::Result<()> {
     let stage = work.join("stage");
     for folder in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64"] {
         fs::create_dir_all(stage.join(folder))?;
@@ -58,13 +69,23 @@ fn pack(work: &Path, archive: &Path) -> io::Result<()> {
         std::os::unix::fs::symlink(format!("usr/{link}"), stage.join(link))?;
     }
     let apt = Apt::begin(work)?;
-    for package in apt.download_all(&PACKAGES)? {
+    for package in apt.download_all(tools.packages)? {
         unpack(&package, &stage)?;
     }
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for program in PROGRAMS {
-        files.insert(program.to_owned(), stage.join(program));
-        files.extend(libraries(&stage, program)?);
+    for name in tools.programs {
+        let places = ["usr/bin", "usr/sbin"].map(|folder| format!("{folder}/{name}"));
+        let program = places.into_iter().find(|place| stage.join(place).is_file());
+        let program = program.ok_or_else(|| io::Error::other(format!("no package has {name}")))?;
+        let file = stage.join(&program);
+        if fs::read(&file)?.starts_with(ELF) {
+            files.extend(libraries(&stage, &program)?);
+        }
+        files.insert(program, file);
+    }
+    for name in tools.libraries {
+        let library = format!("{LIBRARIES}/{name}");
+        files.insert(library.clone(), stage.join(&library));
     }
     let mut archive = Archive::new(BufWriter::new(File::create(archive)?));
     for (name, file) in files {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 pub use qemu::linux::Outcome;
 use qemu::linux::image::{Image, Kernel};
-use qemu::linux::{self, Device, Side, storage};
+use qemu::linux::{self, Device, Side, blktests, storage};
 use qemu::setup::Qemu;
 
-use crate::{LIMIT, Transport};
+use crate::{LIMIT, LINUX, MTU, Transport};
 
 /// How long the steps around a command may take.
 const STEP: Duration = Duration::from_secs(60);
@@ -81,10 +81,23 @@ impl Linux {
         let image = IMAGE.get_or_init(|| Image::with(Kernel::Newer).expect("the Linux guest's image"));
         let device = Device { side: Side::Connect, link, addresses, mtu, mac: 2 };
         let mut linux = Linux(storage::boot(&qemu(), image, &device).expect("the guest is ready"));
-        // Some of these are parts of the kernel.
-        linux.run("for name in hmac sha256_generic sha512_generic dh_generic; do modprobe $name; done", STEP);
+        linux.0.load_for_authentication().expect("modprobe");
         linux.succeed("grep dhchap_secret /dev/nvme-fabrics", STEP);
         linux
+    }
+
+    /// Boots a guest with this kernel and a checkout of blktests.
+    pub fn boot_for_blktests(
+        kernel: Kernel,
+        checkout: &Path,
+        target: &blktests::Target<'_>,
+        link: &Path,
+    ) -> Linux {
+        let folder = tempfile::tempdir().expect("a folder");
+        let image =
+            blktests::image(kernel, checkout, target, folder.path()).expect("the Linux guest's image");
+        let device = Device { side: Side::Connect, link, addresses: &LINUX, mtu: MTU, mac: 2 };
+        Linux(blktests::boot(&qemu(), &image, &device).expect("the guest is ready"))
     }
 
     fn boot_host(device: Device<'_>) -> Linux {

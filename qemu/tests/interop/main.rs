@@ -10,6 +10,7 @@ extern crate ferrovia_qemu as qemu;
 
 mod auth;
 mod bare;
+mod blktests;
 mod cable;
 mod clients;
 mod faults;
