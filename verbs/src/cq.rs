@@ -70,18 +70,21 @@ impl Cq {
     }
 
     /// Takes completions, at most `most`; returns how many. If there is none, does a piece of the
-    /// device's work and looks once more.
+    /// device's work and looks once more. `None` if there has been none for a while and the queue
+    /// is gone: each look at that would cost a poll that finds nothing.
     #[inline]
-    fn poll(&self, most: usize, mut each: impl FnMut(Wc)) -> usize {
+    fn poll(&self, most: usize, mut each: impl FnMut(Wc)) -> Option<usize> {
         let mut look = || self.take(most, &mut each);
         let mut found = look();
-        if found == 0 && self.steps() {
-            found = look();
+        if found == 0 {
+            found = if self.steps() { look() } else { 0 };
+            if found == 0 {
+                let briefly = self.idle.load(Ordering::Relaxed) < PATIENCE;
+                return (briefly || !self.inner.is_gone()).then_some(0);
+            }
         }
-        if found > 0 {
-            self.idle.store(0, Ordering::Relaxed);
-        }
-        found
+        self.idle.store(0, Ordering::Relaxed);
+        Some(found)
     }
 
     /// The kind of the headers in front of datagrams.
@@ -299,7 +302,8 @@ pub unsafe extern "C" fn req_notify_cq(this: *mut abi::Cq, solicited_only: c_int
     0
 }
 
-/// `ibv_poll_cq`: -1 if another thread destroys the queue meanwhile, or has closed its context.
+/// `ibv_poll_cq`: -1 if another thread destroys the queue meanwhile, or has closed its context,
+/// after some polls that find nothing.
 ///
 /// # Safety
 ///
@@ -312,15 +316,15 @@ pub unsafe extern "C" fn poll_cq(this: *mut abi::Cq, num_entries: c_int, wc: *mu
     }
     let Ok(most) = usize::try_from(num_entries) else { return -1 };
     let mut taken = 0;
-    cq.poll(most, |completion| {
+    let found = cq.poll(most, |completion| {
         // SAFETY: the caller's array has `num_entries` elements, and `poll` takes no more.
         unsafe { wc.add(taken).write(completion) };
         taken += 1;
     });
-    if taken == 0 && cq.inner.is_gone() {
-        return -1;
+    match found {
+        Some(_) => taken as c_int,
+        None => -1,
     }
-    taken as c_int
 }
 
 /// A success without anything else to say, as C has it. What a post put into the completion's
