@@ -69,8 +69,8 @@ impl Mapping {
     /// As [`Mapping::new`], but all pages come now: `ENOSPC` or `ENOMEM` if there is no memory for
     /// them, and no access can fail for want of it. `EINTR` if a signal comes meanwhile.
     ///
-    /// Nobody is kept from giving pages back that others have mapped, too: then the next access
-    /// takes new ones. So this holds as long as those who have the file do not.
+    /// A process that has the file can still give its pages back to the system. The next access
+    /// then takes new pages, and fails if there are none.
     pub fn with_pages(fd: impl AsFd, len: usize) -> Result<Mapping> {
         check(fd.as_fd(), len)?;
         rustix::fs::fallocate(fd.as_fd(), FallocateFlags::KEEP_SIZE, 0, len as u64)?;

@@ -16,7 +16,7 @@ use crate::origin::Origin;
 /// How many of them stay.
 const KEPT: usize = 256;
 
-/// An object that nobody else frees.
+/// A destroyed object. It is freed when this is dropped, and nowhere else.
 struct Gone {
     at: *mut (),
     free: unsafe fn(*mut ()),

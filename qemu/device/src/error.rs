@@ -13,9 +13,6 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// A link or a capture file can't be opened.
-    #[error("{0}")]
-    Link(#[from] links::OpenError),
     /// The model of a NIC does not take its configuration, or the thread has ended at once.
     #[error("{0}")]
     Model(String),
